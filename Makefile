@@ -1,0 +1,71 @@
+# Every target is a line or two; the work is in Python modules that can be run by themselves.
+# `make` alone lists the targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest
+export GRPC_ENABLE_FORK_SUPPORT := 0
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+.venv/.stamp: requirements/dev.txt requirements/bootstrap.txt operator/pyproject.toml gateway/pyproject.toml server/pyproject.toml
+	@./tests/bootstrap.sh
+
+venv: .venv/.stamp ## the Python environment, from the lock files
+
+demo: .venv/.stamp ## the whole product on this machine, with a chat at the end (CLUSTER=kind, DEMO_KUBECONFIG=…)
+	@$(PY) -m tests.demo up
+
+demo-down: .venv/.stamp ## remove what `make demo` made, and only that
+	@$(PY) -m tests.demo down
+
+test: .venv/.stamp ## lint, types, layers, unit, integration, end to end; what CI runs
+	@$(PY) -m tests.stages
+
+test-unit: .venv/.stamp ## unit tests alone (no cluster)
+	@$(PYTEST) -q -m "not integration and not e2e and not extended"
+
+test-integration: .venv/.stamp ## against a real API server
+	@$(PYTEST) -q -m "integration and not extended"
+
+test-e2e: .venv/.stamp ## real pods, our images, real traffic
+	@$(PYTEST) -q -m "e2e and not extended"
+
+test-extended: .venv/.stamp ## what is too large for every run
+	@$(PYTEST) -q -m extended
+
+lint: .venv/.stamp ## ruff, mypy --strict, import layers, generated files
+	@$(PY) -m tests.stages --only lint
+
+crds: .venv/.stamp ## write crds/ and docs/reference.md from the pydantic models
+	@$(PY) -m llmendpoint_operator.api.generate
+
+cluster: .venv/.stamp ## the embedded Kubernetes by itself
+	@$(PY) -m tests.cluster up
+
+cluster-down: .venv/.stamp ## remove the embedded Kubernetes
+	@$(PY) -m tests.cluster down
+
+images: .venv/.stamp ## build the three images with buildah into build/images/
+	@$(PY) -m tests.cluster.images
+
+bench-engine: .venv/.stamp ## tokens/s beside transformers on the same model
+	@$(PY) -m tests.bench.engine
+
+bench-gateway: .venv/.stamp ## CPU per decision and latency beside a direct call
+	@$(PY) -m tests.bench.gateway
+
+bench-cluster: .venv/.stamp ## control plane and node start
+	@$(PY) -m tests.bench.cluster
+
+bench-docs: .venv/.stamp ## write docs/benchmarks.md from build/bench/*.json
+	@$(PY) -m tests.bench.report
+
+demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on two cores)
+	@$(PY) server/demo_model/train.py
+
+lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
+	@./requirements/lock.sh
+
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended lint crds cluster cluster-down images bench-engine bench-gateway bench-cluster bench-docs demo-model lock

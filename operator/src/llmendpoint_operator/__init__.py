@@ -1,0 +1,1 @@
+"""Reconciles LLMEndpoint resources into revisions, Deployments and Services."""

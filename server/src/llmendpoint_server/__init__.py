@@ -1,0 +1,1 @@
+"""Continuous batching server for causal language models, OpenAI API."""

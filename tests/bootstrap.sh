@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Make .venv from the lock files. Needs Python 3.11 or later and the package index, nothing else.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+start=$SECONDS
+python=${PYTHON:-python3}
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; $python is $("$python" -V 2>&1). Set PYTHON=/path/to/python3.11" >&2; exit 1; }
+if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+  echo "bootstrap: installing python3-venv (Debian keeps it apart)"
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
+fi
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+echo "bootstrap: installing the locked Python packages into .venv (torch is large; about a minute the first time)"
+[ -x .venv/bin/uv ] || .venv/bin/python -m pip install --quiet --require-hashes -r requirements/bootstrap.txt
+VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip sync --quiet --require-hashes --allow-empty-requirements requirements/bootstrap.txt requirements/dev.txt
+VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install --quiet --no-deps -e operator -e gateway -e server
+touch .venv/.stamp
+echo "bootstrap: ready in $((SECONDS - start)) s"
