@@ -1,0 +1,118 @@
+"""Everything that this package raises on purpose.
+
+    ServerError
+    ├── RequestError             the caller's fault or the moment's: an HTTP answer, the server goes on
+    │   ├── InvalidRequest       400, names the field
+    │   │   └── PromptTooLong    400, names both numbers
+    │   ├── UnknownModel         404
+    │   ├── QueueFull            429 with Retry-After
+    │   ├── Unavailable          503 with Retry-After: loading, draining or failed; another replica may answer
+    │   └── EngineFailed         500: the engine lost this request
+    ├── LoadError                the process ends, with the exit code of docs/contracts.md
+    │   ├── BadConfiguration     2
+    │   ├── ModelNotFound        3
+    │   └── UnsupportedArchitecture  4
+    └── ProtocolError            the two processes do not understand each other
+
+Each message says what was wrong, where, and what would be right. `status`, `type` and `code` are OpenAI's error
+fields; `exit_code` is what `llmendpoint-server` leaves with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class ServerError(Exception):
+    """Base of this package's errors."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class RequestError(ServerError):
+    """One request cannot be answered; all others are unaffected.
+
+    `param` is the field at fault, `retry_after` is in seconds.
+    """
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    code: ClassVar[str | None] = None
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+
+
+class InvalidRequest(RequestError):
+    status = 400
+    type = "invalid_request_error"
+
+
+class PromptTooLong(InvalidRequest):
+    code = "context_length_exceeded"
+
+    def __init__(self, prompt_tokens: int, max_model_len: int, param: str = "messages") -> None:
+        super().__init__(
+            f"The prompt has {prompt_tokens} tokens, and this model takes at most {max_model_len} tokens of prompt "
+            f"and output together: shorten the prompt to at most {max_model_len - 1} tokens.",
+            param=param,
+        )
+
+
+class UnknownModel(RequestError):
+    status = 404
+    type = "invalid_request_error"
+    code = "model_not_found"
+
+
+class QueueFull(RequestError):
+    status = 429
+    type = "rate_limit_error"
+    code = "queue_full"
+
+
+class Unavailable(RequestError):
+    status = 503
+    type = "server_error"
+    code = "unavailable"
+
+
+class EngineFailed(RequestError):
+    status = 500
+    type = "server_error"
+    code = "engine_failed"
+
+
+class LoadError(ServerError):
+    """The model cannot be served; the process ends with `exit_code`."""
+
+
+class BadConfiguration(LoadError):
+    exit_code = 2
+
+
+class ModelNotFound(LoadError):
+    exit_code = 3
+
+
+class UnsupportedArchitecture(LoadError):
+    """The model would load, and answer nonsense: refused, with what can be served instead."""
+
+    exit_code = 4
+
+    def __init__(self, architecture: str, why: str, supported: Sequence[str]) -> None:
+        super().__init__(
+            f"The architecture {architecture!r} cannot be served: {why}. What can: {', '.join(supported)}, and other "
+            "models of transformers whose every layer attends through its attention interface, in full or with a "
+            "sliding window."
+        )
+        self.architecture = architecture
+        self.why = why
+
+
+class ProtocolError(ServerError):
+    """A frame between the API process and the engine process is not one of `protocol`'s messages."""

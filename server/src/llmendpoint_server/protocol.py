@@ -1,0 +1,190 @@
+"""The messages between the API process and the engine process, and how they are framed.
+
+One Unix stream socket; each frame is a 4-byte big-endian length and a msgpack body (msgspec, tagged unions). The API
+process starts `python -m llmendpoint_server.engine --socket-fd N`, sends `Configure`, and reads `StateChanged`
+(loading, warming), `Loaded`, `StateChanged` (ready); then requests go one way, `StepOutput` the other. Either side
+ends when it reads end of file. Stop strings and detokenization belong to the API process, which aborts what it has
+seen enough of.
+
+The life of a request: `AddRequest`, then any number of `StepOutput` entries for its id, the last of which, and only
+the last, carries a `finish`. That holds for rejected, aborted and failed requests too. An abort of an id that has
+already ended is ignored.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from llmendpoint_server.core.request import FinishReason, Request
+from llmendpoint_server.errors import ProtocolError
+
+MAX_FRAME_BYTES = 64 * 2**20
+_LENGTH = struct.Struct(">I")
+
+State = Literal["loading", "warming", "ready", "draining", "failed"]
+
+
+class Configure(msgspec.Struct, tag="configure", frozen=True):
+    """The first frame to the engine: what to load and how.
+
+    `model_path` is a local directory in transformers' layout (config.json, *.safetensors). `model_revision` is the
+    root of the prefix cache's hash chain. None means: the engine chooses by the model and the machine.
+    `kv_cache_memory` is in bytes.
+    """
+
+    model_path: str
+    model_revision: str = ""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_queued_requests: int = 256
+    max_batched_tokens: int | None = None
+    kv_cache_memory: int | None = None
+    prefix_caching: bool = True
+
+
+class AddRequest(msgspec.Struct, tag="add", frozen=True):
+    request: Request
+
+
+class AbortRequest(msgspec.Struct, tag="abort", frozen=True):
+    id: str
+
+
+class Drain(msgspec.Struct, tag="drain", frozen=True):
+    """Reject what is new, finish what is in; the engine then says `StateChanged("draining", "idle")` and goes on
+    serving the socket until it is closed."""
+
+
+class StateChanged(msgspec.Struct, tag="state", frozen=True):
+    """`detail` is a sentence for people. With `failed`, the engine leaves with `exit_code` right after."""
+
+    state: State
+    detail: str = ""
+    exit_code: int = 0
+
+
+class Loaded(msgspec.Struct, tag="loaded", frozen=True):
+    """What the model turned out to be. Sent once, before `StateChanged("ready")`."""
+
+    architecture: str
+    max_model_len: int
+    max_num_seqs: int
+    max_queued_requests: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    device: str
+    dtype: str
+    kv_pages: int
+    page_size: int
+    load_seconds: float
+
+
+class RequestOutput(msgspec.Struct, array_like=True, frozen=True):
+    """New tokens of one request. `cached_tokens` is how much of its prompt came from the prefix cache.
+
+    `detail` and `retry_after` (seconds) explain `REJECTED` and `FAILED`.
+    """
+
+    id: str
+    tokens: tuple[int, ...]
+    finish: FinishReason | None = None
+    cached_tokens: int = 0
+    detail: str = ""
+    retry_after: float = 0.0
+
+
+class StepOutput(msgspec.Struct, tag="output", frozen=True):
+    outputs: tuple[RequestOutput, ...]
+
+
+class Stats(msgspec.Struct, tag="stats", frozen=True):
+    """The engine's load, after each step and at least once a second: it is the heartbeat too.
+
+    `kv_usage` is 0..1 of the pages that live requests hold; `outstanding_tokens` is what is still to be computed for
+    all of them (prompt tokens not yet prefilled plus output tokens allowed). The counters only grow.
+    """
+
+    waiting: int = 0
+    running: int = 0
+    outstanding_tokens: int = 0
+    kv_usage: float = 0.0
+    steps: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    prefix_cache_queries: int = 0
+    """prompt tokens looked up"""
+    prefix_cache_hits: int = 0
+    """prompt tokens found"""
+    preemptions: int = 0
+
+
+ToEngine = Configure | AddRequest | AbortRequest | Drain
+FromEngine = StateChanged | Loaded | StepOutput | Stats
+
+_encoder = msgspec.msgpack.Encoder()
+_to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+_from_engine: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
+
+
+def encode(*messages: ToEngine | FromEngine) -> bytes:
+    """Frames, one after the other, ready for one `sendall`."""
+    frames = bytearray()
+    for message in messages:
+        body = _encoder.encode(message)
+        if len(body) > MAX_FRAME_BYTES:
+            raise ProtocolError(
+                f"A {type(message).__name__} of {len(body)} bytes; frames end at {MAX_FRAME_BYTES}."
+            )
+        frames += _LENGTH.pack(len(body))
+        frames += body
+    return bytes(frames)
+
+
+class _FrameReader:
+    """Cuts a byte stream into bodies; does no I/O itself."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def bodies(self, data: bytes) -> Iterator[bytes]:
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if length > MAX_FRAME_BYTES:
+                raise ProtocolError(
+                    f"A frame of {length} bytes was announced; frames end at {MAX_FRAME_BYTES}."
+                )
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                return
+            body = bytes(self._buffer[_LENGTH.size : end])
+            del self._buffer[:end]
+            yield body
+
+
+class EngineReader(_FrameReader):
+    """The engine's side: `feed(bytes read)` yields whole messages."""
+
+    def feed(self, data: bytes) -> Iterator[ToEngine]:
+        for body in self.bodies(data):
+            try:
+                yield _to_engine.decode(body)
+            except msgspec.MsgspecError as error:
+                raise ProtocolError(f"Not a message to the engine: {error}") from error
+
+
+class ApiReader(_FrameReader):
+    """The API process's side: `feed(bytes read)` yields whole messages."""
+
+    def feed(self, data: bytes) -> Iterator[FromEngine]:
+        for body in self.bodies(data):
+            try:
+                yield _from_engine.decode(body)
+            except msgspec.MsgspecError as error:
+                raise ProtocolError(f"Not a message from the engine: {error}") from error

@@ -1,0 +1,64 @@
+"""The frames between the two processes."""
+
+import pytest
+
+from llmendpoint_server import protocol
+from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
+from llmendpoint_server.errors import InvalidRequest, ProtocolError
+
+REQUEST = Request(
+    "r1", (1, 2, 3), SamplingParams(max_tokens=5, temperature=0.5, seed=-7, stop_token_ids=(9,)), 1.5
+)
+TO_ENGINE = [
+    protocol.Configure(model_path="m", kv_cache_memory=2**33, dtype="float32"),
+    protocol.AddRequest(REQUEST),
+    protocol.AbortRequest("r1"),
+    protocol.Drain(),
+]
+FROM_ENGINE = [
+    protocol.StateChanged("failed", "No such folder: /m", exit_code=3),
+    protocol.Loaded("llama", 512, 8, 64, 32000, (2,), "cpu", "float32", 100, 16, 1.5),
+    protocol.StepOutput((protocol.RequestOutput("r1", (4, 5), FinishReason.STOP, cached_tokens=2),)),
+    protocol.Stats(waiting=1, kv_usage=0.25),
+]
+
+
+def test_messages_arrive_as_they_were_sent_however_the_stream_is_cut() -> None:
+    data = protocol.encode(*TO_ENGINE)
+    for size in (1, 3, 7, len(data)):
+        reader = protocol.EngineReader()
+        pieces = [data[i : i + size] for i in range(0, len(data), size)]
+        assert [message for piece in pieces for message in reader.feed(piece)] == TO_ENGINE
+
+
+def test_what_the_engine_says_arrives_as_it_was_said() -> None:
+    assert list(protocol.ApiReader().feed(protocol.encode(*FROM_ENGINE))) == FROM_ENGINE
+
+
+def test_a_message_of_the_wrong_direction_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="Not a message to the engine"):
+        list(protocol.EngineReader().feed(protocol.encode(protocol.Stats())))
+
+
+def test_a_frame_beyond_the_limit_is_refused_before_it_is_read() -> None:
+    with pytest.raises(ProtocolError, match="was announced"):
+        list(protocol.ApiReader().feed(b"\xff\xff\xff\xff"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_tokens", 0),
+        ("temperature", -0.1),
+        ("temperature", float("nan")),
+        ("temperature", 2.5),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("top_k", -1),
+        ("seed", 2**63),
+    ],
+)
+def test_a_sampling_parameter_out_of_range_is_refused_by_name(field: str, value: float) -> None:
+    with pytest.raises(InvalidRequest, match=str(value)) as caught:
+        SamplingParams(**{"max_tokens": 5, field: value})  # type: ignore[arg-type]  # deliberately wrong
+    assert caught.value.param == field
