@@ -1,0 +1,117 @@
+"""The CustomResourceDefinitions, assembled around the schemas of the models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import rules
+from .llmendpoint import NAME_RULE, LLMEndpointSpec, LLMEndpointStatus
+from .llmruntime import LLMRuntimeSpec
+from .schema import Schema, structural_schema
+
+GROUP = "llmendpoint.io"
+VERSION = "v1alpha1"
+
+ENDPOINT_COLUMNS = (
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether requests are answered", 0),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', "Why, in one word", 0),
+    ("Replicas", "string", ".status.readyReplicas", "Ready replicas of the active revision", 0),
+    ("Revision", "string", ".status.activeRevision", "The revision that gets requests", 0),
+    ("URL", "string", ".status.url", "Base URL for an OpenAI SDK", 0),
+    ("Age", "date", ".metadata.creationTimestamp", "", 0),
+    ("Model", "string", ".spec.model.source", "Where the model lies", 1),
+    (
+        "Message",
+        "string",
+        '.status.conditions[?(@.type=="Degraded")].message',
+        "What is wrong, when something is",
+        1,
+    ),
+)
+RUNTIME_COLUMNS = (
+    ("Image", "string", ".spec.image", "Container image", 0),
+    ("Age", "date", ".metadata.creationTimestamp", "", 0),
+)
+
+
+def _columns(rows: tuple[tuple[str, str, str, str, int], ...]) -> list[dict[str, Any]]:
+    columns = []
+    for name, kind, path, description, priority in rows:
+        column: dict[str, Any] = {"name": name, "type": kind, "jsonPath": path}
+        if description:
+            column["description"] = description
+        if priority:
+            column["priority"] = priority
+        columns.append(column)
+    return columns
+
+
+def _object(description: str, properties: Schema, **extra: Any) -> Schema:
+    standard: Schema = {
+        "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+    }
+    return {
+        "type": "object",
+        "description": description,
+        "required": ["spec"],
+        "properties": standard | properties,
+        **extra,
+    }
+
+
+def _definition(kind: str, scope: str, short: list[str], version: dict[str, Any]) -> dict[str, Any]:
+    plural = kind.lower() + "s"
+    names: dict[str, Any] = {
+        "kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower(),
+        "categories": ["llmendpoint"],
+    }  # fmt: skip
+    if short:
+        names["shortNames"] = short
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {"group": GROUP, "names": names, "scope": scope, "versions": [version]},
+    }
+
+
+def llmendpoint_crd() -> dict[str, Any]:
+    """The definition of LLMEndpoint."""
+    schema = _object(
+        "A large language model served by identical replicas behind one OpenAI-compatible URL.",
+        {"spec": structural_schema(LLMEndpointSpec), "status": structural_schema(LLMEndpointStatus)},
+        **rules(NAME_RULE),
+    )
+    scale = {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+    version = {
+        "name": VERSION, "served": True, "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, "scale": scale},
+        "additionalPrinterColumns": _columns(ENDPOINT_COLUMNS),
+    }  # fmt: skip
+    return _definition("LLMEndpoint", "Namespaced", ["llm", "llmep"], version)
+
+
+def llmruntime_crd() -> dict[str, Any]:
+    """The definition of LLMRuntime."""
+    schema = _object(
+        "How to run one engine. A change applies to new revisions only: running pods stay as they are.",
+        {"spec": structural_schema(LLMRuntimeSpec)},
+    )
+    version = {
+        "name": VERSION, "served": True, "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "additionalPrinterColumns": _columns(RUNTIME_COLUMNS),
+    }  # fmt: skip
+    return _definition("LLMRuntime", "Cluster", [], version)
+
+
+def all_crds() -> dict[str, dict[str, Any]]:
+    """File name to definition."""
+    return {f"{crd['metadata']['name']}.yaml": crd for crd in (llmendpoint_crd(), llmruntime_crd())}

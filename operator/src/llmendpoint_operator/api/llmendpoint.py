@@ -1,0 +1,260 @@
+"""LLMEndpoint: one model served by a number of identical replicas."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .base import ApiModel, Quantity, map_list, rule, rules, set_list
+
+NAME_RULE = rule(
+    "size(self.metadata.name) <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+    "metadata.name must be at most 52 characters of a-z, 0-9 and '-', begin with a letter and end with a letter or "
+    "digit, because Services and Deployments are named after it; for example qwen3-chat",
+)
+SOURCE_RULE = rule(
+    "self.matches('^embedded://[a-z0-9][a-z0-9-]*$') || self.matches('^file:///.+') || "
+    "self.matches('^pvc://[a-z0-9]([-a-z0-9]*[a-z0-9])?(/.*)?$')",
+    "model.source must be embedded://<name> (a model inside the server image), file:///<absolute path in the "
+    "container> or pvc://<claim>/<path>; for example embedded://demo or pvc://models/qwen3-8b",
+)
+PARENT_RULE = rule(
+    "!self.contains('/../') && !self.endsWith('/..')",
+    "model.source may not contain '..'; write the path without it",
+)
+SERVED_NAME_RULE = rule(
+    "self.all(n, n.matches('^[A-Za-z0-9][A-Za-z0-9._:-]*$'))",
+    "model.servedNames may hold letters, digits and . _ : - only; '<namespace>/<name>' always works and need not be "
+    "listed, and no other name may contain '/'",
+)
+RESERVED_ARGS_RULE = rule(
+    "self.name != 'llmendpoint' || !has(self.args) || !self.args.exists(a, "
+    "a.matches('^--(model|served-model-name|host|port|drain-timeout)(=.*)?$'))",
+    "runtime.args may not hold --model, --served-model-name, --host, --port or --drain-timeout: the operator sets them; "
+    "use spec.model.source, spec.model.servedNames and spec.terminationGracePeriodSeconds instead",
+)
+ACCELERATOR_KIND_RULE = rule(
+    "self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",
+    "resources.accelerator.kind must be the resource name that a device plugin advertises on the node, "
+    "with its domain; for example nvidia.com/gpu or amd.com/gpu",
+)
+CUDA_RULE = rule(
+    "self.engine.device != 'cuda' || has(self.resources.accelerator)",
+    "engine.device: cuda needs an accelerator; add resources.accelerator: {kind: nvidia.com/gpu, count: 1}, "
+    "or write engine.device: cpu",
+)
+
+Name = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class Device(StrEnum):
+    """Where the engine computes."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class DType(StrEnum):
+    """Number format of weights and activations."""
+
+    AUTO = "auto"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+
+
+class EnvVar(ApiModel):
+    """One environment variable of the engine container."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """Name of the variable."""
+    value: Annotated[str, Field(max_length=4096)] = ""
+    """Value of the variable, in clear: it is readable by everyone who may read the endpoint, so never a secret."""
+
+
+class ModelSpec(ApiModel):
+    """Which model is served, and under which names callers ask for it."""
+
+    source: Annotated[
+        str, Field(min_length=1, max_length=512, json_schema_extra=rules(SOURCE_RULE, PARENT_RULE))
+    ]
+    """Where the model lies: `embedded://<name>` is inside the server image, `file:///<path>` is a path in the
+    container (from a volume of the runtime), `pvc://<claim>/<path>` is a PersistentVolumeClaim of the endpoint's
+    namespace, mounted read-only."""
+    served_names: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=128)], ...],
+        Field(max_length=16, json_schema_extra=set_list() | rules(SERVED_NAME_RULE)),
+    ] = ()
+    """Bare model names under which the gateway serves this endpoint beside `<namespace>/<name>`. Default: the
+    endpoint's name. A name that several endpoints claim belongs to the oldest of them."""
+
+
+class RuntimeRef(ApiModel, json_schema_extra=rules(RESERVED_ARGS_RULE)):
+    """Which engine runs the model. Of the arguments, those given here come last."""
+
+    name: Name = "llmendpoint"
+    """Name of an LLMRuntime, a cluster-wide resource that says how to run one engine. See `kubectl get llmruntimes`."""
+    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """Container image in place of the runtime's own."""
+    args: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=32)] = ()
+    """Further arguments for the engine, one word each, after those that the runtime gives."""
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=map_list("name"))] = ()
+    """Further environment variables of the engine container; they win over the runtime's."""
+
+
+class Accelerator(ApiModel):
+    """Accelerators of one replica, as a device plugin advertises them."""
+
+    kind: Annotated[str, Field(min_length=1, max_length=128, json_schema_extra=rules(ACCELERATOR_KIND_RULE))]
+    """Extended resource name, for example `nvidia.com/gpu`. `kubectl describe node` lists what a node has."""
+    count: Annotated[int, Field(ge=1, le=64)] = 1
+    """How many of them one replica needs."""
+
+
+class Toleration(ApiModel):
+    """A node taint that the replicas tolerate; as in a Pod."""
+
+    key: Annotated[str, Field(max_length=316)] | None = None
+    """Taint key. Empty with operator Exists tolerates every taint."""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    """Whether `value` must be equal, or the taint need only exist."""
+    value: Annotated[str, Field(max_length=63)] | None = None
+    """Taint value, with operator Equal."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Effect to tolerate. Absent: all of them."""
+
+
+class ResourcesSpec(ApiModel):
+    """What one replica needs from a node."""
+
+    accelerator: Accelerator | None = None
+    """Accelerators of each replica. Absent: none."""
+    cpu: Quantity | None = None
+    """CPU requested for each replica, for example `4` or `500m`. There is no CPU limit: throttling an engine only
+    adds latency."""
+    memory: Quantity | None = None
+    """Memory of each replica, for example `16Gi`: requested, and the limit at which the container is killed."""
+    node_selector: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16)] | None = (
+        None
+    )
+    """Labels that a node must have."""
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = ()
+    """Node taints that the replicas tolerate."""
+
+
+class EngineSpec(ApiModel):
+    """Settings of the engine. What is absent is the engine's own default."""
+
+    device: Device = Device.AUTO
+    """Where the engine computes; `auto` takes the accelerator where there is one."""
+    dtype: DType = DType.AUTO
+    """Number format of weights and activations; `auto` takes what the model was saved in, where the device can."""
+    max_model_len: Annotated[int, Field(ge=1, le=16_777_216)] | None = None
+    """Tokens of prompt plus output of one request. Absent: what the model allows."""
+    max_num_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Sequences computed in one batch."""
+    max_queued_requests: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    """Requests that wait in one replica before the next is answered with 429."""
+    kv_cache_memory: Quantity | None = None
+    """Memory for keys and values of all running sequences, for example `2Gi`."""
+    prefix_caching: bool = True
+    """Keep the keys and values of finished prompts, so that a prompt that begins alike is not computed again."""
+
+
+class RolloutSpec(ApiModel):
+    """How a new revision takes over."""
+
+    scale_down_delay: Annotated[int, Field(ge=0, le=86_400)] = 10
+    """Seconds for which the old revision keeps its pods after the new one has taken over; it gets no new requests
+    then. Requests that still run afterwards have terminationGracePeriodSeconds to end."""
+
+
+class PodInputs(ApiModel):
+    """The fields that decide what a pod is: a change of any of them makes a new revision."""
+
+    model: ModelSpec
+    """Which model is served, and under which names."""
+    runtime: RuntimeRef = RuntimeRef()
+    """Which engine runs the model, and how."""
+    resources: ResourcesSpec = ResourcesSpec()
+    """What one replica needs from a node."""
+    engine: EngineSpec = EngineSpec()
+    """Settings of the engine."""
+    progress_deadline_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
+    """Seconds that a replica may take to load the model and warm up before its container is started again and the
+    rollout is reported as stalled."""
+    termination_grace_period_seconds: Annotated[int, Field(ge=15, le=86_400)] = 60
+    """Seconds that a replica has to finish its requests when it is stopped. The first 5 pass before it is told, so
+    that no new request is on its way to it."""
+
+
+class LLMEndpointSpec(PodInputs, json_schema_extra=rules(CUDA_RULE)):
+    """The wanted state of an endpoint."""
+
+    replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    """How many replicas serve the model. 0 keeps everything but the pods. `kubectl scale` sets it."""
+    revision_history_limit: Annotated[int, Field(ge=0, le=20)] = 3
+    """How many old revisions are kept, scaled to zero, so that going back to one of them makes nothing new."""
+    rollout: RolloutSpec = RolloutSpec()
+    """How a new revision takes over."""
+
+
+class Condition(ApiModel):
+    """One aspect of the endpoint's state; as in metav1."""
+
+    type: Annotated[str, Field(max_length=64)]
+    """Ready, Progressing, Degraded, Reconciling or Stalled."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    observed_generation: int | None = None
+    """The metadata.generation that this was said about."""
+    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """When `status` last changed."""
+    reason: Annotated[str, Field(max_length=128)]
+    """The cause in one word."""
+    message: Annotated[str, Field(max_length=2048)]
+    """The cause in a sentence, and what to do about it."""
+
+
+class RevisionStatus(ApiModel):
+    """The pods of one revision."""
+
+    name: Annotated[str, Field(max_length=63)]
+    """Hash of the revision; its ControllerRevision and Deployment are named `<endpoint>-<hash>`."""
+    replicas: int = 0
+    """Pods of this revision that are not being deleted."""
+    ready_replicas: int = 0
+    """Those of them that have loaded the model and answered a warm-up generation."""
+
+
+class LLMEndpointStatus(ApiModel):
+    """What the operator has seen and decided."""
+
+    observed_generation: int | None = None
+    """The metadata.generation that this status is about."""
+    active_revision: Annotated[str, Field(max_length=63)] | None = None
+    """Hash of the revision that gets new requests. Absent: none has been ready yet."""
+    target_revision: Annotated[str, Field(max_length=63)] | None = None
+    """Hash of the revision that the spec asks for."""
+    switched_at: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When activeRevision last changed."""
+    replicas: int = 0
+    """Pods of the active revision."""
+    ready_replicas: int = 0
+    """Ready pods of the active revision."""
+    selector: Annotated[str, Field(max_length=512)] | None = None
+    """Label selector of the active revision's pods, for autoscalers."""
+    revisions: Annotated[
+        tuple[RevisionStatus, ...], Field(max_length=64, json_schema_extra=map_list("name"))
+    ] = ()
+    """Pods by revision."""
+    url: Annotated[str, Field(max_length=512)] | None = None
+    """Base URL for an OpenAI SDK; the model name is `<namespace>/<name>` or a served name."""
+    conditions: Annotated[
+        tuple[Condition, ...], Field(max_length=16, json_schema_extra=map_list("type"))
+    ] = ()
+    """Ready: requests are answered. Progressing: a revision is coming up. Degraded: something is wrong, with the
+    cause. Reconciling and Stalled are there, with status True, for tools that read kstatus."""

@@ -1,0 +1,99 @@
+"""LLMRuntime: how to run one engine. Adding an engine is adding one of these."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from .base import ApiModel, map_list, rule, rules
+from .llmendpoint import EnvVar
+
+PATH_RULE = rule("self.startsWith('/')", "a probe's path must begin with '/'; for example /health")
+
+Path = Annotated[str, Field(min_length=1, max_length=256, json_schema_extra=rules(PATH_RULE))]
+
+
+class Argument(ApiModel):
+    """One argument of the engine."""
+
+    value: Annotated[str, Field(min_length=1, max_length=1024)]
+    """The argument, one word; `$(path)` stands for a field of the endpoint, such as `--dtype=$(engine.dtype)`. A
+    list field, such as model.servedNames, gives one argument for each of its items. Known are the fields of
+    spec.engine as engine.<field>, and model.path, model.source, model.servedNames, ports.http, drainSeconds,
+    accelerator.count, namespace and name."""
+    when: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^!?[a-z][A-Za-z.]*$")] | None = None
+    """The argument is given only when this field is set (and not false or empty); with `!` before it, only when
+    it is not. Example: engine.maxModelLen, or !engine.prefixCaching."""
+
+
+class RuntimePorts(ApiModel):
+    """Ports of the engine container."""
+
+    http: Annotated[int, Field(ge=1024, le=65535)] = 8000
+    """Port of the OpenAI API and of the probes."""
+
+
+class Probe(ApiModel):
+    """An HTTP probe: 2xx or 3xx is success."""
+
+    path: Path
+    """Path on the http port."""
+
+
+class Probes(ApiModel):
+    """How the kubelet finds out about the engine."""
+
+    startup: Probe = Probe(path="/ready")
+    """Succeeds once the model is loaded and warmed up; liveness is asked only afterwards, and the container is
+    started again when it takes longer than the endpoint's progressDeadlineSeconds."""
+    ready: Probe = Probe(path="/ready")
+    """Succeeds while the replica takes new requests."""
+    live: Probe = Probe(path="/health")
+    """Succeeds while the engine makes progress; the container is started again when it fails."""
+
+
+class VolumeMount(ApiModel):
+    """Where a volume appears in the engine container; as in a Pod."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Name of a volume of this runtime."""
+    mount_path: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Absolute path in the container. /tmp and /models are the operator's."""
+    sub_path: Annotated[str, Field(max_length=1024)] | None = None
+    """Path inside the volume."""
+    read_only: bool = False
+    """Mount it read-only."""
+
+
+class Volume(ApiModel):
+    """A volume of the pod; every volume type of a Pod may be given beside the name."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Name of the volume. `tmp` and names that begin with `model-` are the operator's."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+
+
+class LLMRuntimeSpec(ApiModel):
+    """How to run one engine. Pods run as user 65532 under the restricted Pod Security level, with a read-only root
+    file system, a writable /tmp and no service-account token."""
+
+    image: Annotated[str, Field(min_length=1, max_length=512)]
+    """Container image with the engine, by tag or digest."""
+    command: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=16)] = ()
+    """Command in place of the image's entry point."""
+    args: Annotated[tuple[Argument, ...], Field(max_length=64)] = ()
+    """Arguments of the engine, in this order."""
+    ports: RuntimePorts = RuntimePorts()
+    """Ports of the engine container."""
+    probes: Probes = Probes()
+    """How the kubelet finds out about the engine."""
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=map_list("name"))] = ()
+    """Environment variables of the engine container."""
+    volumes: Annotated[tuple[Volume, ...], Field(max_length=16, json_schema_extra=map_list("name"))] = ()
+    """Further volumes of the pod, such as a cache."""
+    volume_mounts: Annotated[
+        tuple[VolumeMount, ...], Field(max_length=16, json_schema_extra=map_list("mountPath"))
+    ] = ()
+    """Where those volumes appear in the engine container."""

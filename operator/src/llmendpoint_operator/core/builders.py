@@ -1,0 +1,92 @@
+"""The children of an endpoint as manifests: no client, no clock. tests/golden shows what a cluster gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .names import CONTAINER, PORT_NAME, child_name, labels, pod_selector
+from .revision import Revision
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The endpoint that owns the children."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+def _metadata(owner: Owner, name: str, revision: str | None) -> Manifest:
+    reference = {
+        "apiVersion": "llmendpoint.io/v1alpha1",
+        "kind": "LLMEndpoint",
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "name": name,
+        "namespace": owner.namespace,
+        "labels": labels(owner.name, revision),
+        "ownerReferences": [reference],
+    }
+
+
+def make_service_account(owner: Owner) -> Manifest:
+    """The pods' identity; it is granted nothing and its token is mounted nowhere."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": _metadata(owner, owner.name, None),
+        "automountServiceAccountToken": False,
+    }
+
+
+def make_controller_revision(owner: Owner, hash_: str, number: int, data: Manifest) -> Manifest:
+    """The record of what a revision is made of."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": _metadata(owner, child_name(owner.name, hash_), hash_),
+        "revision": number,
+        "data": data,
+    }
+
+
+def make_headless_service(owner: Owner, revision: Revision) -> Manifest:
+    """One revision's pods by address: its EndpointSlices are what the gateway reads."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(owner, child_name(owner.name, revision.hash), revision.hash),
+        "spec": {
+            "clusterIP": "None",
+            "selector": pod_selector(owner.name, revision.hash),
+            "ports": [_service_port(revision.runtime.ports.http)],
+        },
+    }
+
+
+def make_service(owner: Owner, revision: str) -> Manifest:
+    """The address for callers without the gateway: port 80 to the pods of one revision."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(owner, owner.name, None),
+        "spec": {"selector": pod_selector(owner.name, revision), "ports": [_service_port(80)]},
+    }
+
+
+def _service_port(port: int) -> Manifest:
+    return {"name": PORT_NAME, "port": port, "targetPort": PORT_NAME, "protocol": "TCP"}
+
+
+def engine_container(pod: Manifest) -> Manifest:
+    """The engine container of a rendered pod spec."""
+    found: Manifest = next(item for item in pod["containers"] if item["name"] == CONTAINER)
+    return found

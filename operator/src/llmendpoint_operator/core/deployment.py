@@ -1,0 +1,144 @@
+"""The Deployment of one revision, from what its ControllerRevision recorded and nothing else.
+
+A change of what existing revisions render to would restart their pods at the next upgrade of the operator: such a
+change is a new TEMPLATE_VERSION beside this one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..api import PodInputs
+from .arguments import field_values, render_arguments, split_pvc
+from .builders import Manifest, Owner, _metadata
+from .names import CONTAINER, PORT_NAME, PRE_STOP_SECONDS, USER, child_name, labels, pod_selector
+from .revision import Revision
+
+STARTUP_PERIOD_SECONDS = 2
+
+
+def make_deployment(owner: Owner, revision: Revision, replicas: int) -> Manifest:
+    """The engine pods of a revision; raises SpecError when the runtime's arguments cannot be rendered."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(owner, child_name(owner.name, revision.hash), revision.hash),
+        "spec": {
+            "replicas": replicas,
+            "progressDeadlineSeconds": revision.inputs.progress_deadline_seconds,
+            "revisionHistoryLimit": 0,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+            "selector": {"matchLabels": pod_selector(owner.name, revision.hash)},
+            "template": {
+                "metadata": {"labels": labels(owner.name, revision.hash)},
+                "spec": _pod_spec(owner, revision),
+            },
+        },
+    }
+
+
+def _pod_spec(owner: Owner, revision: Revision) -> Manifest:
+    inputs = revision.inputs
+    spec: Manifest = {
+        "serviceAccountName": owner.name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": inputs.termination_grace_period_seconds,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(owner, revision)],
+        "volumes": _volumes(revision),
+    }
+    if inputs.resources.node_selector:
+        spec["nodeSelector"] = dict(inputs.resources.node_selector)
+    if inputs.resources.tolerations:
+        spec["tolerations"] = [_json(toleration) for toleration in inputs.resources.tolerations]
+    return spec
+
+
+def _container(owner: Owner, revision: Revision) -> Manifest:
+    inputs, runtime = revision.inputs, revision.runtime
+    fields = field_values(owner.namespace, owner.name, inputs, runtime.ports.http)
+    container: Manifest = {
+        "name": CONTAINER,
+        "image": inputs.runtime.image or runtime.image,
+        "args": [*render_arguments(runtime.args, fields), *inputs.runtime.args],
+        "ports": [{"name": PORT_NAME, "containerPort": runtime.ports.http, "protocol": "TCP"}],
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": _mounts(revision),
+        **_probes(revision),
+    }
+    optional = {"command": list(runtime.command), "env": _env(revision), "resources": _resources(inputs)}
+    return container | {key: value for key, value in optional.items() if value}
+
+
+def _env(revision: Revision) -> list[Manifest]:
+    merged = {item.name: item.value for item in (*revision.runtime.env, *revision.inputs.runtime.env)}
+    return [{"name": name, "value": value} if value else {"name": name} for name, value in merged.items()]
+
+
+def _resources(inputs: PodInputs) -> Manifest:
+    requests: Manifest = {}
+    limits: Manifest = {}
+    if inputs.resources.cpu is not None:
+        requests["cpu"] = inputs.resources.cpu
+    if inputs.resources.memory is not None:
+        requests["memory"] = limits["memory"] = inputs.resources.memory
+    accelerator = inputs.resources.accelerator
+    if accelerator is not None:
+        limits[accelerator.kind] = requests[accelerator.kind] = str(accelerator.count)
+    return {key: value for key, value in (("limits", limits), ("requests", requests)) if value}
+
+
+def _probes(revision: Revision) -> Manifest:
+    probes = revision.runtime.probes
+    budget = math.ceil(revision.inputs.progress_deadline_seconds / STARTUP_PERIOD_SECONDS)
+    return {
+        "startupProbe": _probe(probes.startup.path, STARTUP_PERIOD_SECONDS, budget, timeout=2),
+        "readinessProbe": _probe(probes.ready.path, 2, 2, timeout=2),
+        "livenessProbe": _probe(probes.live.path, 10, 3, timeout=5),
+    }
+
+
+def _probe(path: str, period: int, failures: int, timeout: int) -> Manifest:
+    return {
+        "httpGet": {"path": path, "port": PORT_NAME},
+        "periodSeconds": period,
+        "failureThreshold": failures,
+        "timeoutSeconds": timeout,
+    }
+
+
+def _volumes(revision: Revision) -> list[Manifest]:
+    volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {}}]
+    found = split_pvc(revision.inputs.model.source)
+    if found is not None:
+        claim = {"claimName": found[0], "readOnly": True}
+        volumes.append({"name": "model-weights", "persistentVolumeClaim": claim})
+    return volumes + [_json(volume) for volume in revision.runtime.volumes]
+
+
+def _mounts(revision: Revision) -> list[Manifest]:
+    mounts: list[Manifest] = [{"name": "tmp", "mountPath": "/tmp"}]
+    found = split_pvc(revision.inputs.model.source)
+    if found is not None:
+        mounts.append({"name": "model-weights", "mountPath": f"/models/{found[0]}", "readOnly": True})
+    return mounts + [_json(mount) for mount in revision.runtime.volume_mounts]
+
+
+def _json(model: Any) -> Manifest:
+    """As on the wire, without what is absent or false: the API server drops those, and they would look like drift."""
+    dumped = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {key: value for key, value in dumped.items() if value is not False}

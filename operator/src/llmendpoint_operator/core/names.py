@@ -1,0 +1,46 @@
+"""Names, labels and ports as docs/contracts.md gives them."""
+
+from __future__ import annotations
+
+MANAGER = "llmendpoint-operator"
+"""Field manager, Lease name and reporter of Events."""
+
+ENDPOINT_LABEL = "llmendpoint.io/endpoint"
+REVISION_LABEL = "llmendpoint.io/revision"
+NO_REVISION = "none"
+"""What the plain Service selects before any revision has been ready: no pod."""
+
+CONTAINER = "engine"
+PORT_NAME = "http"
+PRE_STOP_SECONDS = 5
+DRAIN_MARGIN_SECONDS = 5
+USER = 65532
+
+
+def child_name(endpoint: str, revision: str) -> str:
+    """Name of a revision's ControllerRevision, Deployment and headless Service."""
+    return f"{endpoint}-{revision}"
+
+
+def labels(endpoint: str, revision: str | None = None) -> dict[str, str]:
+    """Labels of a child; `revision` is absent on what all revisions share."""
+    found = {
+        "app.kubernetes.io/name": "llmendpoint",
+        "app.kubernetes.io/instance": endpoint,
+        "app.kubernetes.io/component": "engine",
+        "app.kubernetes.io/managed-by": MANAGER,
+        ENDPOINT_LABEL: endpoint,
+    }
+    if revision is not None:
+        found[REVISION_LABEL] = revision
+    return found
+
+
+def pod_selector(endpoint: str, revision: str) -> dict[str, str]:
+    """What selects the pods of one revision."""
+    return {ENDPOINT_LABEL: endpoint, REVISION_LABEL: revision}
+
+
+def selector_text(endpoint: str, revision: str) -> str:
+    """The same as text, for `status.selector`."""
+    return ",".join(f"{key}={value}" for key, value in pod_selector(endpoint, revision).items())
