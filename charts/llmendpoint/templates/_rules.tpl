@@ -1,0 +1,41 @@
+{{/* What the operator does with the objects of the namespaces that it watches. */}}
+{{- define "llmendpoint.operatorRules" -}}
+- apiGroups: [llmendpoint.io]
+  resources: [llmendpoints]
+  verbs: [get, list, watch]
+- apiGroups: [llmendpoint.io]
+  resources: [llmendpoints/status]
+  verbs: [patch]
+# Children carry an owner reference with blockOwnerDeletion, which the OwnerReferencesPermissionEnforcement admission
+# plugin allows only to those who may set the owner's finalizers.
+- apiGroups: [llmendpoint.io]
+  resources: [llmendpoints/finalizers]
+  verbs: [update]
+- apiGroups: [apps]
+  resources: [deployments, controllerrevisions]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [services, serviceaccounts]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list, watch, create, patch]
+{{- end }}
+
+{{/* The gateway only reads. */}}
+{{- define "llmendpoint.gatewayRules" -}}
+- apiGroups: [llmendpoint.io]
+  resources: [llmendpoints]
+  verbs: [list, watch]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
+{{- end }}
+
+{{/* With the release's namespace in it: cluster-wide roles of several releases must not share a name. */}}
+{{- define "llmendpoint.roleName" -}}
+llmendpoint-{{ .component }}.{{ .root.Release.Namespace }}
+{{- end }}
