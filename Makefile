@@ -39,7 +39,7 @@ lint: .venv/.stamp ## ruff, mypy --strict, import layers, generated files
 	@$(PY) -m tests.stages --only lint
 
 crds: .venv/.stamp ## write crds/ and docs/reference.md from the pydantic models
-	@$(PY) -m llmendpoint_operator.api.generate
+	@$(PY) -m llmendpoint_operator.api.generate && cp crds/*.yaml charts/llmendpoint/crds/
 
 cluster: .venv/.stamp ## the embedded Kubernetes by itself
 	@$(PY) -m tests.cluster up
