@@ -1,0 +1,3 @@
+module llmendpoint.io/testbed/pause
+
+go 1.26.0

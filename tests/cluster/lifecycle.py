@@ -1,0 +1,116 @@
+"""Bring a cluster up and take it away, whatever state the last one was left in."""
+
+import contextlib
+
+from tests.cluster import cache, control_plane, node, progress
+from tests.cluster import instance as instances
+from tests.cluster.api import Cluster, client_context, describe, is_healthy
+from tests.cluster.binaries import build_all
+from tests.cluster.configuration import NODE_ADDRESS
+from tests.cluster.errors import AlreadyTaken, NoSuchCluster
+from tests.cluster.instance import LOOPBACK, Instance
+
+
+def start_control_plane(name: str = "control-plane", *, owned: bool = True) -> Cluster:
+    """A control plane of that name, started anew unless it runs. Several can run side by side.
+
+    An `owned` one is swept away by the next start after this program has ended, however it ended.
+    """
+    sweep()
+    running = find_running(name)
+    if running:
+        return running
+    binaries = build_all()
+    with cache.exclusive("cluster-start"):
+        fresh = instances.new_instance(name, LOOPBACK, None, owned=owned)
+        fresh.save()
+    control_plane.write_files(fresh, binaries)
+    try:
+        control_plane.start(fresh)
+    except BaseException:
+        control_plane.stop(fresh)
+        raise
+    return describe(fresh)
+
+
+def start_node(name: str = "node", *, gpus: int = 4, owned: bool = True) -> Cluster:
+    """A whole cluster with one node and `gpus` fake accelerators; one at a time on a machine. Needs root."""
+    sweep()
+    running = find_running(name)
+    if running and running.has_node:
+        return running
+    pieces = node.prepare()
+    with cache.exclusive("cluster-start"):
+        _refuse_second_node(name)
+        fresh = instances.new_instance(name, NODE_ADDRESS, gpus, owned=owned)
+        node.require_free_machine()
+        fresh.save()
+    try:
+        node.start(fresh, pieces)
+    except BaseException:
+        progress.say(f"the start failed; logs are in {fresh.processes.logs} until the next start or `down`")
+        raise
+    return describe(fresh)
+
+
+def find_running(name: str) -> Cluster | None:
+    """The cluster of that name if its API answers; what is left of a broken one is removed."""
+    try:
+        found = instances.load(name)
+    except NoSuchCluster:
+        return None
+    if is_up(found):
+        return describe(found)
+    progress.say(f"removing what is left of the cluster {name!r}, which does not answer")
+    down(found)
+    return None
+
+
+def is_up(instance: Instance) -> bool:
+    """True when every process lives and the API answers."""
+    expected = control_plane.COMPONENTS + (node.COMPONENTS if instance.has_node else ())
+    living = {process.name for process in instance.processes.all() if process.alive}
+    if not living.issuperset(expected):
+        return False
+    with contextlib.suppress(OSError):
+        admin = client_context(instance.pki)
+        return is_healthy(instance.address, instance.ports.api, "/readyz", admin)
+    return False
+
+
+def connect(name: str) -> Cluster:
+    """The running cluster of that name."""
+    found = instances.load(name)
+    if not is_up(found):
+        raise NoSuchCluster(f"the cluster {name!r} is written down but does not run; `up` starts it anew")
+    return describe(found)
+
+
+def down(instance: Instance) -> None:
+    """End an instance and remove what it made, and only that. Works on the ruins of one too."""
+    if instance.has_node:
+        node.stop(instance)
+    control_plane.stop(instance)
+    if instance.has_node:
+        node.clean_up(instance)
+    instances.remove_folder(instance)
+
+
+def sweep() -> None:
+    """Remove instances whose owners are gone."""
+    for instance in instances.load_all():
+        if instance.orphaned:
+            down(instance)
+
+
+def _refuse_second_node(name: str) -> None:
+    for other in instances.load_all():
+        if other.has_node and other.name != name:
+            if is_up(other):
+                raise AlreadyTaken(
+                    f"the node {other.name!r} runs on this machine, and there can be one: the kubelet's device plugin"
+                    f" folder and the KUBE-* chains of iptables belong to the whole machine. Use it"
+                    f" (LLMENDPOINT_CLUSTER={other.name}) or end it:"
+                    f" python -m tests.cluster down --name {other.name}"
+                )
+            down(other)

@@ -1,0 +1,185 @@
+"""What a node changes on the machine outside its own folder, and how that is put back."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.cluster import progress
+from tests.cluster.errors import AlreadyTaken, ClusterError
+from tests.cluster.instance import Instance
+
+CGROUP = "llmendpoint-cluster"
+DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
+
+# The kubelet and kube-proxy set these for the whole machine.
+_SYSCTLS = (
+    "net/ipv4/ip_forward",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+)
+# Places that the components have no setting for. Removed at the end where they were not there before.
+_FIXED_PATHS = (
+    Path("/var/lib/kubelet"),
+    DEVICE_PLUGINS,
+    Path("/var/log/containers"),
+    Path("/var/lib/cni"),
+    Path("/run/containerd"),
+    Path("/run/containerd/s"),
+    Path("/var/lib/containerd"),
+    Path("/opt/containerd"),
+    Path("/run/xtables.lock"),
+)
+_SERVICES = {
+    "/var/run/docker.sock": "a Docker daemon",
+    "/run/containerd/containerd.sock": "a containerd",
+    "/run/crio/crio.sock": "CRI-O",
+    "/run/k3s/containerd/containerd.sock": "k3s",
+    str(DEVICE_PLUGINS / "kubelet.sock"): "a kubelet",
+}
+
+
+def require_free() -> None:
+    """Refuse a machine that somebody else's containers run on."""
+    if os.geteuid() != 0:
+        raise ClusterError("a node needs root; a control plane alone does not (--control-plane)")
+    for path, what in _SERVICES.items():
+        if _answers(path):
+            raise AlreadyTaken(
+                f"{what} runs on this machine ({path} answers), and the embedded node will not share it. Use that one's"
+                " cluster (DEMO_KUBECONFIG=…), or stop it first"
+            )
+
+
+def remember(instance: Instance) -> None:
+    """Write down what the machine was like, before anything is changed."""
+    settings = {name: _read_sysctl(name) for name in _SYSCTLS}
+    existing = [str(path) for path in _FIXED_PATHS if path.exists()]
+    record = {"sysctls": settings, "existing": existing}
+    (instance.folder / "before.json").write_text(json.dumps(record))
+
+
+def restore(instance: Instance) -> None:
+    """Put settings back and remove what was not there before."""
+    try:
+        before = json.loads((instance.folder / "before.json").read_text())
+    except FileNotFoundError:
+        return  # it had not begun to change anything
+    for name, value in before["sysctls"].items():
+        if value is not None and _read_sysctl(name) != value:
+            Path("/proc/sys", name).write_text(value)
+    for path in _FIXED_PATHS:
+        if str(path) not in before["existing"]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    for link in Path("/var/log/containers").glob("*.log"):
+        if link.is_symlink() and str(link.readlink()).startswith(f"{instance.folder}/"):
+            link.unlink()
+
+
+def make_cgroups() -> None:
+    """The cgroup that all pods live below, in every hierarchy."""
+    for mount in _cgroup_mounts():
+        (mount / CGROUP).mkdir(exist_ok=True)
+
+
+def end_pods(instance: Instance) -> None:
+    """Kill what runs in the pods' cgroup, then the shims that held it."""
+    for pid in _pids_in_pods():
+        _kill(pid)
+    for pid in _shims(instance):
+        _kill(pid)
+
+
+def remove_cgroups() -> None:
+    """Remove the pods' cgroups, deepest first."""
+    for mount in _cgroup_mounts():
+        for folder, _, _ in os.walk(mount / CGROUP, topdown=False):
+            Path(folder).rmdir()
+
+
+def unmount_below(folder: Path) -> None:
+    """Take off every mount below `folder`, the newest first."""
+    for target in reversed(list(_mounts_below(folder))):
+        progress.run(["umount", "-l", target])
+    left = list(_mounts_below(folder))
+    if left:
+        raise ClusterError(
+            f"still mounted below {folder}: {', '.join(left)}; unmount them, then run `down` again"
+        )
+
+
+def remove_shim_sockets(instance: Instance) -> None:
+    """Sockets of shims that were killed; their folder /run/containerd/s is a constant of containerd."""
+    for address in instance.folder.glob("containerd/state/io.containerd.runtime.v2.task/*/*/address"):
+        Path(address.read_text().removeprefix("unix://")).unlink(missing_ok=True)
+
+
+def _answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(2)
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+        return True
+
+
+def _read_sysctl(name: str) -> str | None:
+    try:
+        return Path("/proc/sys", name).read_text().strip()
+    except FileNotFoundError:
+        return None
+
+
+def _mount_table() -> Iterator[tuple[str, str]]:
+    """(target, file system type) of every mount, oldest first."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, target, kind, *_ = line.split(" ")
+        yield target.replace("\\040", " "), kind
+
+
+def _mounts_below(folder: Path) -> Iterator[str]:
+    return (target for target, _ in _mount_table() if target.startswith(f"{folder}/"))
+
+
+def _cgroup_mounts() -> list[Path]:
+    return [Path(target) for target, kind in _mount_table() if kind in ("cgroup", "cgroup2")]
+
+
+def _pids_in_pods() -> set[int]:
+    pids: set[int] = set()
+    for mount in _cgroup_mounts():
+        for procs in (mount / CGROUP).glob("**/cgroup.procs"):
+            try:
+                pids.update(int(line) for line in procs.read_text().split())
+            except (FileNotFoundError, OSError):
+                continue  # gone in the meantime
+    return pids
+
+
+def _shims(instance: Instance) -> set[int]:
+    """Processes whose command line names our containerd's socket."""
+    found = set()
+    wanted = str(instance.containerd_socket).encode()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if words[0].endswith(b"containerd-shim-runc-v2") and wanted in words:
+            found.add(int(path.parent.name))
+    return found
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass

@@ -1,0 +1,39 @@
+"""Clusters for the tests: started once for a run, on first use.
+
+`LLMENDPOINT_CLUSTER=NAME` makes both fixtures use a cluster that already runs (`python -m tests.cluster up`), which
+saves its start; such a cluster is left running.
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import Cluster, connect, start_control_plane, start_node
+
+
+def _borrowed_cluster() -> Cluster | None:
+    name = os.environ.get("LLMENDPOINT_CLUSTER")
+    return connect(name) if name else None
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[Cluster]:
+    """A real API server, scheduler and controller manager; no node, so pods stay Pending."""
+    borrowed = _borrowed_cluster()
+    cluster = borrowed or start_control_plane(f"test-{os.getpid()}")
+    yield cluster
+    if not borrowed:
+        cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[Cluster]:
+    """A whole cluster with one node, fake accelerators and the pause image; needs root."""
+    borrowed = _borrowed_cluster()
+    if borrowed and not borrowed.has_node:
+        pytest.fail(f"LLMENDPOINT_CLUSTER={borrowed.name} is a control plane alone; these tests need a node")
+    cluster = borrowed or start_node(f"test-{os.getpid()}")
+    yield cluster
+    if not borrowed:
+        cluster.stop()
