@@ -4,6 +4,7 @@
     ├── RequestError             the caller's fault or the moment's: an HTTP answer, the server goes on
     │   ├── InvalidRequest       400, names the field
     │   │   └── PromptTooLong    400, names both numbers
+    │   ├── BodyTooLarge         413
     │   ├── UnknownModel         404
     │   ├── QueueFull            429 with Retry-After
     │   ├── Unavailable          503 with Retry-After: loading, draining or failed; another replica may answer
@@ -61,6 +62,12 @@ class PromptTooLong(InvalidRequest):
             f"and output together: shorten the prompt to at most {max_model_len - 1} tokens.",
             param=param,
         )
+
+
+class BodyTooLarge(RequestError):
+    status = 413
+    type = "invalid_request_error"
+    code = "body_too_large"
 
 
 class UnknownModel(RequestError):
