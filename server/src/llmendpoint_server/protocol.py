@@ -19,7 +19,8 @@ from typing import Literal
 
 import msgspec
 
-from llmendpoint_server.core.request import FinishReason, Request
+from llmendpoint_server.core.request import Request
+from llmendpoint_server.core.request import RequestOutput as RequestOutput
 from llmendpoint_server.errors import ProtocolError
 
 MAX_FRAME_BYTES = 64 * 2**20
@@ -83,20 +84,6 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     kv_pages: int
     page_size: int
     load_seconds: float
-
-
-class RequestOutput(msgspec.Struct, array_like=True, frozen=True):
-    """New tokens of one request. `cached_tokens` is how much of its prompt came from the prefix cache.
-
-    `detail` and `retry_after` (seconds) explain `REJECTED` and `FAILED`.
-    """
-
-    id: str
-    tokens: tuple[int, ...]
-    finish: FinishReason | None = None
-    cached_tokens: int = 0
-    detail: str = ""
-    retry_after: float = 0.0
 
 
 class StepOutput(msgspec.Struct, tag="output", frozen=True):

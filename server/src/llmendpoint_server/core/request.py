@@ -72,3 +72,19 @@ class Request:
     sampling: SamplingParams
     arrival: float = 0.0
     salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """New tokens of one request, and how it ended if it did.
+
+    With `STOP` the last token is the one that stopped it, and no part of the text. `cached_tokens` is how much of the
+    prompt came from the prefix cache. `detail` and `retry_after` (seconds) explain `REJECTED` and `FAILED`.
+    """
+
+    id: str
+    tokens: tuple[int, ...] = ()
+    finish: FinishReason | None = None
+    cached_tokens: int = 0
+    detail: str = ""
+    retry_after: float = 0.0

@@ -1,0 +1,70 @@
+"""One request on its way: its tokens, how many of them have KV, and in which pages."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from llmendpoint_server.core.prefix import PageHash, chain_hash
+from llmendpoint_server.core.request import FinishReason, Request
+
+
+class Status(enum.Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """`tokens` is prompt and output; the first `computed` of them have keys and values in the pages of `table`."""
+
+    request: Request
+    seed: int
+    tokens: list[int]
+    names: list[PageHash]
+    """names[0] is the root of the chain, names[i + 1] names the i-th page's contents"""
+    status: Status = Status.WAITING
+    computed: int = 0
+    table: list[int] = field(default_factory=list)
+    named: int = 0
+    """pages of `table` whose contents the block manager knows"""
+    cached_tokens: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def remaining(self) -> int:
+        """Tokens without KV. 1 means: decoding."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def outstanding(self) -> int:
+        """Tokens still to be computed, if it runs to its limit."""
+        return self.remaining + self.request.sampling.max_tokens - self.generated
+
+    def page_names(self, key: bytes, page_size: int, pages: int) -> list[PageHash]:
+        """Names of the first `pages` full pages, computed once each."""
+        while len(self.names) <= pages:
+            start = (len(self.names) - 1) * page_size
+            self.names.append(chain_hash(key, self.names[-1], self.tokens[start : start + page_size]))
+        return self.names[1 : pages + 1]
+
+
+def finish_reason(
+    sequence: Sequence, eos_token_ids: frozenset[int], max_model_len: int
+) -> FinishReason | None:
+    """Whether the sequence's newest token ends it."""
+    sampling = sequence.request.sampling
+    token = sequence.tokens[-1]
+    if token in sampling.stop_token_ids or (token in eos_token_ids and not sampling.ignore_eos):
+        return FinishReason.STOP
+    if sequence.generated >= sampling.max_tokens or len(sequence.tokens) >= max_model_len:
+        return FinishReason.LENGTH
+    return None

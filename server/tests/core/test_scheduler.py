@@ -1,0 +1,306 @@
+"""The scheduler against a model that exists only as arithmetic.
+
+`Machine` is a KV cache and a language model in one: it writes into each slot what was computed there, refuses to go on
+when a slot that a sequence reads holds anything else, and answers with a function of the whole sequence so far.
+"""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
+from llmendpoint_server.core.scheduler import Batch, Scheduler, SchedulerConfig
+
+VOCAB = 7
+EOS = 6
+
+
+def next_token(tokens: tuple[int, ...]) -> int:
+    return (sum(tokens) * 31 + len(tokens)) % VOCAB
+
+
+class Machine:
+    def __init__(self, page_size: int) -> None:
+        self.page_size = page_size
+        self.slots: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def run(self, batch: Batch) -> list[int]:
+        sampled = []
+        for row in batch.rows:
+            tokens, table = tuple(row.sequence.tokens), row.sequence.table
+            for position in range(row.start + row.count):
+                slot = (table[position // self.page_size], position % self.page_size)
+                if position >= row.start:
+                    self.slots[slot] = tokens[: position + 1]
+                assert self.slots[slot] == tokens[: position + 1], (
+                    "a page holds somebody else's keys and values"
+                )
+            if row.sample:
+                sampled.append(next_token(tokens))
+        return sampled
+
+
+def make_scheduler(
+    pages: int = 8,
+    page_size: int = 2,
+    max_num_seqs: int = 3,
+    budget: int = 5,
+    queue: int = 4,
+    caching: bool = True,
+) -> Scheduler:
+    config = SchedulerConfig(
+        max_model_len=pages * page_size,
+        max_num_seqs=max_num_seqs,
+        max_queued_requests=queue,
+        max_batched_tokens=budget,
+        vocab_size=VOCAB,
+        eos_token_ids=frozenset({EOS}),
+        prefix_caching=caching,
+        prefix_key=b"secret",
+    )
+    return Scheduler(config, BlockManager(pages, page_size))
+
+
+def request(
+    name: str, prompt: tuple[int, ...], max_tokens: int = 8, *, ignore_eos: bool = True, salt: str = ""
+) -> Request:
+    return Request(name, prompt, SamplingParams(max_tokens, temperature=0, ignore_eos=ignore_eos), salt=salt)
+
+
+def expected(prompt: tuple[int, ...], sampling: SamplingParams, max_model_len: int) -> tuple[int, ...]:
+    tokens = prompt
+    while len(tokens) - len(prompt) < sampling.max_tokens and len(tokens) < max_model_len:
+        tokens += (next_token(tokens),)
+        if tokens[-1] == EOS and not sampling.ignore_eos:
+            break
+    return tokens[len(prompt) :]
+
+
+def finish_all(scheduler: Scheduler, machine: Machine) -> dict[str, tuple[tuple[int, ...], FinishReason]]:
+    """Steps until nothing is left; what each request got, and how it ended."""
+    got: dict[str, tuple[int, ...]] = {}
+    ends: dict[str, tuple[tuple[int, ...], FinishReason]] = {}
+    for step in range(1000):
+        if scheduler.idle:
+            return ends
+        batch = scheduler.schedule(float(step))
+        for output in scheduler.update(batch, machine.run(batch), step + 0.5):
+            got[output.id] = got.get(output.id, ()) + output.tokens
+            if output.finish:
+                ends[output.id] = (got[output.id], output.finish)
+    raise AssertionError("1000 steps were not enough: a sequence does not advance")
+
+
+class SchedulerStates(RuleBasedStateMachine):
+    """Anything may happen at any time: arrivals, steps, aborts between steps and during one, failures."""
+
+    @initialize(
+        pages=st.integers(2, 10),
+        page_size=st.integers(1, 4),
+        max_num_seqs=st.integers(1, 4),
+        budget=st.integers(4, 9),
+        queue=st.integers(0, 4),
+        caching=st.booleans(),
+    )
+    def start(self, **config: int) -> None:
+        self.scheduler = make_scheduler(**config)  # type: ignore[arg-type]  # caching is a bool
+        self.machine = Machine(config["page_size"])
+        self.sent: dict[str, Request] = {}
+        self.got: dict[str, tuple[int, ...]] = {}
+        self.ended: dict[str, FinishReason] = {}
+        self.flight: Batch | None = None
+        self.now = 0.0
+
+    def take(self, output: RequestOutput) -> None:
+        assert output.id not in self.ended, "an output after the last one"
+        self.got[output.id] += output.tokens
+        if output.finish is not None:
+            self.ended[output.id] = output.finish
+
+    @rule(
+        prompt=st.lists(st.integers(0, 2), min_size=1, max_size=12).map(tuple),
+        max_tokens=st.integers(1, 9),
+        ignore_eos=st.booleans(),
+        salt=st.sampled_from(["", "tenant"]),
+    )
+    def arrive(self, prompt: tuple[int, ...], max_tokens: int, ignore_eos: bool, salt: str) -> None:
+        new = request(f"r{len(self.sent)}", prompt, max_tokens, ignore_eos=ignore_eos, salt=salt)
+        self.sent[new.id] = new
+        self.got[new.id] = ()
+        refusal = self.scheduler.add(new, seed=0)
+        if refusal is not None:
+            self.take(refusal)
+
+    @precondition(lambda self: self.flight is None)
+    @rule()
+    def begin_step(self) -> None:
+        idle = self.scheduler.idle
+        self.flight = self.scheduler.schedule(self.now)
+        assert bool(self.flight.rows) is not idle, "there is work, and nothing was scheduled"
+        assert self.flight.tokens <= self.scheduler.config.max_batched_tokens
+        assert len(self.flight.rows) <= self.scheduler.config.max_num_seqs
+        self.sampled = self.machine.run(self.flight)
+
+    @precondition(lambda self: self.flight is not None)
+    @rule()
+    def end_step(self) -> None:
+        assert self.flight is not None
+        self.now += 1
+        for output in self.scheduler.update(self.flight, self.sampled, self.now):
+            self.take(output)
+        self.flight = None
+
+    @precondition(lambda self: len(self.sent) > len(self.ended))
+    @rule(pick=st.randoms(use_true_random=False), failed=st.booleans())
+    def stop_one(self, pick: object, failed: bool) -> None:
+        name = pick.choice(sorted(self.sent.keys() - self.ended.keys()))  # type: ignore[attr-defined]
+        output = self.scheduler.fail(name, "poison") if failed else self.scheduler.abort(name)
+        assert output is not None
+        self.take(output)
+        assert self.scheduler.abort(name) is None, "a second end"
+
+    @invariant()
+    def pages_are_held_as_often_as_tables_name_them(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        blocks, live = self.scheduler.blocks, self.scheduler._by_id.values()
+        held = [page for sequence in live for page in sequence.table]
+        assert all(blocks.references(page) == held.count(page) for page in range(blocks.pages))
+        assert blocks.held == len(set(held)), "a page leaked"
+        assert set(self.scheduler._by_id) == self.sent.keys() - self.ended.keys()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        for _ in range(500):
+            if self.scheduler.idle:
+                break
+            if self.flight is None:
+                self.begin_step()
+            self.end_step()
+        assert self.scheduler.idle, "a sequence does not advance"
+        assert self.scheduler.blocks.held == 0
+        assert self.ended.keys() == self.sent.keys()
+        for name, reason in self.ended.items():
+            want = expected(
+                self.sent[name].prompt, self.sent[name].sampling, self.scheduler.config.max_model_len
+            )
+            if reason in (FinishReason.STOP, FinishReason.LENGTH):
+                assert self.got[name] == want, "tokens were lost or changed"
+            else:
+                assert self.got[name] == want[: len(self.got[name])]
+
+
+TestSchedulerStates = SchedulerStates.TestCase
+TestSchedulerStates.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+def test_preempted_sequences_are_recomputed_to_the_same_tokens() -> None:
+    scheduler, machine = make_scheduler(pages=8, max_num_seqs=3), Machine(2)
+    prompts = {"a": (1, 2, 3), "b": (2, 2), "c": (0, 1)}
+    for name, prompt in prompts.items():
+        assert scheduler.add(request(name, prompt, 10), seed=0) is None
+    ends = finish_all(scheduler, machine)
+    assert scheduler.counters.preemptions > 0
+    for name, prompt in prompts.items():
+        assert ends[name] == (expected(prompt, request(name, prompt, 10).sampling, 16), FinishReason.LENGTH)
+
+
+def test_a_long_prompt_is_cut_into_chunks_and_decodes_go_on_beside_it() -> None:
+    scheduler, machine = make_scheduler(pages=20, budget=4), Machine(2)
+    scheduler.add(request("short", (1,), 10), seed=0)
+    batch = scheduler.schedule(0.0)
+    scheduler.update(batch, machine.run(batch), 0.1)
+    scheduler.add(request("long", (1, 2) * 5, 2), seed=0)
+    counts = []
+    for step in range(4):
+        batch = scheduler.schedule(float(step))
+        counts.append({row.sequence.id: row.count for row in batch.rows})
+        scheduler.update(batch, machine.run(batch), step + 0.5)
+    assert counts == [{"short": 1, "long": 3}] * 3 + [{"short": 1, "long": 1}]
+
+
+def test_a_repeated_prompt_is_found_in_the_cache_and_its_last_token_is_computed() -> None:
+    scheduler, machine = make_scheduler(), Machine(2)
+    prompt = (1, 2, 3, 4)
+    scheduler.add(request("first", prompt, 1), seed=0)
+    finish_all(scheduler, machine)
+    scheduler.add(request("second", prompt, 1), seed=0)
+    batch = scheduler.schedule(0.0)
+    assert [(row.start, row.count) for row in batch.rows] == [(2, 2)]
+    (output,) = scheduler.update(batch, machine.run(batch), 0.5)
+    assert output.cached_tokens == 2
+    assert (scheduler.counters.prefix_cache_queries, scheduler.counters.prefix_cache_hits) == (8, 2)
+
+
+def test_another_salt_finds_nothing_in_the_cache() -> None:
+    scheduler, machine = make_scheduler(), Machine(2)
+    scheduler.add(request("first", (1, 2, 3, 4), 1, salt="a"), seed=0)
+    finish_all(scheduler, machine)
+    scheduler.add(request("second", (1, 2, 3, 4), 1, salt="b"), seed=0)
+    assert scheduler.schedule(0.0).rows[0].start == 0
+
+
+def test_without_prefix_caching_nothing_is_found() -> None:
+    scheduler, machine = make_scheduler(caching=False), Machine(2)
+    scheduler.add(request("first", (1, 2, 3, 4), 1), seed=0)
+    finish_all(scheduler, machine)
+    scheduler.add(request("second", (1, 2, 3, 4), 1), seed=0)
+    assert scheduler.schedule(0.0).rows[0].start == 0
+
+
+def test_requests_start_in_the_order_of_arrival() -> None:
+    scheduler = make_scheduler(pages=20, max_num_seqs=2, budget=9)
+    for name in "abc":
+        scheduler.add(request(name, (1, 2)), seed=0)
+    assert [row.sequence.id for row in scheduler.schedule(0.0).rows] == ["a", "b"]
+
+
+def test_a_full_queue_rejects_with_the_time_that_the_work_ahead_takes() -> None:
+    scheduler, machine = make_scheduler(max_num_seqs=1, queue=1), Machine(2)
+    scheduler.add(request("a", (1, 2), 8), seed=0)
+    batch = scheduler.schedule(0.0)
+    scheduler.update(batch, machine.run(batch), 1.0)  # 2 tokens in 1 s
+    assert scheduler.add(request("b", (1, 2), 8), seed=0) is None
+    refusal = scheduler.add(request("c", (1, 2), 8), seed=0)
+    assert refusal is not None
+    assert refusal.finish is FinishReason.REJECTED
+    assert refusal.retry_after == (8 + 10) / 2
+
+
+def test_a_draining_scheduler_rejects_what_is_new_and_finishes_what_is_in() -> None:
+    scheduler, machine = make_scheduler(), Machine(2)
+    scheduler.add(request("a", (1, 2), 3), seed=0)
+    scheduler.draining = True
+    refusal = scheduler.add(request("b", (1,)), seed=0)
+    assert refusal is not None
+    assert (refusal.finish, refusal.detail) == (FinishReason.REJECTED, "draining")
+    assert finish_all(scheduler, machine)["a"][1] is FinishReason.LENGTH
+
+
+def test_a_prompt_that_cannot_fit_fails_alone_naming_both_numbers() -> None:
+    scheduler = make_scheduler(pages=4, page_size=2)
+    refusal = scheduler.add(request("a", (1,) * 8), seed=0)
+    assert refusal is not None
+    assert refusal.finish is FinishReason.FAILED
+    assert refusal.detail == "The prompt has 8 tokens; it must have 1 to 7."
+
+
+def test_a_token_outside_the_vocabulary_fails_alone() -> None:
+    refusal = make_scheduler().add(request("a", (VOCAB,)), seed=0)
+    assert refusal is not None
+    assert refusal.finish is FinishReason.FAILED
+
+
+def test_an_output_that_is_not_a_number_fails_alone() -> None:
+    scheduler, machine = make_scheduler(), Machine(2)
+    scheduler.add(request("good", (1, 2), 2), seed=0)
+    scheduler.add(request("bad", (2, 1), 2), seed=0)
+    batch = scheduler.schedule(0.0)
+    outputs = scheduler.update(batch, [machine.run(batch)[0], -1], 0.5)
+    assert [(output.id, output.finish) for output in outputs] == [
+        ("good", None),
+        ("bad", FinishReason.FAILED),
+    ]
+    assert finish_all(scheduler, machine).keys() == {"good"}
