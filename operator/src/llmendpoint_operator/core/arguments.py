@@ -92,9 +92,11 @@ def _expand(template: str, fields: Fields, where: str) -> list[str]:
             f"{where}.value", f"names two lists, {' and '.join(lists)}; one argument may name one"
         )
     choices = [{**values, lists[0]: item} for item in values[lists[0]]] if lists else [values]
-    return [
-        _REFERENCE.sub(lambda match, choice=choice: _text(choice[match[1]]), template) for choice in choices
-    ]  # type: ignore[misc]
+    return [_substitute(template, choice) for choice in choices]
+
+
+def _substitute(template: str, values: Fields) -> str:
+    return _REFERENCE.sub(lambda match: _text(values[match[1]]), template)
 
 
 def _text(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .names import CONTAINER, PORT_NAME, child_name, labels, pod_selector
+from .names import PORT_NAME, child_name, labels, pod_selector
 from .revision import Revision
 
 Manifest = dict[str, Any]
@@ -20,7 +20,8 @@ class Owner:
     uid: str
 
 
-def _metadata(owner: Owner, name: str, revision: str | None) -> Manifest:
+def child_metadata(owner: Owner, name: str, revision: str | None) -> Manifest:
+    """Name, labels and owner of a child; `revision` is absent on what all revisions share."""
     reference = {
         "apiVersion": "llmendpoint.io/v1alpha1",
         "kind": "LLMEndpoint",
@@ -42,7 +43,7 @@ def make_service_account(owner: Owner) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": _metadata(owner, owner.name, None),
+        "metadata": child_metadata(owner, owner.name, None),
         "automountServiceAccountToken": False,
     }
 
@@ -52,7 +53,7 @@ def make_controller_revision(owner: Owner, hash_: str, number: int, data: Manife
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": _metadata(owner, child_name(owner.name, hash_), hash_),
+        "metadata": child_metadata(owner, child_name(owner.name, hash_), hash_),
         "revision": number,
         "data": data,
     }
@@ -63,7 +64,7 @@ def make_headless_service(owner: Owner, revision: Revision) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(owner, child_name(owner.name, revision.hash), revision.hash),
+        "metadata": child_metadata(owner, child_name(owner.name, revision.hash), revision.hash),
         "spec": {
             "clusterIP": "None",
             "selector": pod_selector(owner.name, revision.hash),
@@ -77,16 +78,10 @@ def make_service(owner: Owner, revision: str) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(owner, owner.name, None),
+        "metadata": child_metadata(owner, owner.name, None),
         "spec": {"selector": pod_selector(owner.name, revision), "ports": [_service_port(80)]},
     }
 
 
 def _service_port(port: int) -> Manifest:
     return {"name": PORT_NAME, "port": port, "targetPort": PORT_NAME, "protocol": "TCP"}
-
-
-def engine_container(pod: Manifest) -> Manifest:
-    """The engine container of a rendered pod spec."""
-    found: Manifest = next(item for item in pod["containers"] if item["name"] == CONTAINER)
-    return found

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..api import PodInputs
 from .arguments import field_values, render_arguments, split_pvc
-from .builders import Manifest, Owner, _metadata
+from .builders import Manifest, Owner, child_metadata
 from .names import CONTAINER, PORT_NAME, PRE_STOP_SECONDS, USER, child_name, labels, pod_selector
 from .revision import Revision
 
@@ -23,7 +23,7 @@ def make_deployment(owner: Owner, revision: Revision, replicas: int) -> Manifest
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _metadata(owner, child_name(owner.name, revision.hash), revision.hash),
+        "metadata": child_metadata(owner, child_name(owner.name, revision.hash), revision.hash),
         "spec": {
             "replicas": replicas,
             "progressDeadlineSeconds": revision.inputs.progress_deadline_seconds,

@@ -56,7 +56,8 @@ def _dict_difference(wanted: dict[str, Any], live: Any, path: str, parent: str) 
     if not isinstance(live, dict):
         return path
     for key, value in wanted.items():
-        found = first_difference(value, live.get(key), f"{path}.{key}" if path else key, key)
+        inner = parent if parent in _QUANTITY_PARENTS else key
+        found = first_difference(value, live.get(key), f"{path}.{key}" if path else key, inner)
         if found is not None:
             return found
     return None

@@ -1,0 +1,162 @@
+"""The endpoint's conditions: for each type an ordered list of rules, of which the first that answers is taken.
+
+| type | True | read by |
+|---|---|---|
+| Ready | requests are answered, or the endpoint is scaled to zero on purpose | everybody |
+| Progressing | a revision or replicas are coming up | people |
+| Degraded | something is wrong; reason and message name the cause | people, alerts |
+| Reconciling | work goes on (only there when True) | kstatus: Flux, Argo CD, kubectl wait |
+| Stalled | it will not get better without a change (only there when True) | kstatus |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .causes import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What conditions are made from."""
+
+    wanted: int
+    active: str | None
+    target: str | None
+    active_ready: int
+    target_ready: int
+    cause: Cause | None
+    deadline_exceeded: bool = False
+
+    @property
+    def rolling(self) -> bool:
+        """Whether the target or some of its replicas are still to come."""
+        return self.target is None or self.target != self.active or self.target_ready < self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition without its times, which status.py adds."""
+
+    type: str
+    status: Literal["True", "False"]
+    reason: str
+    message: str
+
+    def as_json(self, generation: int, transition: str) -> dict[str, Any]:
+        """As in metav1."""
+        return {
+            "type": self.type,
+            "status": self.status,
+            "observedGeneration": generation,
+            "lastTransitionTime": transition,
+            "reason": self.reason,
+            "message": self.message,
+        }
+
+
+def ready_serving(view: View) -> Condition | None:
+    """The active revision has ready pods."""
+    if view.active_ready == 0:
+        return None
+    if view.active_ready >= view.wanted:
+        return Condition("Ready", "True", "AllReplicasReady", f"revision {view.active} answers requests")
+    return Condition(
+        "Ready", "True", "SomeReplicasReady", f"{view.active_ready} of {view.wanted} replicas answer requests"
+    )
+
+
+def ready_at_zero(view: View) -> Condition | None:
+    """The spec wants no pods."""
+    if view.wanted > 0 or view.active is None:
+        return None
+    return Condition("Ready", "True", "ScaledToZero", "spec.replicas is 0; raise it to serve requests")
+
+
+def ready_failing(view: View) -> Condition | None:
+    """Nothing answers, for a known cause."""
+    return Condition("Ready", "False", view.cause.reason, view.cause.message) if view.cause else None
+
+
+def ready_starting(view: View) -> Condition | None:
+    """Nothing answers yet."""
+    return Condition("Ready", "False", "Starting", "no replica has loaded the model and warmed up yet")
+
+
+def progressing_stalled(view: View) -> Condition | None:
+    """No progress is to be expected."""
+    stalled = stalled_now(view)
+    return Condition("Progressing", "False", stalled.reason, stalled.message) if stalled else None
+
+
+def progressing_rolling(view: View) -> Condition | None:
+    """A new revision, or more replicas of the active one, are coming up."""
+    if not view.rolling:
+        return None
+    reason = "ScalingUp" if view.target == view.active else "NewRevision"
+    return Condition(
+        "Progressing",
+        "True",
+        reason,
+        f"revision {view.target}: {view.target_ready} of {view.wanted} replicas are ready",
+    )
+
+
+def progressing_done(view: View) -> Condition | None:
+    """The spec is met."""
+    return Condition("Progressing", "False", "Complete", f"revision {view.active} is what the spec asks for")
+
+
+def degraded_cause(view: View) -> Condition | None:
+    """Something is wrong."""
+    if view.cause is not None:
+        return Condition("Degraded", "True", view.cause.reason, view.cause.message)
+    return (
+        Condition("Degraded", "True", _DEADLINE.reason, _DEADLINE.message)
+        if view.deadline_exceeded and view.rolling
+        else None
+    )
+
+
+def degraded_not(view: View) -> Condition | None:
+    """Nothing is wrong."""
+    return Condition("Degraded", "False", "AsExpected", "")
+
+
+def reconciling_now(view: View) -> Condition | None:
+    """Work goes on, and may yet succeed."""
+    if stalled_now(view) or not view.rolling:
+        return None
+    return Condition("Reconciling", "True", "Progressing", f"revision {view.target} is coming up")
+
+
+def stalled_now(view: View) -> Condition | None:
+    """A permanent cause, or any that outlasted the deadline."""
+    if view.cause is not None and (view.cause.permanent or view.deadline_exceeded):
+        return Condition("Stalled", "True", view.cause.reason, view.cause.message)
+    if view.deadline_exceeded and view.rolling:
+        return Condition("Stalled", "True", _DEADLINE.reason, _DEADLINE.message)
+    return None
+
+
+_DEADLINE = Cause(
+    "ProgressDeadlineExceeded",
+    "no replica became ready within spec.progressDeadlineSeconds; see the pods' logs",
+)
+
+Rule = Callable[[View], Condition | None]
+RULES: tuple[tuple[Rule, ...], ...] = (
+    (ready_serving, ready_at_zero, ready_failing, ready_starting),
+    (progressing_stalled, progressing_rolling, progressing_done),
+    (degraded_cause, degraded_not),
+    (reconciling_now,),
+    (stalled_now,),
+)
+
+
+def make_conditions(view: View) -> tuple[Condition, ...]:
+    """At most one condition of each type."""
+    found = (next(filter(None, (rule(view) for rule in rules)), None) for rules in RULES)
+    return tuple(condition for condition in found if condition is not None)

@@ -1,0 +1,220 @@
+"""From a snapshot to the ordered writes that bring the cluster nearer to the spec.
+
+The order makes every prefix safe, because the process may die after any write:
+
+1. what adds capacity: ServiceAccount, headless Services, Deployments that are new or grow, then the record of a new
+   revision (after its Deployment, so that a runtime that the API server refuses is not recorded for good);
+2. the status, with the resourceVersion that the decision was made from: a switch that somebody overtook fails here;
+3. the plain Service, which follows the status;
+4. what takes capacity away: Deployments that shrink, then old revisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from .builders import (
+    Manifest,
+    make_controller_revision,
+    make_headless_service,
+    make_service,
+    make_service_account,
+)
+from .causes import Cause
+from .deployment import make_deployment
+from .drift import first_difference
+from .names import NO_REVISION, child_name
+from .revision import Revision, revision_data
+from .rollout import Rollout, decide, find_active
+from .snapshot import Snapshot
+from .status import make_status
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes Event about a decision, written after the step that carried it out."""
+
+    reason: str
+    message: str
+    type: Literal["Normal", "Warning"] = "Normal"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Server-side apply of a child."""
+
+    manifest: Manifest
+    event: Event | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a child."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    event: Event | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Write the endpoint's status, if it still has this resourceVersion."""
+
+    status: dict[str, Any]
+    resource_version: str
+    event: Event | None = None
+
+
+Step = Apply | Delete | WriteStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps in order, and the seconds after which to look again though nothing changed."""
+
+    steps: tuple[Step, ...] = ()
+    requeue_after: float | None = None
+
+
+def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
+    """The plan for one endpoint; empty when it is being deleted, or when all is as it should be."""
+    endpoint = snapshot.endpoint
+    if endpoint.deleting:
+        return Plan()
+    if endpoint.spec is None:
+        return Plan(tuple(_status(snapshot, _unreadable(snapshot, now), 0, now)))
+    rollout = decide(snapshot, endpoint.spec, now)
+    grow, shrink = _deployments(snapshot, rollout)
+    steps = (
+        *_service_account(snapshot),
+        *_headless_services(snapshot, rollout),
+        *grow,
+        *_record(snapshot, rollout),
+        *_status(snapshot, rollout, endpoint.spec.replicas, now),
+        *_service(snapshot, rollout),
+        *shrink,
+        *_prune(snapshot, rollout),
+    )
+    return Plan(steps, rollout.requeue_after)
+
+
+def _unreadable(snapshot: Snapshot, now: datetime) -> Rollout:
+    """The spec cannot be read: everything stays as it is, and the status says so."""
+    active, switched_at = find_active(snapshot, now)
+    problem = Cause("SpecInvalid", snapshot.endpoint.spec_error, permanent=True)
+    return Rollout(None, 0, active, switched_at, active, {}, (), None, problem)
+
+
+def _service_account(snapshot: Snapshot) -> Iterator[Step]:
+    wanted = make_service_account(snapshot.endpoint.owner)
+    if first_difference(wanted, snapshot.service_account) is not None:
+        yield Apply(wanted, _restored(wanted, snapshot.service_account))
+
+
+def _rendered(snapshot: Snapshot, rollout: Rollout) -> Iterator[Revision]:
+    """Revisions whose children are kept as recorded: the target, the active one, and old ones that are still there."""
+    for hash_ in sorted(rollout.replicas):
+        if rollout.target is not None and hash_ == rollout.target.hash:
+            yield rollout.target
+        elif hash_ in snapshot.revisions and hash_ not in rollout.pruned:
+            yield snapshot.revisions[hash_]
+
+
+def _headless_services(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
+    for revision in _rendered(snapshot, rollout):
+        wanted = make_headless_service(snapshot.endpoint.owner, revision)
+        live = snapshot.services.get(wanted["metadata"]["name"])
+        if first_difference(wanted, live) is not None:
+            yield Apply(wanted, _restored(wanted, live))
+
+
+def _deployments(snapshot: Snapshot, rollout: Rollout) -> tuple[list[Step], list[Step]]:
+    grow: list[Step] = []
+    shrink: list[Step] = []
+    for revision in _rendered(snapshot, rollout):
+        count = rollout.replicas[revision.hash]
+        wanted = make_deployment(snapshot.endpoint.owner, revision, count)
+        live = snapshot.deployments.get(revision.hash)
+        difference = first_difference(wanted, live)
+        if difference is None:
+            continue
+        shrinks = live is not None and count < int(live["spec"].get("replicas", 1))
+        event = (
+            _scaled(revision.hash, count, live)
+            if difference == "spec.replicas"
+            else _restored(wanted, live, difference)
+        )
+        (shrink if shrinks else grow).append(Apply(wanted, event))
+    return grow, shrink
+
+
+def _record(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
+    """The ControllerRevisions: the target's is written when it is new or asked for again, all are kept as they were."""
+    target = rollout.target
+    for revision in _rendered(snapshot, rollout):
+        live = snapshot.records.get(revision.hash)
+        is_target = target is not None and revision.hash == target.hash
+        data = live["data"] if live is not None else revision_data(revision.inputs, revision.runtime)
+        number = rollout.number if is_target or live is None else int(live.get("revision", 0))
+        wanted = make_controller_revision(snapshot.endpoint.owner, revision.hash, number, data)
+        if live is None:
+            yield Apply(wanted, Event("RevisionCreated", f"revision {revision.hash} is coming up"))
+        elif first_difference(wanted, live) is not None:
+            reused = number != int(live.get("revision", 0))
+            yield Apply(
+                wanted,
+                Event("RevisionReused", f"revision {revision.hash} is coming up again") if reused else None,
+            )
+
+
+def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> Iterator[Step]:
+    status = make_status(snapshot, rollout, wanted, now)
+    if status == snapshot.endpoint.status:
+        return
+    event = None
+    if rollout.active != rollout.previous:
+        event = Event(
+            "RevisionActivated",
+            f"revision {rollout.active} gets requests now (before: {rollout.previous or 'none'})",
+        )
+    yield WriteStatus(status, snapshot.endpoint.resource_version, event)
+
+
+def _service(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
+    wanted = make_service(snapshot.endpoint.owner, rollout.active or NO_REVISION)
+    if first_difference(wanted, snapshot.services.get(snapshot.endpoint.name)) is not None:
+        yield Apply(wanted)
+
+
+def _prune(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
+    endpoint = snapshot.endpoint
+    for hash_ in rollout.pruned:
+        name = child_name(endpoint.name, hash_)
+        if hash_ in snapshot.deployments:
+            yield Delete("apps/v1", "Deployment", endpoint.namespace, name)
+        if name in snapshot.services:
+            yield Delete("v1", "Service", endpoint.namespace, name)
+        if hash_ in snapshot.records:
+            event = Event("RevisionPruned", f"revision {hash_} is beyond spec.revisionHistoryLimit")
+            yield Delete("apps/v1", "ControllerRevision", endpoint.namespace, name, event)
+
+
+def _scaled(hash_: str, count: int, live: Manifest | None) -> Event | None:
+    if live is None:
+        return None
+    return Event("RevisionScaled", f"revision {hash_}: replicas {live['spec'].get('replicas', 1)} -> {count}")
+
+
+def _restored(wanted: Manifest, live: Manifest | None, difference: str | None = None) -> Event | None:
+    """Somebody changed a child; None when it is simply new."""
+    if live is None:
+        return None
+    where = difference or first_difference(wanted, live)
+    return Event(
+        "ChildRestored", f"{wanted['kind']} {wanted['metadata']['name']}: {where} put back", "Warning"
+    )

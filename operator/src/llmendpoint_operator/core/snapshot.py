@@ -1,0 +1,58 @@
+"""All that a decision about one endpoint is made from, read at one moment from the caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..api import LLMEndpointSpec, LLMRuntimeSpec
+from .builders import Manifest, Owner
+from .revision import Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An LLMEndpoint. `spec` is None when it cannot be read, and `spec_error` says why."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    resource_version: str
+    deleting: bool
+    spec: LLMEndpointSpec | None
+    spec_error: str = ""
+    status: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> Owner:
+        """Owner of the children."""
+        return Owner(self.namespace, self.name, self.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The API server refused one of our writes, and will again until somebody changes something."""
+
+    target: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One endpoint, its runtime and its children. Children of a revision are keyed by its hash."""
+
+    endpoint: Endpoint
+    runtime: LLMRuntimeSpec | None
+    records: Mapping[str, Manifest] = field(default_factory=dict)
+    """ControllerRevisions."""
+    revisions: Mapping[str, Revision] = field(default_factory=dict)
+    """Those of the records that this version can render."""
+    deployments: Mapping[str, Manifest] = field(default_factory=dict)
+    services: Mapping[str, Manifest] = field(default_factory=dict)
+    """Services by name."""
+    service_account: Manifest | None = None
+    pods: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
+    refusal: Refusal | None = None
+    gateway_url: str | None = None

@@ -1,0 +1,84 @@
+"""The endpoint's status. It holds no figure that changes by itself, so a steady state writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from .causes import Cause, deadline_exceeded, find_cause
+from .conditions import View, make_conditions
+from .names import selector_text
+from .rollout import Rollout, pod_count, ready_count
+from .snapshot import Snapshot
+
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def make_status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> dict[str, Any]:
+    """The whole status; times of unchanged conditions are taken over from the live one."""
+    endpoint = snapshot.endpoint
+    target = rollout.target.hash if rollout.target else None
+    shown = rollout.active or target
+    status: dict[str, Any] = {
+        "observedGeneration": endpoint.generation,
+        "activeRevision": rollout.active,
+        "targetRevision": target,
+        "switchedAt": rollout.switched_at.strftime(TIME_FORMAT) if rollout.switched_at else None,
+        "replicas": pod_count(snapshot, rollout.active),
+        "readyReplicas": ready_count(snapshot, rollout.active),
+        "selector": selector_text(endpoint.name, shown) if shown else None,
+        "revisions": _revisions(snapshot),
+        "url": snapshot.gateway_url or f"http://{endpoint.name}.{endpoint.namespace}.svc/v1",
+        "conditions": _conditions(
+            endpoint.status, endpoint.generation, _view(snapshot, rollout, wanted), now
+        ),
+    }
+    return {key: value for key, value in status.items() if value is not None and value != []}
+
+
+def _revisions(snapshot: Snapshot) -> list[dict[str, Any]]:
+    counts = [
+        {"name": name, "replicas": pod_count(snapshot, name), "readyReplicas": ready_count(snapshot, name)}
+        for name in sorted(snapshot.deployments)
+    ]
+    return [item for item in counts if item["replicas"]]
+
+
+def _view(snapshot: Snapshot, rollout: Rollout, wanted: int) -> View:
+    target = rollout.target.hash if rollout.target else None
+    return View(
+        wanted=wanted,
+        active=rollout.active,
+        target=target,
+        active_ready=ready_count(snapshot, rollout.active),
+        target_ready=ready_count(snapshot, target),
+        cause=_cause(snapshot, rollout, target),
+        deadline_exceeded=deadline_exceeded(snapshot.deployments.get(target or "")),
+    )
+
+
+def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None) -> Cause | None:
+    """What keeps us from acting, then what is wrong with the target's pods, then with the active revision's."""
+    if rollout.problem is not None:
+        return rollout.problem
+    if snapshot.refusal is not None:
+        refusal = snapshot.refusal
+        return Cause("Refused", f"the API server refuses {refusal.target}: {refusal.message}", permanent=True)
+    for revision in dict.fromkeys((target, rollout.active)):
+        found = find_cause(snapshot.deployments.get(revision or ""), snapshot.pods.get(revision or "", ()))
+        if found is not None:
+            return found
+    return None
+
+
+def _conditions(live: Mapping[str, Any], generation: int, view: View, now: datetime) -> list[dict[str, Any]]:
+    before = {condition["type"]: condition for condition in live.get("conditions") or ()}
+    made = []
+    for condition in make_conditions(view):
+        old = before.get(condition.type, {})
+        same = old.get("status") == condition.status
+        made.append(
+            condition.as_json(generation, old["lastTransitionTime"] if same else now.strftime(TIME_FORMAT))
+        )
+    return made

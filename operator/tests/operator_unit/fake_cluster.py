@@ -1,0 +1,164 @@
+"""A cluster in memory for the pure core: takes a plan's steps, and does what Deployments do to pods."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
+from llmendpoint_operator.core.names import REVISION_LABEL
+from llmendpoint_operator.core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
+from llmendpoint_operator.core.revision import parse_revision
+from llmendpoint_operator.core.snapshot import Endpoint, Refusal, Snapshot
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RUNTIME = LLMRuntimeSpec.model_validate(
+    {
+        "image": "engine:1",
+        "args": [{"value": "--model=$(model.path)"}, {"value": "--served-model-name=$(model.servedNames)"}],
+    }
+)
+
+
+def make_spec(**fields: Any) -> LLMEndpointSpec:
+    """A spec with the demo model; fields are as in a manifest."""
+    return LLMEndpointSpec.model_validate({"model": {"source": "embedded://demo"}, **fields})
+
+
+@dataclass
+class FakeCluster:
+    """One endpoint `team-a/chat` and what was made for it."""
+
+    spec: LLMEndpointSpec = field(default_factory=make_spec)
+    runtime: LLMRuntimeSpec | None = RUNTIME
+    status: dict[str, Any] = field(default_factory=dict)
+    generation: int = 1
+    version: int = 1
+    deleting: bool = False
+    refusal: Refusal | None = None
+    objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    pods: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    made: int = 0
+
+    def edit(self, spec: LLMEndpointSpec) -> None:
+        """A user's edit of the spec."""
+        if spec != self.spec:
+            self.spec, self.generation, self.version = spec, self.generation + 1, self.version + 1
+
+    def of_kind(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Objects of a kind by name."""
+        return {name: item for (found, name), item in self.objects.items() if found == kind}
+
+    def by_revision(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Objects of a kind by revision hash."""
+        return {
+            o["metadata"]["labels"][REVISION_LABEL]: o
+            for o in self.of_kind(kind).values()
+            if REVISION_LABEL in o["metadata"]["labels"]
+        }
+
+    def replicas(self) -> dict[str, int]:
+        """Wanted pods by revision."""
+        return {hash_: item["spec"]["replicas"] for hash_, item in self.by_revision("Deployment").items()}
+
+    def ready(self, revision: str | None) -> int:
+        """Ready pods of a revision."""
+        return sum(
+            pod["status"]["conditions"][0]["status"] == "True" for pod in self.pods.get(revision or "", [])
+        )
+
+    def snapshot(self) -> Snapshot:
+        """What gather would return."""
+        endpoint = Endpoint(
+            "team-a", "chat", "uid-1", self.generation, str(self.version), self.deleting, self.spec,
+            status=copy.deepcopy(self.status),
+        )  # fmt: skip
+        records = self.by_revision("ControllerRevision")
+        parsed = {hash_: parse_revision(record) for hash_, record in records.items()}
+        return copy.deepcopy(
+            Snapshot(
+                endpoint,
+                self.runtime,
+                records=records,
+                revisions={hash_: revision for hash_, revision in parsed.items() if revision is not None},
+                deployments=self.by_revision("Deployment"),
+                services=self.of_kind("Service"),
+                service_account=self.objects.get(("ServiceAccount", "chat")),
+                pods={hash_: tuple(pods) for hash_, pods in self.pods.items()},
+                refusal=self.refusal,
+            )
+        )
+
+    def plan(self, now: datetime = NOW) -> Plan:
+        """The plan for this moment."""
+        return make_plan(self.snapshot(), now)
+
+    def do(self, step: Step) -> None:
+        """Carry out one step."""
+        if isinstance(step, WriteStatus):
+            assert step.resource_version == str(self.version)
+            self.status, self.version = copy.deepcopy(step.status), self.version + 1
+        elif isinstance(step, Apply):
+            manifest = copy.deepcopy(step.manifest)
+            self.objects[manifest["kind"], manifest["metadata"]["name"]] = manifest
+        elif isinstance(step, Delete):
+            del self.objects[step.kind, step.name]
+        self.run_deployments()
+
+    def reconcile(self, now: datetime = NOW) -> Plan:
+        """Plan once and do all of it."""
+        plan = self.plan(now)
+        for step in plan.steps:
+            self.do(step)
+        return plan
+
+    def settle(self, now: datetime = NOW) -> int:
+        """Reconcile until nothing is left to do; the number of writes."""
+        writes = 0
+        for _ in range(10):
+            steps = self.reconcile(now).steps
+            writes += len(steps)
+            if not steps:
+                return writes
+        raise AssertionError("still writing after 10 reconciles")
+
+    def run_deployments(self) -> None:
+        """Pods follow their Deployment's count; the newest go first."""
+        wanted = self.replicas()
+        for revision in {*wanted, *self.pods}:
+            pods = self.pods.setdefault(revision, [])
+            del pods[wanted.get(revision, 0) :]
+            while len(pods) < wanted.get(revision, 0):
+                self.made += 1
+                pods.append(loading_pod(f"chat-{revision}-{self.made}"))
+        self.pods = {revision: pods for revision, pods in self.pods.items() if pods}
+
+    def make_ready(self, revision: str, count: int = 1000) -> None:
+        """The first pods of a revision are ready."""
+        for pod in self.pods.get(revision, [])[:count]:
+            pod["status"]["conditions"][0]["status"] = "True"
+
+    @property
+    def active(self) -> str | None:
+        """As the status says."""
+        return self.status.get("activeRevision")
+
+    @property
+    def target(self) -> str:
+        """As the status says."""
+        return str(self.status["targetRevision"])
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        """A condition of the status; empty when it is not there."""
+        return next((c for c in self.status["conditions"] if c["type"] == kind), {})
+
+
+def loading_pod(name: str) -> dict[str, Any]:
+    """A pod that runs and is not ready."""
+    return {
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "engine", "image": "engine:1"}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]},
+    }

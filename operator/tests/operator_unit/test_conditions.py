@@ -1,0 +1,36 @@
+"""The conditions as a truth table."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmendpoint_operator.core.causes import Cause
+from llmendpoint_operator.core.conditions import View, make_conditions
+
+SLOW = Cause("EngineCrashed", "boom")
+FATAL = Cause("ModelNotFound", "no model", permanent=True)
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (View(2, None, "b", 0, 0, None), "Ready=False/Starting Progressing=True/NewRevision Degraded=False/AsExpected Reconciling=True/Progressing"),
+        (View(2, "a", "a", 2, 2, None), "Ready=True/AllReplicasReady Progressing=False/Complete Degraded=False/AsExpected"),
+        (View(2, "a", "a", 1, 1, None), "Ready=True/SomeReplicasReady Progressing=True/ScalingUp Degraded=False/AsExpected Reconciling=True/Progressing"),
+        (View(2, "a", "a", 3, 3, None), "Ready=True/AllReplicasReady Progressing=False/Complete Degraded=False/AsExpected"),
+        (View(0, "a", "a", 0, 0, None), "Ready=True/ScaledToZero Progressing=False/Complete Degraded=False/AsExpected"),
+        (View(2, "a", "b", 2, 0, None), "Ready=True/AllReplicasReady Progressing=True/NewRevision Degraded=False/AsExpected Reconciling=True/Progressing"),
+        (View(2, "a", "b", 2, 0, SLOW), "Ready=True/AllReplicasReady Progressing=True/NewRevision Degraded=True/EngineCrashed Reconciling=True/Progressing"),
+        (View(2, "a", "b", 2, 0, SLOW, True), "Ready=True/AllReplicasReady Progressing=False/EngineCrashed Degraded=True/EngineCrashed Stalled=True/EngineCrashed"),
+        (View(2, "a", "b", 2, 0, FATAL), "Ready=True/AllReplicasReady Progressing=False/ModelNotFound Degraded=True/ModelNotFound Stalled=True/ModelNotFound"),
+        (View(2, None, "b", 0, 0, FATAL), "Ready=False/ModelNotFound Progressing=False/ModelNotFound Degraded=True/ModelNotFound Stalled=True/ModelNotFound"),
+        (View(1, None, "b", 0, 0, SLOW), "Ready=False/EngineCrashed Progressing=True/NewRevision Degraded=True/EngineCrashed Reconciling=True/Progressing"),
+        (
+            View(1, None, "b", 0, 0, None, True),
+            "Ready=False/Starting Progressing=False/ProgressDeadlineExceeded Degraded=True/ProgressDeadlineExceeded Stalled=True/ProgressDeadlineExceeded",
+        ),
+        (View(1, "a", "a", 1, 1, None, True), "Ready=True/AllReplicasReady Progressing=False/Complete Degraded=False/AsExpected"),
+    ],
+)  # fmt: skip
+def test_conditions(view: View, expected: str) -> None:
+    assert " ".join(f"{c.type}={c.status}/{c.reason}" for c in make_conditions(view)) == expected
