@@ -1,0 +1,1 @@
+"""`make demo`: the whole product on this machine, from nothing to a streamed answer. `python -m tests.demo --help`."""

@@ -1,0 +1,43 @@
+"""`make demo` and `make demo-down`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tests.cluster.errors import ClusterError
+from tests.demo import down, up
+
+EXAMPLES = """examples:
+  python -m tests.demo up                     an embedded Kubernetes on this machine (root), left running at the end
+  python -m tests.demo down                   remove it, and nothing else
+  DEMO_KUBECONFIG=~/.kube/config DEMO_IMAGES=registry.example/llm python -m tests.demo up
+                                              a cluster of yours, with images that it can pull
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; an error is one message on standard error and exit code 1."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.demo",
+        description="The whole product on one machine: cluster, chart, endpoint, a streamed answer.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=["up", "down"])
+    command = {"up": up.run, "down": down.run}[parser.parse_args(argv).command]
+    try:
+        command()
+    except ClusterError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(
+            "\ndemo: stopped; `make demo` goes on from here, `make demo-down` removes what there is",
+            file=sys.stderr,
+        )
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

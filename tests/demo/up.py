@@ -1,0 +1,220 @@
+"""From nothing to a streamed answer, step by step, saying what each took."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import yaml
+
+from tests.cluster import Cluster, cache, lifecycle, node, progress, start_node
+from tests.cluster import images as image_builds
+from tests.cluster.errors import CommandFailed
+from tests.demo import chat, clusters, product, watch
+from tests.demo.product import NAMESPACE, ROOT, Images, Values
+
+FOLDER = ROOT / "build" / "demo"
+RECORD = FOLDER / "foreign.json"
+EXAMPLE = ROOT / "examples" / "demo.yaml"
+MODEL = "default/demo"
+ACCELERATOR = "nvidia.com/gpu"
+_PLATFORM_LIMIT_S, _ENDPOINT_LIMIT_S = 180.0, 600.0
+
+
+class Clock:
+    """How long the whole took so far, and each named step."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.steps: list[tuple[str, float]] = []
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.steps.append((what, time.monotonic() - began))
+
+    def table(self) -> str:
+        rows = [*self.steps, ("all together", time.monotonic() - self.started)]
+        return "\n".join(f"  {what:<52} {seconds:7.1f} s" for what, seconds in rows)
+
+
+def run() -> None:
+    """The demo on the embedded cluster, or on the one of DEMO_KUBECONFIG."""
+    clock = Clock()
+    kubeconfig = clusters.foreign_kubeconfig()
+    embedded = clusters.embedded_of(kubeconfig) if kubeconfig else None
+    if kubeconfig and not embedded:
+        cluster, images = clusters.foreign_cluster(kubeconfig, FOLDER), clusters.published_images()
+        _announce_foreign(cluster, images)
+    else:
+        _announce(embedded)
+        cluster, images = _build_and_start(embedded, clock)
+    port = None if cluster.instance is None else _gateway_port(cluster)
+    viewer = watch.Viewer(str(cluster.kubeconfig))
+    with clock.step("chart installed, operator and gateway ready"):
+        _install(cluster, images, port)
+        watch.follow(watch.platform(viewer, NAMESPACE), _PLATFORM_LIMIT_S, clock.started)
+    with clock.step("endpoint demo: scheduled, loaded, warmed up, Ready"):
+        _apply_example(cluster, viewer, images)
+        watch.follow(watch.endpoint(viewer, "default", "demo"), _ENDPOINT_LIMIT_S, clock.started)
+    with clock.step("chat completion through the gateway"):
+        _chat(cluster, port)
+    print(f"\nWhat took how long:\n{clock.table()}\n")
+    print(_what_next(cluster, port))
+
+
+def _announce(embedded: Cluster | None) -> None:
+    print("This demo runs the whole product on this machine:")
+    if embedded:
+        progress.say(
+            f"It uses the cluster {embedded.name!r} that runs already; builds the three images, installs the chart."
+        )
+        return
+    progress.say(node.announcement())
+    progress.say(image_builds.announcement())
+    progress.say(f"It keeps what it builds in {cache.root()}, so that the next time takes seconds.")
+    progress.say(
+        "The gateway listens on 127.0.0.1 only. `make demo-down` removes the cluster and all that runs in it."
+    )
+    print(flush=True)
+
+
+def _announce_foreign(cluster: Cluster, images: Images) -> None:
+    print(f"This demo uses the cluster of DEMO_KUBECONFIG={cluster.kubeconfig}:")
+    progress.say(
+        f"It installs the chart with Helm into namespace {NAMESPACE} (images like {images.operator}),"
+    )
+    progress.say("the custom resource definitions, and the LLMEndpoint default/demo.")
+    progress.say("`make demo-down` with the same DEMO_KUBECONFIG removes what was not there before.")
+    print(flush=True)
+
+
+def _build_and_start(embedded: Cluster | None, clock: Clock) -> tuple[Cluster, Images]:
+    """The compiler and the image builder work side by side; the cluster starts as soon as its programs are there."""
+    began = time.monotonic()
+
+    def timed(what: str, call: Callable[[], Any]) -> Any:
+        result = call()
+        clock.steps.append((what, time.monotonic() - began))
+        return result
+
+    with ThreadPoolExecutor(2) as pool:
+        built = pool.submit(timed, "images built", image_builds.build_all)
+        started = pool.submit(timed, "cluster built and started", lambda: embedded or _start())
+        cluster, archives = started.result(), built.result()
+    with clock.step("images loaded into the node"):
+        for archive in archives.archives:
+            cluster.import_image(archive)
+    return cluster, Images(archives.operator, archives.gateway, archives.server, archives.site_packages)
+
+
+def _start() -> Cluster:
+    running = lifecycle.find_running(clusters.NAME)
+    if running:
+        progress.say("the cluster of the last demo runs already")
+        return running
+    with progress.step("the embedded Kubernetes"):
+        return start_node(clusters.NAME, owned=False)
+
+
+def _gateway_port(cluster: Cluster) -> int:
+    """The port of an earlier demo on this cluster, else the first free one."""
+    before = product.installed_values(cluster) or {}
+    port = before.get("gateway", {}).get("hostPort")
+    return port or next(candidate for candidate in range(8080, 8180) if _is_free(candidate))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _install(cluster: Cluster, images: Images, port: int | None) -> None:
+    if cluster.instance is None:
+        _remember(cluster)
+    cluster.apply(*images.volume("default"))
+    values = product.merged(images.values(), {"gateway": {"replicas": 1, "hostPort": port}})
+    if values == product.installed_values(cluster) and _same_chart(cluster):
+        progress.say("the chart is installed with these images already")
+        return
+    with progress.step("helm upgrade --install llmendpoint charts/llmendpoint"):
+        product.install(cluster, values, FOLDER)
+    cluster.apply(_chart_stamp())
+
+
+def _chart_stamp() -> Values:
+    digest = cache.tree_digest(product.CHART)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "demo-chart", "namespace": NAMESPACE},
+        "data": {"digest": digest},
+    }
+
+
+def _same_chart(cluster: Cluster) -> bool:
+    try:
+        return cluster.get("configmap", "demo-chart", "-n", NAMESPACE)["data"] == _chart_stamp()["data"]
+    except CommandFailed:
+        return False
+
+
+def _remember(cluster: Cluster) -> None:
+    """What a foreign cluster had before, so that `down` takes away only the rest. The first record counts."""
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    if record.get("kubeconfig") == str(cluster.kubeconfig):
+        return
+    names = {"namespace": NAMESPACE, "crd": "llmendpoints.llmendpoint.io"}
+    there = {kind: name in cluster.kubectl("get", kind, "-o", "name") for kind, name in names.items()}
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    RECORD.write_text(json.dumps({"kubeconfig": str(cluster.kubeconfig), "there": there}))
+
+
+def _apply_example(cluster: Cluster, viewer: watch.Viewer, images: Images) -> None:
+    endpoint = yaml.safe_load(EXAMPLE.read_text())
+    if not viewer.accelerators(ACCELERATOR):
+        progress.say(f"no node offers {ACCELERATOR}, so the endpoint is applied without accelerators")
+        del endpoint["spec"]["resources"]["accelerator"]
+    progress.say(f"kubectl apply -f {EXAMPLE.relative_to(ROOT)}")
+    cluster.apply(endpoint)
+
+
+def _chat(cluster: Cluster, port: int | None) -> None:
+    print(
+        f"\nAsking through the gateway with the openai SDK (model {MODEL!r}): {chat.QUESTION}\n", flush=True
+    )
+    if port is not None:
+        answer = chat.ask(f"http://127.0.0.1:{port}/v1", MODEL)
+    else:
+        with clusters.port_forward(cluster, "llmendpoint-gateway", NAMESPACE, 80) as url:
+            answer = chat.ask(f"{url}/v1", MODEL)
+    print(f"\n({answer.tokens} tokens from {answer.model})", flush=True)
+
+
+def _what_next(cluster: Cluster, port: int | None) -> str:
+    path = "" if cluster.instance is None else f" PATH={cluster.bin}:$PATH"
+    lines = [f"export KUBECONFIG={cluster.kubeconfig}{path}"]
+    if port is None:
+        port = 8080
+        lines.append(f"kubectl -n {NAMESPACE} port-forward service/llmendpoint-gateway {port}:80 &")
+    body = json.dumps(
+        {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "Who are you?"}]}
+    )
+    lines += [
+        "kubectl get llmendpoints",
+        "kubectl get pods -o wide",
+        "kubectl scale llmendpoint demo --replicas=3",
+        "kubectl explain llmendpoint.spec.model",
+        f"curl -N http://127.0.0.1:{port}/v1/chat/completions -H 'content-type: application/json' -d '{body}'",
+        "make demo-down",
+    ]
+    return "The cluster is left running. To play on:\n\n" + "\n".join(f"  {line}" for line in lines)

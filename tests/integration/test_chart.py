@@ -1,0 +1,141 @@
+"""The chart as Helm renders it: what it refuses, what it holds, and that an API server takes it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster import Cluster
+from tests.cluster.errors import CommandFailed
+from tests.demo.product import CHART, ROOT
+
+pytestmark = pytest.mark.integration
+
+
+def render(cluster: Cluster, *settings: str) -> list[dict[str, Any]]:
+    """Objects of the chart with `--set` settings."""
+    flags = [word for setting in settings for word in ("--set-json", setting)]
+    text = cluster.helm("template", "llmendpoint", str(CHART), "--namespace", "llm-test", *flags)
+    return [item for item in yaml.safe_load_all(text) if item]
+
+
+def of_kind(objects: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+    return [item for item in objects if item["kind"] in kinds]
+
+
+def test_the_charts_crds_are_those_of_the_models() -> None:
+    for path in (ROOT / "crds").glob("*.yaml"):
+        assert (CHART / "crds" / path.name).read_text() == path.read_text(), (
+            f"run `make crds`: {path.name} differs"
+        )
+    assert len(list((CHART / "crds").glob("*.yaml"))) == len(list((ROOT / "crds").glob("*.yaml"))) == 2
+
+
+def test_lint_has_nothing_to_complain_about(control_plane: Cluster) -> None:
+    assert "0 chart(s) failed" in control_plane.helm("lint", "--strict", str(CHART))
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("gateway.replicas=-1", "at '/gateway/replicas': minimum"),
+        ("operator.replica=2", "additional properties 'replica' not allowed"),
+        ('gateway.service.type="Nodeport"', "at '/gateway/service/type': value must be one of"),
+        ('operator.image.repository="Bad Name"', "at '/operator/image/repository'"),
+        ('watchNamespace="Team_A"', "at '/watchNamespace'"),
+        ('runtime.volumeMounts=[{"name": "cache"}]', "missing property 'mountPath'"),
+        ('runtime.env=[{"name": "A", "value": 1}]', "at '/runtime/env/0/value': got number, want string"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_place(control_plane: Cluster, setting: str, complaint: str) -> None:
+    with pytest.raises(CommandFailed) as refused:
+        render(control_plane, setting)
+    assert complaint in refused.value.output
+
+
+def test_the_api_server_takes_every_object_under_restricted_pod_security(installed: Cluster) -> None:
+    """A namespace that enforces `restricted` would warn about, and later refuse, pods that do not keep to it."""
+    deployments = installed.get("deployments", "-n", "llm-test")["items"]
+    assert {d["metadata"]["name"] for d in deployments} == {"llmendpoint-operator", "llmendpoint-gateway"}
+    runtime = installed.get("llmruntime", "llmendpoint")
+    assert runtime["spec"]["image"] == "llmendpoint-server:0.1.0"
+    for deployment in deployments:
+        pod = {**deployment["spec"]["template"], "apiVersion": "v1", "kind": "Pod"}
+        pod["metadata"] = {"name": deployment["metadata"]["name"], "namespace": "llm-test"}
+        installed.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
+
+
+def test_with_a_watched_namespace_no_cluster_wide_role_reaches_endpoints(control_plane: Cluster) -> None:
+    objects = render(control_plane, 'watchNamespace="team-a"')
+    cluster_rules = [rule for role in of_kind(objects, "ClusterRole") for rule in role["rules"]]
+    assert {r for rule in cluster_rules for r in rule["resources"]} == {"llmruntimes", "nodes"}
+    roles = {(r["metadata"]["namespace"], r["metadata"]["name"]) for r in of_kind(objects, "Role")}
+    assert ("team-a", "llmendpoint-operator.llm-test") in roles
+    assert ("team-a", "llmendpoint-gateway.llm-test") in roles
+    for deployment in of_kind(objects, "Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        arguments = [a for c in [*pod.get("initContainers", []), *pod["containers"]] for a in c["args"]]
+        assert "--watch-namespace=team-a" in arguments
+
+
+def test_roles_hold_no_wildcard_no_secrets_and_no_write_on_the_users_objects(control_plane: Cluster) -> None:
+    rules = [rule for role in of_kind(render(control_plane), "ClusterRole", "Role") for rule in role["rules"]]
+    for rule in rules:
+        assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
+        assert "secrets" not in rule["resources"]
+        if "llmendpoints" in rule["resources"] or "llmruntimes" in rule["resources"]:
+            assert set(rule["verbs"]) <= {"get", "list", "watch"}
+
+
+def test_a_disruption_budget_exists_only_where_one_pod_may_go(control_plane: Cluster) -> None:
+    budgets = of_kind(
+        render(control_plane, "operator.replicas=2", "gateway.replicas=1"), "PodDisruptionBudget"
+    )
+    assert [b["metadata"]["name"] for b in budgets] == ["llmendpoint-operator"]
+
+
+def test_a_host_port_makes_the_update_stop_the_old_gateway_first(control_plane: Cluster) -> None:
+    """A surge pod would wait for ever for the port that the old one holds."""
+    objects = render(control_plane, "gateway.hostPort=8080")
+    [gateway] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-gateway"]
+    assert gateway["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+    assert gateway["spec"]["template"]["spec"]["containers"][0]["ports"][0]["hostPort"] == 8080
+
+
+def test_runtime_volumes_from_the_values_reach_the_runtime(control_plane: Cluster) -> None:
+    volume = {"name": "cache", "persistentVolumeClaim": {"claimName": "cache", "readOnly": True}}
+    objects = render(
+        control_plane,
+        'runtime.volumes=[{"name": "cache", "persistentVolumeClaim": {"claimName": "cache", "readOnly": true}}]',
+        'runtime.volumeMounts=[{"name": "cache", "mountPath": "/cache", "readOnly": true}]',
+    )
+    [runtime] = of_kind(objects, "LLMRuntime")
+    assert runtime["spec"]["volumes"] == [volume]
+    assert runtime["spec"]["volumeMounts"] == [{"name": "cache", "mountPath": "/cache", "readOnly": True}]
+    assert of_kind(render(control_plane, "runtime.install=false"), "LLMRuntime") == []
+
+
+def test_only_the_picker_holds_a_token_in_the_gateways_pod(control_plane: Cluster) -> None:
+    objects = render(control_plane)
+    [gateway] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-gateway"]
+    pod = gateway["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    [picker], [envoy] = pod["initContainers"], pod["containers"]
+    assert "token" in [mount["name"] for mount in picker["volumeMounts"]]
+    assert "token" not in [mount["name"] for mount in envoy["volumeMounts"]]
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The chart, installed by Helm into a namespace that enforces the restricted level."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "llm-test", "labels": labels}}
+    control_plane.apply(namespace)
+    values: Path = tmp_path_factory.mktemp("chart") / "values.yaml"
+    values.write_text(yaml.safe_dump({"gateway": {"replicas": 1}}))
+    control_plane.helm("upgrade", "--install", "llmendpoint", str(CHART), "-n", "llm-test", "-f", str(values))
+    yield control_plane
+    control_plane.helm("uninstall", "llmendpoint", "-n", "llm-test")
+    control_plane.kubectl("delete", "namespace", "llm-test", "--wait=false")
