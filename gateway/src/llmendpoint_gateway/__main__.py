@@ -1,0 +1,80 @@
+"""`llmendpoint-gateway picker` and `llmendpoint-gateway envoy`: the two processes of a gateway pod."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+# Before grpc is imported: its fork handlers cost time and deadlock children.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import structlog
+
+from llmendpoint_gateway.errors import EnvoyNotFound
+from llmendpoint_gateway.limits import raise_open_file_limit
+from llmendpoint_gateway.logs import configure_logs
+
+DEFAULT_SOCKET = Path("/run/gateway/control.sock")
+EXAMPLES = """examples:
+  llmendpoint-gateway picker --socket /run/gateway/control.sock --http-port 8081
+  llmendpoint-gateway envoy --socket /run/gateway/control.sock --port 8080
+  llmendpoint-gateway picker --socket ./control.sock --kubeconfig ~/.kube/config --watch-namespace team-a
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="llmendpoint-gateway",
+        description="The way in to LLM endpoints: Envoy carries the bytes, the picker decides where they go.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    picker = commands.add_parser("picker", help="decide where requests go, and configure Envoy")
+    picker.add_argument(
+        "--http-port", type=int, default=8081, help="/healthz, /readyz, /state, /metrics (8081)"
+    )
+    picker.add_argument("--kubeconfig", metavar="PATH", help="for use outside a cluster")
+    picker.add_argument("--watch-namespace", metavar="NS", help="serve one namespace (all)")
+    envoy = commands.add_parser("envoy", help="write Envoy's bootstrap and become Envoy")
+    envoy.add_argument("--port", type=int, default=8080, help="the OpenAI API (8080)")
+    envoy.add_argument("--envoy-binary", type=Path, metavar="PATH", help="where it is not found by itself")
+    for command in (picker, envoy):
+        command.add_argument(
+            "--socket", type=Path, default=DEFAULT_SOCKET, help=f"between the two ({DEFAULT_SOCKET})"
+        )
+        command.add_argument("--host", default="0.0.0.0", help="address to listen on (0.0.0.0)")
+        command.epilog, command.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
+    return parser
+
+
+def main() -> None:
+    arguments = make_parser().parse_args()
+    configure_logs()
+    if arguments.command == "envoy":
+        # Envoy's process needs none of what the picker imports.
+        from llmendpoint_gateway.envoy import run_envoy
+
+        try:
+            run_envoy(arguments.socket, arguments.host, arguments.port, arguments.envoy_binary)
+        except EnvoyNotFound as error:
+            structlog.get_logger().error(str(error))
+            sys.exit(2)
+    import uvloop
+
+    from llmendpoint_gateway.server import run_picker
+
+    raise_open_file_limit()
+    uvloop.run(
+        run_picker(
+            arguments.socket,
+            arguments.host,
+            arguments.http_port,
+            arguments.kubeconfig,
+            arguments.watch_namespace,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

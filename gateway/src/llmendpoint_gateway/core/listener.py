@@ -1,0 +1,226 @@
+"""The static listener: every request is stripped of our headers, put to the picker, and routed by its answer."""
+
+import json
+from typing import Any
+
+from llmendpoint_gateway.core.resources import (
+    CLUSTER_HEADER,
+    MAX_BODY_BYTES,
+    PICKER_CLUSTER,
+    RESERVED_PREFIX,
+    Resource,
+    extension,
+)
+
+# An engine's mark on a 503 that another replica may answer (draining, not ready).
+RETRIABLE_HEADER = "x-llmendpoint-retriable"
+COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
+# A stream may be silent for as long as an engine prefills; nothing ends it but its own end.
+STREAM_IDLE_TIMEOUT = "3600s"
+
+_NO_CLUSTER, _UPSTREAM_FAILED = ["NC"], ["UH", "UF", "UC", "UO", "URX", "UR", "LR", "NR", "UPE"]
+
+
+def make_listener(host: str, port: int) -> Resource:
+    return {
+        "name": "openai",
+        "address": {"socket_address": {"address": host, "port_value": port}},
+        # What a buffered body may hold: above it 413. Prompts of several MB pass.
+        "per_connection_buffer_limit_bytes": MAX_BODY_BYTES,
+        "filter_chains": [{"filters": [_connection_manager()]}],
+    }
+
+
+def _connection_manager() -> Resource:
+    return extension(
+        "envoy.filters.network.http_connection_manager",
+        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        stat_prefix="openai",
+        route_config=make_routes(),
+        stream_idle_timeout=STREAM_IDLE_TIMEOUT,
+        request_headers_timeout="10s",
+        use_remote_address=True,
+        normalize_path=True,
+        merge_slashes=True,
+        http_filters=[_strip(), _picker(), _router()],
+        local_reply_config=make_local_replies(),
+        access_log=[_access_log()],
+    )
+
+
+def make_routes() -> Resource:
+    """One destination for all: the cluster that the picker wrote into a header.
+
+    A request keeps the route table that it started with, so a table that named clusters would send what was
+    waiting for the picker during a switch to a cluster that is gone. Without the header there is no cluster, and
+    503: that is how the gateway fails closed though the filter is told to fail open.
+    """
+    exact = [{"match": {"path": path}, "route": _action("reset")} for path in COMPLETION_PATHS]
+    return {
+        "name": "openai",
+        "virtual_hosts": [
+            {
+                "name": "all",
+                "domains": ["*"],
+                "routes": [*exact, {"match": {"prefix": "/"}, "route": _action("reset-before-request")}],
+            }
+        ],
+    }
+
+
+def _action(on_reset: str) -> Resource:
+    """One retry, on the second replica that the picker named.
+
+    Envoy counts all causes together. One is what a reset may have: with three a request that kills its engine
+    kills four. `reset` runs a request a second time, so it is for completions alone; what may store something is
+    retried only when the engine has not seen it.
+    """
+    return {
+        "cluster_header": CLUSTER_HEADER,
+        "timeout": "0s",
+        "idle_timeout": STREAM_IDLE_TIMEOUT,
+        "retry_policy": {
+            "retry_on": f"connect-failure,refused-stream,{on_reset},retriable-headers",
+            "retriable_headers": [{"name": RETRIABLE_HEADER, "string_match": {"exact": "1"}}],
+            "num_retries": 1,
+            "retry_back_off": {"base_interval": "0.025s", "max_interval": "0.25s"},
+        },
+    }
+
+
+def _strip() -> Resource:
+    """A client chooses neither its replica nor Envoy's retries and timeouts."""
+    removals = [
+        {"remove_on_match": {"key_matcher": {"prefix": prefix}}} for prefix in (RESERVED_PREFIX, "x-envoy-")
+    ]
+    return extension(
+        "envoy.filters.http.header_mutation",
+        "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
+        mutations={"request_mutations": removals},
+    )
+
+
+def _picker() -> Resource:
+    """Headers SEND with the body BUFFERED is the only mode in which Envoy always waits for the answer.
+
+    failure_mode_allow: with false a picker's death cuts every started stream, with true none.
+    """
+    return extension(
+        "envoy.filters.http.ext_proc",
+        "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
+        grpc_service={"envoy_grpc": {"cluster_name": PICKER_CLUSTER}, "timeout": "0s"},
+        processing_mode={
+            "request_header_mode": "SEND",
+            "request_body_mode": "BUFFERED",
+            "response_header_mode": "SKIP",
+            "response_body_mode": "NONE",
+            "request_trailer_mode": "SKIP",
+            "response_trailer_mode": "SKIP",
+        },
+        # Nothing else is read, and each header sent costs the picker time.
+        forward_rules={"allowed_headers": {"patterns": [{"exact": ":path"}, {"exact": ":method"}]}},
+        failure_mode_allow=True,
+        message_timeout="1s",  # a picker that hangs is noticed in a second
+        max_message_timeout="3600s",
+        status_on_error={"code": "ServiceUnavailable"},
+    )
+
+
+def _router() -> Resource:
+    """With a log of the attempts that could not connect, from which the picker learns at once who is dead."""
+    log = extension(
+        "envoy.access_loggers.http_grpc",
+        "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig",
+        common_config={
+            "log_name": "failed-connects",
+            "transport_api_version": "V3",
+            "grpc_service": {"envoy_grpc": {"cluster_name": PICKER_CLUSTER}},
+            "buffer_flush_interval": "0.01s",
+        },
+    )
+    log["filter"] = {"response_flag_filter": {"flags": ["UF"]}}
+    return extension(
+        "envoy.filters.http.router", "envoy.extensions.filters.http.router.v3.Router", upstream_log=[log]
+    )
+
+
+def make_local_replies() -> Resource:
+    """Envoy's own answers in OpenAI's shape. The picker's answers carry no flag and pass as they are."""
+    return {
+        "mappers": [
+            _mapper(
+                {"response_flag_filter": {"flags": _NO_CLUSTER}},
+                "The gateway cannot place requests at this moment. Try again.",
+                "gateway_unavailable",
+                retry_after=1,
+            ),
+            _mapper(
+                {"response_flag_filter": {"flags": _UPSTREAM_FAILED}},
+                "The replica that was to answer failed before it answered. Try again.",
+                "replica_failed",
+                retry_after=1,
+            ),
+            _mapper(
+                {"status_code_filter": {"comparison": {"op": "EQ", "value": _runtime(413)}}},
+                f"The request body is over the limit of {MAX_BODY_BYTES} bytes.",
+                "body_too_large",
+                kind="invalid_request_error",
+            ),
+        ]
+    }
+
+
+def _mapper(
+    condition: Resource,
+    message: str,
+    code: str,
+    *,
+    kind: str = "server_error",
+    retry_after: int | None = None,
+) -> Resource:
+    body = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+    mapper: dict[str, Any] = {
+        "filter": condition,
+        "body": {"inline_string": body},
+        "body_format_override": {
+            "text_format_source": {"inline_string": "%LOCAL_REPLY_BODY%"},
+            "content_type": "application/json",
+        },
+    }
+    if retry_after is not None:
+        mapper["headers_to_add"] = [
+            {
+                "header": {"key": "retry-after", "value": str(retry_after)},
+                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+            }
+        ]
+    return mapper
+
+
+def _runtime(value: int) -> Resource:
+    return {"default_value": value, "runtime_key": "unused"}
+
+
+def _access_log() -> Resource:
+    """Ids, sizes and times; never a query or a body."""
+    fields = {
+        "time": "%START_TIME%",
+        "event": "request",
+        "id": "%REQ(X-REQUEST-ID)%",
+        "method": "%REQ(:METHOD)%",
+        "path": "%REQ_WITHOUT_QUERY(:PATH)%",
+        "status": "%RESPONSE_CODE%",
+        "flags": "%RESPONSE_FLAGS%",
+        "cluster": "%UPSTREAM_CLUSTER%",
+        "replica": "%UPSTREAM_HOST%",
+        "attempts": "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
+        "bytes_in": "%BYTES_RECEIVED%",
+        "bytes_out": "%BYTES_SENT%",
+        "first_byte_ms": "%RESPONSE_DURATION%",
+        "duration_ms": "%DURATION%",
+    }
+    return extension(
+        "envoy.access_loggers.stdout",
+        "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+        log_format={"json_format": fields},
+    )

@@ -1,0 +1,20 @@
+"""Which model name means which endpoint."""
+
+from collections.abc import Iterable
+
+from llmendpoint_gateway.core.objects import Endpoint
+
+
+def claim_names(endpoints: Iterable[Endpoint]) -> dict[str, str]:
+    """Model name -> endpoint key.
+
+    `namespace/name` always means its endpoint. A bare name belongs to the oldest endpoint that claims it; of two
+    created in the same second, to the first by key, so that every gateway decides alike.
+    """
+    ordered = sorted(endpoints, key=lambda e: (e.created, e.key))
+    names: dict[str, str] = {}
+    for endpoint in ordered:
+        for name in endpoint.served_names:
+            names.setdefault(name, endpoint.key)
+    names.update({endpoint.key: endpoint.key for endpoint in ordered})
+    return names

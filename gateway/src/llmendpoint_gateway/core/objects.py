@@ -1,0 +1,113 @@
+"""What the gateway reads of the objects it watches: parsed, frozen, and nothing more than is used."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llmendpoint_gateway.errors import MalformedObject
+
+ENDPOINT_LABEL = "llmendpoint.io/endpoint"
+REVISION_LABEL = "llmendpoint.io/revision"
+PORT_NAME = "http"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An LLMEndpoint. `created` is RFC 3339 in UTC as Kubernetes writes it, so that text order is time order."""
+
+    namespace: str
+    name: str
+    created: str
+    served_names: tuple[str, ...]
+    active_revision: str | None
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One pod behind a revision's Service. `address` is `ip:port`, IPv6 in brackets."""
+
+    address: str
+    pod: str
+    ready: bool
+    terminating: bool
+
+    @property
+    def routable(self) -> bool:
+        return self.ready and not self.terminating
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """An EndpointSlice of one revision of one endpoint (`namespace/name`)."""
+
+    endpoint: str
+    revision: str
+    replicas: tuple[Replica, ...]
+
+
+def object_key(body: Mapping[str, Any]) -> str:
+    """`namespace/name`, the key of an object within its kind."""
+    metadata = _part(body, "metadata")
+    try:
+        return f"{metadata['namespace']}/{metadata['name']}"
+    except KeyError as error:
+        raise MalformedObject(f"an object without metadata.{error.args[0]}") from None
+
+
+def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
+    key = object_key(body)
+    namespace, name = key.split("/")
+    created = body["metadata"].get("creationTimestamp")
+    if not isinstance(created, str):
+        raise MalformedObject(f"LLMEndpoint {key}: metadata.creationTimestamp is missing")
+    served = _part(_part(body, "spec"), "model").get("servedNames") or [name]
+    return Endpoint(
+        namespace, name, created, tuple(served), _part(body, "status").get("activeRevision") or None
+    )
+
+
+def parse_slice(body: Mapping[str, Any]) -> Slice:
+    """A slice's replicas; of an address type that no pod has (FQDN), none."""
+    key = object_key(body)
+    labels = body["metadata"].get("labels") or {}
+    for label in (ENDPOINT_LABEL, REVISION_LABEL):
+        if not labels.get(label):
+            raise MalformedObject(f"EndpointSlice {key}: the label {label} is missing")
+    port = _port(body.get("ports") or [])
+    family = body.get("addressType", "IPv4")
+    replicas: tuple[Replica, ...] = ()
+    if port is not None and family in ("IPv4", "IPv6"):
+        replicas = tuple(
+            _replica(entry, family, port) for entry in body.get("endpoints") or [] if entry.get("addresses")
+        )
+    namespace = key.split("/")[0]
+    return Slice(f"{namespace}/{labels[ENDPOINT_LABEL]}", labels[REVISION_LABEL], replicas)
+
+
+def _port(ports: list[dict[str, Any]]) -> int | None:
+    """The port called `http`, else the only one: a Service with a single port may leave it unnamed."""
+    named = [port for port in ports if port.get("name") == PORT_NAME]
+    chosen = named or (ports if len(ports) == 1 else [])
+    return chosen[0].get("port") if chosen else None
+
+
+def _replica(entry: Mapping[str, Any], family: str, port: int) -> Replica:
+    # Of the addresses in one entry Kubernetes says that they are interchangeable and only the first is used.
+    ip = entry["addresses"][0]
+    conditions = entry.get("conditions") or {}
+    ready = conditions.get("ready")
+    return Replica(
+        address=f"[{ip}]:{port}" if family == "IPv6" else f"{ip}:{port}",
+        pod=(entry.get("targetRef") or {}).get("name") or ip,
+        ready=ready is not False,  # the API: an unknown state (null) is to be read as ready
+        terminating=conditions.get("terminating") is True,
+    )
+
+
+def _part(body: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    part = body.get(field)
+    return part if isinstance(part, Mapping) else {}

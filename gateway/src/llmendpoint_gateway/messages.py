@@ -1,0 +1,92 @@
+"""ext_proc's messages: bytes to what is read of them, and answers to bytes.
+
+Answers repeat (same cluster, same replicas), so their bytes are made once.
+"""
+
+from functools import lru_cache
+
+import orjson
+from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
+from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+
+from llmendpoint_gateway.core.pick import Rejected
+from llmendpoint_gateway.core.replies import error_body
+from llmendpoint_gateway.core.resources import CLUSTER_HEADER, DESTINATION_HEADER
+from llmendpoint_gateway.errors import BadRequest
+
+CONTINUE = pb.ProcessingResponse(request_headers=pb.HeadersResponse()).SerializeToString()
+
+
+def read_headers(message: bytes) -> tuple[str, str, bool]:
+    """-> (method, path, whether a body follows)."""
+    headers = pb.ProcessingRequest.FromString(message).request_headers
+    method = path = ""
+    for header in headers.headers.headers:
+        if header.key == ":path":
+            path = header.raw_value.decode("latin-1")
+        elif header.key == ":method":
+            method = header.raw_value.decode("latin-1")
+    return method, path, not headers.end_of_stream
+
+
+def read_body(message: bytes) -> bytes:
+    body: bytes = pb.ProcessingRequest.FromString(message).request_body.body
+    return body
+
+
+def read_model(body: bytes) -> str:
+    """The body's `model`; BadRequest with a message for the client when there is none."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"The request body is not valid JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise BadRequest(f"The request body must be a JSON object, not {type(document).__name__}.")
+    model = document.get("model")
+    if not isinstance(model, str) or not model:
+        raise BadRequest("You must provide a `model` (a string); GET /v1/models lists what there is.")
+    return model
+
+
+@lru_cache(maxsize=4096)
+def route_to(cluster: str, addresses: tuple[str, ...], path: str | None, with_body: bool) -> bytes:
+    """Continue to this cluster and these replicas in turn; `path` replaces the request's."""
+    headers = {CLUSTER_HEADER: cluster, DESTINATION_HEADER: ",".join(addresses)}
+    if path is not None:
+        headers[":path"] = path
+    common = pb.CommonResponse(header_mutation=_mutation(headers), clear_route_cache=True)
+    if with_body:
+        return _bytes(pb.ProcessingResponse(request_body=pb.BodyResponse(response=common)))
+    return _bytes(pb.ProcessingResponse(request_headers=pb.HeadersResponse(response=common)))
+
+
+def refuse(rejected: Rejected) -> bytes:
+    more = {} if rejected.retry_after is None else {"retry-after": str(rejected.retry_after)}
+    return answer(rejected.status, orjson.dumps(error_body(rejected)), more)
+
+
+def answer(status: int, body: bytes, headers: dict[str, str] | None = None) -> bytes:
+    """Answer the client at once, with JSON."""
+    mutation = _mutation({"content-type": "application/json", **(headers or {})})
+    return _bytes(
+        pb.ProcessingResponse(
+            immediate_response=pb.ImmediateResponse(status={"code": status}, headers=mutation, body=body)
+        )
+    )
+
+
+def _bytes(message: pb.ProcessingResponse) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def _mutation(headers: dict[str, str]) -> pb.HeaderMutation:
+    return pb.HeaderMutation(
+        set_headers=[
+            HeaderValueOption(
+                header=HeaderValue(key=key, raw_value=value.encode()),
+                append_action=HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD,
+            )
+            for key, value in headers.items()
+        ]
+    )

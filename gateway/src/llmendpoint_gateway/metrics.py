@@ -1,0 +1,67 @@
+"""What the gateway counts, as `llmendpoint_gateway_*`."""
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from llmendpoint_gateway.ads import Ads
+from llmendpoint_gateway.control import Control
+
+PREFIX = "llmendpoint_gateway_"
+# Decisions take microseconds, far below prometheus_client's default buckets.
+BUCKETS = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 1e-2, 1e-1)
+
+
+class Metrics:
+    """Counters of the decision path; children are looked up once, not on each decision."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._decisions = Counter(
+            f"{PREFIX}decisions", "Requests decided, by outcome", ["outcome"], registry=self.registry
+        )
+        self._seconds = Histogram(
+            f"{PREFIX}decision_seconds",
+            "Time to parse a request's body and to pick its replica",
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self._by_outcome: dict[str, Counter] = {}
+
+    def decided(self, outcome: str, seconds: float) -> None:
+        counter = self._by_outcome.get(outcome)
+        if counter is None:
+            counter = self._by_outcome[outcome] = self._decisions.labels(outcome)
+        counter.inc()
+        self._seconds.observe(seconds)
+
+
+class StateCollector(Collector):
+    """Reads the state when scraped. `staleness`: seconds since the watches were last known to be whole."""
+
+    def __init__(self, control: Control, ads: Ads, staleness: Callable[[], float]) -> None:
+        self._control, self._ads, self._staleness = control, ads, staleness
+
+    def collect(self) -> Iterable[Metric]:
+        for name, text, value in (
+            ("snapshot_generation", "Changes of what Envoy is to hold", self._control.generation),
+            (
+                "acknowledged_generation",
+                "The last generation that Envoy took",
+                self._ads.acknowledged_generation,
+            ),
+            ("envoy_connected", "1 while Envoy is connected", self._ads.connected),
+            ("synced", "1 once both kinds have been listed", self._control.synced),
+            ("watch_staleness_seconds", "How long the API server has been out of reach", self._staleness()),
+        ):
+            yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(value))
+        yield CounterMetricFamily(
+            f"{PREFIX}nacks", "Snapshots that Envoy refused", value=float(self._ads.nacks)
+        )
+        family = GaugeMetricFamily(f"{PREFIX}in_flight", "Requests in flight", labels=["cluster", "address"])
+        for cluster, counts in self._control.in_flight.counts.items():
+            for address, count in counts.items():
+                family.add_metric([cluster, address], count)
+        yield family

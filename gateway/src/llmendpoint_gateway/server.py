@@ -1,0 +1,90 @@
+"""The picker process: control plane and picker on one Unix socket, its HTTP port, and the watches."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import structlog
+from aiohttp import web
+from envoy.service.discovery.v3 import ads_pb2_grpc
+from kubernetes.aio import client, config
+
+from llmendpoint_gateway.ads import Ads
+from llmendpoint_gateway.control import Control
+from llmendpoint_gateway.ext_proc import Picker
+from llmendpoint_gateway.http import make_app
+from llmendpoint_gateway.metrics import Metrics, StateCollector
+from llmendpoint_gateway.watch import SOURCES, Watch
+
+GRPC_OPTIONS = [
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.max_concurrent_streams", 1_000_000),
+    # Envoy pings every 5 s; by default that is answered with GOAWAY "too_many_pings".
+    ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+log = structlog.get_logger()
+
+
+async def run_picker(
+    socket: Path, host: str, http_port: int, kubeconfig: str | None, namespace: str | None
+) -> None:
+    """Until SIGTERM or SIGINT."""
+    ads = Ads()
+    control = Control(ads, time.monotonic)
+    metrics = Metrics()
+    async with _kubernetes(kubeconfig) as api:
+        watches = [Watch(source, api, control, namespace, time.monotonic) for source in SOURCES]
+
+        def staleness() -> float:
+            return max(watch.staleness for watch in watches)
+
+        metrics.registry.register(StateCollector(control, ads, staleness))
+        runner = web.AppRunner(make_app(control, ads, metrics.registry, staleness), access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, host, http_port).start()
+        socket.unlink(missing_ok=True)  # noqa: ASYNC240 (once, at start): a killed process leaves its socket behind
+        server = await serve_grpc(socket, ads, Picker(control, metrics))
+        log.info("picker started", socket=str(socket), http_port=http_port, namespace=namespace or "(all)")
+        tasks = [asyncio.create_task(watch.run()) for watch in watches]
+        stop = asyncio.create_task(_stopped())
+        done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await server.stop(None)
+        await runner.cleanup()
+        for task in done:
+            task.result()  # a watch never ends by itself: its error is the process's
+        log.info("picker stopped")
+
+
+async def serve_grpc(socket: Path, ads: Ads, picker: Picker) -> grpc.aio.Server:
+    server = grpc.aio.server(options=GRPC_OPTIONS)
+    ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(ads, server)
+    picker.register(server)
+    server.add_insecure_port(f"unix:{socket}")
+    await server.start()
+    return server
+
+
+@contextlib.asynccontextmanager
+async def _kubernetes(kubeconfig: str | None) -> AsyncIterator[client.ApiClient]:
+    settings = client.Configuration()
+    if kubeconfig is None:
+        config.load_incluster_config(settings)
+    else:
+        await config.load_kube_config(kubeconfig, client_configuration=settings)
+    async with client.ApiClient(settings) as api:
+        yield api
+
+
+async def _stopped() -> None:
+    event = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, event.set)
+    await event.wait()

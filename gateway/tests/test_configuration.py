@@ -1,0 +1,60 @@
+"""Envoy's configuration: it parses as Envoy's types, and holds what a trap taught us."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from llmendpoint_gateway import limits
+from llmendpoint_gateway.core.bootstrap import make_bootstrap
+from llmendpoint_gateway.core.listener import make_routes
+from llmendpoint_gateway.core.resources import NO_LIMITS, make_cluster, make_endpoints
+from llmendpoint_gateway.core.snapshot import Health, Host
+from llmendpoint_gateway.core.xds import CLUSTER, ENDPOINTS
+from llmendpoint_gateway.envoy import find_envoy
+from llmendpoint_gateway.errors import EnvoyNotFound
+from llmendpoint_gateway.protos import check_bootstrap, pack
+
+BOOTSTRAP = make_bootstrap("/run/gateway/control.sock", "0.0.0.0", 8080, "/run/gateway/admin.sock")
+
+
+def test_every_resource_parses_as_its_type() -> None:
+    assert check_bootstrap(BOOTSTRAP).static_resources.listeners[0].name == "openai"
+    assert pack(CLUSTER, make_cluster("a/chat/r1")).type_url == CLUSTER
+    hosts = (Host("10.0.0.1:8000", Health.HEALTHY), Host("[fd00::1]:8000", Health.DRAINING))
+    assert b"fd00::1" in pack(ENDPOINTS, make_endpoints("a/chat/r1", hosts)).value
+
+
+def test_trap_8_every_circuit_breaker_limit_is_raised_on_control_clusters_too() -> None:
+    clusters = [*BOOTSTRAP["static_resources"]["clusters"], make_cluster("a/chat/r1")]
+    assert len(clusters) == 3
+    for cluster in clusters:
+        (threshold,) = cluster["circuit_breakers"]["thresholds"]
+        assert NO_LIMITS["thresholds"][0].items() <= threshold.items()
+        assert len(NO_LIMITS["thresholds"][0]) == 4
+
+
+def test_trap_2_no_route_names_a_cluster() -> None:
+    for route in make_routes()["virtual_hosts"][0]["routes"]:
+        assert route["route"]["cluster_header"] == "x-gateway-cluster"
+        assert "cluster" not in route["route"]
+
+
+def test_ads_and_the_picker_have_clusters_of_their_own() -> None:
+    clusters = [cluster["name"] for cluster in BOOTSTRAP["static_resources"]["clusters"]]
+    assert clusters == ["control", "picker"]
+
+
+def test_trap_8_the_open_file_limit_is_raised_to_the_hard_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        assert limits.raise_open_file_limit() == before[1]
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_an_envoy_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EnvoyNotFound, match="no-envoy"):
+        find_envoy(tmp_path / "no-envoy")
