@@ -49,9 +49,18 @@ def _remove_from(cluster: Cluster, there: dict[str, bool]) -> None:
         if product.installed_values(cluster) is not None:
             cluster.helm("uninstall", product.RELEASE, "--namespace", NAMESPACE, "--wait", timeout=180)
         cluster.kubectl("delete", "configmap", "demo-chart", "-n", NAMESPACE, "--ignore-not-found")
-        cluster.kubectl("delete", "pvc,pv", "-n", "default", "-l", product.VOLUME_LABEL, timeout=180)
+        _remove_libraries(cluster)
         if not there.get("crd"):
             cluster.kubectl("delete", "-f", str(product.CHART / "crds"), "--ignore-not-found", timeout=120)
         if not there.get("namespace"):
             cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", timeout=180)
     RECORD.unlink(missing_ok=True)
+
+
+def _remove_libraries(cluster: Cluster) -> None:
+    for claim in cluster.get("persistentvolumeclaims", "-n", "default")["items"]:
+        if claim["metadata"]["name"].startswith(product.CLAIM_PREFIX):
+            cluster.kubectl(
+                "delete", "-n", "default", "persistentvolumeclaim", claim["metadata"]["name"], timeout=60
+            )
+            cluster.kubectl("delete", "persistentvolume", claim["spec"]["volumeName"], timeout=60)

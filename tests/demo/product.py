@@ -10,15 +10,15 @@ from typing import Any
 
 import yaml
 
-from tests.cluster import Cluster, cache
+from tests.cluster import Cluster, cache, runtime
+from tests.cluster import images as image_builds
 from tests.cluster.errors import CommandFailed
 
 ROOT = Path(__file__).parent.parent.parent
 CHART = ROOT / "charts" / "llmendpoint"
 NAMESPACE = "llmendpoint-system"
 RELEASE = "llmendpoint"
-SITE_PACKAGES = "/opt/site-packages"  # where Dockerfile.server's target `no-torch` looks for its dependencies
-VOLUME_LABEL = "app.kubernetes.io/part-of=llmendpoint-shared-libraries"
+CLAIM_PREFIX = "site-packages-"
 Values = dict[str, Any]
 
 
@@ -41,53 +41,42 @@ class Images:
 
     @property
     def claim(self) -> str:
-        """Name of the volume and the claim; a PersistentVolume cannot change, so other libraries get another one."""
-        return f"site-packages-{cache.digest_of(str(self.site_packages))[:8]}"
+        """Name of the libraries' claim; a PersistentVolume cannot change, so other libraries get another one."""
+        return f"{CLAIM_PREFIX}{cache.digest_of(str(self.site_packages))[:8]}"
+
+    def volume(self, namespace: str) -> list[Values]:
+        """The libraries' volume and claim for endpoints of `namespace`."""
+        if self.site_packages is None:
+            return []
+        return image_builds.local_volume(self.claim, self.site_packages, namespace=namespace)
 
     def _shared_libraries(self) -> Values:
         if self.site_packages is None:
             return {}
         claim = {"claimName": self.claim, "readOnly": True}
+        mount = {"name": "site-packages", "mountPath": image_builds.SITE_PACKAGES_MOUNT, "readOnly": True}
         return {
             "volumes": [{"name": "site-packages", "persistentVolumeClaim": claim}],
-            "volumeMounts": [{"name": "site-packages", "mountPath": SITE_PACKAGES, "readOnly": True}],
+            "volumeMounts": [mount],
         }
-
-    def volume(self, namespace: str) -> list[Values]:
-        """A `local` volume of the shared libraries and its claim; a volume binds one claim, so one per namespace."""
-        if self.site_packages is None:
-            return []
-        name = f"{namespace}-{self.claim}"
-        size = {"storage": "1Gi"}
-        labels = dict([VOLUME_LABEL.split("=")])
-        common = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
-        anywhere = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
-        return [
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolume",
-                "metadata": {"name": name, "labels": labels},
-                "spec": {
-                    **common,
-                    "capacity": size,
-                    "persistentVolumeReclaimPolicy": "Retain",
-                    "local": {"path": str(self.site_packages)},
-                    "nodeAffinity": {"required": {"nodeSelectorTerms": [anywhere]}},
-                    "claimRef": {"namespace": namespace, "name": self.claim},
-                },
-            },
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {"name": self.claim, "namespace": namespace, "labels": labels},
-                "spec": {**common, "volumeName": name, "resources": {"requests": size}},
-            },
-        ]
 
 
 def _image(reference: str) -> Values:
     repository, _, tag = reference.rpartition(":")
     return {"repository": repository, "tag": tag}
+
+
+def load(cluster: Cluster, archives: dict[str, Path], site_packages: Path) -> Images:
+    """Give our images to an embedded cluster's node, under tags of their content.
+
+    A pod is made anew only when something in its template changes: a tag that stays would leave the old image running.
+    """
+    names = {}
+    for part, archive in archives.items():
+        [name] = cluster.import_image(archive)
+        names[part] = f"{name.rpartition(':')[0]}:{archive.parent.name[:12]}"
+        runtime.ctr(cluster.instance, "images", "tag", "--force", name, names[part])
+    return Images(**names, site_packages=site_packages)
 
 
 def merged(base: Values, extra: Values) -> Values:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster import Cluster, cache, lifecycle, node, progress, start_node
+from tests.cluster import Cluster, cache, lifecycle, node, packages, progress, start_node
 from tests.cluster import images as image_builds
 from tests.cluster.errors import CommandFailed
 from tests.demo import chat, clusters, product, watch
@@ -75,7 +75,11 @@ def _announce(embedded: Cluster | None) -> None:
         )
         return
     progress.say(node.announcement())
-    progress.say(image_builds.announcement())
+    builders = packages.missing(packages.IMAGE_PACKAGES)
+    extra = f"installs the Debian packages {', '.join(builders)}, " if builders else ""
+    progress.say(
+        f"For the images it {extra}makes a Debian base image and builds the three Dockerfiles on it."
+    )
     progress.say(f"It keeps what it builds in {cache.root()}, so that the next time takes seconds.")
     progress.say(
         "The gateway listens on 127.0.0.1 only. `make demo-down` removes the cluster and all that runs in it."
@@ -102,14 +106,13 @@ def _build_and_start(embedded: Cluster | None, clock: Clock) -> tuple[Cluster, I
         clock.steps.append((what, time.monotonic() - began))
         return result
 
-    with ThreadPoolExecutor(2) as pool:
-        built = pool.submit(timed, "images built", image_builds.build_all)
-        started = pool.submit(timed, "cluster built and started", lambda: embedded or _start())
-        cluster, archives = started.result(), built.result()
+    with ThreadPoolExecutor(3) as pool:
+        archives = pool.submit(timed, "images built", image_builds.build_images)
+        libraries = pool.submit(timed, "the server's libraries installed", image_builds.site_packages)
+        cluster = pool.submit(timed, "cluster built and started", lambda: embedded or _start()).result()
+        built, folder = archives.result(), libraries.result()
     with clock.step("images loaded into the node"):
-        for archive in archives.archives:
-            cluster.import_image(archive)
-    return cluster, Images(archives.operator, archives.gateway, archives.server, archives.site_packages)
+        return cluster, product.load(cluster, built, folder)
 
 
 def _start() -> Cluster:
