@@ -1,0 +1,94 @@
+"""The HTTP surface: every route, and the shape of every error."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from llmendpoint_server.api.completions import ClientGone, Completions
+from llmendpoint_server.api.request_log import RequestLog
+from llmendpoint_server.api.responses import error_body, error_response, json_response
+from llmendpoint_server.api.service import Service
+from llmendpoint_server.errors import RequestError
+
+
+def add_status_routes(app: FastAPI, service: Service) -> None:
+    engine = service.engine
+
+    async def health(_: Request) -> Response:
+        alive = engine.is_alive()
+        return json_response(
+            {"status": "ok" if alive else "failed", "detail": engine.detail}, 200 if alive else 503
+        )
+
+    async def ready(_: Request) -> Response:
+        return json_response(
+            {"status": engine.state, "detail": engine.detail}, 200 if engine.state == "ready" else 503
+        )
+
+    async def load(_: Request) -> Response:
+        stats, loaded = engine.stats, engine.loaded
+        return json_response({
+            "waiting": stats.waiting, "running": stats.running, "outstanding_tokens": stats.outstanding_tokens,
+            "kv_usage": stats.kv_usage, "max_num_seqs": loaded.max_num_seqs if loaded else 0, "instance": service.instance,
+        })  # fmt: skip
+
+    async def metrics(_: Request) -> Response:
+        return Response(service.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def models(_: Request) -> Response:
+        limit = engine.loaded.max_model_len if engine.loaded else None
+        common = {
+            "object": "model",
+            "created": service.started,
+            "owned_by": "llmendpoint",
+            "max_model_len": limit,
+        }
+        return json_response(
+            {"object": "list", "data": [{"id": name, **common} for name in service.served_names]}
+        )
+
+    async def version(_: Request) -> Response:
+        return json_response({"version": service.version})
+
+    paths = {
+        "/health": health,
+        "/ready": ready,
+        "/load": load,
+        "/metrics": metrics,
+        "/v1/models": models,
+        "/version": version,
+    }
+    for path, handler in paths.items():
+        app.add_api_route(path, handler, methods=["GET"], response_model=None)
+
+
+async def on_request_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return error_response(error)
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return json_response(
+        error_body(message, "invalid_request_error"), error.status_code, dict(error.headers or {})
+    )
+
+
+async def on_client_gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # for the log only: nobody is there to read it
+
+
+def make_app(service: Service) -> FastAPI:
+    app = FastAPI(openapi_url=None)
+    completions = Completions(service)
+    app.add_api_route("/v1/chat/completions", completions.chat, methods=["POST"], response_model=None)
+    app.add_api_route("/v1/completions", completions.text, methods=["POST"], response_model=None)
+    add_status_routes(app, service)
+    app.add_exception_handler(RequestError, on_request_error)
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(ClientGone, on_client_gone)
+    app.add_middleware(RequestLog, metrics=service.metrics)
+    return app

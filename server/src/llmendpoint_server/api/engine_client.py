@@ -1,0 +1,222 @@
+"""The engine process, seen from the API process: started, fed, listened to, and noticed when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import structlog
+
+from llmendpoint_server import protocol
+from llmendpoint_server.core.request import FinishReason, Request
+from llmendpoint_server.errors import ProtocolError, Unavailable
+from llmendpoint_server.limits import usable_threads
+
+ENGINE_COMMAND = (sys.executable, "-m", "llmendpoint_server.engine")
+EXIT_WAIT_S = 20.0
+HEARTBEAT_LIMIT_S = 120.0
+"""A step of a long prefill on a processor takes seconds, never minutes."""
+
+
+@dataclass(frozen=True)
+class EngineEnd:
+    """Why the engine process is gone, and what this process leaves with."""
+
+    cause: str
+    exit_code: int
+
+
+class EngineStream:
+    """Outputs of one request. Close it when no more is wanted: what still runs is then aborted."""
+
+    def __init__(self, client: EngineClient, request_id: str) -> None:
+        self._client = client
+        self._queue: asyncio.Queue[protocol.RequestOutput] = asyncio.Queue()
+        self.id = request_id
+        self.ended = False
+
+    async def next(self) -> protocol.RequestOutput:
+        """The next output; everything that has already arrived comes in one. Not to be called after a `finish`."""
+        output = await self._queue.get()
+        while output.finish is None and not self._queue.empty():
+            later = self._queue.get_nowait()
+            output = protocol.RequestOutput(
+                later.id, output.tokens + later.tokens, later.finish,
+                max(output.cached_tokens, later.cached_tokens), later.detail, later.retry_after,
+            )  # fmt: skip
+        self.ended = output.finish is not None
+        return output
+
+    def deliver(self, output: protocol.RequestOutput) -> None:
+        self._queue.put_nowait(output)
+
+    def close(self) -> None:
+        self._client.forget(self.id)
+
+
+class EngineClient(asyncio.Protocol):
+    """One engine process over one socket. All methods are for the event loop's thread."""
+
+    def __init__(self, configure: protocol.Configure, command: Sequence[str] = ENGINE_COMMAND) -> None:
+        self._configure = configure
+        self._command = tuple(command)
+        self._reader = protocol.ApiReader()
+        self._streams: dict[str, EngineStream] = {}
+        self._transport: asyncio.Transport | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._last_word: protocol.StateChanged | None = None
+        self._last_heard = 0.0
+        self._stopping = False
+        self.state: protocol.State = "loading"
+        self.detail = "starting the engine process"
+        self.loaded: protocol.Loaded | None = None
+        self.stats = protocol.Stats()
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.ended: asyncio.Future[EngineEnd] = asyncio.get_running_loop().create_future()
+
+    async def start(self) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        environment = {"OMP_NUM_THREADS": str(usable_threads()), **os.environ}
+        with theirs:
+            self._process = self._spawn(theirs, environment)
+        loop = asyncio.get_running_loop()
+        self._last_heard = loop.time()
+        await loop.create_connection(lambda: self, sock=ours)
+        self._send(self._configure)
+
+    def _spawn(self, their_end: socket.socket, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        # Its own session: Ctrl-C in a terminal must reach this process only, which then drains.
+        descriptor = their_end.fileno()
+        return subprocess.Popen(
+            [*self._command, "--socket-fd", str(descriptor)], pass_fds=[descriptor],
+            stdin=subprocess.DEVNULL, start_new_session=True, env=environment,
+        )  # fmt: skip
+
+    # What the API asks
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._streams)
+
+    def submit(self, request: Request) -> EngineStream:
+        """Hand a request over. Raises Unavailable when this replica does not take any."""
+        if self.state != "ready":
+            raise Unavailable(f"This replica is {self.state}: {self.detail}. Try again.", retry_after=1.0)
+        if not self._streams:
+            self._last_heard = asyncio.get_running_loop().time()
+        stream = self._streams[request.id] = EngineStream(self, request.id)
+        self.idle.clear()
+        self._send(protocol.AddRequest(request))
+        return stream
+
+    def forget(self, request_id: str) -> None:
+        stream = self._streams.pop(request_id, None)
+        if stream is not None:
+            if not stream.ended:
+                self._send(protocol.AbortRequest(request_id))
+            if not self._streams:
+                self.idle.set()
+
+    def drain(self) -> None:
+        """Refuse what is new, at once; what runs goes on."""
+        if self.state in ("draining", "failed"):
+            return
+        self.state, self.detail = "draining", "shutting down"
+        self._send(protocol.Drain())
+
+    def fail_all(self, detail: str) -> None:
+        """End every open stream with `detail`."""
+        for stream in self._streams.values():
+            stream.deliver(protocol.RequestOutput(stream.id, (), FinishReason.FAILED, detail=detail))
+
+    def is_alive(self) -> bool:
+        """Whether the engine beats. Silence counts only while it has work and is past loading."""
+        if self.ended.done() or self.state == "failed":
+            return False
+        silent = asyncio.get_running_loop().time() - self._last_heard
+        return self.loaded is None or not self._streams or silent < HEARTBEAT_LIMIT_S
+
+    async def stop(self) -> None:
+        """End the engine process: it leaves when its socket closes, and is made to if it does not."""
+        self._stopping = True
+        if self._transport is not None:
+            self._transport.close()
+        if self._process is not None:
+            await asyncio.to_thread(self._reap, self._process)
+
+    # What the engine says
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not isinstance: uvloop's transports are no subclasses.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._last_heard = asyncio.get_running_loop().time()
+        try:
+            for message in self._reader.feed(data):
+                self._take(message)
+        except ProtocolError as error:
+            structlog.get_logger().error("the engine process sent what is no message", error=str(error))
+            if self._transport is not None:
+                self._transport.abort()
+
+    def _take(self, message: protocol.FromEngine) -> None:
+        match message:
+            case protocol.StepOutput(outputs=outputs):
+                for output in outputs:
+                    if (stream := self._streams.get(output.id)) is not None:
+                        stream.deliver(output)
+            case protocol.Stats():
+                self.stats = message
+            case protocol.Loaded():
+                self.loaded = message
+            case protocol.StateChanged(state=state, detail=detail):
+                self._last_word = message
+                # Once draining, only failing matters: the engine's word may be older than ours.
+                if self.state != "draining" or state == "failed":
+                    self.state, self.detail = state, detail or state
+                    structlog.get_logger().info(f"engine: {state}", detail=detail)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        # The process is reaped in a thread: it may take a moment to leave after it closed its end.
+        task = asyncio.get_running_loop().create_task(self._after_the_end())
+        self._ending = task
+
+    async def _after_the_end(self) -> None:
+        code = await asyncio.to_thread(self._reap, self._process) if self._process is not None else 1
+        if self._stopping:
+            self.ended.cancel()
+            return
+        self.state = "failed"
+        word = self._last_word
+        if word is not None and word.state == "failed":
+            end = EngineEnd(word.detail, word.exit_code or 1)
+        else:
+            how = f"was killed by signal {-code}" if code < 0 else f"left with exit code {code}"
+            end = EngineEnd(
+                f"The engine process {how} while {'serving' if self.loaded else 'loading the model'}.", 1
+            )
+        self.detail = end.cause
+        self.stats = protocol.Stats()
+        self.fail_all(end.cause)
+        self.ended.set_result(end)
+
+    @staticmethod
+    def _reap(process: subprocess.Popen[bytes]) -> int:
+        try:
+            return process.wait(EXIT_WAIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def _send(self, message: protocol.ToEngine) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(protocol.encode(message))

@@ -1,0 +1,158 @@
+"""One completion from the parsed body to its last event. The same for both kinds, streamed or not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from llmendpoint_server import protocol
+from llmendpoint_server.api.detokenize import TextStream
+from llmendpoint_server.api.engine_client import EngineClient, EngineStream
+from llmendpoint_server.api.metrics import Metrics
+from llmendpoint_server.api.responses import DONE, Shape, Usage, error_event
+from llmendpoint_server.core.request import FinishReason
+from llmendpoint_server.errors import EngineFailed, QueueFull, RequestError, Unavailable
+
+
+@dataclass
+class Record:
+    """What the log line of this request will say: ids, sizes and times, never text."""
+
+    request_id: str = ""
+    streamed: bool = False
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    finish: str = ""
+    first_token_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text that became certain, and in the last piece why it ended (OpenAI's word)."""
+
+    text: str
+    finish: str | None = None
+
+
+class Generation:
+    """Runs one request. `begin` waits for the first token, so that a refusal is still an HTTP status of its own."""
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        stream: EngineStream,
+        text: TextStream,
+        usage: Usage,
+        metrics: Metrics,
+        record: Record,
+    ) -> None:
+        self._engine, self._stream, self._text = engine, stream, text
+        self._metrics, self._record = metrics, record
+        self._first: protocol.RequestOutput | None = None
+        self._started = self._last_token = time.monotonic()
+        self.usage = usage
+
+    async def begin(self) -> None:
+        """Raises QueueFull, Unavailable or EngineFailed; nothing has been sent to the caller then."""
+        output = await self._stream.next()
+        self._check(output)
+        self._first = output
+
+    def _check(self, output: protocol.RequestOutput) -> None:
+        match output.finish:
+            case FinishReason.REJECTED if self._engine.state == "ready":
+                raise QueueFull(output.detail or "The queue is full.", retry_after=output.retry_after or 1.0)
+            case FinishReason.REJECTED:
+                raise Unavailable(f"This replica is {self._engine.state}. Try again.", retry_after=1.0)
+            case FinishReason.FAILED:
+                raise EngineFailed(output.detail or "The engine could not compute this request.")
+            case FinishReason.ABORTED:
+                raise EngineFailed("The request was cancelled.")
+            case _:
+                pass
+
+    def _measure(self, output: protocol.RequestOutput) -> None:
+        if not output.tokens:
+            return
+        now = time.monotonic()
+        if self.usage.completion_tokens == 0:
+            self._record.first_token_s = now - self._started
+            self._metrics.first_token.observe(now - self._started)
+        else:
+            for _ in output.tokens:  # tokens that arrive together share the time
+                self._metrics.inter_token.observe((now - self._last_token) / len(output.tokens))
+        self._last_token = now
+        self.usage.completion_tokens += len(output.tokens)
+        self.usage.cached_tokens = max(self.usage.cached_tokens, output.cached_tokens)
+
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """The answer as it becomes certain. Raises EngineFailed in the middle when the engine fails."""
+        output = self._first
+        while True:
+            if output is None:
+                output = await self._stream.next()
+                self._check(output)
+            self._measure(output)
+            text = self._text.push(output.tokens)
+            if (
+                self._text.stopped
+            ):  # the engine knows nothing of stop strings: closing the stream aborts it there
+                yield self._finish(text, "stop")
+                return
+            if output.finish is not None:
+                text += self._text.finish()
+                reason = "stop" if output.finish is FinishReason.STOP or self._text.stopped else "length"
+                yield self._finish(text, reason)
+                return
+            if text:
+                yield Piece(text)
+            output = None
+
+    def _finish(self, text: str, reason: str) -> Piece:
+        spent = time.monotonic() - self._started
+        self._record.finish = reason
+        self._metrics.count_finished(reason)
+        self._metrics.end_to_end.observe(spent)
+        if self.usage.completion_tokens > 1 and self._record.first_token_s is not None:
+            after_first = spent - self._record.first_token_s
+            self._metrics.per_output_token.observe(after_first / (self.usage.completion_tokens - 1))
+        return Piece(text, reason)
+
+    def mark_failed(self) -> None:
+        self._record.finish = "error"
+
+    def close(self) -> None:
+        """Free everything in the engine. To be called exactly when nobody will read on, however it ended."""
+        self._stream.close()
+        record, usage = self._record, self.usage
+        record.output_tokens, record.cached_tokens = usage.completion_tokens, usage.cached_tokens
+        if not record.finish:
+            record.finish = "abort"
+            self._metrics.count_finished("abort")
+
+
+async def collect(generation: Generation) -> tuple[str, str]:
+    """The whole answer and its finish reason."""
+    parts: list[str] = []
+    reason = ""
+    async for piece in generation.pieces():
+        parts.append(piece.text)
+        reason = piece.finish or ""
+    return "".join(parts), reason
+
+
+async def events(generation: Generation, shape: Shape, include_usage: bool) -> AsyncIterator[bytes]:
+    """Server-sent events, the first of them with the role; an error in the middle is the last event."""
+    first = True
+    try:
+        async for piece in generation.pieces():
+            yield shape.chunk(piece.text, piece.finish, first=first, with_usage=include_usage)
+            first = False
+        if include_usage:
+            yield shape.usage_chunk(generation.usage)
+        yield DONE
+    except RequestError as error:
+        generation.mark_failed()
+        yield error_event(error)

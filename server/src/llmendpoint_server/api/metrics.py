@@ -1,0 +1,137 @@
+"""The metrics page. Names are vLLM's where the meaning is the same, so that dashboards, KEDA triggers and routers work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from llmendpoint_server.api.engine_client import EngineClient
+
+FIRST_TOKEN_BUCKETS = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+    20,
+    40,
+    80,
+)
+TOKEN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5)
+REQUEST_BUCKETS = (0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 60, 120, 240, 480, 960)
+
+
+class EngineCollector(Collector):
+    """What the engine last said of itself, read when the page is."""
+
+    def __init__(self, engine: EngineClient, model: str) -> None:
+        self._engine = engine
+        self._model = model
+
+    def collect(self) -> Iterable[Metric]:
+        stats = self._engine.stats
+        gauges = (
+            ("vllm:num_requests_running", "Requests in the running batch.", stats.running),
+            ("vllm:num_requests_waiting", "Requests in the queue.", stats.waiting),
+            (
+                "vllm:kv_cache_usage_perc",
+                "Share of the KV cache's pages that live requests hold, 0 to 1.",
+                stats.kv_usage,
+            ),
+            ("vllm:gpu_cache_usage_perc", "Older name of vllm:kv_cache_usage_perc.", stats.kv_usage),
+            (
+                "llmendpoint:outstanding_tokens",
+                "Tokens still to be computed for all requests.",
+                stats.outstanding_tokens,
+            ),
+        )
+        counters = (
+            ("vllm:prompt_tokens", "Prompt tokens processed.", stats.prompt_tokens),
+            ("vllm:generation_tokens", "Tokens generated.", stats.generated_tokens),
+            (
+                "vllm:prefix_cache_queries",
+                "Prompt tokens looked up in the prefix cache.",
+                stats.prefix_cache_queries,
+            ),
+            ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.prefix_cache_hits),
+            (
+                "vllm:num_preemptions",
+                "Requests put back into the queue for want of pages.",
+                stats.preemptions,
+            ),
+            ("llmendpoint:engine_steps", "Steps of the engine.", stats.steps),
+        )
+        for name, help_text, value in gauges:
+            gauge = GaugeMetricFamily(name, help_text, labels=["model_name"])
+            gauge.add_metric([self._model], value)
+            yield gauge
+        for name, help_text, value in counters:
+            counter = CounterMetricFamily(name, help_text, labels=["model_name"])
+            counter.add_metric([self._model], value)
+            yield counter
+
+
+class Metrics:
+    """Every metric of one server, in a registry of its own."""
+
+    def __init__(self, engine: EngineClient, model: str) -> None:
+        self._model = model
+        self._registry = registry = CollectorRegistry()
+        registry.register(EngineCollector(engine, model))
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, text, ["model_name"], buckets=buckets, registry=registry).labels(model)
+
+        self.first_token = histogram(
+            "vllm:time_to_first_token_seconds", "From arrival to the first token.", FIRST_TOKEN_BUCKETS
+        )
+        self.inter_token = histogram(
+            "vllm:inter_token_latency_seconds", "Between two tokens of an answer.", TOKEN_BUCKETS
+        )
+        self.per_output_token = histogram(
+            "vllm:request_time_per_output_token_seconds",
+            "Mean over an answer's tokens after the first.",
+            TOKEN_BUCKETS,
+        )
+        self.end_to_end = histogram(
+            "vllm:e2e_request_latency_seconds", "From arrival to the last token.", REQUEST_BUCKETS
+        )
+        self._finished = Counter(
+            "vllm:request_success",
+            "Requests that ended with an answer, by reason.",
+            ["model_name", "finished_reason"],
+            registry=registry,
+        )
+        self._refused = Counter(
+            "llmendpoint:requests_refused",
+            "Requests answered with an error, by status.",
+            ["model_name", "status"],
+            registry=registry,
+        )
+        ready = Gauge("llmendpoint:ready", "1 while /ready answers 200.", ["model_name"], registry=registry)
+        ready.labels(model).set_function(lambda: float(engine.state == "ready"))
+        for reason in ("stop", "length", "abort"):  # so that a rate() sees each from the start
+            self._finished.labels(model, reason)
+
+    def count_finished(self, reason: str) -> None:
+        self._finished.labels(self._model, reason).inc()
+
+    def count_refused(self, status: int) -> None:
+        self._refused.labels(self._model, str(status)).inc()
+
+    def page(self) -> bytes:
+        return generate_latest(self._registry)

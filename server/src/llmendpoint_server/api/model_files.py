@@ -1,0 +1,67 @@
+"""Where the model's files are, and what names their content."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from llmendpoint_server.errors import BadConfiguration, ModelNotFound
+
+EMBEDDED = Path(__file__).parents[1] / "models"
+KNOWN_SOURCES = "embedded://demo, file:///path or a plain path"
+
+
+def resolve_model(source: str) -> Path:
+    """The folder that `--model` means.
+
+    Raises BadConfiguration for a kind of source that this server does not load, ModelNotFound where there is nothing.
+    """
+    scheme, separator, rest = source.partition("://")
+    if not separator:
+        folder = Path(source)
+    elif scheme == "file":
+        url = urlsplit(source)
+        if url.netloc not in ("", "localhost"):
+            raise BadConfiguration(
+                f"--model {source}: a file URL has three slashes, as in file:///{url.netloc}{url.path}"
+            )
+        folder = Path(unquote(url.path))
+    elif scheme == "embedded":
+        folder = EMBEDDED / rest
+        if rest not in (known := sorted(path.name for path in EMBEDDED.glob("*") if path.is_dir())):
+            raise ModelNotFound(
+                f"--model {source}: there is no embedded model {rest!r}; there is {', '.join(known)}"
+            )
+    else:
+        hint = "; the operator mounts a claim and passes its path" if scheme == "pvc" else ""
+        raise BadConfiguration(
+            f"--model {source}: {scheme}:// is not a source that this server loads{hint}. Use {KNOWN_SOURCES}."
+        )
+    return check_folder(folder, source)
+
+
+def check_folder(folder: Path, source: str) -> Path:
+    if not folder.is_dir():
+        raise ModelNotFound(f"--model {source}: {folder} is not a folder with a model in it.")
+    for name in ("config.json", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise ModelNotFound(
+                f"--model {source}: {folder} has no {name}. A model in transformers' layout has config.json, "
+                "tokenizer.json and *.safetensors; save_pretrained writes them."
+            )
+    if not any(folder.glob("*.safetensors")):
+        raise ModelNotFound(
+            f"--model {source}: {folder} has no *.safetensors; other weight formats are not loaded."
+        )
+    return folder.resolve()
+
+
+def content_revision(folder: Path) -> str:
+    """Changes when a file does (by name, size and time of change): the root of the prefix cache's hash chain."""
+    digest = blake2b(digest_size=16)
+    for path in sorted(folder.iterdir()):
+        if path.is_file():
+            stat = path.stat()
+            digest.update(f"{path.name}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,79 @@
+"""One log line per request, and the answer to what nobody expected."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from llmendpoint_server.api.generation import Record
+from llmendpoint_server.api.metrics import Metrics
+from llmendpoint_server.api.responses import error_body, json_response
+
+QUIET = ("/health", "/ready", "/load", "/metrics")
+"""Asked every second by probes, pickers and scrapers: no line for those."""
+MAX_ID_LENGTH = 128
+
+
+class RequestLog:
+    """ASGI middleware: gives a request its id (`x-request-id`, the caller's own or a new one) and its log line."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._log = structlog.get_logger()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        http_id = given if given.isprintable() and 0 < len(given) <= MAX_ID_LENGTH else uuid.uuid4().hex
+        record = scope.setdefault("state", {})["record"] = Record()
+        started, status = time.monotonic(), 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (b"x-request-id", http_id.encode("latin-1")),
+                ]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            status = 499
+        except Exception:
+            self._log.exception("a request failed unexpectedly", http_id=http_id, path=scope["path"])
+            if status == 0:
+                error = error_body(
+                    "The server failed on this request; its log has the cause.", "server_error"
+                )
+                await json_response(error, 500)(scope, receive, send_with_id)
+        finally:
+            if scope["path"] not in QUIET:
+                self._write(scope, http_id, status, time.monotonic() - started, record)
+
+    def _write(self, scope: Scope, http_id: str, status: int, spent: float, record: Record) -> None:
+        if scope["path"].startswith("/v1/") and status >= 400 and status != 499:
+            self._metrics.count_refused(status)
+        line: dict[str, Any] = {
+            "http_id": http_id,
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": status,
+        }
+        line["duration_s"] = round(spent, 4)
+        if record.request_id:
+            line |= asdict(record)
+            if record.first_token_s is not None:
+                line["first_token_s"] = round(record.first_token_s, 4)
+        self._log.info("request", **line)

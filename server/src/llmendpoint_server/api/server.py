@@ -1,0 +1,161 @@
+"""The life of the API process: start the engine, serve, drain, leave.
+
+uvicorn closes its sockets at once on SIGTERM and cuts what runs, so the signals are handled here: /ready turns to 503,
+new requests get a retriable 503, running ones end, and only then is uvicorn told to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+import uvloop
+
+from llmendpoint_server.api.app import make_app
+from llmendpoint_server.api.engine_client import ENGINE_COMMAND, EngineClient, EngineEnd
+from llmendpoint_server.api.metrics import Metrics
+from llmendpoint_server.api.model_files import content_revision, resolve_model
+from llmendpoint_server.api.service import Service
+from llmendpoint_server.api.tokenizer import ModelTokenizer, default_sampling
+from llmendpoint_server.errors import BadConfiguration, ModelNotFound
+from llmendpoint_server.protocol import Configure
+from llmendpoint_server.settings import Settings
+
+KEEP_ALIVE_S = 150
+"""Above any proxy's idle timeout (Envoy's is set to 75 s here), or a reused connection meets a closing one."""
+LAST_BYTES_S = 5
+"""For answers that are complete but not yet sent, after a drain or an engine's end."""
+
+
+class Uvicorn(uvicorn.Server):
+    """uvicorn without its signal handlers."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def make_configure(settings: Settings, folder: Path) -> Configure:
+    return Configure(
+        model_path=str(folder),
+        model_revision=content_revision(folder),
+        device=settings.device,
+        dtype=settings.dtype,
+        max_model_len=settings.max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        max_queued_requests=settings.max_queued_requests,
+        kv_cache_memory=settings.kv_cache_memory,
+        prefix_caching=settings.prefix_caching,
+    )
+
+
+class Process:
+    """One run of the server. `run` returns when it is over, or raises the LoadError that ended it."""
+
+    def __init__(self, settings: Settings, engine_command: Sequence[str] = ENGINE_COMMAND) -> None:
+        self._settings = settings
+        self._command = engine_command
+        self._log = structlog.get_logger()
+        self._stop = asyncio.Event()
+        self._signals = 0
+
+    async def run(self) -> EngineEnd | None:
+        """None after a drain, or why the engine ended. Raises LoadError for what is wrong before anything starts."""
+        settings = self._settings
+        folder = resolve_model(settings.model)
+        tokenizer = ModelTokenizer(folder)
+        engine = EngineClient(make_configure(settings, folder), self._command)
+        metrics = Metrics(engine, settings.served_names[0])
+        service = Service(
+            engine, tokenizer, metrics, settings.served_names, _sampling(folder), version("llmendpoint-server"),
+            uuid.uuid4().hex, int(time.time()),
+        )  # fmt: skip
+        server = self._make_server(service)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        await engine.start()
+        serving = asyncio.create_task(self._serve(server))
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            happenings: set[asyncio.Future[Any]] = {serving, stopping, engine.ended}
+            await asyncio.wait(happenings, return_when=asyncio.FIRST_COMPLETED)
+            if not engine.ended.done() and not serving.done():
+                await self._drain(engine)
+            end = engine.ended.result() if engine.ended.done() else None
+            server.should_exit = True
+            await serving
+            return end
+        finally:
+            stopping.cancel()
+            await engine.stop()
+
+    def _make_server(self, service: Service) -> Uvicorn:
+        settings = self._settings
+        return Uvicorn(
+            uvicorn.Config(
+                make_app(service), host=settings.host, port=settings.port, loop="uvloop", http="httptools", ws="none",
+                lifespan="off", log_config=None, access_log=False, server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=LAST_BYTES_S,
+            )
+        )  # fmt: skip
+
+    async def _serve(self, server: Uvicorn) -> None:
+        config = server.config
+        try:
+            socket = config.bind_socket()  # exits by itself when the port is taken, having logged it
+        except SystemExit:
+            raise BadConfiguration(
+                f"Cannot listen on {config.host}:{config.port}: the address is taken or not allowed. Choose another --port."
+            ) from None
+        host, port = socket.getsockname()[:2]
+        self._log.info(
+            "listening", host=host, port=port, model=self._settings.model, names=self._settings.served_names
+        )
+        await server.serve(sockets=[socket])
+
+    def _on_signal(self, number: int) -> None:
+        self._signals += 1
+        self._log.info("signal", name=signal.Signals(number).name, count=self._signals)
+        self._stop.set()
+
+    async def _drain(self, engine: EngineClient) -> None:
+        """Until nothing runs, the time is up, a second signal comes or the engine ends."""
+        timeout, started = self._settings.drain_timeout, time.monotonic()
+        self._log.info("draining", in_flight=engine.in_flight, timeout_s=timeout)
+        engine.drain()
+        while engine.in_flight and not engine.ended.done():
+            if time.monotonic() - started > timeout or self._signals > 1:
+                why = "a second signal" if self._signals > 1 else f"the drain timeout of {timeout:g} s"
+                self._log.warning("requests cut", in_flight=engine.in_flight, why=why)
+                engine.fail_all(f"The server is shutting down; this request was cut by {why}.")
+                break
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(engine.idle.wait(), 0.1)
+        self._log.info("drained", duration_s=round(time.monotonic() - started, 3))
+
+
+def _sampling(folder: Path) -> dict[str, float]:
+    try:
+        return default_sampling(folder)
+    except (ValueError, TypeError) as error:
+        raise ModelNotFound(f"{folder}/generation_config.json cannot be used: {error}") from error
+
+
+def serve(settings: Settings, engine_command: Sequence[str] = ENGINE_COMMAND) -> EngineEnd | None:
+    """Run until a signal or the engine's end. Raises LoadError."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+
+        async def main() -> EngineEnd | None:
+            return await Process(settings, engine_command).run()
+
+        return runner.run(main())

@@ -1,0 +1,35 @@
+"""Logs: one JSON object per line on standard error. Never prompts, answers or secrets."""
+
+from __future__ import annotations
+
+import sys
+
+import structlog
+
+TERMINATION_LOG = "/dev/termination-log"
+
+
+def configure() -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def log_fatal(cause: str, exit_code: int, termination_log: str = TERMINATION_LOG) -> None:
+    """The last line before a non-zero exit, and the container's termination message where Kubernetes offers one."""
+    structlog.get_logger().error(cause, exit_code=exit_code)
+    sys.stderr.flush()
+    try:
+        # Never created: outside a container there is no such file, and its absence is no problem.
+        with open(termination_log, "r+", encoding="utf-8") as file:
+            file.truncate()
+            file.write(cause)
+    except OSError:
+        pass

@@ -1,0 +1,159 @@
+"""The command line of `llmendpoint-server`, as docs/contracts.md has it, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+DESCRIPTION = "Serve a causal language model through OpenAI's HTTP API, with continuous batching."
+EXAMPLES = """\
+examples:
+  llmendpoint-server --model embedded://demo
+  llmendpoint-server --model /models/qwen3-8b --served-model-name qwen3 --max-model-len 16384
+  llmendpoint-server --model file:///models/llama --device cuda --dtype bfloat16 --kv-cache-memory 24Gi
+
+then:
+  curl http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{"model": "demo", "messages": [{"role": "user", "content": "What is this project?"}]}'
+
+exit codes: 0 after a drain (SIGTERM, SIGINT), 2 a bad flag, 3 the model cannot be found, 4 the architecture cannot be
+served, 1 otherwise; the last line on standard error then names the cause.
+"""
+UNITS = {
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for. None: the engine chooses. Memory in bytes, times in seconds, lengths in tokens."""
+
+    model: str
+    served_names: tuple[str, ...]
+    host: str = "0.0.0.0"
+    port: int = 8000
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_queued_requests: int = 256
+    kv_cache_memory: int | None = None
+    prefix_caching: bool = True
+    drain_timeout: float = 600.0
+
+
+def parse_quantity(text: str) -> int:
+    """Bytes of a Kubernetes quantity such as `2Gi`, `500M`, `1.5Gi` or `1073741824`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGT]i?|Ki|)", text.strip())
+    if match is None or match.group(2) not in UNITS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an amount of memory; write it as 512Mi, 2Gi or in bytes"
+        )
+    amount = int(float(match.group(1)) * UNITS[match.group(2)])
+    if amount <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no memory at all; write 512Mi, 2Gi or more")
+    return amount
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
+    return value
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="llmendpoint-server", description=DESCRIPTION, epilog=EXAMPLES, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add = parser.add_argument
+    add(
+        "--model",
+        required=True,
+        help="embedded://demo, file:///path, or a path to a folder in transformers' layout",
+    )
+    add("--served-model-name", action="append", default=[], metavar="NAME",
+        help="a name that requests may put in `model`; repeat it for more; answers carry the first (default: the model's own)")  # fmt: skip
+    add("--host", default="0.0.0.0", help="address to listen on (default: all)")
+    add(
+        "--port",
+        type=int,
+        default=8000,
+        help="port to listen on; 0 takes a free one and logs it (default: 8000)",
+    )
+    add(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="where to compute (default: auto, CUDA where there is one)",
+    )
+    add(
+        "--dtype",
+        choices=("auto", "bfloat16", "float16", "float32"),
+        default="auto",
+        help="of weights and KV cache (default: auto)",
+    )
+    add(
+        "--max-model-len",
+        type=positive,
+        metavar="TOKENS",
+        help="prompt plus output of one request (default: the model's own)",
+    )
+    add("--max-num-seqs", type=positive, metavar="N", help="sequences in one batch")
+    add(
+        "--max-queued-requests",
+        type=positive,
+        metavar="N",
+        default=256,
+        help="waiting requests before 429 (default: 256)",
+    )
+    add(
+        "--kv-cache-memory",
+        type=parse_quantity,
+        metavar="BYTES",
+        help="as a Kubernetes quantity, such as 2Gi",
+    )
+    add(
+        "--no-prefix-caching",
+        dest="prefix_caching",
+        action="store_false",
+        help="never share pages between equal prompts",
+    )
+    add("--drain-timeout", type=seconds, metavar="SECONDS", default=600.0,
+        help="how long running requests may go on after SIGTERM (default: 600)")  # fmt: skip
+    return parser
+
+
+def default_name(model: str) -> str:
+    return model.rstrip("/").rsplit("/", 1)[-1] or model
+
+
+def parse(arguments: Sequence[str]) -> Settings:
+    """Settings from the command line; argparse prints what is wrong and raises SystemExit(2)."""
+    parser = make_parser()
+    options = vars(parser.parse_args(arguments))
+    if not 0 <= options["port"] <= 65535:
+        parser.error(f"argument --port: {options['port']} is not a port; it must be between 0 and 65535")
+    names = tuple(dict.fromkeys(options.pop("served_model_name"))) or (default_name(options["model"]),)
+    return Settings(served_names=names, **options)

@@ -1,0 +1,114 @@
+"""A stand-in for the engine process, at the wire: speaks `protocol`, computes nothing.
+
+It generates the tokens of its prompt again and again, one per step, and misbehaves as FAKE_ENGINE (JSON) says:
+`delay` seconds per step, `max_running` requests at once, `die_after` steps (exit code 9, no word), `load_error`
+[message, exit code], `stay_loading`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import sys
+import time
+
+from llmendpoint_server import protocol
+from llmendpoint_server.core.request import FinishReason, Request
+
+OPTIONS = json.loads(os.environ.get("FAKE_ENGINE", "{}"))
+MAX_MODEL_LEN = 2048
+
+
+class FakeEngine:
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.reader = protocol.EngineReader()
+        self.limit = 256
+        self.running: dict[str, tuple[Request, int]] = {}
+        self.waiting: list[Request] = []
+        self.steps = 0
+        self.draining = False
+
+    def send(self, *messages: protocol.FromEngine) -> None:
+        self.connection.sendall(protocol.encode(*messages))
+
+    def take(self, message: protocol.ToEngine) -> None:
+        match message:
+            case protocol.Configure():
+                self.limit = message.max_queued_requests
+                self.load(message)
+            case protocol.AddRequest(request=request):
+                full = len(self.waiting) >= self.limit and len(self.running) >= self.max_running
+                if self.draining or full:
+                    refusal = protocol.RequestOutput(
+                        request.id,
+                        (),
+                        FinishReason.REJECTED,
+                        detail="The queue is full: 1 waiting.",
+                        retry_after=2.4,
+                    )
+                    self.send(protocol.StepOutput((refusal,)))
+                else:
+                    self.waiting.append(request)
+            case protocol.AbortRequest(id=request_id):
+                self.running.pop(request_id, None)
+                self.waiting = [request for request in self.waiting if request.id != request_id]
+            case protocol.Drain():
+                self.draining = True
+
+    max_running = OPTIONS.get("max_running", 16)
+
+    def load(self, configure: protocol.Configure) -> None:
+        if "load_error" in OPTIONS:
+            message, code = OPTIONS["load_error"]
+            self.send(protocol.StateChanged("failed", message, code))
+            sys.exit(code)
+        self.send(protocol.StateChanged("loading", "reading weights"))
+        if OPTIONS.get("stay_loading"):
+            return
+        limit = configure.max_model_len or MAX_MODEL_LEN
+        self.send(
+            protocol.StateChanged("warming"),
+            protocol.Loaded("Fake", limit, 16, self.limit, 1761, (2, 0), "cpu", "float32", 64, 16, 0.0),
+            protocol.StateChanged("ready"),
+        )
+
+    def step(self) -> None:
+        while self.waiting and len(self.running) < self.max_running:
+            request = self.waiting.pop(0)
+            self.running[request.id] = (request, 0)
+        self.steps += 1
+        if self.steps > OPTIONS.get("die_after", float("inf")):
+            os._exit(9)
+        outputs = []
+        for request, done in list(self.running.values()):
+            token = request.prompt[done % len(request.prompt)]
+            finish = FinishReason.LENGTH if done + 1 >= request.sampling.max_tokens else None
+            outputs.append(protocol.RequestOutput(request.id, (token,), finish))
+            self.running[request.id] = (request, done + 1)
+            if finish:
+                del self.running[request.id]
+        stats = protocol.Stats(len(self.waiting), len(self.running), steps=self.steps)
+        self.send(protocol.StepOutput(tuple(outputs)), stats)
+        time.sleep(OPTIONS.get("delay", 0.0))
+
+    def run(self) -> None:
+        while True:
+            busy = bool(self.running or self.waiting)
+            readable, _, _ = select.select([self.connection], [], [], 0.0 if busy else 0.2)
+            if readable:
+                data = self.connection.recv(65536)
+                if not data:
+                    return
+                for message in self.reader.feed(data):
+                    self.take(message)
+            if self.running or self.waiting:
+                self.step()
+            else:
+                self.send(protocol.Stats(steps=self.steps))
+
+
+if __name__ == "__main__":
+    FakeEngine(socket.socket(fileno=int(sys.argv[sys.argv.index("--socket-fd") + 1]))).run()

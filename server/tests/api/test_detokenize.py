@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmendpoint_server.api.detokenize import Detokenizer, StopStrings, TextStream
+from llmendpoint_server.api.model_files import resolve_model
+from llmendpoint_server.api.tokenizer import ModelTokenizer
+
+TOKENIZER = ModelTokenizer(resolve_model("embedded://demo"))
+
+
+def grouped(tokens: Sequence[int], sizes: list[int]) -> list[Sequence[int]]:
+    groups, at = [], 0
+    while at < len(tokens):
+        size = sizes[len(groups) % len(sizes)]
+        groups.append(tokens[at : at + size])
+        at += size
+    return groups
+
+
+@given(st.text(max_size=80), st.lists(st.integers(1, 4), min_size=1, max_size=6))
+def test_the_pieces_of_any_text_make_the_text_whatever_the_grouping(text: str, sizes: list[int]) -> None:
+    text = text.replace("\ufffd", "")
+    tokens = TOKENIZER.encode(text)
+    whole = TOKENIZER.decode(tokens)
+    detokenizer = Detokenizer(TOKENIZER.decode)
+    pieces = [detokenizer.push(group) for group in grouped(tokens, sizes)]
+    assert "".join(pieces) + detokenizer.finish() == whole
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+def test_a_character_of_several_tokens_is_shown_when_it_is_whole() -> None:
+    tokens = TOKENIZER.encode("👋")
+    assert len(tokens) > 1
+    detokenizer = Detokenizer(TOKENIZER.decode)
+    assert [detokenizer.push([token]) for token in tokens] == [""] * (len(tokens) - 1) + ["👋"]
+
+
+def test_a_character_cut_by_the_token_limit_is_dropped() -> None:
+    tokens = TOKENIZER.encode("Hi 👋")[:-1]
+    detokenizer = Detokenizer(TOKENIZER.decode)
+    assert detokenizer.push(tokens) + detokenizer.finish() == "Hi "
+
+
+def test_bytes_that_are_no_text_do_not_hold_the_stream_for_ever() -> None:
+    broken = TOKENIZER.encode("👋")[0]
+    detokenizer = Detokenizer(TOKENIZER.decode)
+    shown = "".join(detokenizer.push([broken]) for _ in range(40))
+    assert len(shown) > 10
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stops", "shown", "found"),
+    [
+        (["one two", " three"], [], "one two three", False),
+        (["one ST", "OP two"], ["STOP"], "one ", True),
+        (["one S", "T", "O", "x"], ["STOP"], "one STOx", False),
+        (["a\n", "\nb"], ["\n\n"], "a", True),
+        (["abcab", "d"], ["abd"], "abc", True),
+        (["later early later"], ["early", "er e"], "lat", True),
+        (["ends with ST"], ["STOP"], "ends with ST", False),
+    ],
+)
+def test_stop_strings_are_never_shown_and_nothing_else_is_lost(
+    pieces: list[str], stops: list[str], shown: str, found: bool
+) -> None:
+    checker = StopStrings(stops)
+    text = "".join(checker.push(piece) for piece in pieces) + checker.finish()
+    assert (text, checker.found) == (shown, found)
+
+
+@given(
+    st.text("ab", max_size=30),
+    st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.data(),
+)
+def test_stop_strings_give_the_same_text_for_every_cut(
+    text: str, stops: list[str], data: st.DataObject
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    checker = StopStrings(stops)
+    shown = "".join(checker.push(piece) for piece in pieces) + checker.finish()
+    assert not any(stop in shown for stop in stops)
+    assert text.startswith(shown)
+    assert checker.found == any(stop in text for stop in stops)
+
+
+def test_a_stop_string_across_tokens_ends_the_stream() -> None:
+    stream = TextStream(TOKENIZER.decode, ["batch"])
+    shown = ""
+    for token in TOKENIZER.encode("the running batch at every step"):
+        shown += stream.push([token])
+        if stream.stopped:
+            break
+    assert stream.stopped
+    assert shown == "the running "
+
+
+def test_the_package_data_stays_small() -> None:
+    folder: Path = resolve_model("embedded://demo")
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 12 * 10**6

@@ -1,0 +1,213 @@
+"""From start to end: readiness, overload, disconnects, drain, an engine that dies. The engine is a fake at the wire."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from server.tests.server_process import ServerProcess
+
+ASK: dict[str, Any] = {"model": "demo", "prompt": "Hello", "max_tokens": 1000}
+URL = "/v1/completions"
+
+
+def load(server: ServerProcess) -> dict[str, Any]:
+    answer: dict[str, Any] = httpx.get(server.url + "/load").json()
+    return answer
+
+
+def wait_running(server: ServerProcess, count: int) -> None:
+    server.wait_for(f"{count} running", lambda: load(server)["running"] == count, 20)
+
+
+def test_a_server_that_loads_is_alive_but_not_ready_and_says_so() -> None:
+    with ServerProcess(fake={"stay_loading": True}) as server:
+        server.wait_for(
+            "the engine's word", lambda: "reading weights" in httpx.get(server.url + "/ready").text
+        )
+        ready = httpx.get(server.url + "/ready")
+        assert (ready.status_code, ready.json()["status"]) == (503, "loading")
+        assert server.status("/health") == 200
+        refused = httpx.post(server.url + URL, json=ASK)
+        assert refused.status_code == 503
+        assert refused.headers["x-llmendpoint-retriable"] == "1"
+        assert int(refused.headers["retry-after"]) >= 1
+        assert load(server)["max_num_seqs"] == 0
+        server.terminate()
+        assert server.wait_exit() == 0
+
+
+def test_a_full_queue_is_a_429_with_retry_after_and_the_rest_is_served() -> None:
+    with ServerProcess("--max-queued-requests", "1", fake={"max_running": 1, "delay": 0.01}) as server:
+        server.wait_ready()
+        with ThreadPoolExecutor(6) as pool:
+            answers = list(
+                pool.map(
+                    lambda _: httpx.post(server.url + URL, json=ASK | {"max_tokens": 100}, timeout=60),
+                    range(6),
+                )
+            )
+        codes = sorted(answer.status_code for answer in answers)
+        assert set(codes) == {200, 429}
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert refused.headers["retry-after"] == "3"
+        assert "x-llmendpoint-retriable" not in refused.headers
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+        assert httpx.post(server.url + URL, json=ASK | {"max_tokens": 2}).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_disconnect_frees_the_engine(stream: bool) -> None:
+    with ServerProcess(fake={"delay": 0.01}) as server:
+        server.wait_ready()
+        started = threading.Event()
+
+        def leave_early() -> None:
+            with httpx.stream(
+                "POST", server.url + URL, json=ASK | {"stream": stream}, timeout=httpx.Timeout(10, read=0.5)
+            ) as answer:
+                for _ in answer.iter_lines():
+                    started.set()
+                    return
+
+        if stream:
+            leave_early()
+            assert started.is_set()
+        else:
+            with pytest.raises(httpx.ReadTimeout):
+                leave_early()
+        wait_running(server, 0)
+        assert load(server)["waiting"] == 0
+        line = server.wait_for(
+            "the log line", lambda: [line for line in server.log() if line.get("finish") == "abort"]
+        )[0]
+        assert line["output_tokens"] < 1000
+
+
+def test_sigterm_refuses_what_is_new_finishes_what_runs_and_exits_0() -> None:
+    with ServerProcess(fake={"delay": 0.01}) as server:
+        server.wait_ready()
+        url = server.url
+        with ThreadPoolExecutor(2) as pool, httpx.Client(base_url=url) as kept:
+            body = ASK | {"max_tokens": 200, "stream": True}
+            whole = pool.submit(httpx.post, url + URL, json=ASK | {"max_tokens": 200}, timeout=60)
+            streamed = pool.submit(httpx.post, url + URL, json=body, timeout=60)
+            wait_running(server, 2)
+            kept.get("/ready")
+            server.terminate()
+            server.wait_for("/ready to end", lambda: kept.get("/ready").status_code == 503, 10)
+            assert kept.get("/ready").json()["status"] == "draining"
+            assert kept.get("/health").status_code == 200
+            refused = kept.post(URL, json=ASK)
+            assert refused.status_code == 503
+            assert refused.headers["x-llmendpoint-retriable"] == "1"
+            assert whole.result().json()["usage"]["completion_tokens"] == 200
+            assert streamed.result().text.rstrip().endswith("[DONE]")
+        assert server.wait_exit() == 0
+
+
+def test_the_drain_timeout_cuts_a_stream_with_an_error_event_and_exits_0() -> None:
+    with ServerProcess("--drain-timeout", "0.3", fake={"delay": 0.02}) as server:
+        server.wait_ready()
+        with ThreadPoolExecutor(1) as pool:
+            streamed = pool.submit(httpx.post, server.url + URL, json=ASK | {"stream": True}, timeout=60)
+            wait_running(server, 1)
+            server.terminate()
+            last = streamed.result().text.rstrip().splitlines()[-1]
+        assert "drain timeout" in json.loads(last.removeprefix("data: "))["error"]["message"]
+        assert server.wait_exit() == 0
+
+
+def test_a_second_signal_does_not_wait() -> None:
+    with ServerProcess(fake={"delay": 0.02}) as server:
+        server.wait_ready()
+        with ThreadPoolExecutor(1) as pool:
+            request = pool.submit(httpx.post, server.url + URL, json=ASK, timeout=60)
+            wait_running(server, 1)
+            server.terminate()
+            server.wait_for(
+                "draining", lambda: [line for line in server.log() if line["event"] == "draining"]
+            )
+            server.process.send_signal(signal.SIGINT)
+            assert request.result().status_code == 500
+        assert server.wait_exit() == 0
+
+
+def test_when_the_engine_dies_every_request_is_told_and_the_process_ends_with_the_cause_last() -> None:
+    with ServerProcess(fake={"delay": 0.02, "die_after": 20}) as server:
+        server.wait_ready()
+        url = server.url
+        with ThreadPoolExecutor(2) as pool:
+            whole = pool.submit(httpx.post, url + URL, json=ASK, timeout=60)
+            with openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as sdk:
+
+                def read_stream() -> int:
+                    return sum(1 for _ in sdk.completions.create(**ASK, stream=True))
+
+                streamed = pool.submit(read_stream)
+                with pytest.raises(openai.APIError, match="exit code 9"):
+                    streamed.result()
+            assert whole.result().status_code == 500
+            assert whole.result().json()["error"]["code"] == "engine_failed"
+        assert server.wait_exit() == 1
+        last = json.loads(server.lines[-1])
+        assert "exit code 9" in last["event"]
+        assert last["level"] == "error"
+
+
+def test_a_load_error_ends_the_process_with_the_engines_own_code_and_words() -> None:
+    with ServerProcess(fake={"load_error": ["The architecture 'X' cannot be served.", 4]}) as server:
+        assert server.wait_exit() == 4
+        assert json.loads(server.lines[-1])["event"] == "The architecture 'X' cannot be served."
+
+
+def test_a_model_that_does_not_exist_ends_with_3(tmp_path: Path) -> None:
+    with ServerProcess(model=str(tmp_path / "nothing"), fake={}) as server:
+        assert server.wait_exit() == 3
+        assert "nothing" in json.loads(server.lines[-1])["event"]
+
+
+def test_a_port_that_is_taken_ends_with_2_and_says_so() -> None:
+    with ServerProcess(fake={}) as first:
+        port = first.url.rsplit(":", 1)[1]
+        with ServerProcess("--port", port, fake={}) as second:
+            assert second.wait_exit() == 2
+            assert port in json.loads(second.lines[-1])["event"]
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_the_engine_leaves_when_the_api_process_is_killed() -> None:
+    with ServerProcess(fake={}) as server:
+        server.wait_ready()
+        (engine,) = children(server.process.pid)
+        server.process.kill()
+        server.process.wait()
+        end = time.monotonic() + 20
+        while (
+            time.monotonic() < end
+            and Path(f"/proc/{engine}").exists()
+            and "\tZ" not in Path(f"/proc/{engine}/status").read_text()
+        ):
+            time.sleep(0.05)
+        if Path(f"/proc/{engine}").exists() and "State:\tZ" not in Path(f"/proc/{engine}/status").read_text():
+            os.kill(engine, signal.SIGKILL)
+            raise AssertionError("the engine process outlived its server")
+
+
+def test_the_api_process_never_loads_torch_or_transformers(fake_server: ServerProcess) -> None:
+    mapped = Path(f"/proc/{fake_server.process.pid}/maps").read_text()
+    assert "tokenizers" in mapped  # so that the next line can fail
+    assert "torch" not in mapped

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from llmendpoint_server.api.model_files import content_revision, resolve_model
+from llmendpoint_server.api.tokenizer import ModelTokenizer, default_sampling
+from llmendpoint_server.errors import BadConfiguration, InvalidRequest, ModelNotFound
+
+DEMO = resolve_model("embedded://demo")
+MESSAGES = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(DEMO, tmp_path / "model with space"))
+
+
+def test_a_model_is_found_by_path_and_by_file_url(model: Path) -> None:
+    assert resolve_model(str(model)) == model
+    assert resolve_model("file://" + str(model).replace(" ", "%20")) == model
+
+
+@pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_folder_without_a_needed_file_is_refused_by_name(model: Path, missing: str) -> None:
+    (model / missing).unlink()
+    with pytest.raises(ModelNotFound, match=missing.replace("model.safe", r"\*\.safe")):
+        resolve_model(str(model))
+
+
+@pytest.mark.parametrize("source", ["/nowhere", "embedded://other", "embedded://../demo", "file:///nowhere"])
+def test_a_model_that_does_not_exist_is_not_found(source: str) -> None:
+    with pytest.raises(ModelNotFound, match=source.replace(".", r"\.")):
+        resolve_model(source)
+
+
+@pytest.mark.parametrize("source", ["hf://org/name", "pvc://claim/path", "file://host/path"])
+def test_a_source_that_this_server_does_not_load_is_refused_with_what_it_loads(source: str) -> None:
+    with pytest.raises(BadConfiguration, match="file:///"):
+        resolve_model(source)
+
+
+def test_the_revision_changes_with_the_content(model: Path) -> None:
+    before = content_revision(model)
+    assert content_revision(model) == before
+    (model / "model.safetensors").write_bytes(b"other")
+    assert content_revision(model) != before
+
+
+def test_a_broken_tokenizer_file_is_told_at_load(model: Path) -> None:
+    (model / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelNotFound, match=r"tokenizer\.json"):
+        ModelTokenizer(model)
+
+
+def test_the_chat_template_is_followed() -> None:
+    assert (
+        ModelTokenizer(DEMO).render_chat(MESSAGES)
+        == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_a_template_file_wins_over_the_one_in_the_config(model: Path) -> None:
+    (model / "chat_template.jinja").write_text("{{ messages[0].content }}{{ eos_token }}")
+    assert ModelTokenizer(model).render_chat(MESSAGES) == "Hi<|im_end|>"
+
+
+def test_a_model_without_a_template_cannot_chat(model: Path) -> None:
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    del config["chat_template"]
+    (model / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(InvalidRequest, match=r"no chat template.*v1/completions"):
+        ModelTokenizer(model).render_chat(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ raise_exception('alternate roles') }}",
+        "{{ messages.append(1) }}",
+        "{{ ''.__class__.__mro__ }}",
+        "{{ 1 + 'a' }}",
+    ],
+)
+def test_a_template_can_neither_break_out_nor_break_the_server(model: Path, template: str) -> None:
+    (model / "chat_template.jinja").write_text(template)
+    with pytest.raises(InvalidRequest, match="chat template"):
+        ModelTokenizer(model).render_chat(MESSAGES)
+
+
+def test_sampling_defaults_come_from_the_model(model: Path) -> None:
+    assert default_sampling(model) == {"temperature": 0.0}
+    (model / "generation_config.json").write_text('{"do_sample": true, "temperature": 0.6, "top_p": 0.9}')
+    assert default_sampling(model) == {"temperature": 0.6, "top_p": 0.9}
+    (model / "generation_config.json").unlink()
+    assert default_sampling(model) == {}

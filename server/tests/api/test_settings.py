@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from llmendpoint_server.settings import Settings, make_parser, parse
+
+CONTRACTS = Path(__file__).parents[3] / "docs/contracts.md"
+
+
+def test_every_flag_of_the_contract_exists_and_no_other() -> None:
+    text = CONTRACTS.read_text(encoding="utf-8")
+    table = text[text.index("Flags of `llmendpoint-server`") : text.index("| path | meaning |")]
+    promised = {
+        flag for row in re.findall(r"^\| (`--.*?) \|", table, re.M) for flag in re.findall(r"--[a-z-]+", row)
+    }
+    offered = {o for action in make_parser()._actions for o in action.option_strings} - {"-h", "--help"}
+    assert offered == promised
+
+
+def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        parse(["--help"])
+    assert leaving.value.code == 0
+    assert "llmendpoint-server --model embedded://demo" in capsys.readouterr().out
+
+
+def test_the_first_served_name_comes_first_and_the_model_names_itself_without_one() -> None:
+    given = parse(
+        [
+            "--model",
+            "/m/x",
+            "--served-model-name",
+            "b",
+            "--served-model-name",
+            "a",
+            "--served-model-name",
+            "b",
+        ]
+    )
+    assert given.served_names == ("b", "a")
+    assert parse(["--model", "embedded://demo"]).served_names == ("demo",)
+    assert parse(["--model", "/models/qwen3/"]).served_names == ("qwen3",)
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("2Gi", 2**31), ("512Mi", 2**29), ("1.5Gi", 3 * 2**29), ("3G", 3 * 10**9), ("4096", 4096)],
+)
+def test_memory_is_a_kubernetes_quantity(text: str, amount: int) -> None:
+    assert parse(["--model", "m", "--kv-cache-memory", text]).kv_cache_memory == amount
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--model", "m", "--kv-cache-memory", "2GB"], "--kv-cache-memory"),
+        (["--model", "m", "--kv-cache-memory", "0"], "--kv-cache-memory"),
+        (["--model", "m", "--max-model-len", "-1"], "--max-model-len"),
+        (["--model", "m", "--port", "70000"], "--port"),
+        (["--model", "m", "--device", "tpu"], "--device"),
+        (["--model", "m", "--drain-timeout", "soon"], "--drain-timeout"),
+        (["--model", "m", "--surprise"], "--surprise"),
+        ([], "--model"),
+    ],
+)
+def test_a_bad_flag_is_named_and_ends_with_2(
+    flags: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        parse(flags)
+    assert leaving.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+def test_defaults_leave_the_choice_to_the_engine() -> None:
+    assert parse(["--model", "m"]) == Settings(model="m", served_names=("m",))
