@@ -128,7 +128,12 @@ def _gateway_port(cluster: Cluster) -> int:
     """The port of an earlier demo on this cluster, else the first free one."""
     before = product.installed_values(cluster) or {}
     port = before.get("gateway", {}).get("hostPort")
-    return port or next(candidate for candidate in range(8080, 8180) if _is_free(candidate))
+    return port or free_port()
+
+
+def free_port() -> int:
+    """The first port of 127.0.0.1 from 8080 on that nobody listens on."""
+    return next(candidate for candidate in range(8080, 8180) if _is_free(candidate))
 
 
 def _is_free(port: int) -> bool:

@@ -1,0 +1,75 @@
+"""The product, installed once for all end-to-end tests, and one endpoint that most of them share."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import Cluster, wait_for
+from tests.cluster import images as image_builds
+from tests.demo import product as chart
+from tests.demo.product import NAMESPACE as SYSTEM
+from tests.demo.up import free_port
+from tests.e2e.product import NAMESPACE, START_LIMIT_S, Object, Product, is_ready
+
+CHAT_SPEC: Object = {
+    "model": {"source": "embedded://demo", "servedNames": ["chat"]},
+    "replicas": 2,
+    "resources": {"accelerator": {"kind": "nvidia.com/gpu", "count": 1}, "cpu": "50m", "memory": "3Gi"},
+    "engine": {"device": "cpu", "maxNumSeqs": 16, "kvCacheMemory": "128Mi"},
+    "rollout": {"scaleDownDelay": 2},
+    "terminationGracePeriodSeconds": 30,
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = os.path.dirname(__file__)
+    for item in items:
+        if str(item.path).startswith(here):
+            item.add_marker(pytest.mark.e2e)
+
+
+@pytest.fixture(scope="session")
+def product(node: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    """The chart, installed by Helm with our images; the gateway on a port of 127.0.0.1."""
+    before = chart.installed_values(node)
+    port = ((before or {}).get("gateway") or {}).get("hostPort") or free_port()
+    images = chart.load(node, image_builds.build_images(), image_builds.site_packages())
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    for name in (NAMESPACE, SYSTEM):
+        node.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": restricted}}
+        )
+    node.apply(*images.volume(NAMESPACE))
+    gateway = {"replicas": 1, "hostPort": port, "drainSeconds": 5}
+    chart.install(node, chart.merged(images.values(), {"gateway": gateway}), tmp_path_factory.mktemp("helm"))
+    wait_for("operator and gateway are ready", lambda: _platform_ready(node), START_LIMIT_S, every_s=0.5)
+    yield Product(node, f"http://127.0.0.1:{port}")
+    if os.environ.get("LLMENDPOINT_CLUSTER"):
+        _clean(node, images, keep_release=before is not None)
+
+
+@pytest.fixture(scope="session")
+def chat(product: Product) -> str:
+    """The endpoint `chat`: the demo model on two replicas, Ready. Tests leave it as they found it."""
+    product.apply("chat", CHAT_SPEC)
+    product.wait_settled("chat")
+    return "chat"
+
+
+def _platform_ready(cluster: Cluster) -> bool:
+    pods = cluster.get("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/component in (operator, gateway)")[
+        "items"
+    ]
+    components = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in pods}
+    return components == {"operator", "gateway"} and all(is_ready(pod) for pod in pods)
+
+
+def _clean(cluster: Cluster, images: chart.Images, keep_release: bool) -> None:
+    """A borrowed cluster is left as it was."""
+    cluster.kubectl("delete", "namespace", NAMESPACE, timeout=120)
+    for volume in images.volume(NAMESPACE)[:1]:
+        cluster.kubectl("delete", "persistentvolume", volume["metadata"]["name"])
+    if not keep_release:
+        cluster.helm("uninstall", chart.RELEASE, "--namespace", SYSTEM)
+        cluster.kubectl("delete", "namespace", SYSTEM, timeout=120)
