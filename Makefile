@@ -14,7 +14,7 @@ help: ## this list
 
 venv: .venv/.stamp ## the Python environment, from the lock files
 
-demo: .venv/.stamp ## the whole product on this machine, with a chat at the end (CLUSTER=kind, DEMO_KUBECONFIG=…)
+demo: .venv/.stamp ## the whole product on this machine, with a chat at the end (DEMO_KUBECONFIG=… for a cluster of yours)
 	@$(PY) -m tests.demo up
 
 demo-down: .venv/.stamp ## remove what `make demo` made, and only that
