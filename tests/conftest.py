@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster import Cluster, connect, start_control_plane, start_node
+from tests.cluster.images import ProductImages, load_images
 
 
 def _borrowed_cluster() -> Cluster | None:
@@ -29,7 +30,7 @@ def control_plane() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def node() -> Iterator[Cluster]:
-    """A whole cluster with one node, fake accelerators and the pause image; needs root."""
+    """A whole cluster with one node and fake accelerators; needs root. `product_images` gives it our images."""
     borrowed = _borrowed_cluster()
     if borrowed and not borrowed.has_node:
         pytest.fail(f"LLMENDPOINT_CLUSTER={borrowed.name} is a control plane alone; these tests need a node")
@@ -37,3 +38,22 @@ def node() -> Iterator[Cluster]:
     yield cluster
     if not borrowed:
         cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def product_images(node: Cluster) -> ProductImages:
+    """Our images on the node, and the folder of the server's site-packages."""
+    return load_images(node)
+
+
+@pytest.fixture
+def fresh_machine() -> None:
+    """For tests that bring up a node of their own; they run before the session's node is started."""
+    if os.environ.get("LLMENDPOINT_CLUSTER"):
+        pytest.skip("LLMENDPOINT_CLUSTER names a running cluster, and a machine holds one node at a time")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need the machine for a node of their own go first: the session's node stays until the end."""
+    items.sort(key=lambda item: "fresh_machine" not in getattr(item, "fixturenames", ()))

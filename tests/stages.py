@@ -74,7 +74,7 @@ class Build:
         self.started = time.monotonic()
         with BUILD_LOG.open("w") as log:
             self.process = subprocess.Popen(
-                ["nice", "-n", "5", sys.executable, "-m", "tests.cluster.images"],
+                ["nice", "-n", "5", sys.executable, "-m", "tests.cluster", "prepare"],
                 cwd=ROOT,
                 stdout=log,
                 stderr=subprocess.STDOUT,

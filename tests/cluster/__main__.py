@@ -6,8 +6,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from tests.cluster import images, lifecycle, node, progress
 from tests.cluster import instance as instances
-from tests.cluster import lifecycle, node, progress
 from tests.cluster.api import Cluster
 from tests.cluster.errors import ClusterError
 
@@ -17,6 +17,7 @@ _EXAMPLES = """examples:
   python -m tests.cluster up --control-plane         an API server alone, ready in seconds, no root needed
   eval "$(python -m tests.cluster env)"; kubectl get nodes
   LLMENDPOINT_CLUSTER=node pytest -m e2e             tests on a running cluster, which saves its start
+  python -m tests.cluster prepare                    only build and install what `up` and the images need
   python -m tests.cluster status
   python -m tests.cluster down                       end it and remove what it made, and only that
 """
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; an error is one message on standard error and exit code 1."""
     arguments = _parser().parse_args(argv)
     name = arguments.name or _DEFAULT_NAMES[arguments.control_plane]
-    commands = {"up": _up, "down": _down, "status": _status, "env": _env}
+    commands = {"up": _up, "down": _down, "status": _status, "env": _env, "prepare": _prepare}
     try:
         return commands[arguments.command](name, arguments)
     except ClusterError as error:
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     helps = {
         "up": "start a cluster, or do nothing where it runs",
         "down": "end a cluster and remove what it made",
+        "prepare": "build the programs, the images and the server's site-packages into the cache",
         "status": "show the clusters of this machine and their processes",
         "env": "print the shell commands that point kubectl and helm at a cluster",
     }
@@ -101,6 +103,11 @@ def _env(name: str, _: argparse.Namespace) -> int:
     cluster = lifecycle.connect(name)
     print(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
     print(f'export PATH={shlex.quote(str(cluster.bin))}:"$PATH"')
+    return 0
+
+
+def _prepare(_: str, __: argparse.Namespace) -> int:
+    images.prepare_all()
     return 0
 
 

@@ -26,7 +26,10 @@ from tests.cluster.instance import Instance
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that is up. `bin` holds kubectl and helm; `kubeconfig` is the administrator's."""
+    """A cluster that is up. `bin` holds kubectl and helm; `kubeconfig` is the administrator's.
+
+    `instance` is what the test bed knows about a cluster of its own, None for somebody else's.
+    """
 
     name: str
     kubeconfig: Path
@@ -34,7 +37,16 @@ class Cluster:
     port: int
     bin: Path
     has_node: bool
-    instance: Instance
+    instance: Instance | None = None
+
+    @property
+    def own(self) -> Instance:
+        """The test bed's record of this cluster; ClusterError for somebody else's."""
+        if self.instance is None:
+            raise ClusterError(
+                f"the cluster {self.name!r} is not the test bed's: its processes are not ours to touch"
+            )
+        return self.instance
 
     @property
     def environment(self) -> dict[str, str]:
@@ -95,17 +107,17 @@ class Cluster:
         """Give the node an image from an OCI or Docker archive; returns its names. Needs a node."""
         from tests.cluster import runtime
 
-        return runtime.import_image(self.instance, archive)
+        return runtime.import_image(self.own, archive)
 
     def component_log(self, name: str) -> str:
         """All that a component (kubelet, kube-apiserver, …) has printed."""
-        return (self.instance.processes.logs / f"{name}.log").read_text(errors="replace")
+        return (self.own.processes.logs / f"{name}.log").read_text(errors="replace")
 
     def stop(self) -> None:
         """Remove the cluster and what it made on the machine."""
         from tests.cluster import lifecycle
 
-        lifecycle.down(self.instance)
+        lifecycle.down(self.own)
 
 
 def describe(instance: Instance) -> Cluster:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_CHECKSUMS = "SHA256SUMS"
+_RECORD = ".contents"
 
 
 def root() -> Path:
@@ -60,34 +60,38 @@ def exclusive(name: str) -> Iterator[None]:
         yield
 
 
-def obtain(kind: str, key: str, make: Callable[[Path], None]) -> Path:
-    """The folder of the artifact `kind` made from inputs with hash `key`; `make(folder)` fills it when needed."""
+def obtain(kind: str, key: str, make: Callable[[Path], None], *, huge: bool = False) -> Path:
+    """The folder of the artifact `kind` made from inputs with hash `key`; `make(folder)` fills it when needed.
+
+    Of a `huge` one (gigabytes) sizes are compared instead of bytes, since reading it all costs more than it guards.
+    """
+    fingerprint = _size if huge else file_digest
     folder = root() / kind / key[:20]
-    if is_intact(folder):
+    if is_intact(folder, fingerprint):
         return folder
     with exclusive(f"{kind}-{key[:20]}"):
-        if is_intact(folder):
+        if is_intact(folder, fingerprint):
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         partial = folder.with_name(f"{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         make(partial)
-        _write_checksums(partial)
+        _write_record(partial, fingerprint)
         partial.rename(folder)
         return folder
 
 
-def is_intact(folder: Path) -> bool:
-    """True when every file that was recorded is there with the bytes it was made with."""
+def is_intact(folder: Path, fingerprint: Callable[[Path], str] = file_digest) -> bool:
+    """True when every file that was recorded is there as it was made, and no other."""
     try:
-        lines = (folder / _CHECKSUMS).read_text().splitlines()
+        lines = (folder / _RECORD).read_text().splitlines()
     except FileNotFoundError:
         return False
     recorded = dict(line.split("  ", 1)[::-1] for line in lines)
     present = {str(path.relative_to(folder)) for path in _files(folder)}
     return present == set(recorded) and all(
-        file_digest(folder / name) == digest for name, digest in recorded.items()
+        fingerprint(folder / name) == value for name, value in recorded.items()
     )
 
 
@@ -100,9 +104,13 @@ def forget_older(kind: str, keep: Path, count: int = 3) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    return [p for p in folder.rglob("*") if p.is_file() and not p.is_symlink() and p.name != _CHECKSUMS]
+    return [p for p in folder.rglob("*") if p.is_file() and not p.is_symlink() and p.name != _RECORD]
 
 
-def _write_checksums(folder: Path) -> None:
-    lines = [f"{file_digest(path)}  {path.relative_to(folder)}" for path in sorted(_files(folder))]
-    (folder / _CHECKSUMS).write_text("\n".join(lines) + "\n")
+def _size(path: Path) -> str:
+    return str(path.stat().st_size)
+
+
+def _write_record(folder: Path, fingerprint: Callable[[Path], str]) -> None:
+    lines = [f"{fingerprint(path)}  {path.relative_to(folder)}" for path in sorted(_files(folder))]
+    (folder / _RECORD).write_text("\n".join(lines) + "\n")

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from tests.cluster import cache, control_plane, node, progress
+from tests.cluster import cache, control_plane, machine, node, progress
 from tests.cluster import instance as instances
 from tests.cluster.api import Cluster, client_context, describe, is_healthy
 from tests.cluster.binaries import build_all
@@ -39,6 +39,8 @@ def start_node(name: str = "node", *, gpus: int = 4, owned: bool = True) -> Clus
     running = find_running(name)
     if running and running.has_node:
         return running
+    _refuse_second_node(name)
+    machine.require_free()
     pieces = node.prepare()
     with cache.exclusive("cluster-start"):
         _refuse_second_node(name)

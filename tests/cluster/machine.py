@@ -58,11 +58,20 @@ def require_free() -> None:
             )
 
 
+def settings() -> dict[str, str | None]:
+    """The kernel's settings that a node changes, as they are now."""
+    return {name: _read_sysctl(name) for name in _SYSCTLS}
+
+
+def fixed_paths() -> tuple[Path, ...]:
+    """Places outside its folder that a node writes to."""
+    return _FIXED_PATHS
+
+
 def remember(instance: Instance) -> None:
     """Write down what the machine was like, before anything is changed."""
-    settings = {name: _read_sysctl(name) for name in _SYSCTLS}
     existing = [str(path) for path in _FIXED_PATHS if path.exists()]
-    record = {"sysctls": settings, "existing": existing}
+    record = {"sysctls": settings(), "existing": existing}
     (instance.folder / "before.json").write_text(json.dumps(record))
 
 
@@ -91,7 +100,7 @@ def make_cgroups() -> None:
 
 def end_pods(instance: Instance) -> None:
     """Kill what runs in the pods' cgroup, then the shims that held it."""
-    for pid in _pids_in_pods():
+    for pid in pids_in_pods():
         _kill(pid)
     for pid in _shims(instance):
         _kill(pid)
@@ -153,7 +162,7 @@ def _cgroup_mounts() -> list[Path]:
     return [Path(target) for target, kind in _mount_table() if kind in ("cgroup", "cgroup2")]
 
 
-def _pids_in_pods() -> set[int]:
+def pids_in_pods() -> set[int]:
     pids: set[int] = set()
     for mount in _cgroup_mounts():
         for procs in (mount / CGROUP).glob("**/cgroup.procs"):

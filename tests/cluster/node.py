@@ -55,7 +55,6 @@ def announcement() -> str:
 
 def prepare() -> Pieces:
     """Build and unpack what is needed; the compiler and the package manager work side by side."""
-    machine.require_free()
     with ThreadPoolExecutor(2) as pool:
         binaries = pool.submit(build_all)
         packages.install(packages.NODE_PACKAGES)

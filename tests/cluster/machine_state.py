@@ -1,0 +1,74 @@
+"""What a node could leave behind on a machine, gathered so that before and after can be compared."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import progress
+from tests.cluster.errors import CommandFailed
+from tests.cluster.instance import state_root
+from tests.cluster.machine import fixed_paths, settings
+
+_PROGRAMS = (
+    "containerd",
+    "containerd-shim",
+    "runc",
+    "kubelet",
+    "kube-",
+    "etcd",
+    "coredns",
+    "pause",
+    "fake-accel",
+)
+
+
+@dataclass(frozen=True)
+class MachineState:
+    """Sets of names, so that pytest's comparison of two states shows what differs."""
+
+    packet_filter: frozenset[str]
+    links: frozenset[str]
+    routes: frozenset[str]
+    mounts: frozenset[str]
+    cgroups: frozenset[str]
+    processes: frozenset[str]
+    settings: frozenset[str]
+    paths: frozenset[str]
+
+
+def observe() -> MachineState:
+    """The machine as it is now."""
+    return MachineState(
+        packet_filter=frozenset(_rules()),
+        links=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
+        routes=frozenset(progress.run(["ip", "route", "show", "table", "all"]).splitlines()),
+        mounts=frozenset(line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()),
+        cgroups=frozenset(str(path) for path in Path("/sys/fs/cgroup").rglob("*") if path.is_dir()),
+        processes=frozenset(_processes()),
+        settings=frozenset(f"{name}={value}" for name, value in settings().items()),
+        paths=frozenset(str(path) for path in (*fixed_paths(), state_root()) if path.exists()),
+    )
+
+
+def _rules() -> Iterator[str]:
+    """Rules and chains that are not the kernel's own, of both protocols and all tables, without counters."""
+    for program in ("iptables-save", "ip6tables-save"):
+        try:
+            lines = progress.run([program]).splitlines()
+        except CommandFailed:
+            continue  # a kernel without it has no rules in it
+        for line in lines:
+            if line.startswith("-A") or (line.startswith(":") and " - " in line):
+                yield f"{program} {line.split(' [')[0]}"
+
+
+def _processes() -> Iterator[str]:
+    """Living processes that are a node's: by their program's name, or by a command line that names its folder."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            name = (folder / "comm").read_text().strip()
+            command = (folder / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if command and (name.startswith(_PROGRAMS) or str(state_root()) in command):
+            yield f"{folder.name} {command[:200]}"

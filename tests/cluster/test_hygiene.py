@@ -1,0 +1,46 @@
+"""A node takes back all that it made, even when everything of it was killed."""
+
+import os
+import signal
+
+import pytest
+
+from tests.cluster import Cluster, start_node, wait_for
+from tests.cluster.baseimage import obtain_base
+from tests.cluster.machine import pids_in_pods
+from tests.cluster.machine_state import observe
+from tests.cluster.pods import web_pod
+from tests.cluster.sockets import free_port
+
+pytestmark = pytest.mark.e2e
+
+NAME = f"test-hygiene-{os.getpid()}"
+
+
+@pytest.mark.usefixtures("fresh_machine")
+def test_after_kill_9_of_everything_a_second_up_works_and_down_leaves_the_machine_as_before() -> None:
+    before = observe()
+    first = _start_with_a_pod()
+    started = observe()
+    for kind in ("packet_filter", "links", "mounts", "cgroups", "processes", "paths"):
+        assert getattr(started, kind) > getattr(before, kind), f"a running node shows in none of the {kind}"
+    _kill_everything(first)
+    second = _start_with_a_pod()
+    second.stop()
+    assert observe() == before
+
+
+def _start_with_a_pod() -> Cluster:
+    cluster = start_node(NAME, gpus=1)
+    cluster.import_image(obtain_base())
+    cluster.apply(web_pod("web", accelerators=1, host_port=free_port()))
+    cluster.wait_ready("web")
+    return cluster
+
+
+def _kill_everything(cluster: Cluster) -> None:
+    """SIGKILL to the components, the shims and the containers alike."""
+    ours = {int(line.split()[0]) for line in observe().processes}
+    for pid in ours | pids_in_pods():
+        os.kill(pid, signal.SIGKILL)
+    wait_for("all is dead", lambda: not any(process.alive for process in cluster.own.processes.all()))
