@@ -65,7 +65,6 @@ def _definition(kind: str, scope: str, short: list[str], version: dict[str, Any]
     plural = kind.lower() + "s"
     names: dict[str, Any] = {
         "kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower(),
-        "categories": ["llmendpoint"],
     }  # fmt: skip
     if short:
         names["shortNames"] = short

@@ -1,0 +1,94 @@
+"""The command `llmendpoint-operator`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+
+import structlog
+
+from .app import Settings, run
+from .errors import OperatorError
+
+EXAMPLES = """\
+examples:
+  llmendpoint-operator --kubeconfig ~/.kube/config                 outside the cluster
+  llmendpoint-operator --watch-namespace team-a                    one namespace, with a Role in place of a ClusterRole
+  llmendpoint-operator --gateway-url http://llmendpoint-gateway.llm.svc/v1
+"""
+
+
+def parse(argv: list[str] | None = None) -> Settings:
+    """Settings from the command line."""
+    parser = argparse.ArgumentParser(
+        prog="llmendpoint-operator",
+        description="Turns LLMEndpoint resources into revisions, Deployments and Services.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--http-port", type=int, default=8082, help="port of /healthz, /readyz and /metrics (default: 8082)"
+    )
+    parser.add_argument("--watch-namespace", metavar="NS", help="look at one namespace only (default: all)")
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="PATH",
+        help="how to reach the API server (default: the pod's service account)",
+    )
+    parser.add_argument(
+        "--gateway-url", metavar="URL", help="what status.url shows (default: the endpoint's own Service)"
+    )
+    parser.add_argument(
+        "--lease-seconds", type=int, default=15, metavar="N",
+        help="after so many seconds without a sign of life another process takes over (default: 15)",
+    )  # fmt: skip
+    args = parser.parse_args(argv)
+    if args.lease_seconds < 3:
+        parser.error(f"--lease-seconds must be at least 3, got {args.lease_seconds}")
+    return Settings(
+        args.http_port, args.watch_namespace, args.kubeconfig, args.gateway_url, args.lease_seconds
+    )
+
+
+def configure_logging() -> None:
+    """One JSON object a line on standard error, for our own lines and those of libraries."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso"),
+        structlog.processors.format_exc_info,
+    ]
+    formatter = structlog.stdlib.ProcessorFormatter(
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.JSONRenderer(),
+        ],
+        foreign_pre_chain=shared,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def main() -> int:
+    """Entry point: 0 after SIGTERM, 1 when leadership was lost or something cannot go on."""
+    settings = parse()
+    configure_logging()
+    try:
+        asyncio.run(run(settings))
+    except OperatorError as error:
+        structlog.get_logger().error("the operator ends", reason=str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""A Snapshot of one endpoint from the caches: no call to the API server."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import ValidationError
+
+from .api import LLMEndpointSpec, LLMRuntimeSpec
+from .core.names import REVISION_LABEL
+from .core.revision import parse_revision
+from .core.snapshot import Endpoint, Refusal, Snapshot
+from .kube import resources
+from .kube.caches import Caches
+
+Json = dict[str, Any]
+
+
+def gather(caches: Caches, manifest: Json, refusal: Refusal | None, gateway_url: str | None) -> Snapshot:
+    """Everything about the endpoint `manifest`."""
+    endpoint = parse_endpoint(manifest)
+    namespace, name = endpoint.namespace, endpoint.name
+    records = _by_revision(caches.children(resources.CONTROLLER_REVISIONS, namespace, name))
+    parsed = {hash_: parse_revision(record) for hash_, record in records.items()}
+    pods: dict[str, list[Json]] = defaultdict(list)
+    for pod in caches.children(resources.PODS, namespace, name):
+        pods[pod["metadata"].get("labels", {}).get(REVISION_LABEL, "")].append(pod)
+    return Snapshot(
+        endpoint=endpoint,
+        runtime=_runtime(caches, endpoint),
+        records=records,
+        revisions={hash_: revision for hash_, revision in parsed.items() if revision is not None},
+        deployments=_by_revision(caches.children(resources.DEPLOYMENTS, namespace, name)),
+        services={
+            item["metadata"]["name"]: item for item in caches.children(resources.SERVICES, namespace, name)
+        },
+        service_account=caches.get(resources.SERVICE_ACCOUNTS, namespace, name),
+        pods={hash_: tuple(found) for hash_, found in pods.items()},
+        refusal=refusal,
+        gateway_url=gateway_url,
+    )
+
+
+def parse_endpoint(manifest: Json) -> Endpoint:
+    """An LLMEndpoint as stored; a spec that cannot be read is said to be so, and stops nothing else."""
+    metadata = manifest["metadata"]
+    spec, problem = None, ""
+    try:
+        spec = LLMEndpointSpec.model_validate(manifest.get("spec", {}))
+    except ValidationError as error:
+        problem = "; ".join(f"spec.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    return Endpoint(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=int(metadata.get("generation", 1)),
+        resource_version=metadata["resourceVersion"],
+        deleting="deletionTimestamp" in metadata,
+        spec=spec,
+        spec_error=problem,
+        status=manifest.get("status") or {},
+    )
+
+
+def _runtime(caches: Caches, endpoint: Endpoint) -> LLMRuntimeSpec | None:
+    if endpoint.spec is None:
+        return None
+    manifest = caches.get(resources.RUNTIMES, "", endpoint.spec.runtime.name)
+    return LLMRuntimeSpec.model_validate(manifest["spec"]) if manifest else None
+
+
+def _by_revision(items: Iterable[Json]) -> dict[str, Json]:
+    found = ((item["metadata"].get("labels", {}).get(REVISION_LABEL), item) for item in items)
+    return {hash_: item for hash_, item in found if hash_}

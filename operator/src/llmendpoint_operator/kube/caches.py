@@ -1,0 +1,76 @@
+"""One informer for each kind, and which endpoint a change concerns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..core.names import ENDPOINT_LABEL, MANAGER
+from . import resources
+from .client import Json, KubeApi
+from .resources import Resource
+from .store import Informer, endpoint_of, key_of
+
+Wake = Callable[[tuple[str, str]], None]
+
+MANAGED = f"app.kubernetes.io/managed-by={MANAGER}"
+
+
+class Caches:
+    """Calls `wake(namespace, name)` for each endpoint that a change concerns."""
+
+    def __init__(self, api: KubeApi, wake: Wake, namespace: str | None) -> None:
+        self._wake = wake
+        watched = ((kind, MANAGED) for kind in (*resources.CHILDREN, resources.PODS))
+        self.informers: dict[Resource, Informer] = {
+            kind: Informer(api, kind, self._child_changed, namespace, selector) for kind, selector in watched
+        }
+        self.informers[resources.ENDPOINTS] = Informer(
+            api, resources.ENDPOINTS, self._endpoint_changed, namespace
+        )
+        self.informers[resources.RUNTIMES] = Informer(api, resources.RUNTIMES, self._runtime_changed)
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
+        """One object."""
+        return self.informers[resource].store.get(namespace, name)
+
+    def children(self, resource: Resource, namespace: str, endpoint: str) -> list[Json]:
+        """An endpoint's children of one kind."""
+        return self.informers[resource].store.of_endpoint(namespace, endpoint)
+
+    def remember(self, resource: Resource, item: Json) -> None:
+        """The answer to our own write."""
+        self.informers[resource].store.remember(item)
+
+    @property
+    def synced(self) -> bool:
+        """Whether every kind has been listed once."""
+        return all(informer.synced.is_set() for informer in self.informers.values())
+
+    @property
+    def staleness(self) -> float:
+        """Seconds since the least recently heard watch said something."""
+        return max(informer.staleness for informer in self.informers.values())
+
+    async def run(self) -> None:
+        """Keep all of them until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self.informers.values():
+                group.create_task(informer.run())
+
+    async def wait_synced(self) -> None:
+        """Until every kind has been listed."""
+        for informer in self.informers.values():
+            await informer.synced.wait()
+
+    def _endpoint_changed(self, item: Json) -> None:
+        self._wake(key_of(item))
+
+    def _child_changed(self, item: Json) -> None:
+        if ENDPOINT_LABEL in item["metadata"].get("labels", {}):
+            self._wake(endpoint_of(item))
+
+    def _runtime_changed(self, item: Json) -> None:
+        for endpoint in self.informers[resources.ENDPOINTS].store:
+            if endpoint.get("spec", {}).get("runtime", {}).get("name") == item["metadata"]["name"]:
+                self._wake(key_of(endpoint))

@@ -1,0 +1,185 @@
+"""A thin JSON client of the API server on one keep-alive pool; the credentials are the kubernetes package's.
+
+The generated client parses every object into classes, which costs more than the calls themselves at 1,000 endpoints.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client import Configuration
+
+from ..core.names import MANAGER
+from ..errors import ApiError, api_error
+from .resources import Resource
+
+Json = dict[str, Any]
+
+CALL_TIMEOUT_S = 30
+SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class Credentials:
+    """How to reach the API server: from a kubeconfig, or the pod's service account."""
+
+    def __init__(self, configuration: Any, namespace: str) -> None:
+        self.configuration = configuration
+        self.namespace = namespace
+
+    @classmethod
+    async def load(cls, kubeconfig: str | None) -> Credentials:
+        """From `kubeconfig`, else the pod's service account, else $KUBECONFIG or ~/.kube/config."""
+        configuration = Configuration()
+        namespace = _own_namespace()
+        if kubeconfig is None and namespace is not None:
+            kube_config.load_incluster_config(client_configuration=configuration)
+            return cls(configuration, namespace)
+        await kube_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+        _, context = kube_config.list_kube_config_contexts(config_file=kubeconfig)
+        return cls(configuration, context.get("context", {}).get("namespace") or "default")
+
+    @property
+    def host(self) -> str:
+        """Base URL."""
+        return str(self.configuration.host)
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """CA and client certificate."""
+        context = ssl.create_default_context(cafile=self.configuration.ssl_ca_cert)
+        if not self.configuration.verify_ssl:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if self.configuration.cert_file:
+            context.load_cert_chain(self.configuration.cert_file, self.configuration.key_file)
+        return context
+
+    async def token(self) -> str | None:
+        """The bearer token as it is now; service-account tokens are renewed on disk."""
+        found = self.configuration.get_api_key_with_prefix("BearerToken")
+        if inspect.isawaitable(found):
+            found = await found
+        return str(found).split(" ", 1)[-1] if found else None
+
+
+class KubeApi:
+    """Calls; each raises an ApiError of errors.py."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> KubeApi:
+        connector = aiohttp.TCPConnector(ssl=self._credentials.ssl_context(), limit=64)
+        self._session = aiohttp.ClientSession(connector=connector)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def list(self, resource: Resource, namespace: str | None, selector: str = "") -> Json:
+        """The collection with its resourceVersion."""
+        query = {"labelSelector": selector} if selector else {}
+        return await self._call("GET", resource.path(namespace), query)
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
+        """One object."""
+        return await self._call("GET", resource.path(namespace, name))
+
+    async def create(self, resource: Resource, namespace: str | None, body: Json) -> Json:
+        """A new object."""
+        return await self._call("POST", resource.path(namespace), {"fieldManager": MANAGER}, body)
+
+    async def replace(self, resource: Resource, namespace: str | None, name: str, body: Json) -> Json:
+        """Replace an object; its resourceVersion must be current."""
+        return await self._call("PUT", resource.path(namespace, name), {"fieldManager": MANAGER}, body)
+
+    async def apply(self, resource: Resource, body: Json, subresource: str | None = None) -> Json:
+        """Server-side apply under our one field manager. With a resourceVersion in it, only if that is current."""
+        metadata = body["metadata"]
+        path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
+        query = {"fieldManager": MANAGER, "force": "true"}
+        return await self._call("PATCH", path, query, body, "application/apply-patch+yaml")
+
+    async def delete(self, resource: Resource, namespace: str | None, name: str) -> Json:
+        """Delete an object and, in the background, what it owns."""
+        return await self._call("DELETE", resource.path(namespace, name), {"propagationPolicy": "Background"})
+
+    async def watch(
+        self, resource: Resource, namespace: str | None, selector: str, version: str, timeout_s: int
+    ) -> AsyncIterator[Json]:
+        """Watch events after `version`, bookmarks included; ends when the server ends it after `timeout_s`."""
+        query = {
+            "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
+            "timeoutSeconds": str(timeout_s), **({"labelSelector": selector} if selector else {}),
+        }  # fmt: skip
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CALL_TIMEOUT_S, sock_read=timeout_s + CALL_TIMEOUT_S
+        )
+        response = await self._open("GET", resource.path(namespace), query, None, "", timeout)
+        async with response:
+            buffer = b""
+            async for chunk in response.content.iter_any():
+                *lines, buffer = (buffer + chunk).split(b"\n")
+                for line in lines:
+                    if line:
+                        yield json.loads(line)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Json | None = None,
+        kind: str = "application/json",
+    ) -> Json:
+        response = await self._open(
+            method, path, query or {}, body, kind, aiohttp.ClientTimeout(total=CALL_TIMEOUT_S)
+        )
+        async with response:
+            found: Json = json.loads(await response.read())
+            return found
+
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Json | None,
+        kind: str,
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        assert self._session is not None, "use KubeApi as a context manager"
+        headers = {"Accept": "application/json", "Content-Type": kind}
+        if token := await self._credentials.token():
+            headers["Authorization"] = f"Bearer {token}"
+        data = json.dumps(body) if body is not None else None
+        url = self._credentials.host + path
+        try:
+            response = await self._session.request(
+                method, url, params=query, data=data, headers=headers, timeout=timeout
+            )
+        except (TimeoutError, aiohttp.ClientError) as error:
+            raise ApiError(0, f"no answer: {error!r}", f"{method} {path}") from error
+        if response.status < 300:
+            return response
+        async with response:
+            raise api_error(response.status, _message(await response.text()), f"{method} {path}")
+
+
+def _own_namespace() -> str | None:
+    """The pod's namespace; None outside a cluster."""
+    return SERVICE_ACCOUNT_NAMESPACE.read_text().strip() if SERVICE_ACCOUNT_NAMESPACE.exists() else None
+
+
+def _message(text: str) -> str:
+    try:
+        return str(json.loads(text).get("message") or text)
+    except (ValueError, AttributeError):
+        return text.strip()[:500]

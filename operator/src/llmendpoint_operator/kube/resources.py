@@ -1,0 +1,60 @@
+"""The kinds that the operator reads or writes, and the permissions that this takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind: where it is in the API."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def group(self) -> str:
+        """API group; empty for the core one."""
+        return self.api_version.rpartition("/")[0]
+
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """URL path of the collection, an object or its subresource."""
+        parts = ["/apis" if self.group else "/api", self.api_version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        return "/".join(parts + [part for part in (name, subresource) if part])
+
+
+ENDPOINTS = Resource("llmendpoint.io/v1alpha1", "LLMEndpoint", "llmendpoints")
+RUNTIMES = Resource("llmendpoint.io/v1alpha1", "LLMRuntime", "llmruntimes", namespaced=False)
+DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
+CONTROLLER_REVISIONS = Resource("apps/v1", "ControllerRevision", "controllerrevisions")
+SERVICES = Resource("v1", "Service", "services")
+SERVICE_ACCOUNTS = Resource("v1", "ServiceAccount", "serviceaccounts")
+PODS = Resource("v1", "Pod", "pods")
+EVENTS = Resource("v1", "Event", "events")
+LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
+
+CHILDREN = (DEPLOYMENTS, CONTROLLER_REVISIONS, SERVICES, SERVICE_ACCOUNTS)
+BY_KIND = {(resource.api_version, resource.kind): resource for resource in CHILDREN}
+
+PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
+    ("llmendpoint.io", "llmendpoints"): frozenset({"list", "watch"}),
+    ("llmendpoint.io", "llmendpoints/status"): frozenset({"patch"}),
+    ("llmendpoint.io", "llmendpoints/finalizers"): frozenset({"update"}),
+    ("llmendpoint.io", "llmruntimes"): frozenset({"list", "watch"}),
+    ("apps", "deployments"): frozenset({"list", "watch", "create", "patch", "delete"}),
+    ("apps", "controllerrevisions"): frozenset({"list", "watch", "create", "patch", "delete"}),
+    ("", "services"): frozenset({"list", "watch", "create", "patch", "delete"}),
+    ("", "serviceaccounts"): frozenset({"list", "watch", "create", "patch"}),
+    ("", "pods"): frozenset({"list", "watch"}),
+    ("", "events"): frozenset({"create"}),
+    ("coordination.k8s.io", "leases"): frozenset({"get", "create", "update"}),
+}
+"""Group and resource to verbs. Leases in the operator's own namespace only; runtimes are cluster-wide objects. The
+finalizers entry is what OwnerReferencesPermissionEnforcement asks of who sets blockOwnerDeletion."""

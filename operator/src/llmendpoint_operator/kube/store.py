@@ -1,0 +1,194 @@
+"""A cache of one kind, kept by a list and a watch.
+
+Unlike an event stream alone, a completed list replaces the cache and tells of everything that is gone: after a watch
+that was lost for a while no ghost remains. Our own writes enter at once, so that a reconcile sees what it wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import aiohttp
+import structlog
+
+from ..core.names import ENDPOINT_LABEL
+from ..errors import ApiError, Gone, api_error
+from .client import Json, KubeApi
+from .resources import Resource
+
+log = structlog.get_logger()
+
+Key = tuple[str, str]
+"""Namespace (empty for cluster-wide kinds) and name."""
+
+WATCH_SECONDS = 60
+RESYNC_SECONDS = 600
+MAX_BACKOFF_S = 10.0
+
+
+class Store:
+    """Objects by namespace and name, and by the endpoint that they belong to."""
+
+    def __init__(self, on_change: Callable[[Json], None]) -> None:
+        self._on_change = on_change
+        self._objects: dict[Key, Json] = {}
+        self._by_endpoint: dict[Key, set[Key]] = defaultdict(set)
+        self._seen = 0
+
+    def get(self, namespace: str, name: str) -> Json | None:
+        """One object."""
+        return self._objects.get((namespace, name))
+
+    def of_endpoint(self, namespace: str, endpoint: str) -> list[Json]:
+        """An endpoint's children of this kind, by name."""
+        return [self._objects[key] for key in sorted(self._by_endpoint.get((namespace, endpoint), ()))]
+
+    def __iter__(self) -> Iterator[Json]:
+        return iter(list(self._objects.values()))
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def replace(self, items: list[Json], version: str) -> None:
+        """Take over a completed list; whoever had an object that is gone or changed is told."""
+        fresh = {key_of(item): item for item in items}
+        for key, old in list(self._objects.items()):
+            if key not in fresh or fresh[key]["metadata"]["uid"] != old["metadata"]["uid"]:
+                self._remove(key)
+                self._on_change(old)
+        for key, item in fresh.items():
+            if _version(self._objects.get(key)) != _version(item):
+                self._put(key, item)
+                self._on_change(item)
+        self._seen = int(version)
+
+    def event(self, kind: str, item: Json) -> None:
+        """One watch event."""
+        self._seen = max(self._seen, _version(item))
+        if kind == "BOOKMARK":
+            return
+        key = key_of(item)
+        known = self._objects.get(key)
+        if kind == "DELETED":
+            if known is not None and known["metadata"]["uid"] == item["metadata"]["uid"]:
+                self._remove(key)
+        elif _version(item) > _version(known):
+            self._put(key, item)
+        else:
+            return  # our own write, which is here already
+        self._on_change(item)
+
+    def remember(self, item: Json) -> None:
+        """The answer to our own write, unless the watch is past it already (it may be deleted by now)."""
+        key = key_of(item)
+        if _version(item) > max(self._seen, _version(self._objects.get(key))):
+            self._put(key, trim(item))
+
+    def _put(self, key: Key, item: Json) -> None:
+        self._remove(key)
+        self._objects[key] = item
+        self._by_endpoint[endpoint_of(item)].add(key)
+
+    def _remove(self, key: Key) -> None:
+        old = self._objects.pop(key, None)
+        if old is None:
+            return
+        siblings = self._by_endpoint[endpoint_of(old)]
+        siblings.discard(key)
+        if not siblings:
+            del self._by_endpoint[endpoint_of(old)]
+
+
+class Informer:
+    """Keeps one Store up to date. `synced` is set by the first list."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        resource: Resource,
+        on_change: Callable[[Json], None],
+        namespace: str | None = None,
+        selector: str = "",
+    ) -> None:
+        self.resource = resource
+        self.store = Store(on_change)
+        self.synced = asyncio.Event()
+        self._api = api
+        self._namespace = namespace if resource.namespaced else None
+        self._selector = selector
+        self._heard = time.monotonic()
+        self._version = ""
+
+    @property
+    def staleness(self) -> float:
+        """Seconds since the API server was last heard of."""
+        return time.monotonic() - self._heard
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        backoff = 0.1
+        listed = 0.0
+        while True:
+            try:
+                if not self._version or time.monotonic() - listed > RESYNC_SECONDS:
+                    await self._list()
+                    listed = time.monotonic()
+                await self._watch()
+                backoff = 0.1
+            except Gone:
+                self._version = ""
+            except (TimeoutError, ApiError, aiohttp.ClientError, ValueError) as error:
+                log.warning("watch interrupted", resource=self.resource.plural, error=str(error))
+                await asyncio.sleep(backoff)
+                backoff = min(backoff * 2, MAX_BACKOFF_S)
+
+    async def _list(self) -> None:
+        found = await self._api.list(self.resource, self._namespace, self._selector)
+        kind = {"apiVersion": self.resource.api_version, "kind": self.resource.kind}
+        self._version = str(found["metadata"]["resourceVersion"])
+        self.store.replace([trim({**kind, **item}) for item in found["items"]], self._version)
+        self._heard = time.monotonic()
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        watch = self._api.watch(self.resource, self._namespace, self._selector, self._version, WATCH_SECONDS)
+        async for event in watch:
+            self._heard = time.monotonic()
+            item = event["object"]
+            if event["type"] == "ERROR":
+                raise api_error(
+                    int(item.get("code", 0)), str(item.get("message", "")), f"watch {self.resource.plural}"
+                )
+            self.store.event(event["type"], trim(item))
+            self._version = str(item["metadata"]["resourceVersion"])
+        self._heard = time.monotonic()
+
+
+def key_of(item: Json) -> Key:
+    """Namespace and name."""
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def endpoint_of(item: Json) -> Key:
+    """The endpoint that a child belongs to, by label; of the endpoint itself its own key."""
+    namespace, name = key_of(item)
+    return namespace, item["metadata"].get("labels", {}).get(ENDPOINT_LABEL, name)
+
+
+def trim(item: Json) -> Json:
+    """Without what no decision reads: managedFields, and most of a pod."""
+    metadata: dict[str, Any] = {k: v for k, v in item["metadata"].items() if k != "managedFields"}
+    item = {**item, "metadata": metadata}
+    if item.get("kind") == "Pod" and "spec" in item:
+        fields = ("name", "image", "resources")
+        containers = [{k: c[k] for k in fields if k in c} for c in item["spec"].get("containers", ())]
+        item["spec"] = {"containers": containers}
+    return item
+
+
+def _version(item: Json | None) -> int:
+    return int(item["metadata"].get("resourceVersion", 0)) if item else 0

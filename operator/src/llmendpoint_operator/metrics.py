@@ -1,0 +1,48 @@
+"""Prometheus metrics of the operator."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
+
+
+class Metrics:
+    """One set on a registry of its own, so that tests may make several."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.reconciles = Counter(
+            "llmendpoint_operator_reconciles", "Reconciles by result", ["result"], registry=self.registry
+        )
+        self.reconcile_seconds = Histogram(
+            "llmendpoint_operator_reconcile_seconds",
+            "Time of one reconcile, its writes included",
+            registry=self.registry,
+        )
+        self.writes = Counter(
+            "llmendpoint_operator_writes", "Writes to the API server, Events and the Lease not counted",
+            ["kind", "verb"], registry=self.registry,
+        )  # fmt: skip
+        self.write_errors = Counter(
+            "llmendpoint_operator_write_errors",
+            "Writes that the API server refused or failed",
+            ["kind", "code"],
+            registry=self.registry,
+        )
+        self.queue_depth = Gauge(
+            "llmendpoint_operator_queue_depth", "Endpoints waiting to be reconciled", registry=self.registry
+        )
+        self.watch_staleness = Gauge(
+            "llmendpoint_operator_watch_staleness_seconds", "Time since the API server was last heard of", ["resource"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.objects = Gauge(
+            "llmendpoint_operator_cached_objects",
+            "Objects in the caches",
+            ["resource"],
+            registry=self.registry,
+        )
+        self.leader = Gauge(
+            "llmendpoint_operator_leader", "1 while this process holds the lease", registry=self.registry
+        )

@@ -1,0 +1,140 @@
+"""Gather, plan, act: one endpoint at a time, from the caches to the API server."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import structlog
+
+from .core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
+from .core.snapshot import Endpoint, Refusal
+from .errors import ApiError, Conflict, NotFound, Refused
+from .gather import gather
+from .kube import resources
+from .kube.caches import Caches
+from .kube.client import Json, KubeApi
+from .kube.events import EventWriter
+from .metrics import Metrics
+
+log = structlog.get_logger()
+
+Key = tuple[str, str]
+
+
+class Reconciler:
+    """Holds nothing that a restart could not find again: refusals come back with the next attempt."""
+
+    def __init__(
+        self, api: KubeApi, caches: Caches, events: EventWriter, metrics: Metrics, gateway_url: str | None
+    ) -> None:
+        self._api = api
+        self._caches = caches
+        self._events = events
+        self._metrics = metrics
+        self._gateway_url = gateway_url
+        self._refusals: dict[Key, Refusal] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One pass; the seconds after which to come again, or None. Raises what the API server said."""
+        started = time.monotonic()
+        try:
+            delay = await self._reconcile(key)
+        except Conflict:
+            # Somebody was faster; the watch brings what they wrote.
+            self._metrics.reconciles.labels("conflict").inc()
+            raise
+        except Exception:
+            self._metrics.reconciles.labels("error").inc()
+            raise
+        finally:
+            self._metrics.reconcile_seconds.observe(time.monotonic() - started)
+        self._metrics.reconciles.labels("ok").inc()
+        return delay
+
+    async def _reconcile(self, key: Key) -> float | None:
+        manifest = self._caches.get(resources.ENDPOINTS, *key)
+        if manifest is None:
+            self._refusals.pop(key, None)
+            return None
+        plan, endpoint = self._plan(key, manifest)
+        try:
+            for step in plan.steps:
+                await self._do(endpoint, step)
+        except Refused as error:
+            await self._report(key, error)
+            raise
+        cleared = self._refusals.pop(key, None) is not None
+        return 0.0 if plan.steps or cleared else plan.requeue_after
+
+    def _plan(self, key: Key, manifest: Json) -> tuple[Plan, Endpoint]:
+        snapshot = gather(self._caches, manifest, self._refusals.get(key), self._gateway_url)
+        return make_plan(snapshot, datetime.now(UTC)), snapshot.endpoint
+
+    async def _report(self, key: Key, error: Refused) -> None:
+        """Write into the status that a write was refused; the write itself is tried again later."""
+        self._refusals[key] = Refusal(error.target, error.message)
+        manifest = self._caches.get(resources.ENDPOINTS, *key)
+        if manifest is None:
+            return
+        plan, endpoint = self._plan(key, manifest)
+        for step in plan.steps:
+            if isinstance(step, WriteStatus):
+                await self._do(endpoint, step)
+
+    async def _do(self, endpoint: Endpoint, step: Step) -> None:
+        kind, verb = _described(step)
+        try:
+            await self._write(endpoint, step)
+        except ApiError as error:
+            self._metrics.write_errors.labels(kind, str(error.status)).inc()
+            raise
+        self._metrics.writes.labels(kind, verb).inc()
+        log.info(
+            "wrote",
+            endpoint=f"{endpoint.namespace}/{endpoint.name}",
+            kind=kind,
+            verb=verb,
+            decision=_said(step),
+        )
+        if step.event is not None:
+            self._events.write(endpoint, step.event)
+
+    async def _write(self, endpoint: Endpoint, step: Step) -> None:
+        if isinstance(step, Apply):
+            manifest = step.manifest
+            resource = resources.BY_KIND[manifest["apiVersion"], manifest["kind"]]
+            try:
+                self._caches.remember(resource, await self._api.apply(resource, manifest))
+            except Refused as error:
+                error.target = f"{manifest['kind']} {manifest['metadata']['name']}"
+                raise
+        elif isinstance(step, Delete):
+            resource = resources.BY_KIND[step.api_version, step.kind]
+            try:
+                await self._api.delete(resource, step.namespace, step.name)
+            except NotFound:
+                return
+        else:
+            metadata = {
+                "namespace": endpoint.namespace,
+                "name": endpoint.name,
+                "resourceVersion": step.resource_version,
+            }
+            body = {
+                "apiVersion": resources.ENDPOINTS.api_version,
+                "kind": resources.ENDPOINTS.kind,
+                "metadata": metadata,
+            }
+            written = await self._api.apply(resources.ENDPOINTS, {**body, "status": step.status}, "status")
+            self._caches.remember(resources.ENDPOINTS, written)
+
+
+def _described(step: Step) -> tuple[str, str]:
+    if isinstance(step, Apply):
+        return step.manifest["kind"], "apply"
+    return (step.kind, "delete") if isinstance(step, Delete) else ("LLMEndpoint/status", "apply")
+
+
+def _said(step: Step) -> str | None:
+    return f"{step.event.reason}: {step.event.message}" if step.event else None

@@ -1,0 +1,96 @@
+"""A queue of keys: each at most once in it, never worked on twice at a time, retried ever more slowly on failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+log = structlog.get_logger()
+
+Key = tuple[str, str]
+
+FIRST_RETRY_S = 0.2
+LAST_RETRY_S = 300.0
+
+
+class WorkQueue:
+    """`work(key)` returns seconds after which to come again, or None. An exception means: again, with backoff."""
+
+    def __init__(self, work: Callable[[Key], Awaitable[float | None]], workers: int = 8) -> None:
+        self._work = work
+        self._workers = workers
+        self._waiting: dict[Key, None] = {}
+        self._busy: set[Key] = set()
+        self._again: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._wake = asyncio.Condition()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, key: Key) -> None:
+        """Look at the key soon; once more after the present look when one is under way."""
+        self._cancel_timer(key)
+        if key in self._busy:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting[key] = None
+            asyncio.get_running_loop().create_task(self._notify())
+
+    def add_after(self, key: Key, delay_s: float) -> None:
+        """Look at the key after a delay, unless something wakes it before."""
+        self._cancel_timer(key)
+        self._timers[key] = asyncio.get_running_loop().call_later(delay_s, self.add, key)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._worker())
+
+    async def _notify(self) -> None:
+        async with self._wake:
+            self._wake.notify()
+
+    async def _worker(self) -> None:
+        while True:
+            async with self._wake:
+                await self._wake.wait_for(lambda: bool(self._waiting))
+                key = next(iter(self._waiting))
+                del self._waiting[key]
+                self._busy.add(key)
+            await self._do(key)
+
+    async def _do(self, key: Key) -> None:
+        delay: float | None = None
+        try:
+            delay = await self._work(key)
+            self._failures.pop(key, None)
+        except Exception as error:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            delay = min(FIRST_RETRY_S * 2 ** (failures - 1), LAST_RETRY_S)
+            log.warning(
+                "reconcile failed",
+                endpoint="/".join(key),
+                error=str(error),
+                kind=type(error).__name__,
+                retry_s=delay,
+            )
+        finally:
+            self._busy.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            if delay is None or key not in self._failures:
+                return self.add(key)
+            delay = min(delay, 1.0)  # what woke it may be the cure, or only its own writes
+        if delay is not None:
+            self.add_after(key, delay)
+        return None
+
+    def _cancel_timer(self, key: Key) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
