@@ -70,7 +70,7 @@ def test_the_api_server_takes_every_object_under_restricted_pod_security(install
 def test_with_a_watched_namespace_no_cluster_wide_role_reaches_endpoints(control_plane: Cluster) -> None:
     objects = render(control_plane, 'watchNamespace="team-a"')
     cluster_rules = [rule for role in of_kind(objects, "ClusterRole") for rule in role["rules"]]
-    assert {r for rule in cluster_rules for r in rule["resources"]} == {"llmruntimes", "nodes"}
+    assert {r for rule in cluster_rules for r in rule["resources"]} == {"llmruntimes"}
     roles = {(r["metadata"]["namespace"], r["metadata"]["name"]) for r in of_kind(objects, "Role")}
     assert ("team-a", "llmendpoint-operator.llm-test") in roles
     assert ("team-a", "llmendpoint-gateway.llm-test") in roles

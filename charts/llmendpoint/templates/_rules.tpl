@@ -2,7 +2,7 @@
 {{- define "llmendpoint.operatorRules" -}}
 - apiGroups: [llmendpoint.io]
   resources: [llmendpoints]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [llmendpoint.io]
   resources: [llmendpoints/status]
   verbs: [patch]
@@ -13,16 +13,19 @@
   verbs: [update]
 - apiGroups: [apps]
   resources: [deployments, controllerrevisions]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [list, watch, create, patch, delete]
 - apiGroups: [""]
-  resources: [services, serviceaccounts]
-  verbs: [get, list, watch, create, patch, delete]
+  resources: [services]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [list, watch, create, patch]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [""]
   resources: [events]
-  verbs: [list, watch, create, patch]
+  verbs: [create]
 {{- end }}
 
 {{/* The gateway only reads. */}}
