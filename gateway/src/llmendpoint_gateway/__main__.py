@@ -10,7 +10,8 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import structlog
 
-from llmendpoint_gateway.errors import EnvoyNotFound
+from llmendpoint_gateway.envoy import run_envoy
+from llmendpoint_gateway.errors import EnvoyNotFound, NoAccess
 from llmendpoint_gateway.limits import raise_open_file_limit
 from llmendpoint_gateway.logs import configure_logs
 
@@ -34,7 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
     picker.add_argument(
         "--http-port", type=int, default=8081, help="/healthz, /readyz, /state, /metrics (8081)"
     )
-    picker.add_argument("--kubeconfig", metavar="PATH", help="for use outside a cluster")
+    picker.add_argument("--kubeconfig", type=Path, metavar="PATH", help="for use outside a cluster")
     picker.add_argument("--watch-namespace", metavar="NS", help="serve one namespace (all)")
     envoy = commands.add_parser("envoy", help="write Envoy's bootstrap and become Envoy")
     envoy.add_argument("--port", type=int, default=8080, help="the OpenAI API (8080)")
@@ -51,28 +52,28 @@ def make_parser() -> argparse.ArgumentParser:
 def main() -> None:
     arguments = make_parser().parse_args()
     configure_logs()
-    if arguments.command == "envoy":
-        # Envoy's process needs none of what the picker imports.
-        from llmendpoint_gateway.envoy import run_envoy
+    try:
+        run_envoy_command(arguments) if arguments.command == "envoy" else run_picker_command(arguments)
+    except (EnvoyNotFound, NoAccess) as error:
+        structlog.get_logger().error(str(error))
+        sys.exit(2)
 
-        try:
-            run_envoy(arguments.socket, arguments.host, arguments.port, arguments.envoy_binary)
-        except EnvoyNotFound as error:
-            structlog.get_logger().error(str(error))
-            sys.exit(2)
+
+def run_envoy_command(arguments: argparse.Namespace) -> None:
+    run_envoy(arguments.socket, arguments.host, arguments.port, arguments.envoy_binary)
+
+
+def run_picker_command(arguments: argparse.Namespace) -> None:
+    # Here, so that neither --help nor Envoy's process waits for grpc and the protos.
     import uvloop
 
+    from llmendpoint_gateway.access import from_kubeconfig, in_cluster
     from llmendpoint_gateway.server import run_picker
 
     raise_open_file_limit()
+    access = from_kubeconfig(arguments.kubeconfig) if arguments.kubeconfig else in_cluster()
     uvloop.run(
-        run_picker(
-            arguments.socket,
-            arguments.host,
-            arguments.http_port,
-            arguments.kubeconfig,
-            arguments.watch_namespace,
-        )
+        run_picker(arguments.socket, arguments.host, arguments.http_port, access, arguments.watch_namespace)
     )
 
 

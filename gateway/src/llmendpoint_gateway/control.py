@@ -13,7 +13,7 @@ import structlog
 from llmendpoint_gateway.ads import Ads
 from llmendpoint_gateway.core.in_flight import InFlight
 from llmendpoint_gateway.core.objects import Endpoint, Slice
-from llmendpoint_gateway.core.pick import Picked, Rejected, pick
+from llmendpoint_gateway.core.pick import Picked, Rejected, pick, starting
 from llmendpoint_gateway.core.routing import Table, make_table
 from llmendpoint_gateway.core.snapshot import Snapshot, make_clusters
 from llmendpoint_gateway.core.view import Kind, Store, View, make_view
@@ -43,6 +43,11 @@ class Control:
         return self._store.synced
 
     @property
+    def started(self) -> bool:
+        """Whether Envoy has taken a snapshot since this picker started."""
+        return self._ads.acknowledged_generation > 0
+
+    @property
     def generation(self) -> int:
         return self._snapshot.generation
 
@@ -59,6 +64,8 @@ class Control:
         self._change()
 
     def pick(self, name: str) -> Picked | Rejected:
+        if not self.started:
+            return starting()
         self._turn += 1
         if self._suspects:
             self._clear_suspects()

@@ -19,5 +19,9 @@ class BadRequest(GatewayError):
     """The request's body cannot name a model; the message is for the client."""
 
 
+class NoAccess(GatewayError):
+    """Says what is missing of a service account or a kubeconfig."""
+
+
 class EnvoyNotFound(GatewayError):
     """Says where the Envoy binary was looked for."""

@@ -13,7 +13,7 @@ from envoy.service.accesslog.v3 import als_pb2
 
 from llmendpoint_gateway import messages
 from llmendpoint_gateway.control import Control
-from llmendpoint_gateway.core.pick import Picked, Rejected
+from llmendpoint_gateway.core.pick import Picked, Rejected, starting
 from llmendpoint_gateway.core.replies import bad_request, model_list, one_model, unknown_path
 from llmendpoint_gateway.core.request import Asked, ByModel, ByPath, GetModel, ListModels, Unknown, read_path
 from llmendpoint_gateway.errors import BadRequest
@@ -80,6 +80,8 @@ class Picker:
         self, method: str, path: str, asked: Asked, body: bytes | None
     ) -> Picked | Rejected | dict[str, object]:
         match asked:
+            case ListModels() | GetModel() if not self._control.started:
+                return starting()
             case ByModel():
                 try:
                     return self._control.pick(messages.read_model(body or b""))

@@ -22,7 +22,7 @@ def make_app(
         A lost API server is reported and does not make it unready: all gateways lose it together, and would take
         each other out of service while they still know where to send requests.
         """
-        ready = ads.connected and ads.acknowledged_generation > 0
+        ready = ads.connected and control.started
         body = {
             "ready": ready,
             "synced": control.synced,

@@ -1,18 +1,17 @@
 """The picker process: control plane and picker on one Unix socket, its HTTP port, and the watches."""
 
 import asyncio
-import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import grpc
 import structlog
 from aiohttp import web
 from envoy.service.discovery.v3 import ads_pb2_grpc
-from kubernetes.aio import client, config
 
+from llmendpoint_gateway.access import Access
 from llmendpoint_gateway.ads import Ads
 from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.ext_proc import Picker
@@ -31,15 +30,16 @@ GRPC_OPTIONS = [
 log = structlog.get_logger()
 
 
-async def run_picker(
-    socket: Path, host: str, http_port: int, kubeconfig: str | None, namespace: str | None
-) -> None:
+async def run_picker(socket: Path, host: str, http_port: int, access: Access, namespace: str | None) -> None:
     """Until SIGTERM or SIGINT."""
     ads = Ads()
     control = Control(ads, time.monotonic)
     metrics = Metrics()
-    async with _kubernetes(kubeconfig) as api:
-        watches = [Watch(source, api, control, namespace, time.monotonic) for source in SOURCES]
+    # A list of many slices is one long line; a watch event is one too.
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=access.ssl or True), read_bufsize=1 << 21
+    ) as session:
+        watches = [Watch(s, session, access, control, namespace, time.monotonic) for s in SOURCES]
 
         def staleness() -> float:
             return max(watch.staleness for watch in watches)
@@ -70,17 +70,6 @@ async def serve_grpc(socket: Path, ads: Ads, picker: Picker) -> grpc.aio.Server:
     server.add_insecure_port(f"unix:{socket}")
     await server.start()
     return server
-
-
-@contextlib.asynccontextmanager
-async def _kubernetes(kubeconfig: str | None) -> AsyncIterator[client.ApiClient]:
-    settings = client.Configuration()
-    if kubeconfig is None:
-        config.load_incluster_config(settings)
-    else:
-        await config.load_kube_config(kubeconfig, client_configuration=settings)
-    async with client.ApiClient(settings) as api:
-        yield api
 
 
 async def _stopped() -> None:

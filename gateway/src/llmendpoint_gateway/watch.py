@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import orjson
 import structlog
-from kubernetes.aio import client
 
+from llmendpoint_gateway.access import Access
 from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.core.objects import (
     REVISION_LABEL,
@@ -64,12 +64,14 @@ class Watch:
     def __init__(
         self,
         source: Source,
-        api: client.ApiClient,
+        session: aiohttp.ClientSession,
+        access: Access,
         control: Control,
         namespace: str | None,
         clock: Callable[[], float],
     ) -> None:
-        self._source, self._api, self._control, self._clock = source, api, control, clock
+        self._source, self._session, self._access = source, session, access
+        self._control, self._clock = control, clock
         self._path = source.path(namespace)
         self._broken_since: float | None = clock()
 
@@ -89,7 +91,6 @@ class Watch:
                 log.info("watch expired, listing again", kind=self._source.kind.value)
             except (
                 aiohttp.ClientError,
-                client.ApiException,
                 TimeoutError,
                 OSError,
                 orjson.JSONDecodeError,
@@ -118,7 +119,7 @@ class Watch:
                     self._broken_since, backoff = None, 0.1
                     version = body["metadata"]["resourceVersion"]
                     self._take(kind, body)
-            except (aiohttp.ClientError, client.ApiException, TimeoutError, OSError) as error:
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 self._lost(error)
                 await asyncio.sleep(backoff)
                 backoff = min(backoff * 2, MOST_BACKOFF)
@@ -148,16 +149,9 @@ class Watch:
     ) -> aiohttp.ClientResponse:
         if self._source.selector:
             query = [*query, ("labelSelector", self._source.selector)]
-        request = await self._api.param_serialize(
-            "GET",
-            self._path,
-            query_params=query,
-            header_params={"Accept": "application/json"},
-            auth_settings=["BearerToken"],
+        response = await self._session.get(
+            self._access.server + self._path, params=query, headers=self._access.headers(), timeout=timeout
         )
-        method, url, headers = request[:3]
-        answer = await self._api.call_api(method, url, headers, _request_timeout=timeout)
-        response: aiohttp.ClientResponse = answer.response
         if response.status == GONE:
             response.close()
             raise Expired

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from llmendpoint_gateway.core.pick import RESTART_RETRY_AFTER
 from llmendpoint_gateway.core.resources import (
     CLUSTER_HEADER,
     MAX_BODY_BYTES,
@@ -152,7 +153,7 @@ def make_local_replies() -> Resource:
                 {"response_flag_filter": {"flags": _NO_CLUSTER}},
                 "The gateway cannot place requests at this moment. Try again.",
                 "gateway_unavailable",
-                retry_after=1,
+                retry_after=RESTART_RETRY_AFTER,
             ),
             _mapper(
                 {"response_flag_filter": {"flags": _UPSTREAM_FAILED}},
@@ -208,7 +209,7 @@ def _access_log() -> Resource:
         "event": "request",
         "id": "%REQ(X-REQUEST-ID)%",
         "method": "%REQ(:METHOD)%",
-        "path": "%REQ_WITHOUT_QUERY(:PATH)%",
+        "path": "%PATH(NQ)%",
         "status": "%RESPONSE_CODE%",
         "flags": "%RESPONSE_FLAGS%",
         "cluster": "%UPSTREAM_CLUSTER%",

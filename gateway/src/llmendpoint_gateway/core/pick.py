@@ -11,6 +11,9 @@ NO_REPLICA_RETRY_AFTER = (
     5  # seconds: about what a replica needs from Ready to its first request, and no stampede
 )
 
+# A picker is back in 1 to 2 s, and SDKs try twice more by default: their three attempts must span that.
+RESTART_RETRY_AFTER = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Picked:
@@ -74,6 +77,13 @@ def unknown_model(name: str) -> Rejected:
         "model_not_found",
         f"The model `{name[:200]}` does not exist. GET /v1/models lists what does.",
         "model",
+    )
+
+
+def starting() -> Rejected:
+    """Before Envoy took a first snapshot: nothing is known, which is not the same as nothing being there."""
+    return Rejected(
+        503, "gateway_starting", "The gateway has just started. Try again.", retry_after=RESTART_RETRY_AFTER
     )
 
 

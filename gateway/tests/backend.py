@@ -1,0 +1,136 @@
+"""A stub engine: python backend.py PORT NAME [option...]. OpenAI-shaped, raw asyncio, starts in a blink.
+
+Options: `503` answers every request with it, `retriable-503` adds the mark that the contract gives it, `reset`
+closes the connection without an answer, `keepalive=N` closes idle connections after N seconds as uvicorn does.
+A body that holds "poison" kills the process. Request headers: `x-tokens` (stream so many), `x-interval` (seconds
+between them), `x-delay` (seconds before the first byte). GET /stub/stats tells what was seen, and is not counted.
+"""
+
+import asyncio
+import json
+import os
+import sys
+
+PORT, NAME, OPTIONS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+KEEPALIVE = next((float(o.partition("=")[2]) for o in OPTIONS if o.startswith("keepalive=")), None)
+STATS = {"requests": 0, "aborted": 0, "running": 0, "idle_closed_by_peer": 0, "idle_closed_here": 0}
+SEEN: list[dict[str, object]] = []
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def event(text: str, finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
+    body = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return b"data: " + json.dumps(body).encode() + b"\n\n"
+
+
+class Engine(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport, self.buffer = transport, bytearray()
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.used = False
+        self.closed_here = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.task is not None and not self.task.done():
+            self.task.cancel()
+        elif self.used and not self.closed_here:
+            STATS["idle_closed_by_peer"] += 1
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.buffer += data
+        end = self.buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        lines = bytes(self.buffer[:end]).decode().split("\r\n")
+        headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:])}
+        total = end + 4 + int(headers.get("content-length", 0))
+        if headers.get("transfer-encoding") == "chunked":
+            last = self.buffer.find(b"0\r\n\r\n", end)
+            if last < 0:
+                return
+            total = last + 5
+        if len(self.buffer) < total:
+            return
+        body = bytes(self.buffer[end + 4 : total])
+        del self.buffer[:total]
+        method, path, _ = lines[0].split(" ")
+        if path.startswith("/stub/"):
+            answer = SEEN if path == "/stub/seen" else STATS
+            self.reply(200, json.dumps(answer).encode())
+            return
+        STATS["requests"] += 1
+        self.used = True
+        SEEN.append({"method": method, "path": path, "headers": headers, "length": len(body)})
+        if b"poison" in body:
+            os._exit(1)
+        self.task = asyncio.ensure_future(self.serve(headers))
+
+    async def serve(self, headers: dict[str, str]) -> None:
+        STATS["running"] += 1
+        try:
+            await asyncio.sleep(float(headers.get("x-delay", 0)))
+            if "reset" in OPTIONS:
+                self.transport.abort()
+            elif "503" in OPTIONS:
+                self.reply(503, b'{"error": {"message": "busy"}}')
+            elif "retriable-503" in OPTIONS:
+                self.reply(
+                    503,
+                    b'{"error": {"message": "draining"}}',
+                    "x-llmendpoint-retriable: 1\r\nretry-after: 1\r\n",
+                )
+            elif "x-tokens" in headers:
+                await self.stream(int(headers["x-tokens"]), float(headers.get("x-interval", 0.02)))
+            else:
+                message = {"role": "assistant", "content": f"hello from {NAME}"}
+                choice = {"index": 0, "message": message, "finish_reason": "stop"}
+                body = {
+                    "id": "c",
+                    "object": "chat.completion",
+                    "created": 1,
+                    "model": "m",
+                    "choices": [choice],
+                }
+                self.reply(200, json.dumps(body).encode())
+        except asyncio.CancelledError:
+            STATS["aborted"] += 1
+            raise
+        finally:
+            STATS["running"] -= 1
+        if KEEPALIVE is not None:
+            self.timer = asyncio.get_running_loop().call_later(KEEPALIVE, self.close_idle)
+
+    def close_idle(self) -> None:
+        STATS["idle_closed_here"] += 1
+        self.closed_here = True
+        self.transport.close()
+
+    async def stream(self, tokens: int, interval: float) -> None:
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-engine: {NAME}\r\ntransfer-encoding: chunked\r\n\r\n"
+        self.transport.write(head.encode())
+        for n in range(tokens):
+            self.transport.write(chunk(event(f" {NAME}{n}")))
+            await asyncio.sleep(interval)
+        self.transport.write(chunk(event("", "stop")) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+
+    def reply(self, status: int, body: bytes, more: str = "") -> None:
+        head = f"HTTP/1.1 {status} x\r\ncontent-type: application/json\r\nx-engine: {NAME}\r\n{more}content-length: {len(body)}\r\n\r\n"
+        self.transport.write(head.encode() + body)
+
+
+async def main() -> None:
+    server = await asyncio.get_running_loop().create_server(Engine, "127.0.0.1", PORT, backlog=4096)
+    await server.serve_forever()
+
+
+asyncio.run(main())
