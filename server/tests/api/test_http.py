@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -252,13 +253,15 @@ def test_the_log_has_one_line_per_request_and_never_the_prompt(
     http.post(
         "/v1/chat/completions", json=body | {"n": 5, "user": secret}, headers={"x-request-id": "log-error"}
     )
+
+    def lines_of(name: str) -> list[dict[str, Any]]:
+        return [line for line in fake_server.log() if line.get("http_id") == name]
+
     for name in ("log-False", "log-True", "log-error"):
-        found = fake_server.wait_for(
-            "the log line", lambda: [line for line in fake_server.log() if line.get("http_id") == name]
-        )  # noqa: B023
+        found = fake_server.wait_for("the log line", partial(lines_of, name))
         assert len(found) == 1
     assert found[0]["status"] == 400
-    line = next(line for line in fake_server.log() if line.get("http_id") == "log-True")
+    (line,) = lines_of("log-True")
     assert (line["output_tokens"], line["finish"], line["streamed"]) == (8, "length", True)
     assert not any(secret in line for line in fake_server.lines)
 
