@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tests.cluster import progress
 from tests.cluster.errors import CommandFailed
-from tests.cluster.instance import state_root
-from tests.cluster.machine import fixed_paths, settings
+from tests.cluster.machine import fixed_paths, pids_in_pods, settings
 
 _PROGRAMS = (
     "containerd",
@@ -36,17 +35,17 @@ class MachineState:
     paths: frozenset[str]
 
 
-def observe() -> MachineState:
-    """The machine as it is now."""
+def observe(folder: Path) -> MachineState:
+    """The machine as it is now; of the processes those of the instance in `folder`."""
     return MachineState(
         packet_filter=frozenset(_rules()),
         links=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
         routes=frozenset(progress.run(["ip", "route", "show", "table", "all"]).splitlines()),
         mounts=frozenset(line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()),
         cgroups=frozenset(str(path) for path in Path("/sys/fs/cgroup").rglob("*") if path.is_dir()),
-        processes=frozenset(_processes()),
+        processes=frozenset(_processes(folder)),
         settings=frozenset(f"{name}={value}" for name, value in settings().items()),
-        paths=frozenset(str(path) for path in (*fixed_paths(), state_root()) if path.exists()),
+        paths=frozenset(str(path) for path in (*fixed_paths(), folder) if path.exists()),
     )
 
 
@@ -62,13 +61,13 @@ def _rules() -> Iterator[str]:
                 yield f"{program} {line.split(' [')[0]}"
 
 
-def _processes() -> Iterator[str]:
-    """Living processes that are a node's: by their program's name, or by a command line that names its folder."""
+def _processes(instance: Path) -> Iterator[str]:
+    """Living processes in the pods' cgroup, and those whose command line names the instance's folder."""
+    in_pods = pids_in_pods()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            name = (folder / "comm").read_text().strip()
             command = (folder / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if command and (name.startswith(_PROGRAMS) or str(state_root()) in command):
+        if f"{instance}/" in command or int(folder.name) in in_pods:
             yield f"{folder.name} {command[:200]}"

@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from tests.cluster import Cluster, start_control_plane, wait_for
+from tests.cluster import Cluster, lifecycle, start_control_plane, wait_for
 from tests.cluster import instance as instances
-from tests.cluster import lifecycle
 from tests.cluster.errors import CommandFailed
 from tests.cluster.sockets import listening_addresses
 

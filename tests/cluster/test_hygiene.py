@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster import Cluster, start_node, wait_for
 from tests.cluster.baseimage import obtain_base
-from tests.cluster.machine import pids_in_pods
+from tests.cluster.instance import state_root
 from tests.cluster.machine_state import observe
 from tests.cluster.pods import web_pod
 from tests.cluster.sockets import free_port
@@ -15,19 +15,20 @@ from tests.cluster.sockets import free_port
 pytestmark = pytest.mark.e2e
 
 NAME = f"test-hygiene-{os.getpid()}"
+FOLDER = state_root() / NAME
 
 
 @pytest.mark.usefixtures("fresh_machine")
 def test_after_kill_9_of_everything_a_second_up_works_and_down_leaves_the_machine_as_before() -> None:
-    before = observe()
+    before = observe(FOLDER)
     first = _start_with_a_pod()
-    started = observe()
+    started = observe(FOLDER)
     for kind in ("packet_filter", "links", "mounts", "cgroups", "processes", "paths"):
         assert getattr(started, kind) > getattr(before, kind), f"a running node shows in none of the {kind}"
     _kill_everything(first)
     second = _start_with_a_pod()
     second.stop()
-    assert observe() == before
+    assert observe(FOLDER) == before
 
 
 def _start_with_a_pod() -> Cluster:
@@ -40,7 +41,6 @@ def _start_with_a_pod() -> Cluster:
 
 def _kill_everything(cluster: Cluster) -> None:
     """SIGKILL to the components, the shims and the containers alike."""
-    ours = {int(line.split()[0]) for line in observe().processes}
-    for pid in ours | pids_in_pods():
-        os.kill(pid, signal.SIGKILL)
+    for line in observe(FOLDER).processes:
+        os.kill(int(line.split()[0]), signal.SIGKILL)
     wait_for("all is dead", lambda: not any(process.alive for process in cluster.own.processes.all()))
