@@ -15,7 +15,7 @@ import sys
 import time
 
 from llmendpoint_server import protocol
-from llmendpoint_server.core.request import FinishReason, Request
+from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 
 OPTIONS = json.loads(os.environ.get("FAKE_ENGINE", "{}"))
 MAX_MODEL_LEN = 2048
@@ -42,11 +42,11 @@ class FakeEngine:
             case protocol.AddRequest(request=request):
                 full = len(self.waiting) >= self.limit and len(self.running) >= self.max_running
                 if self.draining or full:
-                    refusal = protocol.RequestOutput(
+                    refusal = RequestOutput(
                         request.id,
                         (),
                         FinishReason.REJECTED,
-                        detail="The queue is full: 1 waiting.",
+                        detail="1 requests are waiting already",
                         retry_after=2.4,
                     )
                     self.send(protocol.StepOutput((refusal,)))
@@ -86,7 +86,7 @@ class FakeEngine:
         for request, done in list(self.running.values()):
             token = request.prompt[done % len(request.prompt)]
             finish = FinishReason.LENGTH if done + 1 >= request.sampling.max_tokens else None
-            outputs.append(protocol.RequestOutput(request.id, (token,), finish))
+            outputs.append(RequestOutput(request.id, (token,), finish))
             self.running[request.id] = (request, done + 1)
             if finish:
                 del self.running[request.id]

@@ -14,7 +14,7 @@ from typing import cast
 import structlog
 
 from llmendpoint_server import protocol
-from llmendpoint_server.core.request import FinishReason, Request
+from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.errors import ProtocolError, Unavailable
 from llmendpoint_server.limits import usable_threads
 
@@ -37,23 +37,23 @@ class EngineStream:
 
     def __init__(self, client: EngineClient, request_id: str) -> None:
         self._client = client
-        self._queue: asyncio.Queue[protocol.RequestOutput] = asyncio.Queue()
+        self._queue: asyncio.Queue[RequestOutput] = asyncio.Queue()
         self.id = request_id
         self.ended = False
 
-    async def next(self) -> protocol.RequestOutput:
+    async def next(self) -> RequestOutput:
         """The next output; everything that has already arrived comes in one. Not to be called after a `finish`."""
         output = await self._queue.get()
         while output.finish is None and not self._queue.empty():
             later = self._queue.get_nowait()
-            output = protocol.RequestOutput(
+            output = RequestOutput(
                 later.id, output.tokens + later.tokens, later.finish,
                 max(output.cached_tokens, later.cached_tokens), later.detail, later.retry_after,
             )  # fmt: skip
         self.ended = output.finish is not None
         return output
 
-    def deliver(self, output: protocol.RequestOutput) -> None:
+    def deliver(self, output: RequestOutput) -> None:
         self._queue.put_nowait(output)
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class EngineClient(asyncio.Protocol):
     def fail_all(self, detail: str) -> None:
         """End every open stream with `detail`."""
         for stream in self._streams.values():
-            stream.deliver(protocol.RequestOutput(stream.id, (), FinishReason.FAILED, detail=detail))
+            stream.deliver(RequestOutput(stream.id, (), FinishReason.FAILED, detail=detail))
 
     def is_alive(self) -> bool:
         """Whether the engine beats. Silence counts only while it has work and is past loading."""

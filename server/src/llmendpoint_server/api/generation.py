@@ -6,12 +6,11 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from llmendpoint_server import protocol
 from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.engine_client import EngineClient, EngineStream
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.responses import DONE, Shape, Usage, error_event
-from llmendpoint_server.core.request import FinishReason
+from llmendpoint_server.core.request import FinishReason, RequestOutput
 from llmendpoint_server.errors import EngineFailed, QueueFull, RequestError, Unavailable
 
 
@@ -50,7 +49,7 @@ class Generation:
     ) -> None:
         self._engine, self._stream, self._text = engine, stream, text
         self._metrics, self._record = metrics, record
-        self._first: protocol.RequestOutput | None = None
+        self._first: RequestOutput | None = None
         self._started = self._last_token = time.monotonic()
         self.usage = usage
 
@@ -60,10 +59,11 @@ class Generation:
         self._check(output)
         self._first = output
 
-    def _check(self, output: protocol.RequestOutput) -> None:
+    def _check(self, output: RequestOutput) -> None:
         match output.finish:
             case FinishReason.REJECTED if self._engine.state == "ready":
-                raise QueueFull(output.detail or "The queue is full.", retry_after=output.retry_after or 1.0)
+                message = f"The queue is full: {output.detail}. Try again after the seconds in Retry-After."
+                raise QueueFull(message, retry_after=output.retry_after)
             case FinishReason.REJECTED:
                 raise Unavailable(f"This replica is {self._engine.state}. Try again.", retry_after=1.0)
             case FinishReason.FAILED:
@@ -73,7 +73,7 @@ class Generation:
             case _:
                 pass
 
-    def _measure(self, output: protocol.RequestOutput) -> None:
+    def _measure(self, output: RequestOutput) -> None:
         if not output.tokens:
             return
         now = time.monotonic()
