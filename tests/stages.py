@@ -26,6 +26,7 @@ LINT: tuple[tuple[str, ...], ...] = (
     ("ruff", "check", "--quiet", "."),
     ("lint-imports", "--no-cache"),
     ("mypy",),
+    ("mypy", "tests/cluster", "tests/conftest.py", "tests/stages.py", "tests/bench/cluster.py"),
     ("python", "-m", "llmendpoint_operator.api.generate", "--check"),
 )
 SELECTIONS = {

@@ -81,6 +81,9 @@ def _up(name: str, arguments: argparse.Namespace) -> int:
 
 
 def _down(name: str, _: argparse.Namespace) -> int:
+    if name not in {instance.name for instance in instances.load_all()}:
+        print(f"there is no cluster {name!r} on this machine, so nothing to remove")
+        return 0
     lifecycle.down(instances.load(name))
     print(f"cluster {name!r} is gone")
     return 0

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from tests.cluster import cache, control_plane, machine, node, progress
+from tests.cluster import cache, control_plane, machine, network, node, progress
 from tests.cluster import instance as instances
 from tests.cluster.api import Cluster, client_context, describe, is_healthy
 from tests.cluster.binaries import build_all
@@ -17,42 +17,50 @@ def start_control_plane(name: str = "control-plane", *, owned: bool = True) -> C
     An `owned` one is swept away by the next start after this program has ended, however it ended.
     """
     sweep()
-    running = find_running(name)
-    if running:
-        return running
-    binaries = build_all()
-    with cache.exclusive("cluster-start"):
-        fresh = instances.new_instance(name, LOOPBACK, None, owned=owned)
-        fresh.save()
-    control_plane.write_files(fresh, binaries)
-    try:
-        control_plane.start(fresh)
-    except BaseException:
-        control_plane.stop(fresh)
-        raise
-    return describe(fresh)
+    # Held until it is ready: to a second start, a half-started cluster looks like a broken one.
+    with cache.exclusive(f"start-{name}"):
+        running = find_running(name)
+        if running:
+            return running
+        binaries = build_all()
+        fresh = _new_instance(name, LOOPBACK, None, owned=owned)
+        control_plane.write_files(fresh, binaries)
+        try:
+            control_plane.start(fresh)
+        except BaseException:
+            _end(fresh)
+            raise
+        return describe(fresh)
 
 
 def start_node(name: str = "node", *, gpus: int = 4, owned: bool = True) -> Cluster:
     """A whole cluster with one node and `gpus` fake accelerators; one at a time on a machine. Needs root."""
     sweep()
-    running = find_running(name)
-    if running and running.has_node:
-        return running
-    _refuse_second_node(name)
-    machine.require_free()
-    pieces = node.prepare()
-    with cache.exclusive("cluster-start"):
+    with cache.exclusive("start-of-a-node"):
+        running = find_running(name)
+        if running and running.has_node:
+            return running
         _refuse_second_node(name)
-        fresh = instances.new_instance(name, NODE_ADDRESS, gpus, owned=owned)
-        node.require_free_machine()
+        machine.require_free()
+        pieces = node.prepare()
+        network.require_free()
+        fresh = _new_instance(name, NODE_ADDRESS, gpus, owned=owned)
+        try:
+            node.start(fresh, pieces)
+        except BaseException:
+            progress.say(
+                f"the start failed; logs are in {fresh.processes.logs} until the next start or `down`"
+            )
+            raise
+        return describe(fresh)
+
+
+def _new_instance(name: str, address: str, gpus: int | None, *, owned: bool) -> Instance:
+    """A fresh instance, written down before another start can choose the same ports."""
+    with cache.exclusive("ports"):
+        fresh = instances.new_instance(name, address, gpus, owned=owned)
         fresh.save()
-    try:
-        node.start(fresh, pieces)
-    except BaseException:
-        progress.say(f"the start failed; logs are in {fresh.processes.logs} until the next start or `down`")
-        raise
-    return describe(fresh)
+    return fresh
 
 
 def find_running(name: str) -> Cluster | None:
@@ -90,12 +98,17 @@ def connect(name: str) -> Cluster:
 
 def down(instance: Instance) -> None:
     """End an instance and remove what it made, and only that. Works on the ruins of one too."""
+    _end(instance)
+    instances.remove_folder(instance)
+
+
+def _end(instance: Instance) -> None:
+    """End the processes and undo what was made outside the instance's folder; the folder with the logs stays."""
     if instance.has_node:
         node.stop(instance)
     control_plane.stop(instance)
     if instance.has_node:
         node.clean_up(instance)
-    instances.remove_folder(instance)
 
 
 def sweep() -> None:

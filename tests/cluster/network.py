@@ -52,9 +52,9 @@ def tear_down() -> None:
     _ignore_failure("ip", "route", "del", "unreachable", POD_CIDR)
     _ignore_failure("ip", "link", "del", LINK)
     for program in _PROGRAMS:
-        removal = "".join(_removal(table, _saved(program, table)) for table in _TABLES)
-        if removal:
-            progress.run([f"{program}-restore", "--noflush", "--wait"], stdin=removal)
+        script = "".join(removal(table, _saved(program, table)) for table in _TABLES)
+        if script:
+            progress.run([f"{program}-restore", "--noflush", "--wait"], stdin=script)
 
 
 def require_free() -> None:
@@ -74,7 +74,7 @@ def our_chains(saved: Sequence[str]) -> list[str]:
     return [name for name in names if name.startswith(_OURS)]
 
 
-def _removal(table: str, saved: Sequence[str]) -> str:
+def removal(table: str, saved: Sequence[str]) -> str:
     """Input for iptables-restore that takes our chains and the jumps to them out of a table."""
     ours = our_chains(saved)
     if not ours:

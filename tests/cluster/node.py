@@ -62,12 +62,6 @@ def prepare() -> Pieces:
         return Pieces(binaries.result(), unpacked)
 
 
-def require_free_machine() -> None:
-    """Refuse a machine on which a node would touch somebody else's things."""
-    machine.require_free()
-    network.require_free()
-
-
 def start(instance: Instance, pieces: Pieces) -> None:
     """Start everything and wait until pods can run, names resolve and accelerators are offered."""
     control_plane.write_files(instance, pieces.binaries)
