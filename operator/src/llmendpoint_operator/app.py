@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,14 +103,20 @@ class _Work:
         self.queue = queue
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[list[asyncio.Task[None]]]:
-        """Started, with the caches filled; cancelled at the end."""
-        tasks = [asyncio.create_task(self._caches.run(), name="caches")]
+    async def running(self, on_end: Callable[[asyncio.Task[None]], None]) -> AsyncIterator[None]:
+        """Started, the workers once the caches are filled; cancelled at the end. `on_end` hears of a task that ends."""
+        tasks: list[asyncio.Task[None]] = []
+
+        def start(work: Coroutine[None, None, None], name: str) -> None:
+            tasks.append(asyncio.create_task(work, name=name))
+            tasks[-1].add_done_callback(on_end)
+
+        start(self._caches.run(), "caches")
         try:
             await self._caches.wait_synced()
-            tasks.append(asyncio.create_task(self._events.run(), name="events"))
-            tasks.append(asyncio.create_task(self.queue.run(), name="workers"))
-            yield tasks
+            start(self._events.run(), "events")
+            start(self.queue.run(), "workers")
+            yield
         finally:
             for task in tasks:
                 task.cancel()
@@ -181,8 +187,7 @@ def _registry(credentials: Credentials, work: _Work) -> tuple[kopf.OperatorRegis
 
     @kopf.on.startup(registry=registry)
     async def start(**_: Any) -> None:
-        for task in await stack.enter_async_context(work.running()):
-            task.add_done_callback(on_end)
+        await stack.enter_async_context(work.running(on_end))
 
     @kopf.on.cleanup(registry=registry)
     async def end(**_: Any) -> None:

@@ -150,7 +150,7 @@ class Informer:
         found = await self._api.list(self.resource, self._namespace, self._selector)
         kind = {"apiVersion": self.resource.api_version, "kind": self.resource.kind}
         self._version = str(found["metadata"]["resourceVersion"])
-        self.store.replace([trim({**kind, **item}) for item in found["items"]], self._version)
+        self.store.replace([trim({**kind, **item}) for item in found.get("items") or ()], self._version)
         self._heard = time.monotonic()
         self.synced.set()
 
@@ -185,7 +185,7 @@ def trim(item: Json) -> Json:
     item = {**item, "metadata": metadata}
     if item.get("kind") == "Pod" and "spec" in item:
         fields = ("name", "image", "resources")
-        containers = [{k: c[k] for k in fields if k in c} for c in item["spec"].get("containers", ())]
+        containers = [{k: c[k] for k in fields if k in c} for c in item["spec"].get("containers") or ()]
         item["spec"] = {"containers": containers}
     return item
 
