@@ -207,14 +207,14 @@ class Backend:
 
 
 class Gateway:
-    """Picker and Envoy as their commands start them."""
+    """Picker and Envoy as their commands start them; without a kubeconfig beside a stub of the API server."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kubeconfig: Path | None = None) -> None:
         self.folder = folder
         self.api = ApiStub()
         self.port, self.http_port = free_port(), free_port()
         self.socket = folder / "control.sock"
-        self.kubeconfig = self.api.kubeconfig(folder)
+        self.kubeconfig = kubeconfig or self.api.kubeconfig(folder)
         self.backends: list[Backend] = []
         self.processes: list[subprocess.Popen[bytes]] = []
         self.endpoints = 0
@@ -403,10 +403,10 @@ class Gateway:
 
 
 @contextlib.contextmanager
-def running_gateway() -> Iterator[Gateway]:
+def running_gateway(kubeconfig: Path | None = None) -> Iterator[Gateway]:
     # A short path: a Unix socket's may have 107 bytes.
     with tempfile.TemporaryDirectory(prefix="gw") as folder:
-        gateway = Gateway(Path(folder))
+        gateway = Gateway(Path(folder), kubeconfig)
         try:
             yield gateway.ready()
         except BaseException:

@@ -30,6 +30,7 @@ class Control:
         self._clock = clock
         self._store = Store()
         self._snapshot = Snapshot(0)
+        self._wanted: frozenset[str] = frozenset()  # clusters held for more than their requests in flight
         self._table = Table()
         self._suspects: dict[str, float] = {}
         self._turn = 0
@@ -75,7 +76,7 @@ class Control:
         self.in_flight.take(cluster, address)
 
     def release(self, cluster: str, address: str) -> None:
-        if self.in_flight.release(cluster, address):
+        if self.in_flight.release(cluster, address) and cluster not in self._wanted:
             self._change()  # an old revision's cluster goes with its last request
 
     def suspect(self, host: str, port: int) -> None:
@@ -129,6 +130,7 @@ class Control:
         if not self.synced:
             return  # half a list is not a state: Envoy keeps what it has, and nothing is routed yet
         self.view = make_view(self._store)
+        self._wanted = frozenset(make_clusters(self.view, ()))
         clusters = make_clusters(self.view, self.in_flight.busy())
         if self.generation == 0 or clusters != self._snapshot.clusters:
             self._snapshot = Snapshot(self.generation + 1, clusters)

@@ -18,6 +18,7 @@ log = structlog.get_logger()
 def run_envoy(socket: Path, host: str, port: int, binary: Path | None) -> None:
     """Does not return. The bootstrap and the admin socket lie beside the picker's socket."""
     path = find_envoy(binary)
+    admin_socket(socket).unlink(missing_ok=True)  # of an Envoy before this one in the same pod
     config = socket.parent / "envoy.json"
     config.write_bytes(orjson.dumps(make_bootstrap(str(socket), host, port, str(admin_socket(socket)))))
     raise_open_file_limit()
