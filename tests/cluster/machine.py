@@ -37,6 +37,8 @@ _FIXED_PATHS = (
     Path("/opt/containerd"),
     Path("/run/xtables.lock"),
 )
+_UNIFIED_CONTROL = Path("/sys/fs/cgroup/cgroup.subtree_control")
+_KUBELET_CONTROLLERS = {"cpu", "cpuset", "hugetlb", "io", "memory", "pids"}
 _SERVICES = {
     "/var/run/docker.sock": "a Docker daemon",
     "/run/containerd/containerd.sock": "a containerd",
@@ -71,7 +73,7 @@ def fixed_paths() -> tuple[Path, ...]:
 def remember(instance: Instance) -> None:
     """Write down what the machine was like, before anything is changed."""
     existing = [str(path) for path in _FIXED_PATHS if path.exists()]
-    record = {"sysctls": settings(), "existing": existing}
+    record = {"sysctls": settings(), "existing": existing, "controllers": sorted(_enabled_controllers())}
     (instance.folder / "before.json").write_text(json.dumps(record))
 
 
@@ -84,6 +86,8 @@ def restore(instance: Instance) -> None:
     for name, value in before["sysctls"].items():
         if value is not None and _read_sysctl(name) != value:
             Path("/proc/sys", name).write_text(value)
+    for controller in _enabled_controllers() - set(before["controllers"]):
+        _UNIFIED_CONTROL.write_text(f"-{controller}")
     for path in _FIXED_PATHS:
         if str(path) not in before["existing"]:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -93,7 +97,15 @@ def restore(instance: Instance) -> None:
 
 
 def make_cgroups() -> None:
-    """The cgroup that all pods live below, in every hierarchy."""
+    """The cgroup that all pods live below, in every hierarchy.
+
+    On a machine with cgroup v2 alone, the kubelet needs its controllers handed down from the root first; systemd hands
+    down only those that its own units use.
+    """
+    if _UNIFIED_CONTROL.exists():
+        available = set(_UNIFIED_CONTROL.with_name("cgroup.controllers").read_text().split())
+        for controller in (available & _KUBELET_CONTROLLERS) - _enabled_controllers():
+            _UNIFIED_CONTROL.write_text(f"+{controller}")
     for mount in _cgroup_mounts():
         (mount / CGROUP).mkdir(exist_ok=True)
 
@@ -128,6 +140,11 @@ def remove_shim_sockets(instance: Instance) -> None:
     """Sockets of shims that were killed; their folder /run/containerd/s is a constant of containerd."""
     for address in instance.folder.glob("containerd/state/io.containerd.runtime.v2.task/*/*/address"):
         Path(address.read_text().removeprefix("unix://")).unlink(missing_ok=True)
+
+
+def _enabled_controllers() -> set[str]:
+    """Controllers that the root of cgroup v2 hands down; none where v1 has them."""
+    return set(_UNIFIED_CONTROL.read_text().split()) if _UNIFIED_CONTROL.exists() else set()
 
 
 def _answers(path: str) -> bool:

@@ -1,13 +1,15 @@
 """The parts of the test bed that decide whether something is trusted, ours, or to be removed."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import cache
+from tests.cluster import cache, machine
+from tests.cluster.errors import AlreadyTaken
 from tests.cluster.network import our_chains, removal
 from tests.cluster.processes import Process, ProcessTable, start_time
 
@@ -121,3 +123,17 @@ def test_a_table_without_our_chains_is_not_touched() -> None:
         removal("nat", [line for line in SAVED.splitlines() if "KUBE" not in line and "CNI" not in line])
         == ""
     )
+
+
+def test_a_machine_on_which_a_docker_daemon_answers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "docker.sock")
+    monkeypatch.setattr(machine, "_SERVICES", {path: "a Docker daemon"})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(path)
+        machine.require_free()  # a socket file that nobody answers on is only left over
+        daemon.listen()
+        with pytest.raises(AlreadyTaken, match="a Docker daemon runs on this machine"):
+            machine.require_free()
