@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster import Cluster, connect, start_control_plane, start_node
-from tests.cluster.images import ProductImages, load_images
 
 
 def _borrowed_cluster() -> Cluster | None:
@@ -30,7 +29,7 @@ def control_plane() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def node() -> Iterator[Cluster]:
-    """A whole cluster with one node and fake accelerators; needs root. `product_images` gives it our images."""
+    """A whole cluster with one node and fake accelerators; needs root."""
     borrowed = _borrowed_cluster()
     if borrowed and not borrowed.has_node:
         pytest.fail(f"LLMENDPOINT_CLUSTER={borrowed.name} is a control plane alone; these tests need a node")
@@ -38,12 +37,6 @@ def node() -> Iterator[Cluster]:
     yield cluster
     if not borrowed:
         cluster.stop()
-
-
-@pytest.fixture(scope="session")
-def product_images(node: Cluster) -> ProductImages:
-    """Our images on the node, and the folder of the server's site-packages."""
-    return load_images(node)
 
 
 @pytest.fixture

@@ -76,7 +76,11 @@ def obtain(kind: str, key: str, make: Callable[[Path], None], *, huge: bool = Fa
         partial = folder.with_name(f"{folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        make(partial)
+        try:
+            make(partial)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         _write_record(partial, fingerprint)
         partial.rename(folder)
         return folder

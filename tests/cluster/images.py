@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import cache, node, packages, progress
-from tests.cluster.api import Cluster
 from tests.cluster.baseimage import PYTHON, obtain_base
 from tests.cluster.builder import build
 from tests.cluster.errors import ClusterError
@@ -45,32 +44,11 @@ IMAGES = (
 COMPLETE_SERVER = Image("server-complete", "server", ("bootstrap.txt", "server.txt"))
 
 
-@dataclass(frozen=True)
-class ProductImages:
-    """What a node needs to run the product: image names by part, and the folder of the server's dependencies."""
-
-    operator: str
-    gateway: str
-    server: str
-    site_packages: Path
-
-
 def build_images(images: Sequence[Image] = IMAGES) -> dict[str, Path]:
     """OCI archives of our images by part, built where the cache has them not."""
     packages.install(packages.IMAGE_PACKAGES)
     base = obtain_base()
     return {image.part: _build(image, base) for image in images}
-
-
-def load_images(cluster: Cluster) -> ProductImages:
-    """Build the images and the site-packages, and give the images to the cluster's node."""
-    with ThreadPoolExecutor(1) as pool:
-        folder = pool.submit(site_packages)
-        archives = build_images()
-        for archive in archives.values():
-            cluster.import_image(archive)
-        names = {image.part: image.name for image in IMAGES}
-        return ProductImages(**names, site_packages=folder.result())
 
 
 def prepare_all() -> None:
