@@ -1,0 +1,121 @@
+"""The definitions on a real API server: what it refuses, and what kubectl shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.errors import CommandFailed
+from tests.integration.operator_process import ROOT, RUNTIME, Namespace, endpoint, install
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def namespace(control_plane: Cluster) -> Iterator[Namespace]:
+    install(control_plane)
+    found = Namespace(control_plane)
+    yield found
+    control_plane.kubectl("delete", "namespace", found.name, "--wait=false")
+
+
+def create(namespace: Namespace, manifest: dict[str, Any]) -> None:
+    namespace.cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "message"),
+    [
+        ("x", {"model": {"source": "gpt-4"}}, "for example embedded://demo or pvc://models/qwen3-8b"),
+        ("x", {"model": {"source": "hf://org/model"}}, "model.source must be embedded://<name>"),
+        ("x", {"model": {"source": "file:///a/../etc/passwd"}}, "may not contain '..'"),
+        ("x", {"model": {}}, "spec.model.source: Required value"),
+        (
+            "x",
+            {"model": {"source": "embedded://demo", "servedNames": ["a/b"]}},
+            "no other name may contain '/'",
+        ),
+        ("x", {"model": {"source": "embedded://demo", "servedNames": ["a", "a"]}}, "Duplicate value"),
+        ("x", {"engine": {"device": "cuda"}}, "add resources.accelerator: {kind: nvidia.com/gpu, count: 1}"),
+        ("x", {"engine": {"device": "tpu"}}, 'supported values: "auto", "cpu", "cuda"'),
+        ("x", {"engine": {"kvCacheMemory": "lots"}}, "spec.engine.kvCacheMemory"),
+        ("x", {"resources": {"accelerator": {"kind": "gpu"}}}, "for example nvidia.com/gpu or amd.com/gpu"),
+        (
+            "x",
+            {"resources": {"accelerator": {"kind": "nvidia.com/gpu", "count": 0}}},
+            "greater than or equal to 1",
+        ),
+        ("x", {"runtime": {"args": ["--port=1"]}}, "use spec.model.source, spec.model.servedNames"),
+        ("x", {"replicas": -1}, "greater than or equal to 0"),
+        ("x", {"terminationGracePeriodSeconds": 5}, "greater than or equal to 15"),
+        ("x", {"replica": 2}, 'unknown field "spec.replica"'),
+        ("x" * 53, {}, "at most 52 characters"),
+        ("1x", {}, "begin with a letter"),
+        ("x.y", {}, "for example qwen3-chat"),
+    ],
+)
+def test_a_bad_spec_is_refused_with_what_to_write_instead(
+    namespace: Namespace, name: str, spec: dict[str, Any], message: str
+) -> None:
+    manifest = endpoint(name, namespace.name)
+    manifest["spec"] = {"model": {"source": "embedded://demo"}, **spec}
+    with pytest.raises(CommandFailed) as caught:
+        create(namespace, manifest)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"model": {"source": "pvc://models/qwen3-8b", "servedNames": ["Qwen3:8b", "chat_v1.0"]}},
+        {"model": {"source": "file:///models/x"}, "resources": {"cpu": 2, "memory": "1.5Gi"}},
+        {"engine": {"device": "cuda"}, "resources": {"accelerator": {"kind": "nvidia.com/gpu"}}},
+        {"runtime": {"name": "other", "args": ["--port=1"]}},
+    ],
+)
+def test_a_good_spec_is_taken(namespace: Namespace, spec: dict[str, Any]) -> None:
+    manifest = endpoint("x", namespace.name)
+    manifest["spec"] = {"model": {"source": "embedded://demo"}, **spec}
+    create(namespace, manifest)
+
+
+def test_a_bad_runtime_is_refused(namespace: Namespace) -> None:
+    manifest = {
+        "apiVersion": "llmendpoint.io/v1alpha1", "kind": "LLMRuntime", "metadata": {"name": "x"},
+        "spec": {"image": "i", "probes": {"live": {"path": "health"}}},
+    }  # fmt: skip
+    with pytest.raises(CommandFailed, match="a probe's path must begin with '/'"):
+        create(namespace, manifest)
+
+
+def test_kubectl_explain_says_what_a_field_is_for(namespace: Namespace) -> None:
+    text = namespace.cluster.kubectl("explain", "llmendpoint.spec.model")
+    assert "Which model is served, and under which names." in text
+    assert "source\t<string> -required-" in text
+    assert "`pvc://<claim>/<path>`" in " ".join(text.split())
+    assert "kvCacheMemory" in namespace.cluster.kubectl("explain", "llm.spec.engine")
+
+
+def test_the_columns_are_those_that_a_person_needs(namespace: Namespace) -> None:
+    namespace.apply("columns")
+    header, row = namespace.cluster.kubectl("get", "llm", "columns", "-n", namespace.name).splitlines()
+    assert header.split() == ["NAME", "READY", "REASON", "REPLICAS", "REVISION", "URL", "AGE"]
+    assert row.startswith("columns")
+    assert "columns" in namespace.cluster.kubectl("get", "llmendpoint", "-n", namespace.name)
+    assert "columns" in namespace.cluster.kubectl("get", "llmep", "-n", namespace.name)
+    assert RUNTIME in namespace.cluster.kubectl("get", "llmruntimes")
+
+
+def test_kubectl_scale_works_without_replicas_in_the_manifest(namespace: Namespace) -> None:
+    namespace.apply("scaled")
+    namespace.cluster.kubectl("scale", "llm/scaled", "--replicas=3", "-n", namespace.name)
+    assert namespace.get("llm", "scaled")["spec"]["replicas"] == 3
+
+
+def test_client_side_apply_works(namespace: Namespace) -> None:
+    namespace.cluster.kubectl("apply", "--dry-run=server", "-f", str(ROOT / "crds"))
