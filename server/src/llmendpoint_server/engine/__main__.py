@@ -1,0 +1,42 @@
+"""`python -m llmendpoint_server.engine --socket-fd N`: started by `llmendpoint-server`, not by people."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import sys
+
+from llmendpoint_server import logs
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m llmendpoint_server.engine",
+        description="The engine process. `llmendpoint-server` starts it and talks to it over a socket.",
+        epilog="example: llmendpoint-server --model embedded://demo (which runs this)",
+    )
+    parser.add_argument(
+        "--socket-fd", type=int, required=True, help="inherited end of a connected Unix stream socket"
+    )
+    arguments = parser.parse_args()
+    logs.configure()
+    # The API process drains and then closes the socket: a signal to the whole group must not end streams.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=arguments.socket_fd) as stream:
+        from llmendpoint_server.engine.process import (
+            Connection,
+            leave_with_the_api_process,
+            serve,
+        )
+
+        leave_with_the_api_process(stream)
+        try:
+            return serve(Connection(stream))
+        except EOFError:
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

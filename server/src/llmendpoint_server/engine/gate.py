@@ -1,0 +1,154 @@
+"""Refuses, at load, a model that would answer nonsense.
+
+Some architectures never reach the attention interface, some reach it in a part of their layers, some keep state of
+their own; all of them run, and give wrong text without an error. So a model is served only when a packed batch of two
+sequences, prefilled and decoded through our pages, gives the logits that its own forward gives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from llmendpoint_server.core.request import Request, SamplingParams
+from llmendpoint_server.core.scheduler import Batch, Scheduled
+from llmendpoint_server.core.sequence import Sequence
+from llmendpoint_server.engine.attention import NAME, PagedCache, attending
+from llmendpoint_server.engine.loading import CausalLM, text_config
+from llmendpoint_server.engine.step import Step
+from llmendpoint_server.errors import UnsupportedArchitecture
+
+SUPPORTED = (
+    "llama", "qwen2", "qwen3", "mistral", "mixtral", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt2", "phi3",
+    "cohere2", "gpt_oss", "deepseek_v3", "granite", "olmo2", "glm4", "smollm3", "opt",
+)  # fmt: skip
+LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
+BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.15}
+"""Largest root-mean-square difference of logits, as a share of their spread. Wrong attention gives 0.3 and more."""
+_LENGTHS = (9, 14)
+_PAGE = 4
+
+
+def refuse_by_config(architecture: str, config: Any) -> None:
+    """What can be told without weights: layers that are no attention, position embeddings that depend on the batch."""
+    text = text_config(config)
+    other = sorted(set(getattr(text, "layer_types", None) or ()) - LAYER_TYPES)
+    if other:
+        raise UnsupportedArchitecture(
+            architecture, f"it has layers of the kind {', '.join(other)}", SUPPORTED
+        )
+    kinds = _rope_types(getattr(text, "rope_parameters", None)) & BATCH_DEPENDENT_ROPE
+    if kinds:
+        why = f"its rotary embedding ({', '.join(sorted(kinds))}) changes with the longest sequence in the batch"
+        raise UnsupportedArchitecture(architecture, why, SUPPORTED)
+
+
+def _rope_types(parameters: Any) -> set[str]:
+    """rope_parameters holds one set of parameters, or one for each kind of layer."""
+    if not isinstance(parameters, dict):
+        return set()
+    found = {parameters["rope_type"]} if isinstance(parameters.get("rope_type"), str) else set()
+    return found.union(*(_rope_types(value) for value in parameters.values()))
+
+
+def probe_prompts(vocab_size: int, lengths: tuple[int, ...] = _LENGTHS) -> list[list[int]]:
+    """Token ids that are spread over the vocabulary and repeat nowhere nearby."""
+    return [
+        [1 + (7919 * (17 * row + place + 1)) % (vocab_size - 1) for place in range(length)]
+        for row, length in enumerate(lengths)
+    ]
+
+
+def reference_logits(model: CausalLM, prompts: list[list[int]], device: torch.device) -> torch.Tensor:
+    """The model's own forward, one sequence at a time: logits of the last two positions `[2 * sequences, vocab]`."""
+    with torch.inference_mode():
+        rows = [
+            model(input_ids=torch.tensor([prompt], device=device), use_cache=False).logits[0, -2:]
+            for prompt in prompts
+        ]
+    return torch.stack([row[place] for place in (0, 1) for row in rows])
+
+
+def paged_logits(
+    model: CausalLM, prompts: list[list[int]], device: torch.device, dtype: torch.dtype
+) -> tuple[torch.Tensor, PagedCache]:
+    """The same logits from one packed prefill and one packed decode through our pages."""
+    sequences = [
+        Sequence(Request(str(n), tuple(prompt), SamplingParams(1)), 0, list(prompt), [])
+        for n, prompt in enumerate(prompts)
+    ]
+    pages = [-(-len(prompt) // _PAGE) for prompt in prompts]
+    for n, sequence in enumerate(sequences):
+        # Every other page, so that a sequence's pages do not lie side by side.
+        sequence.table = list(range(n, n + len(prompts) * pages[n], len(prompts)))
+    cache = PagedCache(len(prompts) * max(pages), _PAGE)
+    logits = []
+    for prefill in (True, False):
+        rows = []
+        for sequence, prompt in zip(sequences, prompts, strict=True):
+            rows.append(
+                Scheduled(sequence, 0 if prefill else len(prompt) - 1, len(prompt) - 1 if prefill else 1)
+            )
+        step = Step(Batch(tuple(rows), 0.0), _PAGE, device, dtype)
+        ends = [row.count for row in rows]
+        step.logit_rows = torch.tensor([sum(ends[: n + 1]) - 1 for n in range(len(ends))], device=device)
+        logits.append(forward(model, cache, step))
+        if prefill:
+            cache.calls.clear()
+    return torch.cat(logits), cache
+
+
+def forward(model: CausalLM, cache: PagedCache, step: Step) -> torch.Tensor:
+    """Logits `[rows, vocab]` of the rows that `step` wants."""
+    with torch.inference_mode(), attending(cache, step):
+        output = model(
+            input_ids=step.ids, position_ids=step.positions, use_cache=False, logits_to_keep=step.logit_rows
+        )
+    logits: torch.Tensor = output.logits
+    return logits[0]
+
+
+def route_through_pages(architecture: str, model: CausalLM) -> None:
+    try:
+        model.set_attn_implementation(NAME)
+    except (ValueError, AttributeError) as error:
+        why = "transformers gives it no attention interface"
+        raise UnsupportedArchitecture(architecture, why, SUPPORTED) from error
+
+
+def difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """Root-mean-square difference as a share of the reference's spread; infinite for other shapes or NaN."""
+    if ours.shape != theirs.shape or not bool(ours.isfinite().all()):
+        return float("inf")
+    spread = theirs.float().std().clamp_min(1e-6)
+    return float((ours.float() - theirs.float()).square().mean().sqrt() / spread)
+
+
+def check_pages(
+    architecture: str,
+    model: CausalLM,
+    expected: torch.Tensor,
+    prompts: list[list[int]],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> PagedCache:
+    """Raises UnsupportedArchitecture unless every layer attends once a step and the logits are `expected`.
+
+    Returns the probe's cache, whose layers have the shapes that the model needs.
+    """
+    try:
+        logits, cache = paged_logits(model, prompts, device, dtype)
+    except (RuntimeError, TypeError, AttributeError, ValueError, IndexError) as error:
+        why = f"a packed batch through the attention interface fails ({type(error).__name__}: {error})"
+        raise UnsupportedArchitecture(architecture, why, SUPPORTED) from error
+    layers = int(text_config(model.config).num_hidden_layers)
+    if cache.calls != dict.fromkeys(range(layers), 1):
+        why = f"{len(cache.calls)} of its {layers} layers attend through the attention interface once a step"
+        raise UnsupportedArchitecture(architecture, why, SUPPORTED)
+    error_share = difference(logits, expected)
+    if error_share > TOLERANCE[dtype]:
+        why = f"a packed batch gives other logits than its own forward (off by {error_share:.2g} of their spread)"
+        raise UnsupportedArchitecture(architecture, why, SUPPORTED)
+    return cache

@@ -1,0 +1,113 @@
+"""A model from a local folder: found, read, and told apart from what cannot be served."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from llmendpoint_server.engine.machine import cpu_has_bf16
+from llmendpoint_server.errors import BadConfiguration, ModelNotFound
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+class CausalLM(Protocol):
+    """What we use of transformers' models, which publish no types."""
+
+    config: Any
+
+    def __call__(self, **kwargs: Any) -> Any: ...
+    def set_attn_implementation(self, name: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder that holds a model, and its configuration."""
+
+    path: Path
+    config: Any
+
+    @property
+    def architecture(self) -> str:
+        return str(self.config.model_type)
+
+
+def open_folder(path: str) -> Folder:
+    """Raises ModelNotFound when `path` is no folder with config.json and *.safetensors."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ModelNotFound(
+            f"There is no folder {path}: --model must name one with config.json and *.safetensors."
+        )
+    missing = [name for name in ("config.json", "*.safetensors") if not any(folder.glob(name))]
+    if missing:
+        raise ModelNotFound(
+            f"The folder {path} has no {' and no '.join(missing)}: a model in transformers' layout has both."
+        )
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (ValueError, OSError) as error:
+        first_line = re.split(r"\n|\. ", str(error), maxsplit=1)[0]
+        raise ModelNotFound(f"The config.json in {path} cannot be used: {first_line}.") from error
+    return Folder(folder, config)
+
+
+def choose_device(wanted: str) -> torch.device:
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise BadConfiguration("--device is cuda, and torch finds no CUDA device here: use cpu or auto.")
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(wanted)
+
+
+def choose_dtype(wanted: str, device: torch.device) -> torch.dtype:
+    """`auto` is bf16 where the device multiplies it, float32 elsewhere."""
+    if wanted != "auto":
+        return DTYPES[wanted]
+    return torch.bfloat16 if device.type == "cuda" or cpu_has_bf16() else torch.float32
+
+
+def load_model(folder: Folder, device: torch.device, dtype: torch.dtype) -> CausalLM:
+    """The model with its weights, in transformers' own form, ready for inference."""
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder.path,
+            config=folder.config,
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+        )
+    except (ValueError, OSError) as error:
+        raise ModelNotFound(f"The model in {folder.path} cannot be loaded: {error}") from error
+    return model.to(device).eval()  # type: ignore[no-any-return]  # transformers publishes no types
+
+
+def text_config(config: Any) -> Any:
+    """The language model's part of a configuration."""
+    return config.get_text_config(decoder=True)
+
+
+def eos_token_ids(model: Any) -> tuple[int, ...]:
+    """From the generation configuration, which may list several, or else the model's own."""
+    ids = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    if ids is None:
+        ids = getattr(text_config(model.config), "eos_token_id", None)
+    if ids is None:
+        return ()
+    return tuple(ids) if isinstance(ids, list | tuple) else (int(ids),)
+
+
+def config_max_model_len(config: Any) -> int:
+    """The longest sequence that the model was made for; raises BadConfiguration when it does not say."""
+    text = text_config(config)
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
+        value = getattr(text, name, None)
+        if isinstance(value, int) and value > 1:
+            return value
+    raise BadConfiguration("The model's config.json names no longest sequence: set --max-model-len.")

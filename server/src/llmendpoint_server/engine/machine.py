@@ -1,0 +1,73 @@
+"""What this machine, or the container's share of it, has: memory, and processors that multiply bf16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # the last is ARM's
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def cpu_has_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Without such instructions, bf16 matmuls of more than one row are emulated: on 2 AVX2 cores a step of the 110M
+    benchmark model takes 67 ms at 8 rows and 134 at 16, in fp32 44 and 51."""
+    for line in cpuinfo.read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip().lower() in ("flags", "features"):
+            return not BF16_FLAGS.isdisjoint(value.split())
+    return False
+
+
+def available_memory(proc: Path = Path("/proc"), cgroup: Path = _CGROUP) -> int:
+    """Bytes that this process may still take: the machine's, or what is left under its cgroup's limit."""
+    free = _machine_memory(proc / "meminfo")
+    own = _own_cgroups(proc / "self" / "cgroup")
+    # In a container the own cgroup is mounted at the root; elsewhere it is found by its path.
+    for folder in (
+        cgroup / own.get("", "."),
+        cgroup,
+        cgroup / "memory" / own.get("memory", "."),
+        cgroup / "memory",
+    ):
+        for limit_file, usage_file in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            limit, usage = _number(folder / limit_file), _number(folder / usage_file)
+            if limit is not None and usage is not None:
+                free = min(free, limit - usage + _reclaimable(folder / "memory.stat"))
+    return max(free, 0)
+
+
+def _machine_memory(meminfo: Path) -> int:
+    for line in meminfo.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"{meminfo} has no line MemAvailable.")
+
+
+def _own_cgroups(path: Path) -> dict[str, str]:
+    """Controller to path, relative to its mount; the empty controller is cgroup v2's."""
+    found = {}
+    for line in path.read_text().splitlines():
+        _, controllers, own = line.split(":", 2)
+        for controller in controllers.split(","):
+            found[controller] = own.lstrip("/") or "."
+    return found
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # no such controller, or "max"
+        return None
+
+
+def _reclaimable(path: Path) -> int:
+    """Page cache that the kernel drops before it kills anybody."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    fields = dict(line.split(" ", 1) for line in lines)
+    return int(fields.get("total_inactive_file", fields.get("inactive_file", "0")))

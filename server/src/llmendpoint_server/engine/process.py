@@ -1,0 +1,133 @@
+"""The engine process: one socket to the API process, one loop."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+from collections.abc import Iterator
+
+from llmendpoint_server import protocol
+from llmendpoint_server.core.request import RequestOutput
+from llmendpoint_server.engine.loop import Engine, make_scheduler
+from llmendpoint_server.engine.runner import PAGE_SIZE, ModelInfo, load
+from llmendpoint_server.errors import LoadError, ProtocolError
+
+HEARTBEAT_SECONDS = 1.0
+_READ_BYTES = 2**20
+POLLRDHUP = getattr(select, "POLLRDHUP", 0)
+
+
+class Connection:
+    """The socket to the API process. Raises EOFError when that is gone."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._reader = protocol.EngineReader()
+
+    def send(self, *messages: protocol.FromEngine) -> None:
+        try:
+            self._stream.sendall(protocol.encode(*messages))
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise EOFError from error
+
+    def receive(self, timeout: float) -> Iterator[protocol.ToEngine]:
+        """What has arrived; waits up to `timeout` seconds for it."""
+        readable, _, _ = select.select([self._stream], [], [], timeout)
+        if readable:
+            try:
+                data = self._stream.recv(_READ_BYTES)
+            except ConnectionResetError as error:
+                raise EOFError from error
+            if not data:
+                raise EOFError
+            yield from self._reader.feed(data)
+
+    def first(self) -> protocol.Configure:
+        """The first message, which must be `Configure`."""
+        while True:
+            for message in self.receive(HEARTBEAT_SECONDS):
+                if not isinstance(message, protocol.Configure):
+                    raise ProtocolError(
+                        f"The first message is {type(message).__name__}; it must be Configure."
+                    )
+                return message
+
+
+def leave_with_the_api_process(stream: socket.socket) -> None:
+    """Ends this process when the other end is closed, even in the middle of a load or a step."""
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(stream, POLLRDHUP)
+        poll.poll()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True, name="api-process-watch").start()
+
+
+def serve(connection: Connection) -> int:
+    """Loads, warms up, and computes until the API process goes. Returns the exit code."""
+    settings = connection.first()
+    connection.send(protocol.StateChanged("loading", f"reading {settings.model_path}"))
+    try:
+        runner, info = load(settings)
+        engine = Engine(runner, make_scheduler(settings, info))
+        connection.send(describe(settings, info), protocol.StateChanged("warming", "first generation"))
+        engine.warm_up(info.max_model_len)
+    except LoadError as error:
+        connection.send(protocol.StateChanged("failed", str(error), error.exit_code))
+        return error.exit_code
+    except (RuntimeError, MemoryError) as error:
+        cause = f"The model cannot be loaded or run: {type(error).__name__}: {error}"
+        connection.send(protocol.StateChanged("failed", cause, 1))
+        return 1
+    connection.send(protocol.StateChanged("ready"), engine.stats())
+    return compute(connection, engine)
+
+
+def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
+    return protocol.Loaded(
+        architecture=info.architecture,
+        max_model_len=info.max_model_len,
+        max_num_seqs=info.max_num_seqs,
+        max_queued_requests=settings.max_queued_requests,
+        vocab_size=info.vocab_size,
+        eos_token_ids=info.eos_token_ids,
+        device=info.device,
+        dtype=info.dtype,
+        kv_pages=info.kv_pages,
+        page_size=PAGE_SIZE,
+        load_seconds=info.load_seconds,
+    )
+
+
+def compute(connection: Connection, engine: Engine) -> int:
+    """The loop: what has arrived, one step, what came of it."""
+    told_idle = False
+    while True:
+        scheduler = engine.scheduler
+        outputs: list[RequestOutput] = []
+        for message in connection.receive(HEARTBEAT_SECONDS if scheduler.idle else 0):
+            outputs += _handle(engine, message)
+        if not scheduler.idle:
+            outputs += engine.step()
+        messages: list[protocol.FromEngine] = [protocol.StepOutput(tuple(outputs))] if outputs else []
+        if scheduler.draining and scheduler.idle and not told_idle:
+            messages.append(protocol.StateChanged("draining", "idle"))
+            told_idle = True
+        connection.send(*messages, engine.stats())
+
+
+def _handle(engine: Engine, message: protocol.ToEngine) -> list[RequestOutput]:
+    match message:
+        case protocol.AddRequest(request):
+            return engine.add(request)
+        case protocol.AbortRequest(request_id):
+            return engine.abort(request_id)
+        case protocol.Drain():
+            engine.scheduler.draining = True
+            return []
+        case protocol.Configure():
+            raise ProtocolError("Configure came twice; an engine loads one model.")

@@ -1,0 +1,148 @@
+"""The model on its device: loads it, checks it, sizes its KV cache, and computes batches. The engine's only I/O."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import structlog
+import torch
+
+from llmendpoint_server.core.scheduler import Batch
+from llmendpoint_server.engine import gate, loading, surgery
+from llmendpoint_server.engine.attention import PagedCache
+from llmendpoint_server.engine.loading import CausalLM, Folder
+from llmendpoint_server.engine.machine import available_memory
+from llmendpoint_server.engine.sampler import sample
+from llmendpoint_server.engine.step import Step
+from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
+from llmendpoint_server.limits import usable_threads
+from llmendpoint_server.protocol import Configure
+
+PAGE_SIZE = 16
+CPU_MEMORY_SHARE = 0.5
+CUDA_MEMORY_SHARE = 0.85
+"""Of what is free once the weights are loaded; the rest is for activations."""
+DEFAULT_MAX_NUM_SEQS = {"cpu": 16, "cuda": 256}
+DEFAULT_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What was loaded, and the limits that follow from it."""
+
+    architecture: str
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    device: str
+    dtype: str
+    max_model_len: int
+    max_num_seqs: int
+    max_batched_tokens: int
+    kv_pages: int
+    load_seconds: float
+
+
+class ModelRunner:
+    def __init__(self, model: CausalLM, device: torch.device, dtype: torch.dtype, pages: int) -> None:
+        self.model = model
+        self.device = device
+        self.dtype = dtype
+        self.cache = PagedCache(pages, PAGE_SIZE)
+
+    def run(self, batch: Batch) -> list[int]:
+        """Computes a batch: one token for each row that samples, in the batch's order."""
+        step = Step(batch, PAGE_SIZE, self.device, self.dtype)
+        logits = gate.forward(self.model, self.cache, step)
+        if not step.sampled:
+            return []
+        sequences = [row.sequence for row in batch.rows if row.sample]
+        with torch.inference_mode():
+            tokens = sample(logits, [sequences[place] for place in step.sampled])
+        placed = [0] * len(tokens)
+        for place, token in zip(step.sampled, tokens, strict=True):
+            placed[place] = token
+        return placed
+
+
+def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
+    """Raises LoadError with the cause; takes seconds to minutes."""
+    began = time.monotonic()
+    if "OMP_NUM_THREADS" not in os.environ:  # torch follows that by itself
+        torch.set_num_threads(usable_threads())
+    device = loading.choose_device(settings.device)
+    dtype = loading.choose_dtype(settings.dtype, device)
+    folder = loading.open_folder(settings.model_path)
+    gate.refuse_by_config(folder.architecture, folder.config)
+    model, bytes_per_page = prepare(folder, device, dtype)
+    kind = device.type
+    max_num_seqs = settings.max_num_seqs or DEFAULT_MAX_NUM_SEQS[kind]
+    longest = loading.config_max_model_len(model.config)
+    pages, max_model_len = size_cache(settings, device, bytes_per_page, longest, max_num_seqs)
+    info = ModelInfo(
+        architecture=folder.architecture,
+        vocab_size=int(loading.text_config(model.config).vocab_size),
+        eos_token_ids=loading.eos_token_ids(model),
+        device=str(device),
+        dtype=str(dtype).removeprefix("torch."),
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_batched_tokens=max(settings.max_batched_tokens or DEFAULT_BATCHED_TOKENS[kind], max_num_seqs),
+        kv_pages=pages,
+        load_seconds=time.monotonic() - began,
+    )
+    return ModelRunner(model, device, dtype, pages), info
+
+
+def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[CausalLM, int]:
+    """The model, routed through our pages and made fast, held to its own logits before and after; and its bytes of KV
+    per page. Raises UnsupportedArchitecture."""
+    architecture = folder.architecture
+    model = loading.load_model(folder, device, dtype)
+    prompts = gate.probe_prompts(int(loading.text_config(model.config).vocab_size))
+    expected = gate.reference_logits(model, prompts, device)
+    gate.route_through_pages(architecture, model)
+    probe = gate.check_pages(architecture, model, expected, prompts, device, dtype)
+    bytes_per_page = probe.bytes_per_page * PAGE_SIZE // probe.page_size
+    surgery.operate(model, device, dtype)
+    try:
+        gate.check_pages(architecture, model, expected, prompts, device, dtype)
+    except UnsupportedArchitecture as error:
+        structlog.get_logger().warning(
+            "served with its linear layers as they are, which is slower", cause=error.why
+        )
+        model = loading.load_model(folder, device, dtype)
+        gate.route_through_pages(architecture, model)
+    return model, bytes_per_page
+
+
+def size_cache(
+    settings: Configure, device: torch.device, bytes_per_page: int, longest: int, max_num_seqs: int
+) -> tuple[int, int]:
+    """Pages, and the longest sequence that they and the model allow. Raises BadConfiguration when both cannot be had."""
+    max_model_len = settings.max_model_len or longest
+    if max_model_len > longest:
+        raise BadConfiguration(
+            f"--max-model-len is {max_model_len}; this model was made for at most {longest}."
+        )
+    if settings.kv_cache_memory is not None:
+        budget = settings.kv_cache_memory
+    else:  # what is free, but no more than a full batch of longest sequences takes
+        budget = min(_free_memory(device), max_num_seqs * -(-max_model_len // PAGE_SIZE) * bytes_per_page)
+    pages = budget // bytes_per_page
+    if pages * PAGE_SIZE >= max_model_len:
+        return pages, max_model_len
+    if settings.max_model_len is not None or pages < 1:
+        need = -(-max_model_len // PAGE_SIZE) * bytes_per_page
+        raise BadConfiguration(
+            f"A sequence of {max_model_len} tokens needs {need} bytes of KV cache, and there are {budget}: set "
+            f"--max-model-len to at most {pages * PAGE_SIZE}, or --kv-cache-memory to at least {need}."
+        )
+    return pages, pages * PAGE_SIZE
+
+
+def _free_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0] * CUDA_MEMORY_SHARE)
+    return int(available_memory() * CPU_MEMORY_SHARE)

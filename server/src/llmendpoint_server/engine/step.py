@@ -1,0 +1,163 @@
+"""One step's batch as index tensors: which flat row is which position of whose pages.
+
+Decoding sequences come first, shortest context first, so that those of like length form a contiguous group that one
+padded batched matmul serves; then the prompt chunks. Index tensors are made once a step for each kind of layer
+(window, number of key heads) and shared by all layers of that kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+
+from llmendpoint_server.core.scheduler import Batch, Scheduled
+
+_SMALLEST_GROUP_PAGES = 8
+"""Contexts up to this many pages share a group; above it, each doubling is a group of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeGroup:
+    """Flat rows `start` to `end`. `rows` are page rows of a layer's cache, `[sequences * kv_heads * pages]`; `bias` is
+    0 where a key is seen and -inf elsewhere, `[sequences * kv_heads, 1, pages * page_size]`."""
+
+    start: int
+    end: int
+    rows: torch.Tensor
+    bias: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """`count` tokens from position `start` on, at flat rows `row` to `row + count`."""
+
+    row: int
+    start: int
+    count: int
+    table: tuple[int, ...]
+
+
+class Step:
+    """The tensors of one batch, on `device`; attention bias in `dtype`."""
+
+    def __init__(self, batch: Batch, page_size: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.page_size = page_size
+        self.device = device
+        self.dtype = dtype
+        decodes = [(i, row) for i, row in enumerate(batch.rows) if row.count == 1]
+        decodes.sort(key=lambda pair: pair[1].start)
+        prefills = [(i, row) for i, row in enumerate(batch.rows) if row.count > 1]
+        prefills.sort(key=lambda pair: (pair[1].start > 0, pair[1].count))
+        ordered = decodes + prefills
+        self._decodes = [row for _, row in decodes]
+        self.chunks: list[PrefillChunk] = []
+        ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        self.sampled: list[int] = []
+        """places in the batch's list of sampled tokens, in the order of `logit_rows`"""
+        logit_rows: list[int] = []
+        place = {i: n for n, i in enumerate(i for i, row in enumerate(batch.rows) if row.sample)}
+        for i, row in ordered:
+            if row.count > 1:
+                table = tuple(row.sequence.table)
+                self.chunks.append(PrefillChunk(len(ids), row.start, row.count, table))
+            self._append(row, ids, positions, slots)
+            if row.sample:
+                self.sampled.append(place[i])
+                logit_rows.append(len(ids) - 1)
+        self.ids = torch.tensor([ids], device=device)
+        self.positions = torch.tensor([positions], device=device)
+        self.logit_rows = torch.tensor(logit_rows or [len(ids) - 1], device=device)
+        self._pages, self._offsets = torch.tensor(slots, device=device).view(-1, 2).unbind(1)
+        self.chunk_batches = [
+            list(chunks)
+            for _, chunks in groupby(self.chunks, key=lambda chunk: (chunk.start > 0, chunk.count))
+        ]
+        self._slots: dict[int, torch.Tensor] = {}
+        self._groups: dict[tuple[int | None, int], list[DecodeGroup]] = {}
+        self._contexts: dict[tuple[int, int | None, int], tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def _append(self, row: Scheduled, ids: list[int], positions: list[int], slots: list[int]) -> None:
+        end = row.start + row.count
+        ids += row.sequence.tokens[row.start : end]
+        positions += range(row.start, end)
+        table = row.sequence.table
+        for position in range(row.start, end):
+            slots += (table[position // self.page_size], position % self.page_size)
+
+    def slots(self, kv_heads: int) -> torch.Tensor:
+        """Where the step's keys go: token slots `[T * kv_heads]` in a cache seen as `[-1, head_dim]`."""
+        found = self._slots.get(kv_heads)
+        if found is None:
+            heads = torch.arange(kv_heads, device=self.device)
+            pages = self._pages[:, None] * kv_heads + heads
+            found = self._slots[kv_heads] = (pages * self.page_size + self._offsets[:, None]).flatten()
+        return found
+
+    def decode_groups(self, window: int | None, kv_heads: int) -> list[DecodeGroup]:
+        """The decoding sequences in groups of like context, without the pages that a window has left behind."""
+        key = (window, kv_heads)
+        found = self._groups.get(key)
+        if found is None:
+            found = self._groups[key] = self._make_groups(window, kv_heads)
+        return found
+
+    def _make_groups(self, window: int | None, kv_heads: int) -> list[DecodeGroup]:
+        size, groups, start = self.page_size, [], 0
+        spans = [(_first_page(row.start, window, size), row.start // size + 1) for row in self._decodes]
+        for _, members in groupby(spans, key=lambda span: _group_key(span[1] - span[0])):
+            count = len(list(members))
+            part, rows = spans[start : start + count], self._decodes[start : start + count]
+            pages = max(end - first for first, end in part)
+            tables = []
+            for (first, end), row in zip(part, rows, strict=True):
+                tables.append(row.sequence.table[first:end] + [0] * (pages - end + first))
+            positions = torch.tensor([row.start for row in rows], device=self.device)[:, None]
+            firsts = torch.tensor([first for first, _ in part], device=self.device)[:, None]
+            bias = self._bias(
+                firsts * size + torch.arange(pages * size, device=self.device), positions, window
+            )
+            bias = bias[:, None].expand(-1, kv_heads, -1).reshape(count * kv_heads, 1, -1)
+            groups.append(DecodeGroup(start, start + count, self._page_rows(tables, kv_heads), bias))
+            start += count
+        return groups
+
+    def chunk_context(
+        self, chunk: PrefillChunk, window: int | None, kv_heads: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Page rows of everything that the chunk sees, and its bias `[1, 1, count, keys]`."""
+        key = (chunk.row, window, kv_heads)
+        found = self._contexts.get(key)
+        if found is None:
+            first, end = _first_page(chunk.start, window, self.page_size), chunk.start + chunk.count
+            table = list(chunk.table[first : -(-end // self.page_size)])
+            keys = first * self.page_size + torch.arange(len(table) * self.page_size, device=self.device)
+            queries = torch.arange(chunk.start, end, device=self.device)[:, None]
+            bias = self._bias(keys[None], queries, window)[None, None]
+            found = self._contexts[key] = (self._page_rows([table], kv_heads), bias)
+        return found
+
+    def _page_rows(self, tables: list[list[int]], kv_heads: int) -> torch.Tensor:
+        heads = torch.arange(kv_heads, device=self.device)[None, :, None]
+        pages = torch.tensor(tables, device=self.device)[:, None, :]
+        return (pages * kv_heads + heads).flatten()
+
+    def _bias(self, keys: torch.Tensor, queries: torch.Tensor, window: int | None) -> torch.Tensor:
+        unseen = keys > queries
+        if window is not None:
+            unseen = unseen | (keys <= queries - window)
+        return torch.zeros(unseen.shape, dtype=self.dtype, device=self.device).masked_fill_(
+            unseen, float("-inf")
+        )
+
+
+def _first_page(position: int, window: int | None, page_size: int) -> int:
+    """The first page that a query at `position` still sees."""
+    return 0 if window is None else max(position - window + 1, 0) // page_size
+
+
+def _group_key(pages: int) -> int:
+    return 0 if pages <= _SMALLEST_GROUP_PAGES else (pages - 1).bit_length()

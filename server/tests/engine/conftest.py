@@ -1,0 +1,43 @@
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+
+def _load_models() -> ModuleType:
+    # Under --import-mode=importlib a test folder is no package: the helper beside it is loaded by its path.
+    spec = importlib.util.spec_from_file_location("engine_test_models", Path(__file__).with_name("models.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tiny matmuls gain nothing from a second thread, and beside a busy neighbour each waits for it a time slice."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a tiny model of the given shape, made once."""
+    models, made = _load_models(), {}
+
+    def folder(shape: str) -> Path:
+        if shape not in made:
+            made[shape] = models.save(shape, tmp_path_factory.mktemp(shape))
+        return Path(made[shape])
+
+    return folder

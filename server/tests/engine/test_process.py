@@ -1,0 +1,119 @@
+"""The engine process over its socket, as the API process sees it."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from llmendpoint_server import protocol
+from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
+
+LIMIT_SECONDS = 120.0
+
+
+class Engine:
+    """A started engine process and its socket."""
+
+    def __init__(self) -> None:
+        self.socket, theirs = socket.socketpair()
+        self.socket.settimeout(LIMIT_SECONDS)
+        self._reader = protocol.ApiReader()
+        self._heard: list[protocol.FromEngine] = []
+        with theirs:
+            command = [sys.executable, "-m", "llmendpoint_server.engine", "--socket-fd", str(theirs.fileno())]
+            self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+
+    def send(self, *messages: protocol.ToEngine) -> None:
+        self.socket.sendall(protocol.encode(*messages))
+
+    def next(self) -> protocol.FromEngine:
+        """The next message that is no heartbeat."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while time.monotonic() < deadline:
+            while self._heard:
+                message = self._heard.pop(0)
+                if not isinstance(message, protocol.Stats):
+                    return message
+            data = self.socket.recv(2**20)
+            assert data, f"the engine process is gone, exit code {self.process.wait(10)}"
+            self._heard += self._reader.feed(data)
+        raise AssertionError(f"nothing but heartbeats for {LIMIT_SECONDS} s")
+
+    def until_ready(self) -> protocol.Loaded:
+        loaded = None
+        while (message := self.next()) != protocol.StateChanged("ready"):
+            loaded = message if isinstance(message, protocol.Loaded) else loaded
+        assert loaded is not None
+        return loaded
+
+    def outputs(self, name: str) -> list[protocol.RequestOutput]:
+        """All outputs of one request, up to its end."""
+        found: list[protocol.RequestOutput] = []
+        while not (found and found[-1].finish):
+            message = self.next()
+            assert isinstance(message, protocol.StepOutput)
+            found += [output for output in message.outputs if output.id == name]
+        return found
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    started = Engine()
+    yield started
+    started.socket.close()
+    try:
+        started.process.wait(LIMIT_SECONDS)
+    finally:
+        started.process.kill()
+        started.process.wait()
+
+
+def request(name: str, max_tokens: int = 5) -> protocol.AddRequest:
+    return protocol.AddRequest(
+        Request(name, (3, 4, 5), SamplingParams(max_tokens, temperature=0, ignore_eos=True))
+    )
+
+
+def test_a_process_loads_answers_aborts_drains_and_goes_with_the_api_process(
+    engine: Engine, model_folder: Callable[[str], Path]
+) -> None:
+    engine.send(protocol.Configure(model_path=str(model_folder("llama")), device="cpu"))
+    assert isinstance(engine.next(), protocol.StateChanged)
+    loaded = engine.until_ready()
+    assert (loaded.architecture, loaded.vocab_size, loaded.max_model_len) == ("llama", 512, 512)
+
+    engine.send(request("a"))
+    outputs = engine.outputs("a")
+    assert sum(len(output.tokens) for output in outputs) == 5
+    assert outputs[-1].finish is FinishReason.LENGTH
+
+    engine.send(request("b", max_tokens=500))
+    assert engine.next() is not None
+    engine.send(protocol.AbortRequest("b"))
+    assert engine.outputs("b")[-1].finish is FinishReason.ABORTED
+
+    engine.send(protocol.Drain(), request("c"))
+    assert engine.outputs("c")[-1].finish is FinishReason.REJECTED
+    assert engine.next() == protocol.StateChanged("draining", "idle")
+
+    engine.socket.close()
+    assert engine.process.wait(LIMIT_SECONDS) == 0
+
+
+def test_a_model_that_is_not_there_is_told_and_ends_the_process_with_its_code(engine: Engine) -> None:
+    engine.send(protocol.Configure(model_path="/no/such/model"))
+    assert engine.next() == protocol.StateChanged("loading", "reading /no/such/model")
+    message = engine.next()
+    assert isinstance(message, protocol.StateChanged)
+    assert (message.state, message.exit_code) == ("failed", 3)
+    assert "/no/such/model" in message.detail
+    assert engine.process.wait(LIMIT_SECONDS) == 3
+
+
+def test_a_process_whose_api_process_dies_while_it_starts_goes_too(engine: Engine) -> None:
+    engine.socket.close()
+    assert engine.process.wait(LIMIT_SECONDS) == 0

@@ -1,0 +1,68 @@
+"""What cannot be served is refused at load, saying why and what can be."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llmendpoint_server.engine.runner import load
+from llmendpoint_server.errors import BadConfiguration, ModelNotFound, UnsupportedArchitecture
+from llmendpoint_server.protocol import Configure
+
+
+def configure(folder: Path | str, **settings: object) -> Configure:
+    return Configure(**{"model_path": str(folder), "device": "cpu", "dtype": "float32", **settings})  # type: ignore[arg-type]  # names are checked at run time
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        ("falcon", "'falcon' cannot be served: .*interface"),
+        ("mamba", "'mamba' cannot be served: .*interface"),
+        ("llama4_text", "it has layers of the kind chunked_attention"),
+        ("longrope", r"its rotary embedding \(longrope\) changes with the longest sequence"),
+    ],
+)
+def test_an_architecture_that_would_answer_nonsense_is_refused_with_what_works(
+    shape: str, why: str, model_folder: Callable[[str], Path]
+) -> None:
+    with pytest.raises(UnsupportedArchitecture, match=why) as caught:
+        load(configure(model_folder(shape)))
+    assert "What can: llama, qwen2" in str(caught.value)
+    assert caught.value.exit_code == 4
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match=f"There is no folder {tmp_path / 'nothing'}") as caught:
+        load(configure(tmp_path / "nothing"))
+    assert caught.value.exit_code == 3
+
+
+def test_a_folder_without_weights_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelNotFound, match=r"has no \*\.safetensors"):
+        load(configure(tmp_path))
+
+
+def test_a_model_type_that_transformers_does_not_know_is_not_found(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "nobody"}')
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ModelNotFound, match=r"config\.json in .* cannot be used"):
+        load(configure(tmp_path))
+
+
+def test_a_length_beyond_the_model_is_refused_with_both_numbers(model_folder: Callable[[str], Path]) -> None:
+    with pytest.raises(BadConfiguration, match="max-model-len is 4096; this model was made for at most 512"):
+        load(configure(model_folder("llama"), max_model_len=4096))
+
+
+def test_a_cache_too_small_for_the_wanted_length_is_refused_with_what_would_fit(
+    model_folder: Callable[[str], Path],
+) -> None:
+    with pytest.raises(BadConfiguration, match="at most 64, or --kv-cache-memory to at least 131072"):
+        load(configure(model_folder("llama"), max_model_len=128, kv_cache_memory=4 * 16384))
+
+
+def test_the_length_follows_a_small_cache_where_none_is_wanted(model_folder: Callable[[str], Path]) -> None:
+    _, info = load(configure(model_folder("llama"), kv_cache_memory=4 * 16384))
+    assert (info.kv_pages, info.max_model_len) == (4, 64)

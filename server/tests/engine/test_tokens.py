@@ -1,0 +1,174 @@
+"""Greedy tokens equal transformers' `generate`, whatever else is in the batch. In float32: bf16's logits change with
+the batch's shape, for everybody."""
+
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
+from llmendpoint_server.engine.loop import Engine, make_scheduler
+from llmendpoint_server.engine.runner import PAGE_SIZE, load
+from llmendpoint_server.protocol import Configure
+
+SHAPES = ("llama", "qwen3", "gemma3_text", "gemma2", "gpt_oss", "mixtral", "gpt2")
+NEW_TOKENS = 24
+PAGE_BYTES = {
+    "qwen3": 4 * 2 * 2 * 16 * 16 * 4,
+    "llama": 4 * 2 * 2 * 16 * 16 * 4,
+    "gemma3_text": 7 * 2 * 2 * 16 * 16 * 4,
+}
+"""layers, keys and values, heads, head dimension, tokens, bytes"""
+LENGTHS = (5, 1, 23, 40, 17, 9, 64, 33, 2, 16, 15, 48, 31, 70, 11, 27)
+
+
+def prompts(lengths: Iterable[int] = LENGTHS, seed: int = 1) -> list[tuple[int, ...]]:
+    random_ids = random.Random(seed)
+    return [tuple(random_ids.randrange(2, 512) for _ in range(length)) for length in lengths]
+
+
+def make_engine(folder: Path, **settings: object) -> Engine:
+    configure = Configure(
+        **{"model_path": str(folder), "device": "cpu", "dtype": "float32", "max_model_len": 128, **settings}  # type: ignore[arg-type]  # names are checked at run time
+    )
+    runner, info = load(configure)
+    return Engine(runner, make_scheduler(configure, info))
+
+
+def greedy(max_tokens: int = NEW_TOKENS) -> SamplingParams:
+    return SamplingParams(max_tokens, temperature=0, ignore_eos=True)
+
+
+def generate(engine: Engine, texts: list[tuple[int, ...]], sampling: SamplingParams) -> list[list[int]]:
+    """Tokens of each prompt, all sent at once."""
+    tokens: dict[str, list[int]] = {str(n): [] for n in range(len(texts))}
+    ends = []
+    for n, text in enumerate(texts):
+        assert engine.add(Request(str(n), text, sampling)) == []
+    while not engine.scheduler.idle:
+        for output in engine.step():
+            tokens[output.id] += output.tokens
+            ends += [output.finish] if output.finish else []
+    assert ends == [FinishReason.LENGTH] * len(texts)
+    assert engine.scheduler.blocks.held == 0
+    return list(tokens.values())
+
+
+def reference(folder: Path, texts: list[tuple[int, ...]], count: int = NEW_TOKENS) -> list[list[int]]:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    found = []
+    for text in texts:
+        ids = torch.tensor([text])
+        with torch.no_grad():
+            out = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=count,
+                do_sample=False,
+                eos_token_id=None,
+            )
+        found.append(out[0, len(text) :].tolist())
+    return found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_greedy_tokens_equal_generate_alone_in_a_batch_and_from_the_prefix_cache(
+    shape: str, model_folder: Callable[[str], Path]
+) -> None:
+    texts = prompts()
+    expected = reference(model_folder(shape), texts)
+    assert len({token for tokens in expected for token in tokens}) > 20, (
+        "a model that repeats itself tests nothing"
+    )
+    engine = make_engine(model_folder(shape))
+    for text, tokens in zip(texts[:4], expected[:4], strict=True):
+        assert generate(engine, [text], greedy()) == [tokens]
+    assert generate(engine, texts, greedy()) == expected
+    before = engine.scheduler.counters.prefix_cache_hits
+    assert generate(engine, texts, greedy()) == expected
+    found = engine.scheduler.counters.prefix_cache_hits - before
+    assert found == sum((length - 1) // PAGE_SIZE * PAGE_SIZE for length in LENGTHS)
+
+
+@pytest.mark.parametrize("shape", ["llama", "gemma3_text"])
+def test_tokens_stay_when_prompts_are_cut_and_sequences_are_preempted(
+    shape: str, model_folder: Callable[[str], Path]
+) -> None:
+    texts = prompts()
+    # A sequence is at most 94 tokens, 6 pages: 20 hold three of them, and 16 want to run.
+    engine = make_engine(
+        model_folder(shape),
+        kv_cache_memory=PAGE_BYTES[shape] * 20,
+        max_batched_tokens=19,
+        prefix_caching=False,
+    )
+    assert engine.scheduler.blocks.pages == 20
+    assert generate(engine, texts, greedy()) == reference(model_folder(shape), texts)
+    assert engine.scheduler.counters.preemptions > 0
+
+
+def test_tokens_stay_without_the_prefix_cache(model_folder: Callable[[str], Path]) -> None:
+    texts = prompts((33, 33, 40))
+    engine = make_engine(model_folder("llama"), prefix_caching=False)
+    expected = reference(model_folder("llama"), texts)
+    assert generate(engine, texts, greedy()) == expected
+    assert generate(engine, texts, greedy()) == expected
+    assert engine.scheduler.counters.prefix_cache_hits == 0
+
+
+def test_contexts_of_very_different_length_decode_together(model_folder: Callable[[str], Path]) -> None:
+    texts = prompts((3, 400, 150, 7, 260))
+    engine = make_engine(model_folder("gemma3_text"), max_model_len=512)
+    assert generate(engine, texts, greedy()) == reference(model_folder("gemma3_text"), texts)
+
+
+def test_a_seeded_request_draws_the_same_tokens_alone_in_a_batch_and_after_preemption(
+    model_folder: Callable[[str], Path],
+) -> None:
+    engine = make_engine(
+        model_folder("qwen3"), kv_cache_memory=PAGE_BYTES["qwen3"] * 20, prefix_caching=False
+    )
+    texts = prompts()
+    sampling = SamplingParams(NEW_TOKENS, temperature=0.9, top_p=0.8, top_k=40, seed=7, ignore_eos=True)
+    alone = [generate(engine, [text], sampling)[0] for text in texts[:5]]
+    assert generate(engine, texts, sampling)[:5] == alone
+    assert engine.scheduler.counters.preemptions > 0
+    other = SamplingParams(NEW_TOKENS, temperature=0.9, top_p=0.8, top_k=40, seed=8, ignore_eos=True)
+    assert generate(engine, texts[:5], other) != alone
+
+
+def test_an_abort_frees_the_pages_at_once(model_folder: Callable[[str], Path]) -> None:
+    engine = make_engine(model_folder("llama"))
+    engine.add(Request("a", prompts((40,))[0], greedy()))
+    engine.step()
+    assert engine.scheduler.blocks.held == 3
+    (end,) = engine.abort("a")
+    assert end.finish is FinishReason.ABORTED
+    assert engine.scheduler.blocks.held == 0
+    assert engine.abort("a") == []
+
+
+def test_a_request_on_which_the_model_raises_fails_alone(model_folder: Callable[[str], Path]) -> None:
+    engine = make_engine(model_folder("llama"))
+    texts = prompts((5, 9))
+    expected = reference(model_folder("llama"), texts)
+    run = engine.runner.run
+
+    def poisoned(batch):  # type: ignore[no-untyped-def]  # a stand-in for one method
+        if any(row.sequence.id == "bad" for row in batch.rows):
+            raise RuntimeError("poison")
+        return run(batch)
+
+    engine.runner.run = poisoned  # type: ignore[method-assign]  # the fault to inject
+    engine.add(Request("bad", (3, 4), greedy()))
+    assert engine.add(Request("good", texts[0], greedy())) == []
+    outputs = []
+    while not engine.scheduler.idle:
+        outputs += engine.step()
+    assert [output.detail for output in outputs if output.id == "bad"] == [
+        "The model failed on this request: RuntimeError."
+    ]
+    assert [token for output in outputs if output.id == "good" for token in output.tokens] == expected[0]
