@@ -1,8 +1,8 @@
 """A stand-in for the engine process, at the wire: speaks `protocol`, computes nothing.
 
 It generates the tokens of its prompt again and again, one per step, and misbehaves as FAKE_ENGINE (JSON) says:
-`delay` seconds per step, `max_running` requests at once, `die_after` steps (exit code 9, no word), `load_error`
-[message, exit code], `stay_loading`.
+`delay` seconds per step, `max_running` requests at once, `die_with` that many running (after a few steps, exit code 9,
+no word), `load_error` [message, exit code], `stay_loading`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class FakeEngine:
             request = self.waiting.pop(0)
             self.running[request.id] = (request, 0)
         self.steps += 1
-        if self.steps > OPTIONS.get("die_after", float("inf")):
+        started = [done for _, done in self.running.values() if done > 5]
+        if len(started) >= OPTIONS.get("die_with", float("inf")):
             os._exit(9)
         outputs = []
         for request, done in list(self.running.values()):

@@ -144,11 +144,11 @@ def test_a_second_signal_does_not_wait() -> None:
 
 
 def test_when_the_engine_dies_every_request_is_told_and_the_process_ends_with_the_cause_last() -> None:
-    with ServerProcess(fake={"delay": 0.02, "die_after": 20}) as server:
+    with ServerProcess(fake={"delay": 0.02, "die_with": 2}) as server:
         server.wait_ready()
         url = server.url
         with ThreadPoolExecutor(2) as pool:
-            whole = pool.submit(httpx.post, url + URL, json=ASK, timeout=60)
+            whole = pool.submit(httpx.post, url + URL, json=ASK | {"max_tokens": 2000}, timeout=60)
             with openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as sdk:
 
                 def read_stream() -> int:

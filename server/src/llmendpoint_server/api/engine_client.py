@@ -19,6 +19,14 @@ from llmendpoint_server.errors import ProtocolError, Unavailable
 from llmendpoint_server.limits import usable_threads
 
 ENGINE_COMMAND = (sys.executable, "-m", "llmendpoint_server.engine")
+ENGINE_ENVIRONMENT = {
+    # OpenMP's threads otherwise spin while they wait for each other, and beside another busy pod on the same cores a
+    # step takes 20 times as long (8 tokens/s of the demo model instead of 150).
+    "OMP_WAIT_POLICY": "PASSIVE",
+    # transformers draws progress bars between the JSON lines of the log.
+    "TQDM_DISABLE": "1",
+}
+"""Unless the caller's environment says otherwise."""
 EXIT_WAIT_S = 20.0
 HEARTBEAT_LIMIT_S = 120.0
 """A step of a long prefill on a processor takes seconds, never minutes."""
@@ -84,17 +92,15 @@ class EngineClient(asyncio.Protocol):
     async def start(self) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        # Passive: OpenMP's threads otherwise spin while they wait for each other, and beside another busy pod on the
-        # same cores a step takes 20 times as long (8 tokens/s of the demo model instead of 150).
-        environment = {"OMP_NUM_THREADS": str(usable_threads()), "OMP_WAIT_POLICY": "PASSIVE", **os.environ}
         with theirs:
-            self._process = self._spawn(theirs, environment)
+            self._process = self._spawn(theirs)
         loop = asyncio.get_running_loop()
         self._last_heard = loop.time()
         await loop.create_connection(lambda: self, sock=ours)
         self._send(self._configure)
 
-    def _spawn(self, their_end: socket.socket, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _spawn(self, their_end: socket.socket) -> subprocess.Popen[bytes]:
+        environment = ENGINE_ENVIRONMENT | {"OMP_NUM_THREADS": str(usable_threads())} | os.environ
         # Its own session: Ctrl-C in a terminal must reach this process only, which then drains.
         descriptor = their_end.fileno()
         return subprocess.Popen(
