@@ -88,7 +88,7 @@ class OperatorProcess:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         self._cluster.wait_for(
-            f"the operator to be {expected}", lambda: self.page("/readyz") == {"status": "ready"}, 60
+            f"the operator to be {expected}", lambda: self.page("/readyz") == {"status": expected}, 60
         )
         return self
 
