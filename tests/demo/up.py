@@ -129,10 +129,10 @@ def _gateway_port(cluster: Cluster) -> int:
     """The port of an earlier demo on this cluster, else the first free one."""
     before = product.installed_values(cluster) or {}
     port = before.get("gateway", {}).get("hostPort")
-    return port or free_port()
+    return port or _free_port()
 
 
-def free_port() -> int:
+def _free_port() -> int:
     """The first port of 127.0.0.1 from 8080 on that nobody listens on."""
     return next(candidate for candidate in range(8080, 8180) if _is_free(candidate))
 
@@ -151,7 +151,9 @@ def _install(cluster: Cluster, images: Images, port: int | None) -> None:
     if cluster.instance is None:
         _remember(cluster)
     cluster.apply(*images.volume("default"))
-    values = product.merged(images.values(), {"gateway": {"replicas": 1, "hostPort": port}})
+    values = product.merged(
+        images.values(), {"gateway": {"replicas": 1, "hostPort": port, "drainSeconds": 5}}
+    )
     if values == product.installed_values(cluster) and _same_chart(cluster):
         progress.say("the chart is installed with these images already")
         return

@@ -9,7 +9,6 @@ from tests.cluster import Cluster, wait_for
 from tests.cluster import images as image_builds
 from tests.demo import product as chart
 from tests.demo.product import NAMESPACE as SYSTEM
-from tests.demo.up import free_port
 from tests.e2e.product import NAMESPACE, START_LIMIT_S, Object, Product, is_ready
 
 CHAT_SPEC: Object = {
@@ -31,20 +30,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def product(node: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    """The chart, installed by Helm with our images; the gateway on a port of 127.0.0.1."""
+    """The chart, installed by Helm with our images, in a namespace that enforces the restricted level.
+
+    The gateway is reached through a node port of the cluster's own address: that level forbids host ports.
+    """
     before = chart.installed_values(node)
-    port = ((before or {}).get("gateway") or {}).get("hostPort") or free_port()
     images = chart.load(node, image_builds.build_images(), image_builds.site_packages())
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     for name in (NAMESPACE, SYSTEM):
-        node.apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": restricted}}
-        )
+        node.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": restricted}})
     node.apply(*images.volume(NAMESPACE))
-    gateway = {"replicas": 1, "hostPort": port, "drainSeconds": 5}
+    gateway = {"replicas": 1, "service": {"type": "NodePort"}, "drainSeconds": 5}
     chart.install(node, chart.merged(images.values(), {"gateway": gateway}), tmp_path_factory.mktemp("helm"))
     wait_for("operator and gateway are ready", lambda: _platform_ready(node), START_LIMIT_S, every_s=0.5)
-    yield Product(node, f"http://127.0.0.1:{port}")
+    [port] = node.get("service", "llmendpoint-gateway", "-n", SYSTEM)["spec"]["ports"]
+    yield Product(node, f"http://{node.instance.address}:{port['nodePort']}")
     if os.environ.get("LLMENDPOINT_CLUSTER"):
         _clean(node, images, keep_release=before is not None)
 
