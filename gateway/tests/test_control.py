@@ -1,0 +1,93 @@
+"""The gateway's state: what is published when, and what a failed connect does to the picks."""
+
+import asyncio
+
+from llmendpoint_gateway.ads import Ads
+from llmendpoint_gateway.control import SUSPICION_SECONDS, Control
+from llmendpoint_gateway.core.objects import Endpoint, Replica, Slice
+from llmendpoint_gateway.core.pick import Picked, Rejected
+from llmendpoint_gateway.core.view import Kind
+
+ADDRESSES = ("10.0.0.1:8000", "10.0.0.2:8000")
+CHAT = Endpoint("a", "chat", "2026-01-01T00:00:00Z", ("chat",), "r1")
+REPLICAS = Slice("a/chat", "r1", tuple(Replica(address, address, True, False) for address in ADDRESSES))
+
+
+class Holding(Ads):
+    """An Ads whose Envoy acknowledges everything at once."""
+
+    def publish(self, snapshot) -> None:  # type: ignore[no-untyped-def]
+        super().publish(snapshot)
+        self.acknowledged_generation = snapshot.generation
+
+    def acknowledged_addresses(self):  # type: ignore[no-untyped-def]
+        return {"a/chat/r1": frozenset(ADDRESSES)}
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)
+
+
+async def test_trap_4_half_a_list_is_never_published() -> None:
+    control = Control(Ads(), lambda: 0)
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    await turn()
+    assert control.generation == 0
+    decision = control.pick("chat")
+    assert isinstance(decision, Rejected)
+    assert decision.code == "gateway_starting"
+    control.relisted(Kind.SLICE, {})
+    await turn()
+    assert control.generation == 1
+
+
+async def test_all_changes_of_one_turn_are_one_generation() -> None:
+    control = Control(Ads(), lambda: 0)
+    control.relisted(Kind.ENDPOINT, {})
+    control.relisted(Kind.SLICE, {})
+    for n in range(100):
+        control.applied(Kind.SLICE, f"a/{n}", Slice(f"a/{n}", "r1", REPLICAS.replicas))
+    await turn()
+    assert control.generation == 1
+    control.applied(Kind.SLICE, "a/0", Slice("a/0", "r1", REPLICAS.replicas))
+    await turn()
+    assert control.generation == 1  # nothing that Envoy holds has changed
+
+
+async def test_a_replica_that_refused_a_connection_is_skipped_for_a_moment() -> None:
+    now = [0.0]
+    control = Control(Holding(), lambda: now[0])
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+
+    def first_picks() -> set[str]:
+        decisions = [control.pick("chat") for _ in range(4)]
+        assert all(isinstance(decision, Picked) for decision in decisions)
+        return {decision.addresses[0] for decision in decisions if isinstance(decision, Picked)}
+
+    assert first_picks() == set(ADDRESSES)
+    control.suspect("10.0.0.1", 8000)
+    assert first_picks() == {ADDRESSES[1]}
+    now[0] += SUSPICION_SECONDS
+    assert first_picks() == set(ADDRESSES)
+
+
+async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held_anyway() -> None:
+    control = Control(Holding(), lambda: 0)
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    view = control.view
+    control.take("a/chat/r1", ADDRESSES[0])
+    control.release("a/chat/r1", ADDRESSES[0])
+    await turn()
+    assert control.view is view
+    control.take("a/chat/r1", ADDRESSES[0])
+    control.deleted(Kind.ENDPOINT, "a/chat")
+    control.deleted(Kind.SLICE, "a/s")
+    await turn()
+    before = control.generation
+    control.release("a/chat/r1", ADDRESSES[0])
+    await turn()
+    assert control.generation == before + 1
