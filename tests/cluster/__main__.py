@@ -90,15 +90,14 @@ def _down(name: str, _: argparse.Namespace) -> int:
 
 
 def _status(_: str, __: argparse.Namespace) -> int:
-    found = instances.load_all()
-    if not found:
-        print("no cluster on this machine")
-    for instance in found:
+    lines = []
+    for instance in instances.load_all():
         kind = f"node with {instance.gpus} accelerators" if instance.has_node else "control plane"
         state = "up" if lifecycle.is_up(instance) else "down"
-        print(f"{instance.name}: {kind}, {state}, {instance.api_url}, {instance.folder}")
+        lines.append(f"{instance.name}: {kind}, {state}, {instance.api_url}, {instance.folder}")
         for process in instance.processes.all():
-            print(f"  {process.name:<24} {process.pid if process.alive else 'ended'}")
+            lines.append(f"  {process.name:<24} {process.pid if process.alive else 'ended'}")
+    print("\n".join(lines) or "no cluster on this machine")
     return 0
 
 
