@@ -95,8 +95,10 @@ def _status(_: str, __: argparse.Namespace) -> int:
         kind = f"node with {instance.gpus} accelerators" if instance.has_node else "control plane"
         state = "up" if lifecycle.is_up(instance) else "down"
         lines.append(f"{instance.name}: {kind}, {state}, {instance.api_url}, {instance.folder}")
-        for process in instance.processes.all():
-            lines.append(f"  {process.name:<24} {process.pid if process.alive else 'ended'}")
+        lines += [
+            f"  {process.name:<24} {process.pid if process.alive else 'ended'}"
+            for process in instance.processes.all()
+        ]
     print("\n".join(lines) or "no cluster on this machine")
     return 0
 
