@@ -21,6 +21,9 @@ log = structlog.get_logger()
 
 Key = tuple[str, str]
 
+FREE_PASSES = 5
+"""Consecutive passes with writes before the next one waits; a rollout takes two or three."""
+
 
 class Reconciler:
     """Holds nothing that a restart could not find again: refusals come back with the next attempt."""
@@ -34,6 +37,7 @@ class Reconciler:
         self._metrics = metrics
         self._gateway_url = gateway_url
         self._refusals: dict[Key, Refusal] = {}
+        self._passes: dict[Key, int] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass; the seconds after which to come again, or None. Raises what the API server said."""
@@ -56,6 +60,7 @@ class Reconciler:
         manifest = self._caches.get(resources.ENDPOINTS, *key)
         if manifest is None:
             self._refusals.pop(key, None)
+            self._passes.pop(key, None)
             return None
         plan, endpoint = self._plan(key, manifest)
         try:
@@ -65,7 +70,18 @@ class Reconciler:
             await self._report(key, error)
             raise
         cleared = self._refusals.pop(key, None) is not None
-        return 0.0 if plan.steps or cleared else plan.requeue_after
+        if not plan.steps and not cleared:
+            self._passes.pop(key, None)
+            return plan.requeue_after
+        return self._again(key)
+
+    def _again(self, key: Key) -> float:
+        """Look once more after writing. Who rewrites what we write (an admission webhook) must not make us spin."""
+        passes = self._passes[key] = self._passes.get(key, 0) + 1
+        if passes <= FREE_PASSES:
+            return 0.0
+        log.warning("something keeps changing what was written", endpoint="/".join(key), passes=passes)
+        return float(min(2 ** (passes - FREE_PASSES), 300))
 
     def _plan(self, key: Key, manifest: Json) -> tuple[Plan, Endpoint]:
         snapshot = gather(self._caches, manifest, self._refusals.get(key), self._gateway_url)
@@ -85,10 +101,12 @@ class Reconciler:
     async def _do(self, endpoint: Endpoint, step: Step) -> None:
         kind, verb = _described(step)
         try:
-            await self._write(endpoint, step)
+            written = await self._write(endpoint, step)
         except ApiError as error:
             self._metrics.write_errors.labels(kind, str(error.status)).inc()
             raise
+        if not written:
+            return
         self._metrics.writes.labels(kind, verb).inc()
         log.info(
             "wrote",
@@ -100,7 +118,8 @@ class Reconciler:
         if step.event is not None:
             self._events.write(endpoint, step.event)
 
-    async def _write(self, endpoint: Endpoint, step: Step) -> None:
+    async def _write(self, endpoint: Endpoint, step: Step) -> bool:
+        """False when there was nothing to do: the object was gone before its delete reached the cache."""
         if isinstance(step, Apply):
             manifest = step.manifest
             resource = resources.BY_KIND[manifest["apiVersion"], manifest["kind"]]
@@ -114,7 +133,7 @@ class Reconciler:
             try:
                 await self._api.delete(resource, step.namespace, step.name)
             except NotFound:
-                return
+                return False
         else:
             metadata = {
                 "namespace": endpoint.namespace,
@@ -128,6 +147,7 @@ class Reconciler:
             }
             written = await self._api.apply(resources.ENDPOINTS, {**body, "status": step.status}, "status")
             self._caches.remember(resources.ENDPOINTS, written)
+        return True
 
 
 def _described(step: Step) -> tuple[str, str]:

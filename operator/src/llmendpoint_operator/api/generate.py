@@ -1,4 +1,4 @@
-"""Write crds/*.yaml and docs/reference.md from the models.
+"""Write crds/*.yaml (and the chart's copy of them) and docs/reference.md from the models.
 
 python -m llmendpoint_operator.api.generate            write what differs
 python -m llmendpoint_operator.api.generate --check    exit 1 when something would be written
@@ -46,7 +46,7 @@ def render() -> dict[str, str]:
         text += yaml.dump(crd, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True)
         if len(text.encode()) >= SIZE_LIMIT:
             raise SchemaError(f"{name} has {len(text.encode())} bytes, of {SIZE_LIMIT} allowed")
-        files[f"crds/{name}"] = text
+        files[f"crds/{name}"] = files[f"charts/llmendpoint/crds/{name}"] = text
     files["docs/reference.md"] = reference_page(list(crds.values()))
     return files
 

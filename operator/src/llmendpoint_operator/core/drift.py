@@ -19,7 +19,7 @@ _MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
     "ports": ("containerPort", "port"),
     "ownerReferences": ("uid",),
 }
-_QUANTITY_PARENTS = ("limits", "requests")
+_QUANTITY_PARENTS = ("limits", "requests", "sizeLimit", "storage")
 _SUFFIXES = {
     "": Decimal(1), "m": Decimal("0.001"), "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9),
     "T": Decimal(10**12), "P": Decimal(10**15), "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30),
@@ -41,6 +41,8 @@ def first_difference(wanted: Any, live: Any, path: str = "", parent: str = "") -
         return _dict_difference(wanted, live, path, parent)
     if isinstance(wanted, list):
         return _list_difference(wanted, live, path, parent)
+    if live is None and (wanted is False or wanted in ("", 0)):
+        return None  # the API server drops such values
     if wanted == live and isinstance(wanted, bool) == isinstance(live, bool):
         return None
     if (

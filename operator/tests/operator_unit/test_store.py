@@ -1,0 +1,93 @@
+"""The cache: lists replace it, events and our own writes enter it in order, nothing that is gone stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llmendpoint_operator.core.names import ENDPOINT_LABEL
+from llmendpoint_operator.kube.store import Store, trim
+
+
+def item(name: str, version: int, uid: str | None = None) -> dict[str, Any]:
+    metadata = {"namespace": "a", "name": name, "uid": uid or name, "resourceVersion": str(version)}
+    return {"metadata": {**metadata, "labels": {ENDPOINT_LABEL: "chat"}}}
+
+
+class Told:
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.store = Store(lambda item: self.names.append(item["metadata"]["name"]))
+
+    def take(self) -> list[str]:
+        found, self.names[:] = list(self.names), []
+        return found
+
+
+def test_a_list_tells_of_what_is_new_changed_and_gone_and_of_nothing_else() -> None:
+    told = Told()
+    told.store.replace([item("same", 1), item("changed", 1), item("gone", 1)], "1")
+    told.take()
+    told.store.replace([item("same", 1), item("changed", 2), item("new", 3)], "3")
+    assert sorted(told.take()) == ["changed", "gone", "new"]
+    assert [i["metadata"]["name"] for i in told.store.of_endpoint("a", "chat")] == ["changed", "new", "same"]
+
+
+def test_an_object_made_again_under_its_name_counts_as_gone_and_new() -> None:
+    told = Told()
+    told.store.replace([item("x", 1, uid="old")], "1")
+    told.take()
+    told.store.replace([item("x", 5, uid="new")], "5")
+    assert told.take() == ["x", "x"]
+
+
+def test_our_own_write_is_seen_at_once_and_its_event_tells_nobody() -> None:
+    told = Told()
+    told.store.replace([], "1")
+    told.store.remember(item("x", 2))
+    assert told.store.get("a", "x") is not None
+    told.store.event("ADDED", item("x", 2))
+    assert told.take() == []
+    told.store.event("MODIFIED", item("x", 3))
+    assert told.take() == ["x"]
+
+
+def test_the_answer_to_a_write_that_the_watch_is_past_makes_no_ghost() -> None:
+    told = Told()
+    told.store.replace([], "1")
+    told.store.event("ADDED", item("x", 2))
+    told.store.event("DELETED", item("x", 3))
+    told.store.remember(item("x", 2))
+    assert told.store.get("a", "x") is None
+
+
+def test_a_late_delete_of_a_former_object_leaves_its_successor() -> None:
+    told = Told()
+    told.store.replace([item("x", 5, uid="new")], "5")
+    told.store.event("DELETED", item("x", 4, uid="old"))
+    assert told.store.get("a", "x") is not None
+
+
+def test_a_bookmark_only_moves_the_position() -> None:
+    told = Told()
+    told.store.replace([], "1")
+    told.store.event("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
+    assert (told.take(), len(told.store)) == ([], 0)
+    told.store.remember(item("x", 8))
+    assert len(told.store) == 0
+
+
+def test_trimming_keeps_what_causes_are_read_from() -> None:
+    engine = {"name": "engine", "image": "i", "resources": {}, "env": [{"name": "A", "value": "secret"}]}
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "x", "managedFields": [1]},
+        "spec": {"containers": [engine], "volumes": []},
+        "status": {"phase": "Running"},
+    }
+    assert trim(pod) == {
+        "kind": "Pod", "metadata": {"name": "x"}, "status": {"phase": "Running"},
+        "spec": {"containers": [{"name": "engine", "image": "i", "resources": {}}]},
+    }  # fmt: skip
+    assert trim({"kind": "Pod", "metadata": {"resourceVersion": "1"}, "spec": {"containers": None}})[
+        "spec"
+    ] == {"containers": []}

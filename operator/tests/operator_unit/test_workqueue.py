@@ -1,0 +1,82 @@
+"""The queue: a key is never worked on twice at a time, and none is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from llmendpoint_operator.workqueue import Key, WorkQueue
+
+A, B = ("ns", "a"), ("ns", "b")
+
+
+@contextlib.asynccontextmanager
+async def running(work: Callable[[Key], Awaitable[float | None]]) -> AsyncIterator[WorkQueue]:
+    queue = WorkQueue(work, workers=3)
+    task = asyncio.create_task(queue.run())
+    yield queue
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  # the conditions are on plain lists
+            await asyncio.sleep(0.001)
+
+
+async def test_a_key_woken_while_it_is_worked_on_is_looked_at_once_more_and_not_at_the_same_time() -> None:
+    looks: list[Key] = []
+    busy: set[Key] = set()
+    gate = asyncio.Event()
+
+    async def work(key: Key) -> None:
+        assert key not in busy
+        busy.add(key)
+        looks.append(key)
+        await gate.wait()
+        busy.discard(key)
+
+    async with running(work) as queue:
+        queue.add(A)
+        await until(lambda: looks == [A])
+        for _ in range(5):
+            queue.add(A)
+        queue.add(B)
+        await until(lambda: looks == [A, B])
+        gate.set()
+        await until(lambda: looks == [A, B, A])
+        await asyncio.sleep(0.05)
+        assert looks == [A, B, A]
+
+
+async def test_a_failing_key_is_tried_again_and_others_go_on() -> None:
+    looks: list[Key] = []
+
+    async def work(key: Key) -> None:
+        looks.append(key)
+        if key == A and looks.count(A) < 3:
+            raise RuntimeError("not yet")
+
+    async with running(work) as queue:
+        queue.add(A)
+        queue.add(B)
+        await until(lambda: looks.count(A) == 3)
+        assert looks.count(B) == 1
+
+
+async def test_a_delay_is_kept_unless_something_wakes_the_key_before() -> None:
+    looks: list[Key] = []
+
+    async def work(key: Key) -> float | None:
+        looks.append(key)
+        return 3600.0 if len(looks) == 1 else None
+
+    async with running(work) as queue:
+        queue.add(A)
+        await until(lambda: len(looks) == 1)
+        await asyncio.sleep(0.02)
+        assert len(looks) == 1
+        queue.add(A)
+        await until(lambda: len(looks) == 2)
