@@ -96,6 +96,20 @@ def test_an_edit_makes_a_revision_and_a_revert_reuses_the_old_one(
     assert {"RevisionCreated", "RevisionActivated", "RevisionReused", "RevisionScaled"} <= events
 
 
+def test_old_revisions_beyond_the_limit_are_deleted(operator: OperatorProcess, namespace: Namespace) -> None:
+    namespace.apply(revisionHistoryLimit=0)
+    namespace.bring_up(1)
+    namespace.apply(revisionHistoryLimit=0, engine={"maxNumSeqs": 4})
+    second = f"chat-{namespace.bring_up(1)}"
+
+    def names(kind: str) -> set[str]:
+        return {item["metadata"]["name"] for item in namespace.items(kind)}
+
+    namespace.cluster.wait_for("the old record to go", lambda: names("controllerrevisions") == {second}, 30)
+    namespace.cluster.wait_for("the old Deployment to go", lambda: names("deployments") == {second}, 30)
+    assert names("services") == {"chat", second}
+
+
 def test_kubectl_scale_changes_pods_and_makes_no_revision(
     operator: OperatorProcess, namespace: Namespace
 ) -> None:
