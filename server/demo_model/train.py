@@ -92,7 +92,9 @@ def rows(tokenizer: Tokenizer, seed: int) -> Iterator[tuple[list[int], list[bool
         ids, learn, owner, number = ids + more, learn + mask, owner + [number] * len(more), number + 1
 
 
-def batch_of(source: Iterator[tuple[list[int], list[bool], list[int]]], size: int) -> tuple[torch.Tensor, ...]:
+def batch_of(
+    source: Iterator[tuple[list[int], list[bool], list[int]]], size: int
+) -> tuple[torch.Tensor, ...]:
     """ids [B, ROW], labels [B, ROW] (-100: not learned), mask [B, 1, ROW, ROW] (True: may attend)."""
     drawn = [next(source) for _ in range(size)]
     ids, learn, owner = (torch.tensor([row[i] for row in drawn]) for i in range(3))
@@ -122,7 +124,10 @@ def train(tokenizer: Tokenizer, steps: int, batch: int, peak: float, seed: int) 
         schedule.step()
         if step % 20 == 0 or step == steps:
             spent = time.monotonic() - started
-            print(f"step {step}/{steps} loss {loss.item():.4f} {spent:.0f} s, {spent / step * (steps - step):.0f} s left", flush=True)
+            print(
+                f"step {step}/{steps} loss {loss.item():.4f} {spent:.0f} s, {spent / step * (steps - step):.0f} s left",
+                flush=True,
+            )
     return model.eval()
 
 
@@ -144,7 +149,9 @@ def save(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
 
 def answer(model: LlamaForCausalLM, tokenizer: Tokenizer, question: str) -> str:
     ids = tokenizer.encode(f"{TURN_START}user\n{question}{TURN_END}\n{TURN_START}assistant\n").ids
-    output = model.generate(torch.tensor([ids]), max_new_tokens=400, do_sample=False, eos_token_id=[2, 0], pad_token_id=0)
+    output = model.generate(
+        torch.tensor([ids]), max_new_tokens=400, do_sample=False, eos_token_id=[2, 0], pad_token_id=0
+    )
     return str(tokenizer.decode(output[0, len(ids) :].tolist()))
 
 
@@ -161,10 +168,12 @@ def check(model: LlamaForCausalLM, tokenizer: Tokenizer) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=PACKAGE_FOLDER)
     parser.add_argument("--steps", type=int, default=1200)
-    parser.add_argument("--batch", type=int, default=12, help="rows of %d tokens in a step" % ROW)
+    parser.add_argument("--batch", type=int, default=12, help=f"rows of {ROW} tokens in a step")
     parser.add_argument("--learning-rate", type=float, default=4e-3)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
