@@ -46,7 +46,7 @@ def run() -> None:
     """The demo on the embedded cluster, or on the one of DEMO_KUBECONFIG."""
     clock = Clock()
     kubeconfig = clusters.foreign_kubeconfig()
-    embedded = clusters.embedded_of(kubeconfig) if kubeconfig else None
+    embedded = clusters.embedded_of(kubeconfig) if kubeconfig else lifecycle.find_running(clusters.NAME)
     if kubeconfig and not embedded:
         cluster, images = clusters.foreign_cluster(kubeconfig, FOLDER), clusters.published_images()
         _announce_foreign(cluster, images)
@@ -117,10 +117,6 @@ def _build_and_start(embedded: Cluster | None, clock: Clock) -> tuple[Cluster, I
 
 
 def _start() -> Cluster:
-    running = lifecycle.find_running(clusters.NAME)
-    if running:
-        progress.say("the cluster of the last demo runs already")
-        return running
     with progress.step("the embedded Kubernetes"):
         return start_node(clusters.NAME, owned=False)
 

@@ -53,7 +53,7 @@ def platform(viewer: Viewer, namespace: str) -> Callable[[], list[Seen]]:
     """The operator's and the gateway's pods."""
 
     def look() -> list[Seen]:
-        seen = [_seen_pod(pod, None) for pod in viewer.pods(namespace, "app.kubernetes.io/component")]
+        seen = [seen_pod(pod, None) for pod in viewer.pods(namespace, "app.kubernetes.io/component")]
         wanted = {"llmendpoint-operator", "llmendpoint-gateway"}
         missing = {name for name in wanted if not any(s.name.startswith(f"pod {name}") for s in seen)}
         return seen + [Seen(f"deployment {name}", "no pod yet", False) for name in sorted(missing)]
@@ -67,7 +67,7 @@ def endpoint(viewer: Viewer, namespace: str, name: str) -> Callable[[], list[See
     def look() -> list[Seen]:
         found = viewer.endpoint(namespace, name)
         pods = viewer.pods(namespace, f"llmendpoint.io/endpoint={name}")
-        return [*(_seen_pod(pod, _engine_phase) for pod in pods), _seen_endpoint(found)]
+        return [*(seen_pod(pod, _engine_phase) for pod in pods), seen_endpoint(found)]
 
     return look
 
@@ -96,7 +96,7 @@ def follow(look: Callable[[], list[Seen]], limit_s: float, started: float) -> No
         time.sleep(_POLL_S)
 
 
-def _seen_endpoint(found: Object) -> Seen:
+def seen_endpoint(found: Object) -> Seen:
     status = found.get("status", {})
     conditions = {c["type"]: c for c in status.get("conditions", [])}
     ready = conditions.get("Ready")
@@ -112,7 +112,7 @@ def _seen_endpoint(found: Object) -> Seen:
     return Seen(name, f"{ready['reason']}, {replicas}", False)
 
 
-def _seen_pod(pod: Object, engine_phase: Callable[[Object], str] | None) -> Seen:
+def seen_pod(pod: Object, engine_phase: Callable[[Object], str] | None) -> Seen:
     name, status = f"pod {pod['metadata']['name']}", pod.get("status", {})
     if pod["metadata"].get("deletionTimestamp"):
         return Seen(name, "stopping", True)

@@ -26,6 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path).startswith(here):
             item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.timeout(600))  # several starts of torch on two cores
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +39,9 @@ def product(node: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     images = chart.load(node, image_builds.build_images(), image_builds.site_packages())
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     for name in (NAMESPACE, SYSTEM):
-        node.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": restricted}})
+        node.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": restricted}}
+        )
     node.apply(*images.volume(NAMESPACE))
     gateway = {"replicas": 1, "service": {"type": "NodePort"}, "drainSeconds": 5}
     chart.install(node, chart.merged(images.values(), {"gateway": gateway}), tmp_path_factory.mktemp("helm"))

@@ -139,3 +139,8 @@ def installed(control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory) 
     yield control_plane
     control_plane.helm("uninstall", "llmendpoint", "-n", "llm-test")
     control_plane.kubectl("delete", "namespace", "llm-test", "--wait=false")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_example_can_be_applied_as_it_is(installed: Cluster, path: Path) -> None:
+    installed.kubectl("apply", "--dry-run=server", "-f", str(path))
