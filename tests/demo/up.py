@@ -2,6 +2,7 @@
 
 import json
 import socket
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -54,14 +55,24 @@ def run() -> None:
         _announce(embedded)
         cluster, images = _build_and_start(embedded, clock)
     port = None if cluster.instance is None else _gateway_port(cluster)
+    known: dict[str, str] = {}
     viewer = watch.Viewer(str(cluster.kubeconfig))
     with clock.step("chart installed, operator and gateway ready"):
         _install(cluster, images, port)
-        watch.follow(watch.platform(viewer, NAMESPACE), _PLATFORM_LIMIT_S, clock.started)
+        watch.follow(watch.platform(viewer, NAMESPACE), _PLATFORM_LIMIT_S, clock.started, known)
     with clock.step("endpoint demo: scheduled, loaded, warmed up, Ready"):
         _apply_example(cluster, viewer, images)
         looks = (watch.platform(viewer, NAMESPACE), watch.endpoint(viewer, "default", "demo"))
-        watch.follow(lambda: [seen for look in looks for seen in look()], _ENDPOINT_LIMIT_S, clock.started)
+        watch.follow(
+            lambda: [seen for look in looks for seen in look()], _ENDPOINT_LIMIT_S, clock.started, known
+        )
+    if watch.runs_other_image(viewer, "default", "demo", images.server):
+        progress.say(
+            f"the server's image is new ({images.server}); a revision keeps the image that it was made with, so"
+        )
+        progress.say(
+            "the pods stay as they are: kubectl delete llmendpoint demo && make demo takes the new one"
+        )
     with clock.step("chat completion through the gateway"):
         _chat(cluster, port)
     print(f"\nWhat took how long:\n{clock.table()}\n")
@@ -69,23 +80,27 @@ def run() -> None:
 
 
 def _announce(embedded: Cluster | None) -> None:
-    print("This demo runs the whole product on this machine:")
+    print("This demo runs the whole product on this machine.")
     if embedded:
-        progress.say(
-            f"It uses the cluster {embedded.name!r} that runs already; builds the three images, installs the chart."
+        _paragraph(
+            f"It uses the cluster {embedded.name!r}, which runs already, builds the images and installs the chart."
         )
         return
-    progress.say(node.announcement())
     builders = packages.missing(packages.IMAGE_PACKAGES)
     extra = f"installs the Debian packages {', '.join(builders)}, " if builders else ""
-    progress.say(
-        f"For the images it {extra}makes a Debian base image and builds the three Dockerfiles on it."
-    )
-    progress.say(f"It keeps what it builds in {cache.root()}, so that the next time takes seconds.")
-    progress.say(
+    _paragraph(node.announcement())
+    _paragraph(f"For the images it {extra}makes a Debian base image and builds the three Dockerfiles on it.")
+    _paragraph(f"What it builds stays in {cache.root()} (about 8 GB), so that the next time takes seconds.")
+    _paragraph(
         "The gateway listens on 127.0.0.1 only. `make demo-down` removes the cluster and all that runs in it."
     )
-    print(flush=True)
+
+
+def _paragraph(text: str) -> None:
+    print(
+        textwrap.fill(text, 110, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False),
+        flush=True,
+    )
 
 
 def _announce_foreign(cluster: Cluster, images: Images) -> None:

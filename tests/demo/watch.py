@@ -72,9 +72,17 @@ def endpoint(viewer: Viewer, namespace: str, name: str) -> Callable[[], list[See
     return look
 
 
-def follow(look: Callable[[], list[Seen]], limit_s: float, started: float) -> None:
-    """Print every change until all is done; a sign of life every few seconds."""
-    known: dict[str, str] = {}
+def runs_other_image(viewer: Viewer, namespace: str, name: str, image: str) -> bool:
+    """True when an endpoint's pods run an engine image that is not `image`."""
+    pods = viewer.pods(namespace, f"llmendpoint.io/endpoint={name}")
+    return any(container["image"] != image for pod in pods for container in pod["spec"]["containers"])
+
+
+def follow(
+    look: Callable[[], list[Seen]], limit_s: float, started: float, known: dict[str, str] | None = None
+) -> None:
+    """Print every change of what is `known` until all is done; a sign of life every few seconds."""
+    known = {} if known is None else known
     deadline, spoken = time.monotonic() + limit_s, time.monotonic()
     while True:
         seen = look()
