@@ -114,6 +114,20 @@ def test_a_model_that_is_not_there_is_told_and_ends_the_process_with_its_code(en
     assert engine.process.wait(LIMIT_SECONDS) == 3
 
 
+def test_an_engine_that_fails_while_serving_tells_the_cause(
+    engine: Engine, model_folder: Callable[[str], Path]
+) -> None:
+    settings = protocol.Configure(model_path=str(model_folder("llama")), device="cpu")
+    engine.send(settings)
+    engine.until_ready()
+    engine.send(settings)
+    message = engine.next()
+    assert isinstance(message, protocol.StateChanged)
+    assert (message.state, message.exit_code) == ("failed", 1)
+    assert "ProtocolError: Configure came twice" in message.detail
+    assert engine.process.wait(LIMIT_SECONDS) == 1
+
+
 def test_a_process_whose_api_process_dies_while_it_starts_goes_too(engine: Engine) -> None:
     engine.socket.close()
     assert engine.process.wait(LIMIT_SECONDS) == 0

@@ -172,3 +172,16 @@ def test_a_request_on_which_the_model_raises_fails_alone(model_folder: Callable[
         "The model failed on this request: RuntimeError."
     ]
     assert [token for output in outputs if output.id == "good" for token in output.tokens] == expected[0]
+
+
+def test_a_device_on_which_every_request_fails_ends_the_engine(model_folder: Callable[[str], Path]) -> None:
+    engine = make_engine(model_folder("llama"))
+
+    def broken(batch):  # type: ignore[no-untyped-def]  # a stand-in for one method
+        raise RuntimeError("the device is gone")
+
+    engine.runner.run = broken  # type: ignore[method-assign]  # the fault to inject
+    for name in ("a", "b"):
+        engine.add(Request(name, (3, 4), greedy()))
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        engine.step()

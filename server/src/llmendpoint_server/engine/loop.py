@@ -42,7 +42,9 @@ class Engine:
         return [] if end is None else [end]
 
     def step(self) -> list[RequestOutput]:
-        """Computes one batch. A batch that raises is computed again row by row: who is at fault fails alone."""
+        """Computes one batch. A batch that raises is computed again row by row: who is at fault fails alone.
+
+        Raises RuntimeError when every row of several fails: then it is the device, and only a new process helps."""
         batch = self.scheduler.schedule(self._clock())
         if not batch.rows:
             return []
@@ -55,11 +57,15 @@ class Engine:
 
     def _step_alone(self, batch: Batch) -> list[RequestOutput]:
         outputs = []
+        failed = 0
         for row in batch.rows:
             alone = Batch((row,), batch.time)
             try:
                 sampled = self.runner.run(alone)
             except RuntimeError as error:
+                failed += 1
+                if failed == len(batch.rows) > 1:
+                    raise
                 end = self.scheduler.fail(
                     row.sequence.id, f"The model failed on this request: {type(error).__name__}."
                 )

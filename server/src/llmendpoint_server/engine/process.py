@@ -84,7 +84,14 @@ def serve(connection: Connection) -> int:
         connection.send(protocol.StateChanged("failed", cause, 1))
         return 1
     connection.send(protocol.StateChanged("ready"), engine.stats())
-    return compute(connection, engine)
+    try:
+        return compute(connection, engine)
+    except EOFError:
+        raise
+    except Exception as error:  # whatever it is, its name is what the operator shows as the cause
+        cause = f"The engine failed while serving: {type(error).__name__}: {error}"
+        connection.send(protocol.StateChanged("failed", cause, 1))
+        return 1
 
 
 def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
