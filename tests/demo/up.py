@@ -13,7 +13,7 @@ import yaml
 
 from tests.cluster import Cluster, cache, lifecycle, node, packages, progress, start_node
 from tests.cluster import images as image_builds
-from tests.cluster.errors import CommandFailed
+from tests.cluster.errors import ClusterError, CommandFailed
 from tests.demo import chat, clusters, product, watch
 from tests.demo.product import NAMESPACE, ROOT, Images, Values
 
@@ -161,7 +161,8 @@ def _is_free(port: int) -> bool:
 def _install(cluster: Cluster, images: Images, port: int | None) -> None:
     if cluster.instance is None:
         _remember(cluster)
-    cluster.apply(*images.volume("default"))
+    elif images.site_packages:
+        cluster.apply(*images.volume("default"))
     values = product.merged(
         images.values(), {"gateway": {"replicas": 1, "hostPort": port, "drainSeconds": 5}}
     )
@@ -195,6 +196,11 @@ def _remember(cluster: Cluster) -> None:
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     if record.get("kubeconfig") == str(cluster.kubeconfig):
         return
+    if product.installed_values(cluster) is not None:
+        raise ClusterError(
+            f"{cluster.kubeconfig} has a release {product.RELEASE!r} in {NAMESPACE} already, and the demo would change it;"
+            f" apply {EXAMPLE.relative_to(ROOT)} yourself"
+        )
     names = {"namespace": NAMESPACE, "crd": "llmendpoints.llmendpoint.io"}
     there = {kind: name in cluster.kubectl("get", kind, "-o", "name") for kind, name in names.items()}
     FOLDER.mkdir(parents=True, exist_ok=True)

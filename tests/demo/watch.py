@@ -117,7 +117,8 @@ def seen_endpoint(found: Object) -> Seen:
     if ready["status"] == "True":
         done = current and status.get("readyReplicas", 0) == wanted
         return Seen(name, f"Ready, {replicas}", done)
-    return Seen(name, f"{ready['reason']}, {replicas}", False)
+    why = "" if ready["reason"] == "Starting" else f": {ready['message']}"
+    return Seen(name, f"{ready['reason']}, {replicas}{why}", False)
 
 
 def seen_pod(pod: Object, engine_phase: Callable[[Object], str] | None) -> Seen:
