@@ -8,6 +8,7 @@ import socket
 import sys
 
 from llmendpoint_server import logs
+from llmendpoint_server.engine.machine import spin_briefly
 
 
 def main() -> int:
@@ -24,18 +25,16 @@ def main() -> int:
     # The API process drains and then closes the socket: a signal to the whole group must not end streams.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with socket.socket(fileno=arguments.socket_fd) as stream:
-        from llmendpoint_server.engine.process import (
-            Connection,
-            leave_with_the_api_process,
-            serve,
-        )
+    spin_briefly()
+    from llmendpoint_server.engine.process import Connection, leave_with_the_api_process, serve
 
-        leave_with_the_api_process(stream)
-        try:
-            return serve(Connection(stream))
-        except EOFError:
-            return 0
+    # Never closed here: the watch would take that for the API process's end, and leave with its own exit code.
+    stream = socket.socket(fileno=arguments.socket_fd)
+    leave_with_the_api_process(stream)
+    try:
+        return serve(Connection(stream))
+    except EOFError:
+        return 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,24 @@
-"""What this machine, or the container's share of it, has: memory, and processors that multiply bf16."""
+"""What this machine, or the container's share of it, has: memory, processors that multiply bf16, patience."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+SPIN_COUNT = "10000"
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # the last is ARM's
 _CGROUP = Path("/sys/fs/cgroup")
+
+
+def spin_briefly() -> None:
+    """Makes OpenMP's threads wait for each other by spinning for microseconds, then sleeping. To be called before torch
+    is imported.
+
+    By default they spin for milliseconds, and beside a busy neighbour each of a step's hundred parallel regions then
+    waits for a time slice: 183 ms for the linear layers of the 110M benchmark model at one row, with this 63, and on
+    an idle machine 16 against 19.
+    """
+    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
 
 
 def cpu_has_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
