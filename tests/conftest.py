@@ -21,7 +21,7 @@ def _borrowed_cluster() -> Cluster | None:
 def control_plane() -> Iterator[Cluster]:
     """A real API server, scheduler and controller manager; no node, so pods stay Pending."""
     borrowed = _borrowed_cluster()
-    cluster = borrowed or start_control_plane(f"test-{os.getpid()}")
+    cluster = borrowed or start_control_plane(f"test-{os.getpid()}-api")
     yield cluster
     if not borrowed:
         cluster.stop()
@@ -33,7 +33,7 @@ def node() -> Iterator[Cluster]:
     borrowed = _borrowed_cluster()
     if borrowed and not borrowed.has_node:
         pytest.fail(f"LLMENDPOINT_CLUSTER={borrowed.name} is a control plane alone; these tests need a node")
-    cluster = borrowed or start_node(f"test-{os.getpid()}")
+    cluster = borrowed or start_node(f"test-{os.getpid()}-node")
     yield cluster
     if not borrowed:
         cluster.stop()

@@ -182,9 +182,10 @@ def _cgroup_mounts() -> list[Path]:
 def pids_in_pods() -> set[int]:
     pids: set[int] = set()
     for mount in _cgroup_mounts():
-        for procs in (mount / CGROUP).glob("**/cgroup.procs"):
+        # Not Path.glob: that fails on a folder that goes away under it, as pods' do.
+        for folder, _, _ in os.walk(mount / CGROUP):
             try:
-                pids.update(int(line) for line in procs.read_text().split())
+                pids.update(int(line) for line in Path(folder, "cgroup.procs").read_text().split())
             except (FileNotFoundError, OSError):
                 continue  # gone in the meantime
     return pids
