@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
+from llmendpoint_server.engine.loading import Folder
 from llmendpoint_server.engine.machine import available_memory, cpu_has_bf16
+from llmendpoint_server.engine.runner import BYTES_PER_THREAD, threads_for
 
 GIB = 2**30
 
@@ -50,3 +54,18 @@ def test_bf16_is_told_from_the_processor_flags(tmp_path: Path) -> None:
     (tmp_path / "without").write_text("processor : 0\nflags : fpu avx2\n")
     assert cpu_has_bf16(tmp_path / "with")
     assert not cpu_has_bf16(tmp_path / "without")
+
+
+def test_a_small_model_gets_one_thread_and_a_large_one_all_that_may_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    weights, folder = tmp_path / "model.safetensors", Folder(tmp_path, None)
+    counts = []
+    for size in (1000, 3 * BYTES_PER_THREAD, 99 * BYTES_PER_THREAD):
+        with weights.open("wb") as file:
+            file.truncate(size)
+        counts.append(threads_for(folder, usable=8))
+    assert counts == [1, 3, 8]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert threads_for(folder, usable=8) == 2

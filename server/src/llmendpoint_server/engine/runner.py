@@ -25,6 +25,7 @@ CPU_MEMORY_SHARE = 0.5
 CUDA_MEMORY_SHARE = 0.85
 """Of what is free once the weights are loaded; the rest is for activations."""
 DEFAULT_MAX_NUM_SEQS = {"cpu": 16, "cuda": 256}
+BYTES_PER_THREAD = 32 * 2**20
 DEFAULT_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
 
 
@@ -69,12 +70,11 @@ class ModelRunner:
 def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     """Raises LoadError with the cause; takes seconds to minutes."""
     began = time.monotonic()
-    if "OMP_NUM_THREADS" not in os.environ:  # torch follows that by itself
-        torch.set_num_threads(usable_threads())
     device = loading.choose_device(settings.device)
     dtype = loading.choose_dtype(settings.dtype, device)
     folder = loading.open_folder(settings.model_path)
     gate.refuse_by_config(folder.architecture, folder.config)
+    torch.set_num_threads(threads_for(folder, usable_threads()))
     model, bytes_per_page = prepare(folder, device, dtype)
     kind = device.type
     max_num_seqs = settings.max_num_seqs or DEFAULT_MAX_NUM_SEQS[kind]
@@ -93,6 +93,14 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         load_seconds=time.monotonic() - began,
     )
     return ModelRunner(model, device, dtype, pages), info
+
+
+def threads_for(folder: Folder, usable: int) -> int:
+    """One thread for each `BYTES_PER_THREAD` of weights, at most as many as may be used: for less work, waking another
+    costs more than it does, and beside a busy neighbour the step waits for it. OMP_NUM_THREADS lowers it."""
+    usable = min(usable, int(os.environ.get("OMP_NUM_THREADS", usable)))
+    weights = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
+    return max(1, min(usable, weights // BYTES_PER_THREAD))
 
 
 def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[CausalLM, int]:
