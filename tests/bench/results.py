@@ -24,11 +24,17 @@ class Result:
 
 def write(name: str, results: Sequence[Result]) -> Path:
     """Write build/bench/<name>.json and print the figures as a table."""
+    path = save(name, results)
+    print("\n".join(table(results)))
+    print(f"written to {path.relative_to(RESULTS.parent.parent)}")
+    return path
+
+
+def save(name: str, results: Sequence[Result]) -> Path:
+    """Write build/bench/<name>.json and say nothing."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
-    print("\n".join(table(results)))
-    print(f"written to {path.relative_to(RESULTS.parent.parent)}")
     return path
 
 

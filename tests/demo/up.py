@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from tests.bench import results
+from tests.bench.results import Result
 from tests.cluster import Cluster, cache, lifecycle, node, packages, progress, start_node
 from tests.cluster import images as image_builds
 from tests.cluster.errors import ClusterError, CommandFailed
@@ -76,7 +78,17 @@ def run() -> None:
     with clock.step("chat completion through the gateway"):
         _chat(cluster, port)
     print(f"\nWhat took how long:\n{clock.table()}\n")
+    if cluster.instance is not None:
+        _keep_figure("on the cluster that ran already" if embedded else "cluster started", clock)
     print(_what_next(cluster, port))
+
+
+def _keep_figure(how: str, clock: Clock) -> None:
+    """The whole time, for docs/benchmarks.md, beside the last one of the other kind."""
+    goal = "<= 60 s where nothing changed" if how.endswith("already") else "<= 900 s, building everything"
+    mine = Result(f"make demo, {how}", time.monotonic() - clock.started, "s", goal=goal)
+    before = results.read("demo") if (results.RESULTS / "demo.json").exists() else []
+    results.save("demo", [*(other for other in before if other.metric != mine.metric), mine])
 
 
 def _announce(embedded: Cluster | None) -> None:
