@@ -9,14 +9,15 @@ of the ratios within a turn.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
-import os
+import multiprocessing
 import random
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ OURS, GENERATE, BATCHING = "llmendpoint", "generate", "continuous batching"
 Prompts = list[list[int]]
 Contender = Callable[[Prompts], int]
 """Answers the prompts, all at once, and returns how many tokens it made."""
+Maker = Callable[[Path, torch.dtype], Contender]
 
 
 def save_model(folder: Path) -> None:
@@ -62,8 +64,9 @@ def reference_model(folder: Path, dtype: torch.dtype) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa").eval()
 
 
-def make_ours(folder: Path, dtype: str) -> Contender:
-    settings = Configure(str(folder), dtype=dtype, max_num_seqs=max(CONCURRENCIES), kv_cache_memory=2**30)  # type: ignore[arg-type]  # one of its names
+def make_ours(folder: Path, dtype: torch.dtype) -> Contender:
+    name = str(dtype).removeprefix("torch.")
+    settings = Configure(str(folder), dtype=name, max_num_seqs=max(CONCURRENCIES), kv_cache_memory=2**30)  # type: ignore[arg-type]  # one of its names
     runner, info = load(settings)
     engine = Engine(runner, make_scheduler(settings, info))
     engine.warm_up(info.max_model_len)
@@ -101,8 +104,11 @@ def make_generate(folder: Path, dtype: torch.dtype) -> Contender:
 def make_batching(folder: Path, dtype: torch.dtype) -> Contender:
     model = reference_model(folder, dtype)
     generation = GenerationConfig(max_new_tokens=TOKENS_OUT, do_sample=False, eos_token_id=-1, pad_token_id=0)
-    # Room for every sequence at its longest and for all prompts in one batch: it never waits for memory.
-    batching = ContinuousBatchingConfig(page_size=32, num_blocks=128, max_batch_tokens=1024)
+    # Room for every sequence at its longest and for all prompts in one batch: it never waits for memory. Left out, the
+    # most requests at a time are what the first call brought: one.
+    batching = ContinuousBatchingConfig(
+        page_size=32, num_blocks=128, max_batch_tokens=1024, max_requests_per_batch=max(CONCURRENCIES)
+    )
 
     def run(prompts: Prompts) -> int:
         outputs = model.generate_batch(
@@ -116,6 +122,44 @@ def make_batching(folder: Path, dtype: torch.dtype) -> Contender:
     return run
 
 
+MAKERS: dict[str, Maker] = {OURS: make_ours, GENERATE: make_generate, BATCHING: make_batching}
+
+
+def serve(name: str, folder: Path, dtype: torch.dtype, pipe: Connection) -> None:
+    """A contender's process: answers prompts from the pipe with (tokens made, seconds), until the pipe closes."""
+    logging.disable(logging.WARNING)
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(usable_threads())
+    run = MAKERS[name](folder, dtype)
+    pipe.send("ready")
+    with contextlib.suppress(EOFError):
+        while True:
+            prompts = pipe.recv()
+            start = time.perf_counter()
+            made = run(prompts)
+            pipe.send((made, time.perf_counter() - start))
+
+
+@contextlib.contextmanager
+def processes(folder: Path, dtype: torch.dtype) -> Iterator[dict[str, Connection]]:
+    """The contenders, loaded, each at the other end of its pipe."""
+    spawn = multiprocessing.get_context("spawn")
+    pipes: dict[str, Connection] = {}
+    started = []
+    for name in MAKERS:
+        pipes[name], theirs = spawn.Pipe()
+        started.append(spawn.Process(target=serve, args=(name, folder, dtype, theirs), daemon=True))
+        started[-1].start()
+        theirs.close()  # so that a contender that dies is an EOFError here
+        pipes[name].recv()
+    try:
+        yield pipes
+    finally:
+        for process in started:
+            process.terminate()
+            process.join()
+
+
 class Prompter:
     """Prompts that share no prefix with any before."""
 
@@ -127,21 +171,20 @@ class Prompter:
 
 
 def measure(
-    contenders: dict[str, Contender], concurrency: int, rounds: int, prompter: Prompter
+    pipes: dict[str, Connection], concurrency: int, rounds: int, prompter: Prompter
 ) -> dict[str, list[float]]:
     """Tokens per second of each contender in each round; one unmeasured round comes first."""
-    found: dict[str, list[float]] = {name: [] for name in contenders}
+    found: dict[str, list[float]] = {name: [] for name in pipes}
     for turn in range(rounds + 1):
-        for name, run in contenders.items():
-            prompts = prompter(concurrency)
-            start = time.perf_counter()
-            made = run(prompts)
-            rate = made / (time.perf_counter() - start)
+        for name, pipe in pipes.items():
+            pipe.send(prompter(concurrency))
+            made, seconds = pipe.recv()
             if made != concurrency * TOKENS_OUT:
                 raise RuntimeError(f"{name} made {made} tokens, not {concurrency * TOKENS_OUT}")
             if turn:
-                found[name].append(rate)
-                print(f"  {concurrency:2} at a time, round {turn}: {name} {rate:.0f} tokens/s", flush=True)
+                found[name].append(made / seconds)
+                rate = f"{name} {made / seconds:.0f} tokens/s"
+                print(f"  {concurrency:2} at a time, round {turn}: {rate}", flush=True)
     return found
 
 
@@ -196,29 +239,23 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.rounds < 3:
         parser.error(f"--rounds is {arguments.rounds}; a median needs at least 3")
-    logging.disable(logging.WARNING)
-    transformers.utils.logging.disable_progress_bar()
-    if "GOMP_SPINCOUNT" not in os.environ:
-        spin_briefly()  # as the engine process does; it must be set before torch is loaded, so once more from the start
-        os.execv(sys.executable, [sys.executable, "-m", "tests.bench.engine", *sys.argv[1:]])
+    spin_briefly()  # as the engine process does; the contenders, started below, inherit it
     torch.set_num_threads(usable_threads())
     dtype = choose_dtype(arguments.dtype, choose_device("cpu"))
     name = str(dtype).removeprefix("torch.")
     with tempfile.TemporaryDirectory() as folder:
         print(f"a Llama of 110M random parameters, {name}, {torch.get_num_threads()} threads", flush=True)
         save_model(Path(folder))
-        contenders = {
-            OURS: make_ours(Path(folder), name),
-            GENERATE: make_generate(Path(folder), dtype),
-            BATCHING: make_batching(Path(folder), dtype),
-        }
         bandwidth, flops = machine_limits(dtype)
         print(f"reads {bandwidth / 1e9:.1f} GB/s, multiplies {flops / 1e9:.0f} GFLOPS", flush=True)
         rows: list[Result] = []
         prompter = Prompter()
-        for concurrency in CONCURRENCIES:
-            rates = measure(contenders, concurrency, arguments.rounds, prompter)
-            rows += results(concurrency, rates, limit(concurrency, dtype.itemsize, bandwidth, flops), name)
+        with processes(Path(folder), dtype) as pipes:
+            for concurrency in CONCURRENCIES:
+                rates = measure(pipes, concurrency, arguments.rounds, prompter)
+                rows += results(
+                    concurrency, rates, limit(concurrency, dtype.itemsize, bandwidth, flops), name
+                )
     write("engine", rows)
 
 

@@ -1,0 +1,61 @@
+"""What was seen outside the API server, and on which a rollout decides: who acknowledged, what was answered, how fast.
+
+It lives in the leader's memory. After a restart it is gathered again: that takes time and never gives another verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayView:
+    """One Ready gateway pod, asked for its `/state`. `epoch` is what new requests of this endpoint follow there;
+    None when it did not answer, or does not know the endpoint."""
+
+    pod: str
+    epoch: int | None
+
+
+class Outcome(StrEnum):
+    """Of a check that takes time."""
+
+    RUNNING = "Running"
+    PASSED = "Passed"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Warm-up and verification prompts sent to a revision's pods. `message` of a failure names the prompt, what was
+    expected and what came, shortened; never more of an answer than 80 characters."""
+
+    revision: str
+    outcome: Outcome
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one revision over one window: counts, and 95th percentiles in seconds. A percentile is None when nothing was
+    measured."""
+
+    requests: int = 0
+    errors: int = 0
+    ttft_p95: float | None = None
+    itl_p95: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that is known now. `figures` holds, by revision, what was measured since `figures_since` of the
+    rollout's state began; a revision is absent when nothing was measured yet."""
+
+    gateways: tuple[GatewayView, ...] = ()
+    gateways_known: bool = False
+    """Whether the gateways were asked since the assignment last changed. Without a gateway (`gateways` empty and this
+    true) an assignment is acknowledged at once: the plain Service follows it."""
+    verification: Verification | None = None
+    figures: Mapping[str, Figures] = field(default_factory=dict)
