@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
 
 from .builders import (
     Manifest,
@@ -31,46 +30,9 @@ from .revision import Revision, revision_data
 from .rollout import Rollout, decide, find_active
 from .snapshot import Snapshot
 from .status import make_status
+from .steps import Apply, Delete, Event, Step, WriteStatus
 
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A Kubernetes Event about a decision, written after the step that carried it out."""
-
-    reason: str
-    message: str
-    type: Literal["Normal", "Warning"] = "Normal"
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """Server-side apply of a child."""
-
-    manifest: Manifest
-    event: Event | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Delete a child."""
-
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    event: Event | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WriteStatus:
-    """Write the endpoint's status, if it still has this resourceVersion."""
-
-    status: dict[str, Any]
-    resource_version: str
-    event: Event | None = None
-
-
-Step = Apply | Delete | WriteStatus
+__all__ = ["Apply", "Delete", "Event", "Plan", "Step", "WriteStatus", "make_plan"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,48 @@
+"""The writes that a plan is made of, and the Events that go with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .builders import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes Event about a decision, written after the step that carried it out."""
+
+    reason: str
+    message: str
+    type: Literal["Normal", "Warning"] = "Normal"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Server-side apply of a child."""
+
+    manifest: Manifest
+    event: Event | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a child."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    event: Event | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Write the endpoint's status, if it still has this resourceVersion."""
+
+    status: dict[str, Any]
+    resource_version: str
+    event: Event | None = None
+
+
+Step = Apply | Delete | WriteStatus
