@@ -46,12 +46,15 @@ class Figures:
     errors: int = 0
     ttft_p95: float | None = None
     itl_p95: float | None = None
+    e2e_p95: float | None = None
+    seconds: float | None = None
+    """Length of the window, which is shorter than the rollout's state after a restart of the operator; None: as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that is known now. `figures` holds, by revision, what was measured since `figures_since` of the
-    rollout's state began; a revision is absent when nothing was measured yet."""
+    """Everything that is known now. `figures` holds, by revision: before the switch what was measured lately, from the
+    switch or canary step on what was measured since then. A revision is absent when nothing was measured yet."""
 
     gateways: tuple[GatewayView, ...] = ()
     gateways_known: bool = False

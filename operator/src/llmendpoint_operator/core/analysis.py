@@ -1,0 +1,140 @@
+"""Whether a revision that gets requests does well: its figures against limits, and against the old revision's.
+
+| there is | verdict |
+|---|---|
+| fewer requests than minRequests | TooLittle |
+| a limit that is broken | Bad, at once |
+| a limit whose figure nobody measured | TooLittle |
+| less time than duration | TooLittle |
+| otherwise | Good |
+
+Relative limits are left out when the old revision had fewer than minRequests requests itself. Messages of TooLittle
+hold no figure that moves: they stand in the status while the figures change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .evidence import Figures
+
+OBSERVE = "spec.rollout.observe"
+
+ROUNDING = 1e-9
+"""A figure at its limit is within it, whatever binary fractions make of 0.05 - 0.04."""
+
+
+class Result(StrEnum):
+    """Of a judgement."""
+
+    GOOD = "Good"
+    BAD = "Bad"
+    TOO_LITTLE = "TooLittle"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`reason` in one word, `message` in a sentence with figure and limit."""
+
+    result: Result
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyLimit:
+    """Of one 95th percentile. `seconds_field` is where the absolute limit was written."""
+
+    name: str
+    reason: str
+    field: str
+    figure: Callable[[Figures], float | None]
+    seconds: float | None = None
+    seconds_field: str = ""
+    ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the spec asks for. `duration` in seconds; rates are shares (0..1)."""
+
+    duration: float
+    min_requests: int
+    error_rate: float | None = None
+    error_rate_increase: float | None = None
+    latencies: tuple[LatencyLimit, ...] = ()
+
+
+def judge(limits: Limits, green: Figures, baseline: Figures | None, elapsed: float) -> Verdict:
+    """The verdict over `green`, `elapsed` seconds after its observation began; `baseline` is the old revision's."""
+    if green.requests < limits.min_requests:
+        message = f"fewer than {limits.min_requests} requests ({OBSERVE}.minRequests)"
+        return Verdict(Result.TOO_LITTLE, "TooFewRequests", message)
+    comparable = baseline if baseline is not None and baseline.requests >= limits.min_requests else None
+    for breach in (*_errors(limits, green, comparable), *_latencies(limits, green, comparable)):
+        return breach
+    for limit in limits.latencies:
+        if limit.figure(green) is None and limit.seconds is not None:
+            message = (
+                f"no replica of the revision reports its {limit.name}, which {limit.seconds_field} limits"
+            )
+            return Verdict(Result.TOO_LITTLE, "NothingMeasured", message)
+    if min(elapsed, elapsed if green.seconds is None else green.seconds) < limits.duration:
+        message = f"within its limits; observed for {limits.duration:.0f} s ({OBSERVE}.duration)"
+        return Verdict(Result.TOO_LITTLE, "StillObserving", message)
+    return Verdict(Result.GOOD, "WithinLimits", _summary(limits, green))
+
+
+def error_rate(figures: Figures) -> float:
+    """Share of the requests that failed."""
+    return figures.errors / figures.requests if figures.requests else 0.0
+
+
+def _errors(limits: Limits, green: Figures, baseline: Figures | None) -> Iterator[Verdict]:
+    rate = error_rate(green)
+    said = f"error rate {rate:.1%} ({green.errors} of {green.requests} requests)"
+    if limits.error_rate is not None and rate > limits.error_rate + ROUNDING:
+        message = f"{said} is above the limit of {limits.error_rate:.1%} ({OBSERVE}.errorRate.max)"
+        yield Verdict(Result.BAD, "ErrorRateTooHigh", message)
+    if baseline is None or limits.error_rate_increase is None:
+        return
+    if rate - error_rate(baseline) > limits.error_rate_increase + ROUNDING:
+        message = (
+            f"{said} is more than {limits.error_rate_increase:.1%} above the old revision's "
+            f"{error_rate(baseline):.1%} ({OBSERVE}.errorRate.maxIncrease)"
+        )
+        yield Verdict(Result.BAD, "ErrorRateIncreased", message)
+
+
+def _latencies(limits: Limits, green: Figures, baseline: Figures | None) -> Iterator[Verdict]:
+    for limit in limits.latencies:
+        now = limit.figure(green)
+        if now is None:
+            continue
+        said = f"{limit.name} p95 {in_words(now)}"
+        if limit.seconds is not None and now > limit.seconds:
+            message = f"{said} is above the limit of {in_words(limit.seconds)} ({limit.seconds_field})"
+            yield Verdict(Result.BAD, f"{limit.reason}TooHigh", message)
+        before = limit.figure(baseline) if baseline is not None else None
+        if limit.ratio is not None and before is not None and now > before * limit.ratio:
+            message = (
+                f"{said} is above {limit.ratio:g} times the old revision's {in_words(before)} "
+                f"({OBSERVE}.{limit.field}.maxRatio)"
+            )
+            yield Verdict(Result.BAD, f"{limit.reason}Increased", message)
+
+
+def _summary(limits: Limits, green: Figures) -> str:
+    parts = [f"error rate {error_rate(green):.1%} of {green.requests} requests"]
+    for limit in limits.latencies:
+        figure = limit.figure(green)
+        if figure is not None:
+            parts.append(f"{limit.name} p95 {in_words(figure)}")
+    return ", ".join(parts)
+
+
+def in_words(seconds: float) -> str:
+    """A latency for people."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,0 +1,130 @@
+"""Counters read again and again from gateways and engines, made into figures of one revision over one window.
+
+A source that is seen for the first time gives its reading as the start: what it counted before is not known to lie in
+the window. After that every reading adds what came since, also across a restart of the source.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .evidence import Figures
+from .histograms import Histogram, quantile, since, together
+
+P95 = 0.95
+NOTHING = Histogram()
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Requests that ended, and those of them that failed."""
+
+    requests: float = 0.0
+    errors: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Histograms in seconds: time to first token, between two tokens, from arrival to the last token."""
+
+    ttft: Histogram = NOTHING
+    itl: Histogram = NOTHING
+    e2e: Histogram = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class _Total:
+    """All that was measured of one revision."""
+
+    counts: Counts = Counts()
+    latencies: Latencies = Latencies()
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """The totals at a moment; monotonic seconds."""
+
+    at: float
+    totals: Mapping[str, _Total]
+
+
+class Measurements:
+    """Of one endpoint. Times are monotonic seconds, given by the caller."""
+
+    def __init__(self, recent_seconds: float) -> None:
+        self._recent_seconds = recent_seconds
+        self._totals: dict[str, _Total] = {}
+        self._gateways: dict[str, tuple[str, Mapping[str, Counts]]] = {}
+        self._engines: dict[str, Latencies] = {}
+        self._window: _Mark | None = None
+        self._history: deque[_Mark] = deque()
+
+    def add_gateway(self, gateway: str, instance: str, counts: Mapping[str, Counts]) -> None:
+        """One gateway's counters by revision; `instance` is new when they began anew."""
+        known = self._gateways.get(gateway)
+        self._gateways[gateway] = (instance, counts)
+        if known is None:
+            return
+        for revision, now in counts.items():
+            before = known[1].get(revision, Counts()) if known[0] == instance else Counts()
+            fell = now.requests < before.requests or now.errors < before.errors
+            start = Counts() if fell else before
+            self._add(revision, Counts(now.requests - start.requests, now.errors - start.errors), Latencies())
+
+    def add_engine(self, pod: str, revision: str, now: Latencies) -> None:
+        """One pod's histograms; `pod` is unique among all pods, as its uid is."""
+        before = self._engines.get(pod)
+        self._engines[pod] = now
+        if before is not None:
+            self._add(revision, Counts(), Latencies(
+                since(before.ttft, now.ttft), since(before.itl, now.itl), since(before.e2e, now.e2e)
+            ))  # fmt: skip
+
+    def sampled(self, now: float) -> None:
+        """All sources have been read: what `recent` may begin at."""
+        self._history.append(_Mark(now, dict(self._totals)))
+        while len(self._history) > 2 and self._history[1].at <= now - self._recent_seconds:
+            self._history.popleft()
+
+    def begin(self, now: float) -> None:
+        """A window begins: at the last sample, so that nothing between it and now is lost."""
+        at = self._history[-1].at if self._history else now
+        self._window = _Mark(at, dict(self._totals))
+
+    def in_window(self, revision: str, *, gateways: bool) -> Figures | None:
+        """What was measured since the window began; None before the first sample in it."""
+        return self._figures(revision, self._window, gateways)
+
+    def recent(self, revision: str, *, gateways: bool) -> Figures | None:
+        """What was measured lately, for at most the time given at the beginning; None before two samples."""
+        return self._figures(revision, self._history[0] if self._history else None, gateways)
+
+    def _add(self, revision: str, counts: Counts, latencies: Latencies) -> None:
+        old = self._totals.get(revision, _Total())
+        self._totals[revision] = _Total(
+            Counts(old.counts.requests + counts.requests, old.counts.errors + counts.errors),
+            Latencies(
+                together((old.latencies.ttft, latencies.ttft)),
+                together((old.latencies.itl, latencies.itl)),
+                together((old.latencies.e2e, latencies.e2e)),
+            ),
+        )
+
+    def _figures(self, revision: str, mark: _Mark | None, gateways: bool) -> Figures | None:
+        """Without gateways, the engines' count of first tokens stands for the requests, and no error is seen."""
+        if mark is None or not self._history or self._history[-1].at <= mark.at:
+            return None
+        now = self._totals.get(revision, _Total())
+        start = mark.totals.get(revision, _Total())
+        ttft = since(start.latencies.ttft, now.latencies.ttft)
+        requests = now.counts.requests - start.counts.requests if gateways else ttft.count
+        return Figures(
+            requests=round(requests),
+            errors=round(now.counts.errors - start.counts.errors) if gateways else 0,
+            ttft_p95=quantile(P95, ttft),
+            itl_p95=quantile(P95, since(start.latencies.itl, now.latencies.itl)),
+            e2e_p95=quantile(P95, since(start.latencies.e2e, now.latencies.e2e)),
+            seconds=self._history[-1].at - mark.at,
+        )
