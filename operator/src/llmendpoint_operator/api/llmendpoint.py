@@ -8,6 +8,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .base import ApiModel, Quantity, map_list, rule, rules, set_list
+from .rollout import (
+    OverrideStatus,
+    RejectedStatus,
+    RequestStatus,
+    RolloutSpec,
+    RolloutStatus,
+    SloSpec,
+    TrafficStatus,
+)
+from .security import SecuritySpec
 
 NAME_RULE = rule(
     "size(self.metadata.name) <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
@@ -164,14 +174,6 @@ class EngineSpec(ApiModel):
     """Keep the keys and values of finished prompts, so that a prompt that begins alike is not computed again."""
 
 
-class RolloutSpec(ApiModel):
-    """How a new revision takes over."""
-
-    scale_down_delay: Annotated[int, Field(ge=0, le=86_400)] = 10
-    """Seconds for which the old revision keeps its pods after the new one has taken over; it gets no new requests
-    then. Requests that still run afterwards have terminationGracePeriodSeconds to end."""
-
-
 class PodInputs(ApiModel):
     """The fields that decide what a pod is: a change of any of them makes a new revision."""
 
@@ -200,6 +202,10 @@ class LLMEndpointSpec(PodInputs, json_schema_extra=rules(CUDA_RULE)):
     """How many old revisions are kept, scaled to zero, so that going back to one of them makes nothing new."""
     rollout: RolloutSpec = RolloutSpec()
     """How a new revision takes over."""
+    slo: SloSpec = SloSpec()
+    """What the endpoint's users are promised."""
+    security: SecuritySpec = SecuritySpec()
+    """Who may reach the endpoint's pods."""
 
 
 class Condition(ApiModel):
@@ -236,11 +242,21 @@ class LLMEndpointStatus(ApiModel):
     observed_generation: int | None = None
     """The metadata.generation that this status is about."""
     active_revision: Annotated[str, Field(max_length=63)] | None = None
-    """Hash of the revision that gets new requests. Absent: none has been ready yet."""
+    """Hash of the revision that gets new requests, or most of them. Absent: none has been ready yet."""
     target_revision: Annotated[str, Field(max_length=63)] | None = None
     """Hash of the revision that the spec asks for."""
     switched_at: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
-    """When activeRevision last changed."""
+    """When the assignment of requests to revisions last changed."""
+    traffic: TrafficStatus | None = None
+    """Who gets new requests."""
+    rollout: RolloutStatus | None = None
+    """The rollout that goes on, or how the last one ended."""
+    rejected: RejectedStatus | None = None
+    """The revision that the spec asks for, when it was rolled back."""
+    request: RequestStatus | None = None
+    """The answer to the last request made by annotation."""
+    override: OverrideStatus | None = None
+    """A revision in place of the spec's own, after `undo` or `restart`."""
     replicas: int = 0
     """Pods of the active revision."""
     ready_replicas: int = 0
