@@ -23,7 +23,7 @@ from tests.demo.product import CHART
 pytestmark = pytest.mark.integration
 
 SYSTEM = "llm-rbac"
-CHILDREN = "deployments,services,serviceaccounts,controllerrevisions"
+CHILDREN = "deployments,services,serviceaccounts,controllerrevisions,poddisruptionbudgets,networkpolicies"
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,9 @@ def refusals(log: str) -> list[str]:
     return [line for line in found if not any(words in line for words in passing)]
 
 
-KINDS = {"Deployment", "Service", "ServiceAccount", "ControllerRevision"}
+KINDS = {
+    "Deployment", "Service", "ServiceAccount", "ControllerRevision", "PodDisruptionBudget", "NetworkPolicy",
+}  # fmt: skip
 
 
 def settled(read: Any, times: int = 20) -> bool:

@@ -20,12 +20,20 @@
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [list, watch, create, patch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [list, watch, create, patch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [list, watch, create, patch]
+# patch: the annotation that says which pod goes first when replicas go down.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [list, watch]
+  verbs: [list, watch, patch]
+# get and patch: a decision that is taken again counts up the Event that is there.
 - apiGroups: [""]
   resources: [events]
-  verbs: [create]
+  verbs: [create, get, patch]
 {{- end }}
 
 {{/* The gateway only reads. */}}

@@ -44,12 +44,23 @@ def parse(argv: list[str] | None = None) -> Settings:
         "--lease-seconds", type=int, default=15, metavar="N",
         help="after so many seconds without a sign of life another process takes over (default: 15)",
     )  # fmt: skip
+    parser.add_argument(
+        "--gateway-namespace",
+        metavar="NS",
+        help="where the gateway's pods are (default: the operator's namespace)",
+    )
+    parser.add_argument(
+        "--prometheus-namespace", default="monitoring", metavar="NS",
+        help="where the pods labelled app.kubernetes.io/name=prometheus are that may scrape the engines "
+        "(default: monitoring)",
+    )  # fmt: skip
     args = parser.parse_args(argv)
     if args.lease_seconds < 3:
         parser.error(f"--lease-seconds must be at least 3, got {args.lease_seconds}")
     return Settings(
-        args.http_port, args.watch_namespace, args.kubeconfig, args.gateway_url, args.lease_seconds
-    )
+        args.http_port, args.watch_namespace, args.kubeconfig, args.gateway_url, args.lease_seconds,
+        args.gateway_namespace, args.prometheus_namespace,
+    )  # fmt: skip
 
 
 def configure_logging() -> None:

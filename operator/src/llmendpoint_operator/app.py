@@ -17,6 +17,7 @@ import kopf
 import structlog
 
 from .api import GROUP, VERSION
+from .core.neighbours import Neighbours
 from .errors import ApiError, LeadershipLost
 from .http import HttpServer
 from .kube import resources
@@ -40,6 +41,8 @@ class Settings:
     kubeconfig: str | None = None
     gateway_url: str | None = None
     lease_seconds: int = 15
+    gateway_namespace: str | None = None
+    prometheus_namespace: str = "monitoring"
 
 
 async def run(settings: Settings) -> None:
@@ -54,7 +57,12 @@ async def run(settings: Settings) -> None:
         metrics.queue_depth.set_function(lambda: len(queue))
         caches = Caches(api, queue.add, settings.watch_namespace)
         events = EventWriter(api)
-        reconciler = Reconciler(api, caches, events, metrics, settings.gateway_url)
+        neighbours = Neighbours(
+            operator=credentials.namespace,
+            gateway=settings.gateway_namespace or credentials.namespace,
+            prometheus=settings.prometheus_namespace,
+        )
+        reconciler = Reconciler(api, caches, events, metrics, settings.gateway_url, neighbours)
         async with HttpServer(caches, metrics, settings.http_port) as http:
             lease = Lease(api, credentials.namespace, settings.lease_seconds)
             http.connected = await _connected(api, stop)

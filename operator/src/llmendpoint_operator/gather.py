@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from .api import LLMEndpointSpec, LLMRuntimeSpec
 from .core.names import REVISION_LABEL
+from .core.neighbours import Neighbours
 from .core.revision import parse_revision
 from .core.snapshot import Endpoint, Refusal, Snapshot
 from .kube import resources
@@ -18,7 +19,13 @@ from .kube.caches import Caches
 Json = dict[str, Any]
 
 
-def gather(caches: Caches, manifest: Json, refusal: Refusal | None, gateway_url: str | None) -> Snapshot:
+def gather(
+    caches: Caches,
+    manifest: Json,
+    refusal: Refusal | None,
+    gateway_url: str | None,
+    neighbours: Neighbours | None = None,
+) -> Snapshot:
     """Everything about the endpoint `manifest`."""
     endpoint = parse_endpoint(manifest)
     namespace, name = endpoint.namespace, endpoint.name
@@ -37,6 +44,10 @@ def gather(caches: Caches, manifest: Json, refusal: Refusal | None, gateway_url:
             item["metadata"]["name"]: item for item in caches.children(resources.SERVICES, namespace, name)
         },
         service_account=caches.get(resources.SERVICE_ACCOUNTS, namespace, name),
+        policies={
+            kind.kind: item for kind in resources.POLICIES if (item := caches.get(kind, namespace, name))
+        },
+        neighbours=neighbours,
         pods={hash_: tuple(found) for hash_, found in pods.items()},
         refusal=refusal,
         gateway_url=gateway_url,

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from .core.neighbours import Neighbours
 from .core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
 from .core.snapshot import Endpoint, Refusal
 from .errors import ApiError, Conflict, NotFound, Refused
@@ -29,13 +30,20 @@ class Reconciler:
     """Holds nothing that a restart could not find again: refusals come back with the next attempt."""
 
     def __init__(
-        self, api: KubeApi, caches: Caches, events: EventWriter, metrics: Metrics, gateway_url: str | None
+        self,
+        api: KubeApi,
+        caches: Caches,
+        events: EventWriter,
+        metrics: Metrics,
+        gateway_url: str | None,
+        neighbours: Neighbours | None = None,
     ) -> None:
         self._api = api
         self._caches = caches
         self._events = events
         self._metrics = metrics
         self._gateway_url = gateway_url
+        self._neighbours = neighbours
         self._refusals: dict[Key, Refusal] = {}
         self._passes: dict[Key, int] = {}
 
@@ -84,7 +92,8 @@ class Reconciler:
         return float(min(2 ** (passes - FREE_PASSES), 300))
 
     def _plan(self, key: Key, manifest: Json) -> tuple[Plan, Endpoint]:
-        snapshot = gather(self._caches, manifest, self._refusals.get(key), self._gateway_url)
+        refusal = self._refusals.get(key)
+        snapshot = gather(self._caches, manifest, refusal, self._gateway_url, self._neighbours)
         return make_plan(snapshot, datetime.now(UTC)), snapshot.endpoint
 
     async def _report(self, key: Key, error: Refused) -> None:

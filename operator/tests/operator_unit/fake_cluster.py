@@ -9,6 +9,7 @@ from typing import Any
 
 from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
 from llmendpoint_operator.core.names import REVISION_LABEL
+from llmendpoint_operator.core.neighbours import Neighbours
 from llmendpoint_operator.core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
 from llmendpoint_operator.core.revision import parse_revision
 from llmendpoint_operator.core.snapshot import Endpoint, Refusal, Snapshot
@@ -38,6 +39,7 @@ class FakeCluster:
     version: int = 1
     deleting: bool = False
     refusal: Refusal | None = None
+    neighbours: Neighbours | None = None
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     made: int = 0
@@ -86,6 +88,12 @@ class FakeCluster:
                 deployments=self.by_revision("Deployment"),
                 services=self.of_kind("Service"),
                 service_account=self.objects.get(("ServiceAccount", "chat")),
+                policies={
+                    kind: self.objects[kind, "chat"]
+                    for kind in ("PodDisruptionBudget", "NetworkPolicy")
+                    if (kind, "chat") in self.objects
+                },
+                neighbours=self.neighbours,
                 pods={hash_: tuple(pods) for hash_, pods in self.pods.items()},
                 refusal=self.refusal,
             )

@@ -26,6 +26,7 @@ from .causes import Cause
 from .deployment import make_deployment
 from .drift import first_difference
 from .names import NO_REVISION, child_name
+from .policies import disruption_budget_steps, network_policy_steps
 from .revision import Revision, revision_data
 from .rollout import Rollout, decide, find_active
 from .snapshot import Snapshot
@@ -54,11 +55,13 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
     grow, shrink = _deployments(snapshot, rollout)
     steps = (
         *_service_account(snapshot),
+        *network_policy_steps(snapshot),
         *_headless_services(snapshot, rollout),
         *grow,
         *_record(snapshot, rollout),
         *_status(snapshot, rollout, endpoint.spec.replicas, now),
         *_service(snapshot, rollout),
+        *disruption_budget_steps(snapshot, rollout.active),
         *shrink,
         *_prune(snapshot, rollout),
     )

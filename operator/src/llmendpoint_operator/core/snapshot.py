@@ -8,6 +8,7 @@ from typing import Any
 
 from ..api import LLMEndpointSpec, LLMRuntimeSpec
 from .builders import Manifest, Owner
+from .neighbours import Neighbours
 from .revision import Revision
 
 
@@ -53,6 +54,10 @@ class Snapshot:
     services: Mapping[str, Manifest] = field(default_factory=dict)
     """Services by name."""
     service_account: Manifest | None = None
+    policies: Mapping[str, Manifest] = field(default_factory=dict)
+    """PodDisruptionBudget and NetworkPolicy by kind."""
+    neighbours: Neighbours | None = None
+    """Who always reaches the pods. None: nobody is told apart, and no NetworkPolicy is made."""
     pods: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
     refusal: Refusal | None = None
     gateway_url: str | None = None

@@ -37,11 +37,15 @@ CONTROLLER_REVISIONS = Resource("apps/v1", "ControllerRevision", "controllerrevi
 SERVICES = Resource("v1", "Service", "services")
 SERVICE_ACCOUNTS = Resource("v1", "ServiceAccount", "serviceaccounts")
 PODS = Resource("v1", "Pod", "pods")
+DISRUPTION_BUDGETS = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 EVENTS = Resource("v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
-CHILDREN = (DEPLOYMENTS, CONTROLLER_REVISIONS, SERVICES, SERVICE_ACCOUNTS)
-BY_KIND = {(resource.api_version, resource.kind): resource for resource in CHILDREN}
+POLICIES = (DISRUPTION_BUDGETS, NETWORK_POLICIES)
+CHILDREN = (DEPLOYMENTS, CONTROLLER_REVISIONS, SERVICES, SERVICE_ACCOUNTS, *POLICIES)
+BY_KIND = {(resource.api_version, resource.kind): resource for resource in (*CHILDREN, PODS)}
+"""What a plan's steps may be about. Of pods only annotations are written."""
 
 PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("llmendpoint.io", "llmendpoints"): frozenset({"list", "watch"}),
@@ -52,8 +56,10 @@ PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("apps", "controllerrevisions"): frozenset({"list", "watch", "create", "patch", "delete"}),
     ("", "services"): frozenset({"list", "watch", "create", "patch", "delete"}),
     ("", "serviceaccounts"): frozenset({"list", "watch", "create", "patch"}),
-    ("", "pods"): frozenset({"list", "watch"}),
-    ("", "events"): frozenset({"create"}),
+    ("policy", "poddisruptionbudgets"): frozenset({"list", "watch", "create", "patch"}),
+    ("networking.k8s.io", "networkpolicies"): frozenset({"list", "watch", "create", "patch"}),
+    ("", "pods"): frozenset({"list", "watch", "patch"}),
+    ("", "events"): frozenset({"create", "get", "patch"}),
     ("coordination.k8s.io", "leases"): frozenset({"get", "create", "update"}),
 }
 """Group and resource to verbs. Leases in the operator's own namespace only; runtimes are cluster-wide objects. The
