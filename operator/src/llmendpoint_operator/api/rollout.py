@@ -230,9 +230,10 @@ class RolloutSpec(
     capacity: Capacity = Capacity.AUTO
     """Where the new pods find room. Surge: beside the old ones. InPlace: by exchange in waves, requests by ready pods.
     Recreate: in place of all the old ones, requests wait meanwhile. Auto: Surge; when a new pod stays unschedulable,
-    InPlace, or Recreate where replicas do not exceed minAvailable."""
+    InPlace, or Recreate with a single replica."""
     min_available: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Ready pods of both revisions together that an exchange in place never goes below."""
+    """Ready pods of both revisions together that an exchange in place never goes below. Where it leaves no pod to
+    exchange, the rollout is given up after progressDeadlineSeconds."""
     unschedulable_seconds: Annotated[int, Field(ge=0, le=86_400)] = 30
     """Seconds for which a new pod may stay unschedulable before capacity Auto takes an old one's place."""
     promotion: Literal["Auto", "Manual"] = "Auto"
@@ -310,6 +311,8 @@ class TrafficStatus(ApiModel):
         Field(max_length=1000, json_schema_extra=set_list()),
     ] = ()
     """Pods that get no new requests because they are about to be removed."""
+    draining_since: Time | None = None
+    """When a pod was last added to them; gateways have 10 s to follow."""
 
 
 class BaselineStatus(ApiModel):

@@ -17,6 +17,8 @@ class GatewayView:
 
     pod: str
     epoch: int | None
+    in_flight: Mapping[str, int] = field(default_factory=dict)
+    """Requests that this gateway has under way, by engine pod, of every revision."""
 
 
 class Outcome(StrEnum):

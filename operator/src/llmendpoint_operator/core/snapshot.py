@@ -8,6 +8,7 @@ from typing import Any
 
 from ..api import LLMEndpointSpec, LLMRuntimeSpec
 from .builders import Manifest, Owner
+from .evidence import Evidence
 from .neighbours import Neighbours
 from .revision import Revision
 
@@ -59,5 +60,6 @@ class Snapshot:
     neighbours: Neighbours | None = None
     """Who always reaches the pods. None: nobody is told apart, and no NetworkPolicy is made."""
     pods: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
+    evidence: Evidence = field(default_factory=Evidence)
     refusal: Refusal | None = None
     gateway_url: str | None = None
