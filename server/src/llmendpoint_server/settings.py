@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 DESCRIPTION = "Serve a causal language model through OpenAI's HTTP API, with continuous batching."
 EXAMPLES = """\
@@ -87,6 +87,12 @@ def make_parser() -> argparse.ArgumentParser:
         prog="llmendpoint-server", description=DESCRIPTION, epilog=EXAMPLES, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
+    add_server_flags(parser)
+    return parser
+
+
+def add_server_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags that the operator gives to every engine of ours."""
     add = parser.add_argument
     add(
         "--model",
@@ -142,7 +148,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--drain-timeout", type=seconds, metavar="SECONDS", default=600.0,
         help="how long running requests may go on after SIGTERM (default: 600)")  # fmt: skip
-    return parser
 
 
 def default_name(model: str) -> str:
@@ -152,7 +157,11 @@ def default_name(model: str) -> str:
 def parse(arguments: Sequence[str]) -> Settings:
     """Settings from the command line; argparse prints what is wrong and raises SystemExit(2)."""
     parser = make_parser()
-    options = vars(parser.parse_args(arguments))
+    return settings_from(vars(parser.parse_args(arguments)), parser)
+
+
+def settings_from(options: dict[str, Any], parser: argparse.ArgumentParser) -> Settings:
+    """Settings from what `parser` found for the server's own flags."""
     if not 0 <= options["port"] <= 65535:
         parser.error(f"argument --port: {options['port']} is not a port; it must be between 0 and 65535")
     names = tuple(dict.fromkeys(options.pop("served_model_name"))) or (default_name(options["model"]),)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from llmendpoint_server.api.completions import ClientGone, Completions
 from llmendpoint_server.api.request_log import RequestLog
@@ -13,7 +16,7 @@ from llmendpoint_server.api.service import Service
 from llmendpoint_server.errors import RequestError
 
 
-def add_status_routes(app: FastAPI, service: Service) -> None:
+def status_routes(service: Service) -> list[Route]:
     engine = service.engine
 
     async def health(_: Request) -> Response:
@@ -60,8 +63,7 @@ def add_status_routes(app: FastAPI, service: Service) -> None:
         "/v1/models": models,
         "/version": version,
     }
-    for path, handler in paths.items():
-        app.add_api_route(path, handler, methods=["GET"], response_model=None)
+    return [Route(path, handler) for path, handler in paths.items()]
 
 
 async def on_request_error(request: Request, error: Exception) -> Response:
@@ -81,14 +83,17 @@ async def on_client_gone(request: Request, error: Exception) -> Response:
     return Response(status_code=499)  # for the log only: nobody is there to read it
 
 
-def make_app(service: Service) -> FastAPI:
-    app = FastAPI(openapi_url=None)
+def make_app(service: Service) -> Starlette:
+    """Starlette alone: FastAPI's own import takes longer than all the rest of this process together."""
     completions = Completions(service)
-    app.add_api_route("/v1/chat/completions", completions.chat, methods=["POST"], response_model=None)
-    app.add_api_route("/v1/completions", completions.text, methods=["POST"], response_model=None)
-    add_status_routes(app, service)
-    app.add_exception_handler(RequestError, on_request_error)
-    app.add_exception_handler(HTTPException, on_http_exception)
-    app.add_exception_handler(ClientGone, on_client_gone)
-    app.add_middleware(RequestLog, metrics=service.metrics)
-    return app
+    posts = {"/v1/chat/completions": completions.chat, "/v1/completions": completions.text}
+    routes = [Route(path, handler, methods=["POST"]) for path, handler in posts.items()]
+    return Starlette(
+        routes=[*routes, *status_routes(service)],
+        exception_handlers={
+            RequestError: on_request_error,
+            HTTPException: on_http_exception,
+            ClientGone: on_client_gone,
+        },
+        middleware=[Middleware(RequestLog, metrics=service.metrics)],
+    )

@@ -7,13 +7,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import structlog
 
 from llmendpoint_server import protocol
+from llmendpoint_server.api.interfaces import EngineEnd
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.errors import ProtocolError, Unavailable
 from llmendpoint_server.limits import usable_threads
@@ -32,19 +32,11 @@ HEARTBEAT_LIMIT_S = 120.0
 """A step of a long prefill on a processor takes seconds, never minutes."""
 
 
-@dataclass(frozen=True)
-class EngineEnd:
-    """Why the engine process is gone, and what this process leaves with."""
-
-    cause: str
-    exit_code: int
-
-
 class EngineStream:
-    """Outputs of one request. Close it when no more is wanted: what still runs is then aborted."""
+    """Outputs of one request. `forget` is told when nobody reads on."""
 
-    def __init__(self, client: EngineClient, request_id: str) -> None:
-        self._client = client
+    def __init__(self, request_id: str, forget: Callable[[str], None]) -> None:
+        self._forget = forget
         self._queue: asyncio.Queue[RequestOutput] = asyncio.Queue()
         self.id = request_id
         self.ended = False
@@ -65,7 +57,7 @@ class EngineStream:
         self._queue.put_nowait(output)
 
     def close(self) -> None:
-        self._client.forget(self.id)
+        self._forget(self.id)
 
 
 class EngineClient(asyncio.Protocol):
@@ -120,7 +112,7 @@ class EngineClient(asyncio.Protocol):
             raise Unavailable(f"This replica is {self.state}: {self.detail}. Try again.", retry_after=1.0)
         if not self._streams:
             self._last_heard = asyncio.get_running_loop().time()
-        stream = self._streams[request.id] = EngineStream(self, request.id)
+        stream = self._streams[request.id] = EngineStream(request.id, self.forget)
         self.idle.clear()
         self._send(protocol.AddRequest(request))
         return stream

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from llmendpoint_server.api.detokenize import TextStream
-from llmendpoint_server.api.engine_client import EngineClient, EngineStream
+from llmendpoint_server.api.interfaces import Engine, Stream
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.responses import DONE, Shape, Usage, error_event
 from llmendpoint_server.core.request import FinishReason, RequestOutput
@@ -40,8 +40,8 @@ class Generation:
 
     def __init__(
         self,
-        engine: EngineClient,
-        stream: EngineStream,
+        engine: Engine,
+        stream: Stream,
         text: TextStream,
         usage: Usage,
         metrics: Metrics,

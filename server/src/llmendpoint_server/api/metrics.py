@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from llmendpoint_server.api.engine_client import EngineClient
+from llmendpoint_server.api.interfaces import Engine
 
 FIRST_TOKEN_BUCKETS = (
     0.001,
@@ -38,7 +38,7 @@ REQUEST_BUCKETS = (0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 60
 class EngineCollector(Collector):
     """What the engine last said of itself, read when the page is."""
 
-    def __init__(self, engine: EngineClient, model: str) -> None:
+    def __init__(self, engine: Engine, model: str) -> None:
         self._engine = engine
         self._model = model
 
@@ -88,7 +88,7 @@ class EngineCollector(Collector):
 class Metrics:
     """Every metric of one server, in a registry of its own."""
 
-    def __init__(self, engine: EngineClient, model: str) -> None:
+    def __init__(self, engine: Engine, model: str) -> None:
         self._model = model
         self._registry = registry = CollectorRegistry()
         registry.register(EngineCollector(engine, model))

@@ -10,24 +10,18 @@ import asyncio
 import contextlib
 import signal
 import time
-import uuid
-from collections.abc import Iterator, Sequence
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
 from llmendpoint_server.api.app import make_app
-from llmendpoint_server.api.engine_client import ENGINE_COMMAND, EngineClient, EngineEnd
-from llmendpoint_server.api.metrics import Metrics
-from llmendpoint_server.api.model_files import content_revision, resolve_model
+from llmendpoint_server.api.interfaces import Engine, EngineEnd
 from llmendpoint_server.api.service import Service
-from llmendpoint_server.api.tokenizer import ModelTokenizer, default_sampling
-from llmendpoint_server.errors import BadConfiguration, ModelNotFound
-from llmendpoint_server.protocol import Configure
+from llmendpoint_server.errors import BadConfiguration
 from llmendpoint_server.settings import Settings
 
 KEEP_ALIVE_S = 150
@@ -44,42 +38,21 @@ class Uvicorn(uvicorn.Server):
         yield
 
 
-def make_configure(settings: Settings, folder: Path) -> Configure:
-    return Configure(
-        model_path=str(folder),
-        model_revision=content_revision(folder),
-        device=settings.device,
-        dtype=settings.dtype,
-        max_model_len=settings.max_model_len,
-        max_num_seqs=settings.max_num_seqs,
-        max_queued_requests=settings.max_queued_requests,
-        kv_cache_memory=settings.kv_cache_memory,
-        prefix_caching=settings.prefix_caching,
-    )
-
-
 class Process:
     """One run of the server. `run` returns when it is over, or raises the LoadError that ended it."""
 
-    def __init__(self, settings: Settings, engine_command: Sequence[str] = ENGINE_COMMAND) -> None:
+    def __init__(self, settings: Settings, service: Service, app: ASGIApp) -> None:
         self._settings = settings
-        self._command = engine_command
+        self._engine = service.engine
+        self._app = app
         self._log = structlog.get_logger()
         self._stop = asyncio.Event()
         self._signals = 0
 
     async def run(self) -> EngineEnd | None:
-        """None after a drain, or why the engine ended. Raises LoadError for what is wrong before anything starts."""
-        settings = self._settings
-        folder = resolve_model(settings.model)
-        tokenizer = ModelTokenizer(folder)
-        engine = EngineClient(make_configure(settings, folder), self._command)
-        metrics = Metrics(engine, settings.served_names[0])
-        service = Service(
-            engine, tokenizer, metrics, settings.served_names, _sampling(folder), version("llmendpoint-server"),
-            uuid.uuid4().hex, int(time.time()),
-        )  # fmt: skip
-        server = self._make_server(service)
+        """None after a drain, or why the engine ended. Raises BadConfiguration when the port is taken."""
+        engine = self._engine
+        server = self._make_server()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
@@ -99,11 +72,11 @@ class Process:
             stopping.cancel()
             await engine.stop()
 
-    def _make_server(self, service: Service) -> Uvicorn:
+    def _make_server(self) -> Uvicorn:
         settings = self._settings
         return Uvicorn(
             uvicorn.Config(
-                make_app(service), host=settings.host, port=settings.port, loop="uvloop", http="httptools", ws="none",
+                self._app, host=settings.host, port=settings.port, loop="uvloop", http="httptools", ws="none",
                 lifespan="off", log_config=None, access_log=False, server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=LAST_BYTES_S,
             )
@@ -128,7 +101,7 @@ class Process:
         self._log.info("signal", name=signal.Signals(number).name, count=self._signals)
         self._stop.set()
 
-    async def _drain(self, engine: EngineClient) -> None:
+    async def _drain(self, engine: Engine) -> None:
         """Until nothing runs, the time is up, a second signal comes or the engine ends."""
         timeout, started = self._settings.drain_timeout, time.monotonic()
         self._log.info("draining", in_flight=engine.in_flight, timeout_s=timeout)
@@ -144,18 +117,16 @@ class Process:
         self._log.info("drained", duration_s=round(time.monotonic() - started, 3))
 
 
-def _sampling(folder: Path) -> dict[str, float]:
-    try:
-        return default_sampling(folder)
-    except (ValueError, TypeError) as error:
-        raise ModelNotFound(f"{folder}/generation_config.json cannot be used: {error}") from error
-
-
-def serve(settings: Settings, engine_command: Sequence[str] = ENGINE_COMMAND) -> EngineEnd | None:
-    """Run until a signal or the engine's end. Raises LoadError."""
+def serve(
+    settings: Settings,
+    make_service: Callable[[], Service],
+    app_of: Callable[[Service], ASGIApp] = make_app,
+) -> EngineEnd | None:
+    """Run until a signal or the engine's end. Raises LoadError. `make_service` is called in the event loop's thread."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def main() -> EngineEnd | None:
-            return await Process(settings, engine_command).run()
+            service = make_service()
+            return await Process(settings, service, app_of(service)).run()
 
         return runner.run(main())

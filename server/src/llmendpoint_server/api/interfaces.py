@@ -1,0 +1,72 @@
+"""What the routes need of an engine and of a tokenizer: the real ones, or the simulator's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from llmendpoint_server import protocol
+from llmendpoint_server.core.request import Request, RequestOutput
+
+
+@dataclass(frozen=True)
+class EngineEnd:
+    """Why the engine is gone, and what this process leaves with."""
+
+    cause: str
+    exit_code: int
+
+
+class Stream(Protocol):
+    """Outputs of one request. Close it when no more is wanted: what still runs is then aborted."""
+
+    async def next(self) -> RequestOutput:
+        """The next output; everything that has already arrived comes in one. Not to be called after a `finish`."""
+
+    def close(self) -> None: ...
+
+
+class Engine(Protocol):
+    """One engine. All methods are for the event loop's thread."""
+
+    state: protocol.State
+    detail: str
+    loaded: protocol.Loaded | None
+    idle: asyncio.Event
+    ended: asyncio.Future[EngineEnd]
+
+    @property
+    def stats(self) -> protocol.Stats:
+        """Its load, as it last said."""
+
+    @property
+    def in_flight(self) -> int: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def submit(self, request: Request) -> Stream:
+        """Hand a request over. Raises Unavailable when this replica does not take any."""
+
+    def drain(self) -> None:
+        """Refuse what is new, at once; what runs goes on."""
+
+    def fail_all(self, detail: str) -> None:
+        """End every open stream with `detail`."""
+
+    def is_alive(self) -> bool:
+        """Whether the engine makes progress."""
+
+
+class Tokenizer(Protocol):
+    """Text to tokens and back. Safe to use from several threads."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]: ...
+
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """The prompt's text, up to where the assistant's answer begins. Raises InvalidRequest."""

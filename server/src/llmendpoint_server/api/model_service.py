@@ -1,0 +1,51 @@
+"""The service of a real model: its files, its tokenizer and the engine process."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from llmendpoint_server.api.engine_client import ENGINE_COMMAND, EngineClient
+from llmendpoint_server.api.metrics import Metrics
+from llmendpoint_server.api.model_files import content_revision, resolve_model
+from llmendpoint_server.api.service import Service
+from llmendpoint_server.api.tokenizer import ModelTokenizer, default_sampling
+from llmendpoint_server.errors import ModelNotFound
+from llmendpoint_server.protocol import Configure
+from llmendpoint_server.settings import Settings
+
+
+def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMMAND) -> Service:
+    """For the event loop's thread; starts nothing. Raises ModelNotFound."""
+    folder = resolve_model(settings.model)
+    tokenizer = ModelTokenizer(folder)
+    engine = EngineClient(make_configure(settings, folder), engine_command)
+    metrics = Metrics(engine, settings.served_names[0])
+    return Service(
+        engine, tokenizer, metrics, settings.served_names, _sampling(folder), version("llmendpoint-server"),
+        uuid.uuid4().hex, int(time.time()),
+    )  # fmt: skip
+
+
+def make_configure(settings: Settings, folder: Path) -> Configure:
+    return Configure(
+        model_path=str(folder),
+        model_revision=content_revision(folder),
+        device=settings.device,
+        dtype=settings.dtype,
+        max_model_len=settings.max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        max_queued_requests=settings.max_queued_requests,
+        kv_cache_memory=settings.kv_cache_memory,
+        prefix_caching=settings.prefix_caching,
+    )
+
+
+def _sampling(folder: Path) -> dict[str, float]:
+    try:
+        return default_sampling(folder)
+    except (ValueError, TypeError) as error:
+        raise ModelNotFound(f"{folder}/generation_config.json cannot be used: {error}") from error

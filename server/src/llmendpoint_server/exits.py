@@ -1,0 +1,28 @@
+"""From how serving ended to the exit code of docs/contracts.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llmendpoint_server import logs
+from llmendpoint_server.api.interfaces import EngineEnd
+from llmendpoint_server.errors import ServerError
+from llmendpoint_server.limits import raise_open_files
+
+
+def exit_code_of(serving: Callable[[], EngineEnd | None]) -> int:
+    """The exit code. The cause of a failure is the last line of the log, and the container's termination message."""
+    logs.configure()
+    raise_open_files()
+    try:
+        end = serving()
+    except ServerError as error:
+        logs.log_fatal(str(error), error.exit_code)
+        return error.exit_code
+    except Exception as error:
+        logs.log_fatal(f"The server failed: {type(error).__name__}: {error}", 1)
+        return 1
+    if end is not None:
+        logs.log_fatal(end.cause, end.exit_code)
+        return end.exit_code
+    return 0

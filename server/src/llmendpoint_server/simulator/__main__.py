@@ -1,0 +1,47 @@
+"""`llmendpoint-simulator`: flags in, exit code out, as `llmendpoint-server`."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from importlib.metadata import version
+
+from starlette.types import ASGIApp
+
+from llmendpoint_server.api.app import make_app
+from llmendpoint_server.api.metrics import Metrics
+from llmendpoint_server.api.server import serve
+from llmendpoint_server.api.service import Service
+from llmendpoint_server.exits import exit_code_of
+from llmendpoint_server.settings import Settings
+from llmendpoint_server.simulator.behaviour import Behaviour
+from llmendpoint_server.simulator.engine import SimulatedEngine
+from llmendpoint_server.simulator.foreign import Foreign
+from llmendpoint_server.simulator.settings import parse
+from llmendpoint_server.simulator.tokens import ByteTokenizer
+
+
+def run(settings: Settings, behaviour: Behaviour) -> int:
+    """Serve until the end; returns the exit code."""
+
+    def make_service() -> Service:
+        engine = SimulatedEngine(settings, behaviour)
+        return Service(
+            engine, ByteTokenizer(), Metrics(engine, settings.served_names[0]), settings.served_names, {},
+            version("llmendpoint-server"), uuid.uuid4().hex, int(time.time()),
+        )  # fmt: skip
+
+    def app_of(service: Service) -> ASGIApp:
+        app = make_app(service)
+        return Foreign(app) if behaviour.foreign else app
+
+    return exit_code_of(lambda: serve(settings, make_service, app_of))
+
+
+def main() -> None:
+    sys.exit(run(*parse(sys.argv[1:])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""A tokenizer without a vocabulary: up to four bytes of UTF-8 are one token, about as many as in a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+BYTES = 4
+END = 0
+"""The end of an answer: no text."""
+VOCABULARY = 2 ** (8 * BYTES + 1)
+MESSAGE_END = "\x1e"
+"""Between the messages of a rendered chat: a control character that no chat holds."""
+USER = "user: "
+
+
+def encode(text: str) -> tuple[int, ...]:
+    """A token is its bytes with a 1 before them, so that leading zeros stay."""
+    data = text.encode(errors="replace")
+    return tuple(
+        int.from_bytes(b"\x01" + data[start : start + BYTES]) for start in range(0, len(data), BYTES)
+    )
+
+
+def decode(tokens: Sequence[int]) -> str:
+    """Text of tokens; those that are not whole characters become U+FFFD. Ids that encode() never makes are left out."""
+    parts = (token.to_bytes(BYTES + 1).lstrip(b"\x00") for token in tokens)
+    return b"".join(part[1:] for part in parts if part[:1] == b"\x01").decode(errors="replace")
+
+
+def render_chat(messages: Sequence[Mapping[str, Any]]) -> str:
+    return MESSAGE_END.join(f"{message['role']}: {message['content']}" for message in messages)
+
+
+def last_user_message(prompt: str) -> str:
+    """The last message of the user in a rendered chat; a prompt that is no chat as it is."""
+    said = [part.removeprefix(USER) for part in prompt.split(MESSAGE_END) if part.startswith(USER)]
+    return said[-1] if said else prompt
+
+
+class ByteTokenizer:
+    """These functions as the API's Tokenizer."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
+        return encode(text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return decode(tokens)
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        return render_chat(messages)
