@@ -1,0 +1,49 @@
+"""The program: commands, and errors as one line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from . import rollout
+from .errors import CliError
+from .status import EXAMPLES, status
+
+EXIT_CODES = """Exit codes: 0 done; 1 the rollout failed, or an error; 2 bad usage; 3 not found; 4 refused, here or by the operator; 5 not in time; 6 no access to the cluster.
+
+Examples:
+
+\b
+  kubectl llm status -w
+  kubectl llm rollout status chat
+  kubectl llm rollout promote chat
+"""
+
+app = typer.Typer(
+    name="kubectl llm",
+    help="What LLM endpoints are doing, and requests to their rollouts.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("status", epilog=EXAMPLES)(status)
+app.add_typer(rollout.app, name="rollout")
+
+
+def main() -> None:
+    """Entry point of `kubectl-llm`."""
+    try:
+        app(prog_name="kubectl llm")
+    except CliError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, BrokenPipeError):
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Writing a request and waiting for its answer."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from .client import Client, Json
+from .core.requests import Action, Answer, Request, answer_to, patch_for
+from .errors import Conflict, TimedOut
+from .follow import readings
+
+ATTEMPTS = 10
+"""Of writes; the operator writes the status of an endpoint in a rollout now and then."""
+
+
+def ask(client: Client, namespace: str, name: str, action: Action, about: Callable[[Json], str]) -> Request:
+    """Write the request about the revision that `about` finds. What it saw is what the write depends on: when the
+    endpoint changed in between, it looks again. Raises what `about` raises, Refused, Conflict."""
+    for _ in range(ATTEMPTS):
+        endpoint = client.endpoint(namespace, name)
+        request = Request(uuid.uuid4().hex, action, about(endpoint))
+        try:
+            client.patch_endpoint(namespace, name, patch_for(endpoint, request))
+        except Conflict:
+            continue
+        return request
+    raise Conflict(f"{namespace}/{name} changed {ATTEMPTS} times while the request was written; try again")
+
+
+def await_answer(client: Client, namespace: str, name: str, request: Request, timeout_s: float) -> Answer:
+    """The operator's answer. Raises TimedOut; the request stays on the endpoint then."""
+    waited_for = f"the operator's answer to the request to {request.action} {request.revision}"
+    try:
+        for endpoint in readings(lambda: client.endpoint(namespace, name), timeout_s, waited_for):
+            answer = answer_to(endpoint, request)
+            if answer is not None:
+                return answer
+    except TimedOut as error:
+        raise TimedOut(
+            f"{error}; the request stays on {namespace}/{name} and is answered when the operator runs again; to take "
+            f"it back: kubectl annotate llm {name} -n {namespace} llmendpoint.io/request-"
+        ) from None
+    raise AssertionError("readings never end by themselves")

@@ -1,0 +1,129 @@
+"""The few calls that are needed, on one kept connection. Objects are plain JSON."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from .core.names import ENDPOINT_LABEL, GROUP_PATH
+from .errors import CliError, Conflict, NoAccess, NotFound, Refused, Unreachable
+from .kubeconfig import Access
+
+Json = dict[str, Any]
+
+TIMEOUT_S = 15
+CACHED = {"resourceVersion": "0"}
+"""Lists that are read again and again come from the API server's own cache, at no cost to etcd."""
+
+
+class Client:
+    """Reads endpoints and what belongs to them; writes one annotation."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._base = urlsplit(access.server)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def endpoint(self, namespace: str, name: str) -> Json:
+        """One LLMEndpoint as it is now. Raises NotFound."""
+        return self._call(
+            "GET",
+            f"{GROUP_PATH}/namespaces/{quote(namespace)}/llmendpoints/{quote(name)}",
+            f"LLMEndpoint {namespace}/{name}",
+        )
+
+    def endpoints(self, namespace: str | None) -> list[Json]:
+        """All LLMEndpoints of a namespace; None: of all."""
+        where = f"/namespaces/{quote(namespace)}" if namespace else ""
+        return self._list(f"{GROUP_PATH}{where}/llmendpoints", CACHED)
+
+    def pods(self, namespace: str | None, endpoint: str | None = None) -> list[Json]:
+        """The pods of one endpoint, or of all."""
+        where = f"/namespaces/{quote(namespace)}" if namespace else ""
+        selector = f"{ENDPOINT_LABEL}={endpoint}" if endpoint else ENDPOINT_LABEL
+        return self._list(f"/api/v1{where}/pods", {**CACHED, "labelSelector": selector})
+
+    def records(self, namespace: str, endpoint: str) -> list[Json]:
+        """The endpoint's ControllerRevisions."""
+        selector = {"labelSelector": f"{ENDPOINT_LABEL}={endpoint}"}
+        return self._list(f"/apis/apps/v1/namespaces/{quote(namespace)}/controllerrevisions", selector)
+
+    def patch_endpoint(self, namespace: str, name: str, patch: Json) -> Json:
+        """Merge patch. Raises Conflict when the object is not at the patch's resourceVersion any more."""
+        path = (
+            f"{GROUP_PATH}/namespaces/{quote(namespace)}/llmendpoints/{quote(name)}?fieldManager=kubectl-llm"
+        )
+        return self._call("PATCH", path, f"LLMEndpoint {namespace}/{name}", patch)
+
+    def close(self) -> None:
+        """Forget the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _list(self, path: str, query: dict[str, str]) -> list[Json]:
+        items: list[Json] = self._call("GET", f"{path}?{urlencode(query)}", path.rpartition("/")[2])["items"]
+        return items
+
+    def _call(self, method: str, path: str, what: str, body: Json | None = None) -> Json:
+        headers = {"Accept": "application/json", "User-Agent": "kubectl-llm"}
+        if self._access.token:
+            headers["Authorization"] = f"Bearer {self._access.token}"
+        if body is not None:
+            headers["Content-Type"] = "application/merge-patch+json"
+        data = json.dumps(body) if body is not None else None
+        status, text = self._exchange(method, self._base.path + path, data, headers)
+        if status >= 300:
+            raise _error(status, text, what)
+        try:
+            found: Json = json.loads(text)
+        except ValueError:
+            raise NoAccess(
+                f"{self._access.server} is no Kubernetes API server: it answered {text[:80]!r}"
+            ) from None
+        return found
+
+    def _exchange(self, method: str, path: str, data: str | None, headers: dict[str, str]) -> tuple[int, str]:
+        """A kept connection may have been closed meanwhile: then once more on a fresh one."""
+        fresh = self._connection is None
+        try:
+            connection = self._connection = self._connection or self._connect()
+            connection.request(method, path, data, headers)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not fresh and isinstance(error, (ConnectionError, http.client.HTTPException)):
+                return self._exchange(method, path, data, headers)
+            raise Unreachable(f"no answer from {self._access.server}: {error}") from None
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = self._base.hostname or "", self._base.port
+        if self._access.ssl is None:
+            return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+        connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=self._access.ssl)
+        if self._access.server_name:
+            # The name in the certificate is another than the one to connect to.
+            plain = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+            plain.connect()
+            connection.sock = self._access.ssl.wrap_socket(
+                plain.sock, server_hostname=self._access.server_name
+            )
+        return connection
+
+
+def _error(status: int, text: str, what: str) -> CliError:
+    try:
+        message = str(json.loads(text).get("message") or text)
+    except (ValueError, AttributeError):
+        message = text.strip()[:300]
+    if status == 404:
+        if "the server could not find the requested resource" in message or "page not found" in message:
+            return NotFound(f"this cluster has no LLMEndpoints: install the chart first ({message.strip()})")
+        return NotFound(f"{what} not found")
+    kinds: dict[int, type[CliError]] = {401: NoAccess, 403: NoAccess, 409: Conflict, 422: Refused}
+    if status in (429, 500, 503, 504):
+        return Unreachable(f"the API server answered {status}: {message}")
+    return kinds.get(status, CliError)(f"{what}: {message}")

@@ -1,0 +1,95 @@
+"""Reading API objects: plain JSON, of which any part may be missing while others are still writing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+Object = Mapping[str, Any]
+
+
+def name_of(thing: Object) -> str:
+    """metadata.name."""
+    return str(thing["metadata"]["name"])
+
+
+def namespace_of(thing: Object) -> str:
+    """metadata.namespace."""
+    return str(thing["metadata"].get("namespace", ""))
+
+
+def full_name(thing: Object) -> str:
+    """`namespace/name`."""
+    return f"{namespace_of(thing)}/{name_of(thing)}"
+
+
+def label_of(thing: Object, label: str) -> str | None:
+    """A label's value; None when it has none."""
+    found = (thing["metadata"].get("labels") or {}).get(label)
+    return None if found is None else str(found)
+
+
+def status_of(thing: Object) -> Object:
+    """The status; empty while nobody wrote one."""
+    found: Object = thing.get("status") or {}
+    return found
+
+
+def rollout_of(endpoint: Object) -> Object:
+    """status.rollout; empty when there was none."""
+    found: Object = status_of(endpoint).get("rollout") or {}
+    return found
+
+
+def rejection_of(endpoint: Object) -> Object:
+    """status.rejected; empty when nothing is."""
+    found: Object = status_of(endpoint).get("rejected") or {}
+    return found
+
+
+def conditions_of(thing: Object) -> dict[str, Object]:
+    """Conditions by type."""
+    found: Iterable[Object] = status_of(thing).get("conditions") or ()
+    return {str(condition["type"]): condition for condition in found}
+
+
+def is_true(condition: Object | None) -> bool:
+    """Whether a condition holds; one that is missing does not."""
+    return bool(condition and condition.get("status") == "True")
+
+
+def reason_text(condition: Object) -> str:
+    """`Reason: message`, for conditions and whatever else has both."""
+    reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
+    return f"{reason}: {message}" if reason and message else reason or message
+
+
+def is_observed(endpoint: Object) -> bool:
+    """Whether the status is about the spec as it is now."""
+    observed, generation = (
+        status_of(endpoint).get("observedGeneration"),
+        endpoint["metadata"].get("generation"),
+    )
+    return observed is not None and bool(observed == generation)
+
+
+def age_text(since: object, now: datetime) -> str:
+    """Seconds up to two minutes, then minutes, hours, days, as kubectl writes ages; empty for an unknown time."""
+    started = parse_time(since)
+    if started is None:
+        return ""
+    seconds = max(0, int((now - started).total_seconds()))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def parse_time(text: object) -> datetime | None:
+    """An RFC 3339 time of the API; None when it is none."""
+    try:
+        found = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

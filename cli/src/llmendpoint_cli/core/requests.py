@@ -1,0 +1,154 @@
+"""Requests to the operator: what is written, whether it makes sense now, and what became of it.
+
+A request names the revision that it is about, so that one which arrives late hits nothing else. What is refused here
+is what can be seen to be pointless; the operator decides all the rest, and refuses by itself what this program let by.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ..errors import NotFound, Refused
+from .history import Entry, find_entry
+from .names import IDLE, OBSERVING, REQUEST_ANNOTATION, RESTING, ROLLING_BACK, WAITING
+from .objects import Object, full_name, name_of, rejection_of, rollout_of, status_of
+
+
+class Action(StrEnum):
+    """What can be asked for."""
+
+    PROMOTE = "promote"
+    ABORT = "abort"
+    UNDO = "undo"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, as the annotation holds it."""
+
+    id: str
+    action: Action
+    revision: str
+
+    def as_annotation(self) -> str:
+        """JSON text."""
+        return json.dumps({"id": self.id, "action": self.action.value, "revision": self.revision})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The operator's."""
+
+    accepted: bool
+    message: str
+
+
+def promoted_revision(endpoint: Object) -> str:
+    """The revision that waits. While it is observed the operator knows whether it waits, and answers. Raises Refused."""
+    rollout = rollout_of(endpoint)
+    state = rollout.get("state", IDLE)
+    if state not in (WAITING, OBSERVING):
+        raise Refused(f"{full_name(endpoint)}: nothing waits to be promoted; {_doing(endpoint)}")
+    return str(rollout["green"])
+
+
+def aborted_revision(endpoint: Object) -> str:
+    """The new revision of the rollout that is under way. Raises Refused."""
+    rollout = rollout_of(endpoint)
+    state = rollout.get("state", IDLE)
+    if state in RESTING or state == ROLLING_BACK:
+        raise Refused(f"{full_name(endpoint)}: there is no rollout to abort; {_doing(endpoint)}")
+    if not rollout.get("blue"):
+        raise Refused(
+            f"{full_name(endpoint)}: the first revision has nothing to go back to; change the spec instead"
+        )
+    return str(rollout["green"])
+
+
+def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) -> str:
+    """The revision to go back to: the one named by hash or number, or the last before the active one that was not
+    rejected. Raises NotFound, or Refused when it serves already."""
+    kept, active = tuple(entries), status_of(endpoint).get("activeRevision")
+    if wanted is not None:
+        found = find_entry(kept, wanted)
+        if found is None:
+            known = ", ".join(f"{e.number} ({e.revision})" for e in kept) or "none"
+            raise NotFound(f"{full_name(endpoint)} has no revision {wanted}; kept are {known}")
+        if found.revision == active == status_of(endpoint).get("targetRevision"):
+            raise Refused(f"{full_name(endpoint)}: revision {found.revision} serves already")
+        return found.revision
+    passed_over = {active, rollout_of(endpoint).get("green"), rejection_of(endpoint).get("revision")}
+    before = [e for e in kept if e.revision not in passed_over]
+    if not before:
+        raise Refused(
+            f"{full_name(endpoint)}: no earlier revision is kept; see kubectl llm rollout history {name_of(endpoint)}"
+        )
+    return max(before, key=lambda e: e.number).revision
+
+
+def restarted_revision(endpoint: Object) -> str:
+    """The active revision. Raises Refused when there is none."""
+    active = status_of(endpoint).get("activeRevision")
+    if not active:
+        raise Refused(
+            f"{full_name(endpoint)}: no revision serves yet, so there is none to restart; {_doing(endpoint)}"
+        )
+    return str(active)
+
+
+def patch_for(endpoint: Object, request: Request) -> dict[str, Any]:
+    """A merge patch that writes the request if nothing changed since `endpoint` was read. Raises Refused while an
+    earlier request waits for its answer: it would be lost."""
+    waiting = pending(endpoint)
+    if waiting is not None:
+        raise Refused(
+            f"{full_name(endpoint)}: an earlier request ({waiting.get('action', '?')}) has no answer yet; is the "
+            "operator running? (kubectl get leases -A | grep llmendpoint-operator)"
+        )
+    return {
+        "metadata": {
+            "resourceVersion": endpoint["metadata"]["resourceVersion"],
+            "annotations": {REQUEST_ANNOTATION: request.as_annotation()},
+        }
+    }
+
+
+def pending(endpoint: Object) -> Object | None:
+    """The request that has no answer yet; None when there is none, or one that nobody can read."""
+    text = (endpoint["metadata"].get("annotations") or {}).get(REQUEST_ANNOTATION)
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or "id" not in found:
+        return None
+    return None if found["id"] == (status_of(endpoint).get("request") or {}).get("id") else found
+
+
+def answer_to(endpoint: Object, request: Request) -> Answer | None:
+    """What the operator answered; None as long as it has not. Raises Refused when somebody's later request took the
+    place of this one before it was answered."""
+    answer = status_of(endpoint).get("request") or {}
+    if answer.get("id") == request.id:
+        return Answer(answer.get("outcome") == "Accepted", str(answer.get("message", "")))
+    waiting = pending(endpoint)
+    if waiting is not None and waiting["id"] != request.id:
+        raise Refused(
+            f"{full_name(endpoint)}: somebody else's request ({waiting.get('action', '?')}) took its place"
+        )
+    return None
+
+
+def _doing(endpoint: Object) -> str:
+    """The state, as the end of a refusal."""
+    rollout, active = rollout_of(endpoint), status_of(endpoint).get("activeRevision")
+    state = rollout.get("state", IDLE)
+    serves = f"revision {active} serves" if active else "no revision serves yet"
+    if state == IDLE:
+        return f"no rollout is under way, {serves}"
+    return f"the rollout of {rollout.get('green', '?')} is {state}, {serves}"

@@ -1,0 +1,36 @@
+"""Reading again and again until something holds. A short absence of the API server ends nothing.
+
+Polling rather than watching: one object or two lists a second, from the API server's cache, and no state to lose
+when a connection breaks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from .errors import TimedOut, Unreachable
+
+T = TypeVar("T")
+
+INTERVAL_S = 0.5
+
+
+def readings(read: Callable[[], T], timeout_s: float | None, waited_for: str) -> Iterator[T]:
+    """What `read` gives, every half second, at once first. After `timeout_s` raises TimedOut, or Unreachable when
+    the last attempt failed; so does the very first, which tells a wrong address from a short absence."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    away: Unreachable | None = None
+    yield read()
+    while True:
+        if deadline is not None and time.monotonic() >= deadline:
+            raise away or TimedOut(f"{waited_for} did not come within {timeout_s:g} s")
+        time.sleep(INTERVAL_S)
+        try:
+            found = read()
+        except Unreachable as error:
+            away = error
+            continue
+        away = None
+        yield found

@@ -1,0 +1,60 @@
+"""Options and arguments that several commands have, and what they stand for."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from . import kubeconfig
+from .client import Client
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The LLMEndpoint.", show_default=False)]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", "-n", metavar="NS", help="Namespace.  [default: the context's]", show_default=False
+    ),
+]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Context of the kubeconfig.  [default: the current one]", show_default=False
+    ),
+]
+Kubeconfig = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH", help="Kubeconfig.  [default: $KUBECONFIG, else ~/.kube/config]", show_default=False
+    ),
+]
+Answering = Annotated[
+    float,
+    typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait for the operator's answer."),
+]
+
+
+class Output(StrEnum):
+    """How results are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Format = Annotated[Output, typer.Option("--output", "-o", help="How results are printed.")]
+
+
+class Session:
+    """A connection to the cluster, and the namespace that is meant."""
+
+    def __init__(self, namespace: str | None, context: str | None, path: str | None) -> None:
+        access = kubeconfig.load(path, context)
+        self.client = Client(access)
+        self.namespace = namespace or access.namespace
+
+
+def print_json(value: Any, indent: int | None = 2) -> None:
+    """To standard output, at once: somebody may be reading line by line."""
+    print(json.dumps(value, indent=indent, ensure_ascii=False), flush=True)

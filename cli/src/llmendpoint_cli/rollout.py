@@ -1,0 +1,209 @@
+"""`kubectl llm rollout …`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from .actions import ask, await_answer
+from .client import Json
+from .core.history import history_of
+from .core.objects import status_of
+from .core.progress import Progress, Verdict, progress_of
+from .core.requests import Action, aborted_revision, promoted_revision, restarted_revision, undone_to
+from .core.tree import as_json
+from .errors import CliError, Refused
+from .follow import readings
+from .options import Answering, Context, Format, Kubeconfig, Name, Namespace, Output, Session, print_json
+from .render import history_table, make_console
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Follow rollouts, and ask the operator to promote, abort, undo or restart. No spec is edited: a request is an "
+    "annotation, which GitOps tools leave alone.",
+)
+
+STATUS_EXAMPLES = """Exit codes: 0 done, 1 rolled back, rejected or stalled, 3 no such endpoint, 5 not done in time.
+
+Examples:
+
+\b
+  kubectl apply -f chat.yaml && kubectl llm rollout status chat --timeout 1800
+  kubectl llm rollout status chat --no-follow -o json
+"""
+UNDO_EXAMPLES = """Examples:
+
+\b
+  kubectl llm rollout undo chat                  the revision before
+  kubectl llm rollout history chat               which there are
+  kubectl llm rollout undo chat --to-revision 3
+"""
+
+
+def examples(command: str) -> str:
+    """For a command that takes a name and no more."""
+    return f"Examples:\n\n\b\n  kubectl llm rollout {command} chat\n  kubectl llm rollout {command} chat -n team-a -o json\n"
+
+
+@app.command("status", epilog=STATUS_EXAMPLES)
+def status(
+    name: Name,
+    namespace: Namespace = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Wait for the verdict, or say how far it is.")
+    ] = True,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=1,
+            help="Wait no longer.  [default: as long as it takes]",
+            show_default=False,
+        ),
+    ] = None,
+    output: Format = Output.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Follow a rollout until it is done or has failed, and say which and why."""
+    session = Session(namespace, context, kubeconfig)
+    last, started = None, time.monotonic()
+    for endpoint in readings(
+        lambda: session.client.endpoint(session.namespace, name),
+        timeout,
+        f"the verdict on {session.namespace}/{name}",
+    ):
+        progress = progress_of(endpoint)
+        if progress != last:
+            _say(endpoint, progress, time.monotonic() - started, output)
+        if progress.verdict is Verdict.FAILED:
+            raise typer.Exit(CliError.exit_code)
+        if progress.verdict is Verdict.DONE or not follow:
+            return
+        last = progress
+
+
+def _say(endpoint: Json, progress: Progress, seconds: float, output: Output) -> None:
+    if output is Output.JSON:
+        known = status_of(endpoint)
+        more = {key: known[key] for key in ("activeRevision", "targetRevision") if key in known}
+        print_json({**as_json(progress), **more}, indent=None)
+        return
+    word = {Verdict.DONE: "done", Verdict.FAILED: "failed"}.get(progress.verdict, progress.state)
+    print(f"{seconds:6.1f} s  {word}: {progress.line}", flush=True)
+
+
+@app.command("promote", epilog=examples("promote"))
+def promote(
+    name: Name,
+    namespace: Namespace = None,
+    timeout: Answering = 30,
+    output: Format = Output.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Let the revision that waits for it take over. Refused when none waits."""
+    session = Session(namespace, context, kubeconfig)
+    _ask(session, name, Action.PROMOTE, promoted_revision, timeout, output)
+
+
+@app.command("abort", epilog=examples("abort"))
+def abort(
+    name: Name,
+    namespace: Namespace = None,
+    timeout: Answering = 30,
+    output: Format = Output.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Give up the rollout that is under way; the revision from before gets all requests again at once."""
+    session = Session(namespace, context, kubeconfig)
+    _ask(session, name, Action.ABORT, aborted_revision, timeout, output)
+
+
+@app.command("undo", epilog=UNDO_EXAMPLES)
+def undo(
+    name: Name,
+    to_revision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REVISION",
+            help="Number or hash of a kept revision.  [default: the one before]",
+            show_default=False,
+        ),
+    ] = None,
+    namespace: Namespace = None,
+    timeout: Answering = 30,
+    output: Format = Output.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Go back to a revision that is kept. The spec stays as it is; its next change rolls out as usual."""
+    session = Session(namespace, context, kubeconfig)
+
+    def target(endpoint: Json) -> str:
+        return undone_to(
+            endpoint, history_of(endpoint, session.client.records(session.namespace, name)), to_revision
+        )
+
+    _ask(session, name, Action.UNDO, target, timeout, output)
+
+
+@app.command("restart", epilog=examples("restart"))
+def restart(
+    name: Name,
+    namespace: Namespace = None,
+    timeout: Answering = 30,
+    output: Format = Output.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Replace all pods by a rollout of what the spec asks for, with the runtime as it is now."""
+    session = Session(namespace, context, kubeconfig)
+    _ask(session, name, Action.RESTART, restarted_revision, timeout, output)
+
+
+@app.command("history", epilog=examples("history"))
+def history(
+    name: Name,
+    namespace: Namespace = None,
+    output: Format = Output.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """List the revisions that are kept, and what changed from each to the next."""
+    session = Session(namespace, context, kubeconfig)
+    endpoint = session.client.endpoint(session.namespace, name)
+    entries = history_of(endpoint, session.client.records(session.namespace, name))
+    if output is Output.JSON:
+        print_json(as_json(entries))
+    elif entries:
+        make_console().print(history_table(entries, datetime.now(UTC)))
+    else:
+        print(f"no revision of {session.namespace}/{name} yet", file=sys.stderr)
+
+
+def _ask(
+    session: Session, name: str, action: Action, about: Callable[[Json], str], timeout: float, output: Output
+) -> None:
+    """Ask, wait and print the answer. Raises Refused with the operator's words."""
+    namespace = session.namespace
+    request = ask(session.client, namespace, name, action, about)
+    answer = await_answer(session.client, namespace, name, request, timeout)
+    if output is Output.JSON:
+        outcome = {"accepted": answer.accepted, "message": answer.message}
+        print_json({"endpoint": f"{namespace}/{name}", **as_json(request), **outcome})
+        if not answer.accepted:
+            raise typer.Exit(Refused.exit_code)
+        return
+    if not answer.accepted:
+        raise Refused(
+            f"{namespace}/{name}: the operator refuses to {action} {request.revision}: {answer.message}"
+        )
+    print(f"{namespace}/{name}: {action} {request.revision}: {answer.message or 'accepted'}")
+    print(f"to follow it: kubectl llm rollout status {name} -n {namespace}")

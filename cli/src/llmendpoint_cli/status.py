@@ -1,0 +1,87 @@
+"""`kubectl llm status`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from .core.objects import full_name
+from .core.tree import EndpointView, as_json, view_endpoint
+from .errors import BadUsage
+from .follow import readings
+from .options import Context, Format, Kubeconfig, Namespace, Output, Session, print_json
+from .render import make_console, status_trees
+
+NamesOrAll = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="One endpoint.  [default: all]", show_default=False)
+]
+
+EXAMPLES = """Examples:
+
+\b
+  kubectl llm status                     all endpoints of the namespace
+  kubectl llm status chat -n team-a -w   one, live, until Ctrl-C
+  kubectl llm status -A -o json | jq '.[] | select(.phase != "Ready")'
+  kubectl llm status chat -w -o json     a line of JSON at every change
+"""
+
+
+def status(
+    name: NamesOrAll = None,
+    namespace: Namespace = None,
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Endpoints of every namespace.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on, and show every change.")] = False,
+    output: Format = Output.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Show endpoints with their revisions and pods, what they are doing, and why they are not ready."""
+    if all_namespaces and (name or namespace):
+        raise BadUsage("--all-namespaces shows every endpoint; leave out NAME and --namespace")
+    session = Session(namespace, context, kubeconfig)
+    if not watch:
+        _print_once(_read(session, name, all_namespaces), session.namespace, output)
+    elif output is Output.JSON:
+        _print_changes(session, name, all_namespaces)
+    else:
+        _show_live(session, name, all_namespaces)
+
+
+def _read(session: Session, name: str | None, everywhere: bool) -> list[EndpointView]:
+    """Endpoints in the order of their names. Raises NotFound for one that is named."""
+    client, namespace = session.client, None if everywhere else session.namespace
+    found = [client.endpoint(session.namespace, name)] if name else client.endpoints(namespace)
+    pods = client.pods(namespace, name) if found else []
+    return [view_endpoint(endpoint, pods) for endpoint in sorted(found, key=full_name)]
+
+
+def _print_once(views: list[EndpointView], namespace: str, output: Output) -> None:
+    if output is Output.JSON:
+        print_json(as_json(views))
+    elif views:
+        make_console().print(status_trees(views, datetime.now(UTC)))
+    else:
+        print(f"no LLMEndpoint in namespace {namespace}")
+
+
+def _print_changes(session: Session, name: str | None, everywhere: bool) -> None:
+    last: list[EndpointView] | None = None
+    for views in readings(lambda: _read(session, name, everywhere), None, ""):
+        if views != last:
+            print_json(as_json(views), indent=None)
+        last = views
+
+
+def _show_live(session: Session, name: str | None, everywhere: bool) -> None:
+    from rich.live import Live  # its import takes as long as a whole command without it
+
+    console = make_console()
+    if not console.is_terminal:
+        raise BadUsage("--watch draws on a terminal; for a pipe use -w -o json")
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        for views in readings(lambda: _read(session, name, everywhere), None, ""):
+            live.update(status_trees(views, datetime.now(UTC)), refresh=True)
