@@ -25,11 +25,15 @@ SITE_PACKAGES_MOUNT = "/opt/site-packages"
 
 @dataclass(frozen=True)
 class Image:
-    """One of our images: the Dockerfile's part, the build target of the test bed, the lock files that it installs."""
+    """One of our images: its name's part, the build target of the test bed, the lock files that it installs.
+
+    `source` is the folder and the Dockerfile that it is built from, where that is not `part`.
+    """
 
     part: str
     target: str | None
     locks: tuple[str, ...]
+    source: str = ""
 
     @property
     def name(self) -> str:
@@ -40,8 +44,9 @@ IMAGES = (
     Image("operator", None, ("bootstrap.txt", "operator.txt")),
     Image("gateway", "envoy-from-wheel", ("bootstrap.txt", "gateway-envoy.txt")),
     Image("server", "no-torch", ("bootstrap.txt",)),
+    Image("simulator", "simulator", ("bootstrap.txt", "simulator.txt"), source="server"),
 )
-COMPLETE_SERVER = Image("server-complete", "server", ("bootstrap.txt", "server.txt"))
+COMPLETE_SERVER = Image("server-complete", "server", ("bootstrap.txt", "server.txt"), source="server")
 
 
 def build_images(images: Sequence[Image] = IMAGES) -> dict[str, Path]:
@@ -114,15 +119,15 @@ def local_volume(name: str, folder: Path, *, namespace: str) -> list[dict[str, A
 
 
 def _build(image: Image, base: Path) -> Path:
-    part = image.part.partition("-")[0]
-    dockerfile = ROOT / f"Dockerfile.{part}"
+    source = image.source or image.part
+    dockerfile = ROOT / f"Dockerfile.{source}"
     locks = [ROOT / "requirements" / lock for lock in image.locks]
 
     def make(folder: Path) -> None:
         with progress.step(f"building the image {image.name}"):
             build(dockerfile, image.name, folder / "image.tar", target=image.target, context=ROOT)
 
-    sources = (cache.tree_digest(ROOT / part / "src"), ROOT / part / "pyproject.toml", ROOT / "LICENSE")
+    sources = (cache.tree_digest(ROOT / source / "src"), ROOT / source / "pyproject.toml", ROOT / "LICENSE")
     key = cache.digest_of(dockerfile, image.target or "", base.parent.name, *locks, *sources)
     folder = cache.obtain(f"image-{image.part}", key, make)
     cache.forget_older(f"image-{image.part}", keep=folder, count=2)
@@ -133,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Build images and print where they are."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.cluster.images",
-        description="Build the operator's, the gateway's and the server's image from Debian and the package index.",
+        description="Build the operator's, the gateway's, the server's and the simulator's image from Debian and the package index.",
         epilog="examples:\n  python -m tests.cluster.images\n  python -m tests.cluster.images --complete-server   "
         "torch in the image, as it is shipped (about 6 GB)",
         formatter_class=argparse.RawDescriptionHelpFormatter,

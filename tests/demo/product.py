@@ -29,14 +29,17 @@ class Images:
     operator: str
     gateway: str
     server: str
+    simulator: str | None = None
     site_packages: Path | None = None
 
     def values(self) -> Values:
         """Chart values that name these images."""
+        simulator = {"install": True, "image": _image(self.simulator)} if self.simulator else {}
         return {
             "operator": {"image": _image(self.operator)},
             "gateway": {"image": _image(self.gateway)},
             "runtime": {"image": _image(self.server), **self._shared_libraries()},
+            "simulator": simulator,
         }
 
     @property

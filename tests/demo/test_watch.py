@@ -80,7 +80,7 @@ def test_following_gives_up_with_what_is_missing() -> None:
 
 
 def test_values_name_images_by_repository_and_tag_and_mount_the_libraries_read_only() -> None:
-    values = Images("host:5000/op:1", "gw:2", "srv:3", Path("/libraries")).values()
+    values = Images("host:5000/op:1", "gw:2", "srv:3", site_packages=Path("/libraries")).values()
     assert values["operator"]["image"] == {"repository": "host:5000/op", "tag": "1"}
     [volume], [mount] = values["runtime"]["volumes"], values["runtime"]["volumeMounts"]
     assert volume["persistentVolumeClaim"]["readOnly"]

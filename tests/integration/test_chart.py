@@ -117,6 +117,15 @@ def test_runtime_volumes_from_the_values_reach_the_runtime(control_plane: Cluste
     assert of_kind(render(control_plane, "runtime.install=false"), "LLMRuntime") == []
 
 
+def test_the_simulators_runtime_is_there_when_asked_for(control_plane: Cluster) -> None:
+    [runtime] = of_kind(render(control_plane), "LLMRuntime")
+    assert runtime["metadata"]["name"] == "llmendpoint"
+    objects = render(control_plane, "simulator.install=true", "runtime.install=false")
+    [simulator] = of_kind(objects, "LLMRuntime")
+    assert simulator["metadata"]["name"] == "simulator"
+    assert simulator["spec"]["image"] == "llmendpoint-simulator:0.1.0"
+
+
 def test_only_the_picker_holds_a_token_in_the_gateways_pod(control_plane: Cluster) -> None:
     objects = render(control_plane)
     [gateway] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-gateway"]
