@@ -107,6 +107,11 @@ class KubeApi:
         query = {"fieldManager": MANAGER, "force": "true"}
         return await self._call("PATCH", path, query, body, "application/apply-patch+yaml")
 
+    async def merge(self, resource: Resource, namespace: str | None, name: str, change: Json) -> Json:
+        """Set some fields of an object (JSON merge patch)."""
+        query, kind = {"fieldManager": MANAGER}, "application/merge-patch+json"
+        return await self._call("PATCH", resource.path(namespace, name), query, change, kind)
+
     async def delete(self, resource: Resource, namespace: str | None, name: str) -> Json:
         """Delete an object and, in the background, what it owns."""
         return await self._call("DELETE", resource.path(namespace, name), {"propagationPolicy": "Background"})

@@ -3,51 +3,97 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
 
 from ..core.names import MANAGER
-from ..core.plan import Event
+from ..core.series import Series, SeriesBook
 from ..core.snapshot import Endpoint
-from ..errors import ApiError
+from ..core.steps import Event
+from ..errors import ApiError, Conflict, NotFound
 from .client import Json, KubeApi
 from .resources import ENDPOINTS, EVENTS
 
 log = structlog.get_logger()
 
+MESSAGE_LIMIT = 1024
+"""Characters that the API server takes in an Event's message."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    endpoint: Endpoint
+    series: Series
+
 
 class EventWriter:
-    """Writes in the background, at most `capacity` waiting."""
+    """Writes in the background, at most `capacity` waiting. The same Event again counts up the one that is there."""
 
-    def __init__(self, api: KubeApi, capacity: int = 1000) -> None:
+    def __init__(
+        self, api: KubeApi, capacity: int = 1000, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._api = api
-        self._queue: asyncio.Queue[Json] = asyncio.Queue(capacity)
+        self._clock = clock
+        self._book = SeriesBook()
+        self._queue: asyncio.Queue[_Due] = asyncio.Queue(capacity)
 
     def write(self, endpoint: Endpoint, event: Event) -> None:
-        """Queue one; dropped when too many wait."""
+        """Queue one; held back when its endpoint says too much, dropped when too many wait."""
+        series = self._book.say(endpoint.uid, event, self._clock())
+        if series is None:
+            where = f"{endpoint.namespace}/{endpoint.name}"
+            log.info("event held back", endpoint=where, reason=event.reason, message=event.message)
+            return
         try:
-            self._queue.put_nowait(_manifest(endpoint, event))
+            self._queue.put_nowait(_Due(endpoint, series))
         except asyncio.QueueFull:
             log.warning("event dropped", reason=event.reason)
 
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
-            body = await self._queue.get()
+            due = await self._queue.get()
+            count, due.series.pending = due.series.pending, 0
+            if count == 0:
+                continue  # an earlier write of the same series took it along
             try:
-                await self._api.create(EVENTS, body["metadata"]["namespace"], body)
+                await self._write(due, count)
             except ApiError as error:
-                log.warning("event not written", reason=body["reason"], error=str(error))
+                log.warning("event not written", reason=due.series.event.reason, error=str(error))
+
+    async def _write(self, due: _Due, count: int) -> None:
+        body = _manifest(due.endpoint, due.series, count)
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        try:
+            await self._api.create(EVENTS, namespace, body)
+        except Conflict:
+            await self._count_up(namespace, name, body)
+
+    async def _count_up(self, namespace: str, name: str, body: Json) -> None:
+        """One more of what is there, which may be of an operator before this one."""
+        try:
+            there = await self._api.get(EVENTS, namespace, name)
+        except NotFound:  # Events live for an hour; this one ended just now
+            await self._api.create(EVENTS, namespace, body)
+            return
+        change = {
+            "count": int(there.get("count") or 1) + body["count"],
+            "lastTimestamp": body["lastTimestamp"],
+        }
+        await self._api.merge(EVENTS, namespace, name, change)
 
 
-def _manifest(endpoint: Endpoint, event: Event) -> Json:
+def _manifest(endpoint: Endpoint, series: Series, count: int) -> Json:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    event = series.event
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
-        "metadata": {"name": f"{endpoint.name}.{uuid.uuid4().hex[:16]}", "namespace": endpoint.namespace},
+        "metadata": {"name": f"{endpoint.name}.{series.suffix}", "namespace": endpoint.namespace},
         "involvedObject": {
             "apiVersion": ENDPOINTS.api_version,
             "kind": ENDPOINTS.kind,
@@ -57,10 +103,10 @@ def _manifest(endpoint: Endpoint, event: Event) -> Json:
         },
         "type": event.type,
         "reason": event.reason,
-        "message": event.message,
+        "message": event.message[:MESSAGE_LIMIT],
         "source": {"component": MANAGER},
         "reportingComponent": MANAGER,
         "firstTimestamp": now,
         "lastTimestamp": now,
-        "count": 1,
+        "count": count,
     }

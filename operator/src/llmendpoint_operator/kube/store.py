@@ -180,8 +180,11 @@ def endpoint_of(item: Json) -> Key:
 
 
 def trim(item: Json) -> Json:
-    """Without what no decision reads: managedFields, and most of a pod."""
+    """Without what no decision reads: managedFields, but for the names of an endpoint's managers, and most of a pod."""
     metadata: dict[str, Any] = {k: v for k, v in item["metadata"].items() if k != "managedFields"}
+    if item.get("kind") == "LLMEndpoint":
+        managers = item["metadata"].get("managedFields") or ()
+        metadata["managedFields"] = [{k: v for k, v in m.items() if k != "fieldsV1"} for m in managers]
     item = {**item, "metadata": metadata}
     if item.get("kind") == "Pod" and "spec" in item:
         fields = ("name", "image", "resources")

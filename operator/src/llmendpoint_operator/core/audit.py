@@ -1,0 +1,143 @@
+"""Who changed a spec, and what came of it: one line for each change that the operator has taken up.
+
+A change is taken up when `status.observedGeneration` moves, which is written once, by one leader: a restart repeats
+nothing. Who it was is told by `metadata.managedFields`, what by comparing with the spec before, or, after a restart,
+with what the revision before was made of. Only the paths of fields are told, never their values: those of environment
+variables may be what nobody should read in a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .builders import Manifest
+from .revision import normalised_inputs
+from .snapshot import Snapshot
+from .steps import Event
+
+PATHS_SHOWN = 12
+_KEYS = ("name", "revision", "type", "key")
+"""Fields by which the items of a list are told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a spec. `fields` is None when what was there before is not known."""
+
+    generation: int
+    before: int | None
+    """The generation that was taken up last; None for a new endpoint."""
+    manager: str
+    operation: str
+    at: str
+    fields: tuple[str, ...] | None
+    revision: str | None
+    model: str
+    accelerator: str
+    replicas: int | None
+
+    def event(self) -> Event:
+        """For `kubectl describe`."""
+        what = "created" if self.before is None else f"changed {_listed(self.fields)}"
+        made = f"revision {self.revision or 'none'}, model {self.model}, accelerator {self.accelerator}"
+        return Event(
+            "SpecChanged",
+            f"generation {self.generation}: {self.manager} ({self.operation}) {what} at {self.at}; {made}",
+        )
+
+    def as_log(self) -> dict[str, Any]:
+        """Fields of the log line."""
+        return {
+            "generation": self.generation, "generation_before": self.before, "manager": self.manager,
+            "operation": self.operation, "changed_at": self.at,
+            "fields": list(self.fields) if self.fields is not None else None, "revision": self.revision,
+            "model": self.model, "accelerator": self.accelerator, "replicas": self.replicas,
+        }  # fmt: skip
+
+
+def find_change(
+    snapshot: Snapshot, manifest: Manifest, status: Mapping[str, Any], before: Mapping[str, Any] | None
+) -> Change | None:
+    """The change that `status`, just written, has taken up; None when the spec is as it was. `manifest` is the endpoint
+    with its managers, `before` the spec at the generation before, when this process has seen it."""
+    endpoint = snapshot.endpoint
+    observed = endpoint.status.get("observedGeneration")
+    if observed == endpoint.generation:
+        return None
+    entry = last_writer(manifest["metadata"].get("managedFields") or ())
+    spec, target = endpoint.spec, status.get("targetRevision")
+    accelerator = spec.resources.accelerator if spec else None
+    return Change(
+        generation=endpoint.generation,
+        before=observed,
+        manager=str(entry.get("manager", "unknown")),
+        operation=str(entry.get("operation", "unknown")),
+        at=str(entry.get("time") or manifest["metadata"].get("creationTimestamp", "an unknown time")),
+        fields=_fields(snapshot, manifest.get("spec") or {}, before),
+        revision=target,
+        model=model_identity(snapshot.records.get(str(target))) or (spec.model.source if spec else "unknown"),
+        accelerator=f"{accelerator.count} x {accelerator.kind}" if accelerator else "none",
+        replicas=spec.replicas if spec else None,
+    )
+
+
+def last_writer(managed_fields: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The entry of who wrote last, status writes aside; empty when nobody is known."""
+    writers = [entry for entry in managed_fields if entry.get("subresource") in (None, "", "scale")]
+    return max(writers, key=lambda entry: str(entry.get("time", "")), default={})
+
+
+def model_identity(record: Manifest | None) -> str | None:
+    """What the revision's model source was resolved to, when that was recorded."""
+    data = (record or {}).get("data") or {}
+    identity = data.get("model")
+    return str(identity.get("identity")) if isinstance(identity, dict) and identity.get("identity") else None
+
+
+def changed_paths(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """Paths of fields that differ. Items of a list are told apart by their name where they have one."""
+    if old == new:
+        return
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in sorted({*old, *new}):
+            yield from changed_paths(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+        return
+    pairs = _by_key(old, new)
+    if pairs is None:
+        yield path
+        return
+    for name, (before, after) in pairs.items():
+        yield from changed_paths(before, after, f"{path}[{name}]")
+
+
+def _by_key(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
+    """Two lists of objects with a key, as pairs; None when they are something else."""
+    lists = [items if items is not None else [] for items in (old, new)]
+    if not all(isinstance(items, list) for items in lists):
+        return None
+    for key in _KEYS:
+        found = [{str(i[key]): i for i in items if isinstance(i, Mapping) and key in i} for items in lists]
+        if all(len(one) == len(items) for one, items in zip(found, lists, strict=True)) and any(found):
+            return {name: (found[0].get(name), found[1].get(name)) for name in sorted({*found[0], *found[1]})}
+    return None
+
+
+def _fields(
+    snapshot: Snapshot, spec: Mapping[str, Any], before: Mapping[str, Any] | None
+) -> tuple[str, ...] | None:
+    if before is not None:
+        return tuple(changed_paths(before, spec))
+    endpoint = snapshot.endpoint
+    revision = snapshot.revisions.get(str(endpoint.status.get("targetRevision")))
+    if revision is None or endpoint.spec is None:
+        return None
+    return tuple(changed_paths(normalised_inputs(revision.inputs), normalised_inputs(endpoint.spec))) or None
+
+
+def _listed(fields: tuple[str, ...] | None) -> str:
+    if fields is None:
+        return "fields that are not known, because the operator did not run before"
+    more = f" and {len(fields) - PATHS_SHOWN} more" if len(fields) > PATHS_SHOWN else ""
+    return ", ".join(fields[:PATHS_SHOWN]) + more if fields else "nothing that is read"
