@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import Configuration
 
 from ..core.names import MANAGER
-from ..errors import ApiError, api_error
+from ..errors import ApiError, LeadershipLost, api_error
 from .resources import Resource
 
 Json = dict[str, Any]
@@ -73,6 +73,8 @@ class KubeApi:
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self._session: aiohttp.ClientSession | None = None
+        self.may_write: Callable[[], bool] = lambda: True
+        """Whether children and status may be written: only while the lease is held."""
 
     async def __aenter__(self) -> KubeApi:
         connector = aiohttp.TCPConnector(ssl=self._credentials.ssl_context(), limit=64)
@@ -102,6 +104,7 @@ class KubeApi:
 
     async def apply(self, resource: Resource, body: Json, subresource: str | None = None) -> Json:
         """Server-side apply under our one field manager. With a resourceVersion in it, only if that is current."""
+        self._check_lease()
         metadata = body["metadata"]
         path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
         query = {"fieldManager": MANAGER, "force": "true"}
@@ -114,6 +117,7 @@ class KubeApi:
 
     async def delete(self, resource: Resource, namespace: str | None, name: str) -> Json:
         """Delete an object and, in the background, what it owns."""
+        self._check_lease()
         return await self._call("DELETE", resource.path(namespace, name), {"propagationPolicy": "Background"})
 
     async def watch(
@@ -135,6 +139,10 @@ class KubeApi:
                 for line in lines:
                     if line:
                         yield json.loads(line)
+
+    def _check_lease(self) -> None:
+        if not self.may_write():
+            raise LeadershipLost("a write was held back: the lease was not renewed in time")
 
     async def _call(
         self,

@@ -1,12 +1,16 @@
 """Leadership by a Lease: one process works, the others wait.
 
-A holder that cannot renew must stop before its lease ends, and others may take it only after it has ended by their
-own clock (they count from when they saw the last change, so clocks need not agree).
+A holder counts from before the call that renewed it, and ends when five sixths of the lease have passed; others count
+from when they saw the last change, which is later, and take over after the whole of it. So clocks need not agree. A
+holder that could not even notice, because it was stopped itself, finds on waking that `is_held` is false, and no write
+of its work leaves it. Renewing late is safe, since the Lease is replaced by resourceVersion: it fails where somebody
+else took it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import time
 import uuid
@@ -32,11 +36,18 @@ class Lease:
         self._duration = duration_s
         self._observed: tuple[str, str] = ("", "")
         self._observed_at = 0.0
+        self._renewed = -math.inf
+        """When the last successful attempt began (monotonic)."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nobody else can hold it: what may be written depends on this."""
+        return time.monotonic() - self._renewed < self._duration
 
     async def acquire(self) -> None:
         """Return once the lease is ours."""
         waiting_for = ""
-        while not await self._try():
+        while not await self._try(self._duration / 3):
             if self._observed[0] != waiting_for:
                 waiting_for = self._observed[0]
                 log.info("waiting for the lease", holder=waiting_for)
@@ -45,18 +56,19 @@ class Lease:
 
     async def renew(self) -> None:
         """Keep it until cancelled; LeadershipLost when it went, or could not be renewed in time."""
-        renewed = time.monotonic()
         while True:
             await asyncio.sleep(self._duration / 3)
-            if await self._try():
-                renewed = time.monotonic()
-            elif self._observed[0] not in ("", self.identity):
-                raise LeadershipLost(f"the lease went to {self._observed[0]}")
-            elif time.monotonic() - renewed > self._duration * 2 / 3:
-                raise LeadershipLost("the lease could not be renewed in time")
+            deadline = self._renewed + self._duration * 5 / 6
+            while not await self._try(max(deadline - time.monotonic(), self._duration / 6)):
+                if self._observed[0] not in ("", self.identity):
+                    raise LeadershipLost(f"the lease went to {self._observed[0]}")
+                if time.monotonic() >= deadline:
+                    raise LeadershipLost("the lease could not be renewed in time")
+                await asyncio.sleep(self._duration / 30)
 
     async def release(self) -> None:
         """Let the next one take it at once."""
+        self._renewed = -math.inf
         try:
             lease = await self._api.get(LEASES, self._namespace, MANAGER)
             if lease["spec"].get("holderIdentity") == self.identity:
@@ -70,16 +82,20 @@ class Lease:
         except ApiError as error:
             log.warning("lease not released", error=str(error))
 
-    async def _try(self) -> bool:
-        """Take or renew it; False when somebody else holds it or the API server does not answer in time."""
+    async def _try(self, limit_s: float) -> bool:
+        """Take or renew it; False when somebody else holds it or the API server does not answer within `limit_s`."""
+        began = time.monotonic()
         try:
-            async with asyncio.timeout(self._duration / 3):
-                return await self._take()
+            async with asyncio.timeout(max(limit_s, 0)):
+                held = await self._take()
         except (Conflict, TimeoutError):
             return False
         except ApiError as error:
             log.warning("lease not reachable", error=str(error))
             return False
+        if held:
+            self._renewed = began
+        return held
 
     async def _take(self) -> bool:
         try:
