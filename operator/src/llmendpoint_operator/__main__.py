@@ -54,12 +54,16 @@ def parse(argv: list[str] | None = None) -> Settings:
         help="where the pods labelled app.kubernetes.io/name=prometheus are that may scrape the engines "
         "(default: monitoring)",
     )  # fmt: skip
+    parser.add_argument(
+        "--probe-image", metavar="IMAGE",
+        help="image with llmendpoint-probe, for LLMRuntimes with readiness: Generation that name none; this one has it",
+    )  # fmt: skip
     args = parser.parse_args(argv)
     if args.lease_seconds < 3:
         parser.error(f"--lease-seconds must be at least 3, got {args.lease_seconds}")
     return Settings(
         args.http_port, args.watch_namespace, args.kubeconfig, args.gateway_url, args.lease_seconds,
-        args.gateway_namespace, args.prometheus_namespace,
+        args.gateway_namespace, args.prometheus_namespace, args.probe_image,
     )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ class Settings:
     lease_seconds: int = 15
     gateway_namespace: str | None = None
     prometheus_namespace: str = "monitoring"
+    probe_image: str | None = None
 
 
 async def run(settings: Settings) -> None:
@@ -62,7 +63,7 @@ async def run(settings: Settings) -> None:
             gateway=settings.gateway_namespace or credentials.namespace,
             prometheus=settings.prometheus_namespace,
         )
-        reconciler = Reconciler(api, caches, events, metrics, settings.gateway_url, neighbours)
+        reconciler = Reconciler(api, caches, events, metrics, settings.gateway_url, neighbours, settings.probe_image)
         async with HttpServer(caches, metrics, settings.http_port) as http:
             lease = Lease(api, credentials.namespace, settings.lease_seconds)
             http.connected = await _connected(api, stop)

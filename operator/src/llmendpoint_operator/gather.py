@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .api import LLMEndpointSpec, LLMRuntimeSpec
+from .api import LLMEndpointSpec, LLMRuntimeSpec, Readiness
 from .core.names import REVISION_LABEL
 from .core.neighbours import Neighbours
 from .core.revision import parse_revision
@@ -25,6 +25,7 @@ def gather(
     refusal: Refusal | None,
     gateway_url: str | None,
     neighbours: Neighbours | None = None,
+    probe_image: str | None = None,
 ) -> Snapshot:
     """Everything about the endpoint `manifest`."""
     endpoint = parse_endpoint(manifest)
@@ -36,7 +37,7 @@ def gather(
         pods[pod["metadata"].get("labels", {}).get(REVISION_LABEL, "")].append(pod)
     return Snapshot(
         endpoint=endpoint,
-        runtime=_runtime(caches, endpoint),
+        runtime=_runtime(caches, endpoint, probe_image),
         records=records,
         revisions={hash_: revision for hash_, revision in parsed.items() if revision is not None},
         deployments=_by_revision(caches.children(resources.DEPLOYMENTS, namespace, name)),
@@ -75,11 +76,17 @@ def parse_endpoint(manifest: Json) -> Endpoint:
     )
 
 
-def _runtime(caches: Caches, endpoint: Endpoint) -> LLMRuntimeSpec | None:
+def _runtime(caches: Caches, endpoint: Endpoint, probe_image: str | None) -> LLMRuntimeSpec | None:
+    """The runtime as a new revision records it, with the image of its sidecar where it needs one."""
     if endpoint.spec is None:
         return None
     manifest = caches.get(resources.RUNTIMES, "", endpoint.spec.runtime.name)
-    return LLMRuntimeSpec.model_validate(manifest["spec"]) if manifest else None
+    if manifest is None:
+        return None
+    runtime = LLMRuntimeSpec.model_validate(manifest["spec"])
+    if runtime.readiness is Readiness.GENERATION and runtime.probe_image is None:
+        return runtime.model_copy(update={"probe_image": probe_image})
+    return runtime
 
 
 def _by_revision(items: Iterable[Json]) -> dict[str, Json]:

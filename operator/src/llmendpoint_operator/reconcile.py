@@ -37,6 +37,7 @@ class Reconciler:
         metrics: Metrics,
         gateway_url: str | None,
         neighbours: Neighbours | None = None,
+        probe_image: str | None = None,
     ) -> None:
         self._api = api
         self._caches = caches
@@ -44,6 +45,7 @@ class Reconciler:
         self._metrics = metrics
         self._gateway_url = gateway_url
         self._neighbours = neighbours
+        self._probe_image = probe_image
         self._refusals: dict[Key, Refusal] = {}
         self._passes: dict[Key, int] = {}
 
@@ -93,7 +95,7 @@ class Reconciler:
 
     def _plan(self, key: Key, manifest: Json) -> tuple[Plan, Endpoint]:
         refusal = self._refusals.get(key)
-        snapshot = gather(self._caches, manifest, refusal, self._gateway_url, self._neighbours)
+        snapshot = gather(self._caches, manifest, refusal, self._gateway_url, self._neighbours, self._probe_image)
         return make_plan(snapshot, datetime.now(UTC)), snapshot.endpoint
 
     async def _report(self, key: Key, error: Refused) -> None:

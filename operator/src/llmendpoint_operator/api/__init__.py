@@ -12,7 +12,17 @@ from .llmendpoint import (
     RuntimeRef,
     Toleration,
 )
-from .llmruntime import Argument, LLMRuntimeSpec, Probe, Probes, RuntimePorts, Volume, VolumeMount
+from .llmruntime import (
+    PROBE_PORT,
+    Argument,
+    LLMRuntimeSpec,
+    Probe,
+    Probes,
+    Readiness,
+    RuntimePorts,
+    Volume,
+    VolumeMount,
+)
 from .rollout import (
     CanarySpec,
     CanaryStep,
@@ -39,6 +49,7 @@ API_VERSION = f"{GROUP}/{VERSION}"
 __all__ = [
     "API_VERSION",
     "GROUP",
+    "PROBE_PORT",
     "VERSION",
     "Accelerator",
     "Argument",
@@ -62,6 +73,7 @@ __all__ = [
     "Probe",
     "Probes",
     "Prompt",
+    "Readiness",
     "ResourcesSpec",
     "RolloutSpec",
     "RolloutState",

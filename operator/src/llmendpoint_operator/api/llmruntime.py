@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
@@ -10,6 +11,15 @@ from .base import ApiModel, map_list, rule, rules
 from .llmendpoint import EnvVar
 
 PATH_RULE = rule("self.startsWith('/')", "a probe's path must begin with '/'; for example /health")
+
+PROBE_PORT = 8090
+"""Port of the llmendpoint-probe sidecar."""
+
+PORT_RULE = rule(
+    f"self.readiness != 'Generation' || self.ports.http != {PROBE_PORT}",
+    f"ports.http: {PROBE_PORT} is the port of the sidecar that readiness: Generation adds; let the engine listen on "
+    "another one, for example 8000",
+)
 
 Path = Annotated[str, Field(min_length=1, max_length=256, json_schema_extra=rules(PATH_RULE))]
 
@@ -32,6 +42,13 @@ class RuntimePorts(ApiModel):
 
     http: Annotated[int, Field(ge=1024, le=65535)] = 8000
     """Port of the OpenAI API and of the probes."""
+
+
+class Readiness(StrEnum):
+    """What proves that a replica can answer."""
+
+    NATIVE = "Native"
+    GENERATION = "Generation"
 
 
 class Probe(ApiModel):
@@ -75,7 +92,7 @@ class Volume(ApiModel):
     model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
 
 
-class LLMRuntimeSpec(ApiModel):
+class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
     """How to run one engine. Pods run as user 65532 under the restricted Pod Security level, with a read-only root
     file system, a writable /tmp and no service-account token."""
 
@@ -89,6 +106,13 @@ class LLMRuntimeSpec(ApiModel):
     """Ports of the engine container."""
     probes: Probes = Probes()
     """How the kubelet finds out about the engine."""
+    readiness: Readiness = Readiness.NATIVE
+    """Native: probes.ready is asked, and the engine itself says so only after a generation. Generation: for an engine
+    that has no such path. A sidecar, llmendpoint-probe, makes a generation through /v1/chat/completions (or
+    /v1/completions) after each start of the engine, and only then is the pod ready; probes.ready is not used, and
+    probes.startup and probes.live must name paths that the engine has, such as /health."""
+    probe_image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """Image of the sidecar. Absent: the operator's own, which a revision records when it is made."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=map_list("name"))] = ()
     """Environment variables of the engine container."""
     volumes: Annotated[tuple[Volume, ...], Field(max_length=16, json_schema_extra=map_list("name"))] = ()

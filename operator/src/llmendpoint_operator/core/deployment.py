@@ -9,10 +9,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..api import PodInputs
+from ..api import PROBE_PORT, PodInputs, Readiness
+from ..errors import SpecError
 from .arguments import field_values, render_arguments, split_pvc
 from .builders import Manifest, Owner, child_metadata
-from .names import CONTAINER, PORT_NAME, PRE_STOP_SECONDS, USER, child_name, labels, pod_selector
+from .names import (
+    CONTAINER,
+    PORT_NAME,
+    PRE_STOP_SECONDS,
+    PROBE_CONTAINER,
+    USER,
+    child_name,
+    labels,
+    pod_selector,
+)
 from .revision import Revision
 
 STARTUP_PERIOD_SECONDS = 2
@@ -54,6 +64,8 @@ def _pod_spec(owner: Owner, revision: Revision) -> Manifest:
         "containers": [_container(owner, revision)],
         "volumes": _volumes(revision),
     }
+    if revision.runtime.readiness is Readiness.GENERATION:
+        spec["initContainers"] = [_probe_sidecar(revision)]
     if inputs.resources.node_selector:
         spec["nodeSelector"] = dict(inputs.resources.node_selector)
     if inputs.resources.tolerations:
@@ -71,17 +83,47 @@ def _container(owner: Owner, revision: Revision) -> Manifest:
         "ports": [{"name": PORT_NAME, "containerPort": runtime.ports.http, "protocol": "TCP"}],
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": _container_security(),
         "volumeMounts": _mounts(revision),
         **_probes(revision),
     }
     optional = {"command": list(runtime.command), "env": _env(revision), "resources": _resources(inputs)}
     return container | {key: value for key, value in optional.items() if value}
+
+
+def _container_security() -> Manifest:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _probe_sidecar(revision: Revision) -> Manifest:
+    """A native sidecar: started before the engine, stopped after it, and started again by itself."""
+    runtime = revision.runtime
+    if runtime.probe_image is None:
+        raise SpecError(
+            "LLMRuntime spec.probeImage",
+            "readiness: Generation needs the image of llmendpoint-probe; set it, or start the operator with --probe-image",
+        )
+    return {
+        "name": PROBE_CONTAINER,
+        "image": runtime.probe_image,
+        "command": ["llmendpoint-probe"],
+        "args": [
+            f"--engine-url=http://127.0.0.1:{runtime.ports.http}",
+            f"--health-path={runtime.probes.live.path}",
+            f"--port={PROBE_PORT}",
+        ],
+        "restartPolicy": "Always",
+        "ports": [{"name": PROBE_CONTAINER, "containerPort": PROBE_PORT, "protocol": "TCP"}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _container_security(),
+        "livenessProbe": _probe("/healthz", 10, 3, timeout=5, port=PROBE_PORT),
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+    }
 
 
 def _env(revision: Revision) -> list[Manifest]:
@@ -103,18 +145,21 @@ def _resources(inputs: PodInputs) -> Manifest:
 
 
 def _probes(revision: Revision) -> Manifest:
+    """With readiness: Generation the sidecar says whether the engine is ready; the pod's containers share one address."""
     probes = revision.runtime.probes
     budget = math.ceil(revision.inputs.progress_deadline_seconds / STARTUP_PERIOD_SECONDS)
+    by_generation = revision.runtime.readiness is Readiness.GENERATION
+    path, port = ("/ready", PROBE_PORT) if by_generation else (probes.ready.path, PORT_NAME)
     return {
         "startupProbe": _probe(probes.startup.path, STARTUP_PERIOD_SECONDS, budget, timeout=2),
-        "readinessProbe": _probe(probes.ready.path, 2, 2, timeout=2),
+        "readinessProbe": _probe(path, 2, 2, timeout=2, port=port),
         "livenessProbe": _probe(probes.live.path, 10, 3, timeout=5),
     }
 
 
-def _probe(path: str, period: int, failures: int, timeout: int) -> Manifest:
+def _probe(path: str, period: int, failures: int, timeout: int, port: str | int = PORT_NAME) -> Manifest:
     return {
-        "httpGet": {"path": path, "port": PORT_NAME},
+        "httpGet": {"path": path, "port": port},
         "periodSeconds": period,
         "failureThreshold": failures,
         "timeoutSeconds": timeout,

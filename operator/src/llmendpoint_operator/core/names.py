@@ -11,6 +11,7 @@ NO_REVISION = "none"
 """What the plain Service selects before any revision has been ready: no pod."""
 
 CONTAINER = "engine"
+PROBE_CONTAINER = "probe"
 PORT_NAME = "http"
 PRE_STOP_SECONDS = 5
 DRAIN_MARGIN_SECONDS = 5
