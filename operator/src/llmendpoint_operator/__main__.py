@@ -55,6 +55,10 @@ def parse(argv: list[str] | None = None) -> Settings:
         "(default: monitoring)",
     )  # fmt: skip
     parser.add_argument(
+        "--gateway-state-port", type=int, default=8081, metavar="PORT",
+        help="port on which a gateway pod answers /state and /revisions (default: 8081)",
+    )  # fmt: skip
+    parser.add_argument(
         "--probe-image", metavar="IMAGE",
         help="image with llmendpoint-probe, for LLMRuntimes with readiness: Generation that name none; this one has it",
     )  # fmt: skip
@@ -63,7 +67,7 @@ def parse(argv: list[str] | None = None) -> Settings:
         parser.error(f"--lease-seconds must be at least 3, got {args.lease_seconds}")
     return Settings(
         args.http_port, args.watch_namespace, args.kubeconfig, args.gateway_url, args.lease_seconds,
-        args.gateway_namespace, args.prometheus_namespace, args.probe_image,
+        args.gateway_namespace, args.prometheus_namespace, args.probe_image, args.gateway_state_port,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +19,14 @@ import structlog
 from .api import GROUP, VERSION
 from .core.neighbours import Neighbours
 from .errors import ApiError, LeadershipLost
+from .evidence import GATEWAY_SELECTOR, Collector, Gateways, Wire
 from .http import HttpServer
 from .kube import resources
 from .kube.caches import Caches
 from .kube.client import Credentials, KubeApi
 from .kube.events import EventWriter
 from .kube.lease import Lease
+from .kube.store import Informer
 from .metrics import Metrics
 from .reconcile import Reconciler
 from .workqueue import WorkQueue
@@ -44,6 +46,7 @@ class Settings:
     gateway_namespace: str | None = None
     prometheus_namespace: str = "monitoring"
     probe_image: str | None = None
+    gateway_state_port: int = 8081
 
 
 async def run(settings: Settings) -> None:
@@ -53,7 +56,7 @@ async def run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     credentials = await Credentials.load(settings.kubeconfig)
     metrics = Metrics()
-    async with KubeApi(credentials) as api:
+    async with KubeApi(credentials) as api, Wire(metrics) as wire:
         queue = WorkQueue(lambda key: reconciler.reconcile(key))
         metrics.queue_depth.set_function(lambda: len(queue))
         caches = Caches(api, queue.add, settings.watch_namespace)
@@ -63,16 +66,28 @@ async def run(settings: Settings) -> None:
             gateway=settings.gateway_namespace or credentials.namespace,
             prometheus=settings.prometheus_namespace,
         )
-        reconciler = Reconciler(api, caches, events, metrics, settings.gateway_url, neighbours, settings.probe_image)
+        gateway_pods = Informer(
+            api, resources.PODS, lambda _: gateways.pods_changed(), neighbours.gateway, GATEWAY_SELECTOR
+        )
+        gateways = Gateways(wire, gateway_pods, settings.gateway_state_port, queue.add)
+        collector = Collector(wire, gateways, queue.add)
+        metrics.watched.set_function(lambda: len(collector))
+        reconciler = Reconciler(
+            api, caches, events, metrics, settings.gateway_url, collector, neighbours, settings.probe_image
+        )
         async with HttpServer(caches, metrics, settings.http_port) as http:
             lease = Lease(api, credentials.namespace, settings.lease_seconds)
+            api.may_write = lambda: lease.is_held
             http.connected = await _connected(api, stop)
             if not await _first(lease.acquire(), stop):
                 return
             http.leading = True
             metrics.leader.set(1)
             try:
-                await _lead(settings, credentials, lease, _Work(caches, queue, events), stop)
+                background = {
+                    "events": events.run, "gateway pods": gateway_pods.run, "evidence": collector.run,
+                }  # fmt: skip
+                await _lead(settings, credentials, lease, _Work(caches, queue, background), stop)
             except LeadershipLost:
                 log.exception("leadership lost")
                 raise
@@ -104,11 +119,16 @@ async def _first(work: Any, stop: asyncio.Event) -> bool:
 
 
 class _Work:
-    """The background tasks of a leader: caches, then workers."""
+    """The background tasks of a leader: caches, then what reads them, then workers."""
 
-    def __init__(self, caches: Caches, queue: WorkQueue, events: EventWriter) -> None:
+    def __init__(
+        self,
+        caches: Caches,
+        queue: WorkQueue,
+        background: Mapping[str, Callable[[], Coroutine[None, None, None]]],
+    ) -> None:
         self._caches = caches
-        self._events = events
+        self._background = background
         self.queue = queue
 
     @contextlib.asynccontextmanager
@@ -123,7 +143,8 @@ class _Work:
         start(self._caches.run(), "caches")
         try:
             await self._caches.wait_synced()
-            start(self._events.run(), "events")
+            for name, work in self._background.items():
+                start(work(), name)
             start(self.queue.run(), "workers")
             yield
         finally:

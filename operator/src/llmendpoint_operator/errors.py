@@ -4,6 +4,7 @@ OperatorError
 ├── SpecError              a user's object asks for something that cannot be rendered; `field` says where
 ├── SchemaError            a pydantic model cannot be turned into a structural schema (found by `make crds`)
 ├── LeadershipLost         the Lease could not be renewed; the process must end
+├── Unanswered             a pod or gateway did not answer a question of ours; the rollout goes on without the answer
 └── ApiError               the API server answered with an error
     ├── Conflict           409: the object changed meanwhile, read again
     ├── Gone               410: the watch's resourceVersion is too old, list again
@@ -32,6 +33,14 @@ class SchemaError(OperatorError):
 
 class LeadershipLost(OperatorError):
     """The Lease went to somebody else, or could not be renewed before it ended."""
+
+
+class Unanswered(OperatorError):
+    """No answer, or none that can be used. `status` is the HTTP status, 0 when there was none."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ApiError(OperatorError):

@@ -43,6 +43,17 @@ class Metrics:
             ["resource"],
             registry=self.registry,
         )
+        self.evidence_calls = Counter(
+            "llmendpoint_operator_evidence_calls",
+            "Questions to gateways and engines during rollouts",
+            ["kind", "result"],
+            registry=self.registry,
+        )
+        self.watched = Gauge(
+            "llmendpoint_operator_rollouts_watched",
+            "Endpoints whose gateways or engines are being asked",
+            registry=self.registry,
+        )
         self.leader = Gauge(
             "llmendpoint_operator_leader", "1 while this process holds the lease", registry=self.registry
         )

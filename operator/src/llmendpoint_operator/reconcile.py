@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
 
+from .audit import Auditor
 from .core.neighbours import Neighbours
 from .core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
-from .core.snapshot import Endpoint, Refusal
+from .core.snapshot import Endpoint, Refusal, Snapshot
 from .errors import ApiError, Conflict, NotFound, Refused
+from .evidence import Collector
 from .gather import gather
 from .kube import resources
 from .kube.caches import Caches
@@ -36,14 +39,17 @@ class Reconciler:
         events: EventWriter,
         metrics: Metrics,
         gateway_url: str | None,
+        collector: Collector,
         neighbours: Neighbours | None = None,
         probe_image: str | None = None,
     ) -> None:
         self._api = api
         self._caches = caches
         self._events = events
+        self._auditor = Auditor(events)
         self._metrics = metrics
         self._gateway_url = gateway_url
+        self._collector = collector
         self._neighbours = neighbours
         self._probe_image = probe_image
         self._refusals: dict[Key, Refusal] = {}
@@ -71,11 +77,16 @@ class Reconciler:
         if manifest is None:
             self._refusals.pop(key, None)
             self._passes.pop(key, None)
+            self._collector.forget(key)
+            self._auditor.forget(key)
             return None
-        plan, endpoint = self._plan(key, manifest)
+        self._auditor.look(manifest)
+        plan, snapshot = self._plan(key, manifest)
         try:
             for step in plan.steps:
-                await self._do(endpoint, step)
+                await self._do(snapshot.endpoint, step)
+                if isinstance(step, WriteStatus):
+                    self._auditor.taken_up(snapshot, manifest, step.status)
         except Refused as error:
             await self._report(key, error)
             raise
@@ -93,10 +104,13 @@ class Reconciler:
         log.warning("something keeps changing what was written", endpoint="/".join(key), passes=passes)
         return float(min(2 ** (passes - FREE_PASSES), 300))
 
-    def _plan(self, key: Key, manifest: Json) -> tuple[Plan, Endpoint]:
+    def _plan(self, key: Key, manifest: Json) -> tuple[Plan, Snapshot]:
         refusal = self._refusals.get(key)
-        snapshot = gather(self._caches, manifest, refusal, self._gateway_url, self._neighbours, self._probe_image)
-        return make_plan(snapshot, datetime.now(UTC)), snapshot.endpoint
+        snapshot = gather(
+            self._caches, manifest, refusal, self._gateway_url, self._neighbours, self._probe_image
+        )
+        snapshot = replace(snapshot, evidence=self._collector.look(snapshot))
+        return make_plan(snapshot, datetime.now(UTC)), snapshot
 
     async def _report(self, key: Key, error: Refused) -> None:
         """Write into the status that a write was refused; the write itself is tried again later."""
@@ -104,10 +118,11 @@ class Reconciler:
         manifest = self._caches.get(resources.ENDPOINTS, *key)
         if manifest is None:
             return
-        plan, endpoint = self._plan(key, manifest)
+        plan, snapshot = self._plan(key, manifest)
         for step in plan.steps:
             if isinstance(step, WriteStatus):
-                await self._do(endpoint, step)
+                await self._do(snapshot.endpoint, step)
+                self._auditor.taken_up(snapshot, manifest, step.status)
 
     async def _do(self, endpoint: Endpoint, step: Step) -> None:
         kind, verb = _described(step)

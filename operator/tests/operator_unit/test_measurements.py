@@ -28,10 +28,10 @@ def test_what_was_counted_before_the_window_is_not_in_it() -> None:
     found.add_gateway("g1", "i1", {"green": Counts(100, 50)})
     found.sampled(0)
     found.begin(1)
-    assert found.in_window("green", gateways=True) is None
+    assert found.in_window("green") is None
     found.add_gateway("g1", "i1", {"green": Counts(130, 51)})
     found.sampled(2)
-    assert requests(found.in_window("green", gateways=True)) == (30, 1)
+    assert requests(found.in_window("green")) == (30, 1)
 
 
 def test_requests_between_the_last_sample_and_the_switch_are_in_the_window() -> None:
@@ -42,7 +42,7 @@ def test_requests_between_the_last_sample_and_the_switch_are_in_the_window() -> 
     found.begin(3)
     found.add_gateway("g1", "i1", {"green": Counts(50, 5)})
     found.sampled(4)
-    figures = found.in_window("green", gateways=True)
+    figures = found.in_window("green")
     assert requests(figures) == (30, 5)
     assert figures is not None
     assert figures.seconds == 2
@@ -57,7 +57,7 @@ def test_gateways_are_summed_and_a_restarted_one_counts_from_zero() -> None:
     found.add_gateway("g1", "i2", {"green": Counts(7, 1)})
     found.add_gateway("g2", "j1", {"green": Counts(3, 0)})
     found.sampled(2)
-    assert requests(found.in_window("green", gateways=True)) == (10, 1)
+    assert requests(found.in_window("green")) == (10, 1)
 
 
 def test_a_gateway_that_is_first_heard_of_in_the_window_counts_from_there() -> None:
@@ -68,7 +68,7 @@ def test_a_gateway_that_is_first_heard_of_in_the_window_counts_from_there() -> N
     found.sampled(2)
     found.add_gateway("late", "i1", {"green": Counts(1010, 900)})
     found.sampled(4)
-    assert requests(found.in_window("green", gateways=True)) == (10, 0)
+    assert requests(found.in_window("green")) == (10, 0)
 
 
 def test_percentiles_are_of_all_the_revisions_pods_in_the_window() -> None:
@@ -80,7 +80,7 @@ def test_percentiles_are_of_all_the_revisions_pods_in_the_window() -> None:
     found.add_engine("p1", "green", ttft(90, 500))
     found.add_engine("p2", "green", ttft(0, 10))
     found.sampled(2)
-    figures = found.in_window("green", gateways=True)
+    figures = found.in_window("green")
     assert figures is not None
     assert figures.ttft_p95 == pytest.approx(0.55)
     assert figures.itl_p95 is None
@@ -93,7 +93,7 @@ def test_without_gateways_first_tokens_stand_for_requests() -> None:
     found.begin(0)
     found.add_engine("p1", "green", ttft(25, 0))
     found.sampled(2)
-    assert requests(found.in_window("green", gateways=False)) == (20, 0)
+    assert requests(found.in_window("green")) == (20, 0)
 
 
 def test_recent_forgets_what_is_older_than_asked_for() -> None:
@@ -101,7 +101,7 @@ def test_recent_forgets_what_is_older_than_asked_for() -> None:
     for at in range(0, 40, 2):
         found.add_gateway("g1", "i1", {"blue": Counts(at * 5, 0)})
         found.sampled(at)
-    figures = found.recent("blue", gateways=True)
+    figures = found.recent("blue")
     assert requests(figures) == (50, 0)
     assert figures is not None
     assert figures.seconds == 10
@@ -111,8 +111,8 @@ def test_one_sample_is_no_measurement() -> None:
     found = Measurements(10)
     found.add_gateway("g1", "i1", {"blue": Counts(5, 0)})
     found.sampled(0)
-    assert found.recent("blue", gateways=True) is None
-    assert found.in_window("blue", gateways=True) is None
+    assert found.recent("blue") is None
+    assert found.in_window("blue") is None
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 50), st.integers(0, 50)), max_size=20))
@@ -130,4 +130,4 @@ def test_no_request_is_counted_twice_and_no_error_invented(steps: list[tuple[boo
         found.add_gateway("g", str(instance), {"green": live})
         found.sampled(at)
     if steps:
-        assert requests(found.in_window("green", gateways=True)) == (wanted.requests, wanted.errors)
+        assert requests(found.in_window("green")) == (wanted.requests, wanted.errors)

@@ -18,9 +18,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..api import LLMEndpointSpec
+from ..api.rollout import LatencyLimit as SpecLatencyLimit
 from .evidence import Figures
 
 OBSERVE = "spec.rollout.observe"
+
+DEFAULT_ERROR_RATE = 0.02
+"""Where spec.rollout.observe.errorRate says nothing."""
 
 ROUNDING = 1e-9
 """A figure at its limit is within it, whatever binary fractions make of 0.05 - 0.04."""
@@ -65,6 +70,41 @@ class Limits:
     error_rate: float | None = None
     error_rate_increase: float | None = None
     latencies: tuple[LatencyLimit, ...] = ()
+
+
+def find_limits(spec: LLMEndpointSpec, duration: float) -> Limits:
+    """The spec's limits for a window of `duration` seconds: those of `rollout.observe`, else those of `slo`."""
+    observe, slo = spec.rollout.observe, spec.slo
+    rate = observe.error_rate
+    latencies = (
+        _limit("time to first token", "TimeToFirstToken", "ttft", lambda figures: figures.ttft_p95, observe.ttft, slo.ttft_seconds),
+        _limit("inter-token latency", "InterTokenLatency", "itl", lambda figures: figures.itl_p95, observe.itl, slo.itl_seconds),
+        _limit("request latency", "RequestLatency", "e2e", lambda figures: figures.e2e_p95, None, slo.e2e_seconds),
+    )  # fmt: skip
+    return Limits(
+        duration=duration,
+        min_requests=observe.min_requests,
+        error_rate=rate.max if rate is not None else DEFAULT_ERROR_RATE,
+        error_rate_increase=rate.max_increase if rate is not None else None,
+        latencies=tuple(limit for limit in latencies if limit is not None),
+    )
+
+
+def _limit(
+    name: str,
+    reason: str,
+    field: str,
+    figure: Callable[[Figures], float | None],
+    written: SpecLatencyLimit | None,
+    slo: float | None,
+) -> LatencyLimit | None:
+    seconds = written.p95_seconds if written is not None else None
+    where = f"{OBSERVE}.{field}.p95Seconds" if seconds is not None else f"spec.slo.{field}Seconds"
+    seconds = slo if seconds is None else seconds
+    ratio = written.max_ratio if written is not None else None
+    if seconds is None and ratio is None:
+        return None
+    return LatencyLimit(name, reason, field, figure, seconds, where, ratio)
 
 
 def judge(limits: Limits, green: Figures, baseline: Figures | None, elapsed: float) -> Verdict:

@@ -90,16 +90,15 @@ class Measurements:
 
     def begin(self, now: float) -> None:
         """A window begins: at the last sample, so that nothing between it and now is lost."""
-        at = self._history[-1].at if self._history else now
-        self._window = _Mark(at, dict(self._totals))
+        self._window = self._history[-1] if self._history else _Mark(now, dict(self._totals))
 
-    def in_window(self, revision: str, *, gateways: bool) -> Figures | None:
+    def in_window(self, revision: str) -> Figures | None:
         """What was measured since the window began; None before the first sample in it."""
-        return self._figures(revision, self._window, gateways)
+        return self._figures(revision, self._window)
 
-    def recent(self, revision: str, *, gateways: bool) -> Figures | None:
+    def recent(self, revision: str) -> Figures | None:
         """What was measured lately, for at most the time given at the beginning; None before two samples."""
-        return self._figures(revision, self._history[0] if self._history else None, gateways)
+        return self._figures(revision, self._history[0] if self._history else None)
 
     def _add(self, revision: str, counts: Counts, latencies: Latencies) -> None:
         old = self._totals.get(revision, _Total())
@@ -112,17 +111,17 @@ class Measurements:
             ),
         )
 
-    def _figures(self, revision: str, mark: _Mark | None, gateways: bool) -> Figures | None:
+    def _figures(self, revision: str, mark: _Mark | None) -> Figures | None:
         """Without gateways, the engines' count of first tokens stands for the requests, and no error is seen."""
         if mark is None or not self._history or self._history[-1].at <= mark.at:
             return None
-        now = self._totals.get(revision, _Total())
+        now = self._history[-1].totals.get(revision, _Total())
         start = mark.totals.get(revision, _Total())
         ttft = since(start.latencies.ttft, now.latencies.ttft)
-        requests = now.counts.requests - start.counts.requests if gateways else ttft.count
+        requests = now.counts.requests - start.counts.requests if self._gateways else ttft.count
         return Figures(
             requests=round(requests),
-            errors=round(now.counts.errors - start.counts.errors) if gateways else 0,
+            errors=round(now.counts.errors - start.counts.errors),
             ttft_p95=quantile(P95, ttft),
             itl_p95=quantile(P95, since(start.latencies.itl, now.latencies.itl)),
             e2e_p95=quantile(P95, since(start.latencies.e2e, now.latencies.e2e)),

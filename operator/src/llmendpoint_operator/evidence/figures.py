@@ -1,0 +1,88 @@
+"""Counters of gateways and histograms of engines, read once for one endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+
+import structlog
+from prometheus_client.parser import text_string_to_metric_families
+
+from ..core.histograms import Histogram
+from ..core.measurements import Latencies, Measurements
+from ..errors import Unanswered
+from .gateways import Gateway, Gateways
+from .wanted import Key, Target
+from .wire import Wire
+
+log = structlog.get_logger()
+
+SCRAPE_TIMEOUT_S = 1.5
+MOST_PODS = 50
+"""Of one revision: a percentile over 50 replicas is that over all, and a rollout of 1,000 stays cheap."""
+
+TTFT = "vllm:time_to_first_token_seconds"
+ITL = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
+"""The name now, and the one of older engines."""
+E2E = "vllm:e2e_request_latency_seconds"
+
+
+async def sample(
+    wire: Wire,
+    gateways: Gateways,
+    key: Key,
+    pods: tuple[Target, ...],
+    into: Measurements,
+    limit: asyncio.Semaphore,
+) -> bool:
+    """Read everything once; whether anything answered. What does not is read the next time."""
+
+    async def gateway_counts(gateway: Gateway) -> bool:
+        async with limit:
+            instance, counts = await gateways.counters(gateway, key)
+        into.add_gateway(gateway.uid, instance, counts)
+        return True
+
+    async def engine_latencies(pod: Target) -> bool:
+        async with limit:
+            page = await wire.text("metrics", f"{pod.url}/metrics", SCRAPE_TIMEOUT_S)
+        into.add_engine(pod.uid, pod.revision, parse_latencies(page))
+        return True
+
+    questions = [gateway_counts(gateway) for gateway in gateways.ready()]
+    questions += [engine_latencies(pod) for pod in _some(pods)]
+    answers = await asyncio.gather(*questions, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, Unanswered):
+            raise answer
+    return any(answer is True for answer in answers)
+
+
+def parse_latencies(page: str) -> Latencies:
+    """The three histograms of a `/metrics` page, summed over their labels; Unanswered when it cannot be parsed."""
+    wanted = (TTFT, *ITL, E2E)
+    lines = "\n".join(line for line in page.splitlines() if line.removeprefix("# TYPE ").startswith(wanted))
+    found: dict[str, dict[float, float]] = {name: defaultdict(float) for name in wanted}
+    try:
+        for family in text_string_to_metric_families(lines + "\n"):
+            for line in family.samples:
+                name = line.name.removesuffix("_bucket")
+                if name in found and name != line.name:
+                    found[name][float(line.labels["le"])] += line.value
+    except (ValueError, KeyError) as error:
+        raise Unanswered(f"/metrics cannot be parsed: {error!r}") from error
+    made = {name: Histogram(dict(buckets)) for name, buckets in found.items() if math.inf in buckets}
+    itl = next((made[name] for name in ITL if name in made), Histogram())
+    return Latencies(made.get(TTFT, Histogram()), itl, made.get(E2E, Histogram()))
+
+
+def _some(pods: tuple[Target, ...]) -> list[Target]:
+    """At most MOST_PODS of each revision, the same ones every time."""
+    chosen: list[Target] = []
+    taken: dict[str, int] = defaultdict(int)
+    for pod in pods:
+        taken[pod.revision] += 1
+        if taken[pod.revision] <= MOST_PODS:
+            chosen.append(pod)
+    return chosen

@@ -1,0 +1,227 @@
+"""Which assignment the gateways follow: their `/state`, asked only while somebody waits for an acknowledgement.
+
+Each Ready gateway has a task of its own, so that one that hangs delays nobody; one page answers for all endpoints.
+A gateway that is behind while another is not is told so (`POST /epoch`), so that it can take itself out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from ..core.causes import is_ready
+from ..core.evidence import GatewayView
+from ..core.measurements import Counts
+from ..errors import Unanswered
+from ..kube.store import Informer
+from .wanted import Key, base_url
+from .wire import Wire
+
+log = structlog.get_logger()
+
+GATEWAY_SELECTOR = "app.kubernetes.io/name=llmendpoint-gateway,app.kubernetes.io/component=gateway"
+
+POLL_S = 0.2
+SLOW_POLL_S = 2.0
+FRESH_S = 10.0
+"""For so long an assignment is asked for at POLL_S; a gateway that has not followed by then is asked less often."""
+
+STATE_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A Ready gateway pod and the base URL of its picker."""
+
+    name: str
+    uid: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """What a gateway said when it was asked at `asked` (monotonic), by endpoint; nothing when it did not answer."""
+
+    asked: float
+    epochs: Mapping[str, int | None] = field(default_factory=dict)
+    in_flight: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def view(self, gateway: str, endpoint: str) -> GatewayView:
+        """Of one endpoint."""
+        return GatewayView(gateway, self.epochs.get(endpoint), self.in_flight.get(endpoint, {}))
+
+
+@dataclass(slots=True)
+class _Followed:
+    """An assignment that somebody waits for."""
+
+    epoch: int
+    since: float
+    told: tuple[object, ...] = ()
+
+
+class Gateways:
+    """`pods` is the cache of gateway pods; until it was filled nothing is known of them."""
+
+    def __init__(self, wire: Wire, pods: Informer, port: int, wake: Callable[[Key], None]) -> None:
+        self._wire = wire
+        self._pods = pods
+        self._port = port
+        self._wake = wake
+        self._followed: dict[Key, _Followed] = {}
+        self._replies: dict[str, _Reply] = {}
+        self._silent: set[str] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._needed = asyncio.Event()
+
+    def ready(self) -> tuple[Gateway, ...]:
+        """Those that take requests now."""
+        return tuple(self._ready())
+
+    def pods_changed(self, _: object = None) -> None:
+        """The cache of gateway pods has changed."""
+        self._changed.set()
+
+    def follow(self, key: Key, epoch: int) -> None:
+        """Find out who follows this assignment."""
+        followed = self._followed.get(key)
+        if followed is None or followed.epoch != epoch:
+            self._followed[key] = _Followed(epoch, time.monotonic())
+            self._followed[key].told = self._news(key)
+        if not self._settled(key):
+            self._needed.set()
+
+    def forget(self, key: Key) -> None:
+        """Nobody waits any more."""
+        self._followed.pop(key, None)
+
+    def views(self, key: Key) -> tuple[tuple[GatewayView, ...], bool]:
+        """What each Ready gateway follows, and whether all were asked since the assignment is wanted."""
+        followed = self._followed.get(key)
+        if followed is None or not self._pods.synced.is_set():
+            return (), False
+        replies = [(gateway, self._replies.get(gateway.uid)) for gateway in self._ready()]
+        asked = all(reply is not None and reply.asked >= followed.since for _, reply in replies)
+        name = "/".join(key)
+        views = (reply.view(g.name, name) if reply else GatewayView(g.name, None) for g, reply in replies)
+        return tuple(views), asked
+
+    async def counters(self, gateway: Gateway, key: Key) -> tuple[str, dict[str, Counts]]:
+        """Instance and counters by revision of one endpoint on one gateway; Unanswered."""
+        page = await self._wire.json("revisions", f"{gateway.url}/revisions/{'/'.join(key)}", STATE_TIMEOUT_S)
+        try:
+            counts = {
+                str(revision): Counts(float(found["requests"]), float(found["errors"]))
+                for revision, found in page["revisions"].items()
+            }
+            return str(page["instance"]), counts
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Unanswered(f"/revisions is not as expected: {error!r}") from error
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                self._changed.clear()
+                self._keep_tasks({gateway.uid: gateway for gateway in self._ready()})
+                self._tell()
+                await self._changed.wait()
+        finally:
+            self._keep_tasks({})
+
+    def _ready(self) -> Iterator[Gateway]:
+        for pod in sorted(self._pods.store, key=lambda pod: str(pod["metadata"]["name"])):
+            address = pod.get("status", {}).get("podIP")
+            if address and is_ready(pod):
+                metadata = pod["metadata"]
+                yield Gateway(metadata["name"], metadata.get("uid", ""), base_url(address, self._port))
+
+    def _keep_tasks(self, wanted: Mapping[str, Gateway]) -> None:
+        for uid in self._tasks.keys() - wanted.keys():
+            self._tasks.pop(uid).cancel()
+            self._replies.pop(uid, None)
+            self._silent.discard(uid)
+        for uid in wanted.keys() - self._tasks.keys():
+            self._tasks[uid] = asyncio.create_task(self._poll(wanted[uid]), name=f"gateway {uid}")
+        if any(not self._settled(key) for key in self._followed):
+            self._needed.set()
+
+    async def _poll(self, gateway: Gateway) -> None:
+        asked = nudged = -SLOW_POLL_S
+        while True:
+            await self._needed.wait()
+            now = time.monotonic()
+            if now - asked >= self._interval(now):
+                asked = now
+                answered = await self._ask(gateway, now)
+                if answered and now - nudged >= SLOW_POLL_S and await self._nudge(gateway):
+                    nudged = now
+            if all(self._settled(key) for key in self._followed):
+                self._needed.clear()
+            else:
+                await asyncio.sleep(POLL_S)
+
+    async def _ask(self, gateway: Gateway, now: float) -> bool:
+        reply, answered = _Reply(now), True
+        try:
+            page = await self._wire.json("state", f"{gateway.url}/state", STATE_TIMEOUT_S)
+            reply = _parse(now, page["endpoints"])
+        except (Unanswered, KeyError, TypeError, ValueError, AttributeError) as error:
+            if gateway.uid not in self._silent:
+                log.warning("gateway does not answer", gateway=gateway.name, error=str(error))
+            answered = False
+        (self._silent.discard if answered else self._silent.add)(gateway.uid)
+        self._replies[gateway.uid] = reply
+        self._tell()
+        return answered
+
+    async def _nudge(self, gateway: Gateway) -> bool:
+        """Tell a gateway what others follow and it does not; whether there was anything to tell."""
+        mine = self._replies[gateway.uid].epochs
+        ahead: dict[str, int] = {}
+        for key in self._followed:
+            name = "/".join(key)
+            best = max((reply.epochs.get(name) or 0 for reply in self._replies.values()), default=0)
+            if best > (mine.get(name) or 0):
+                ahead[name] = best
+        if ahead:
+            with contextlib.suppress(Unanswered):
+                await self._wire.text("epoch", f"{gateway.url}/epoch", STATE_TIMEOUT_S, ahead)
+        return bool(ahead)
+
+    def _tell(self) -> None:
+        """Wake those for whom something is new."""
+        for key, followed in self._followed.items():
+            news = self._news(key)
+            if news != followed.told:
+                followed.told = news
+                self._wake(key)
+
+    def _news(self, key: Key) -> tuple[object, ...]:
+        """Who follows what. Requests in flight change all the time and are no news."""
+        views, known = self.views(key)
+        return known, *((view.pod, view.epoch) for view in views)
+
+    def _settled(self, key: Key) -> bool:
+        views, known = self.views(key)
+        return known and all((view.epoch or 0) >= self._followed[key].epoch for view in views)
+
+    def _interval(self, now: float) -> float:
+        waiting = [followed for key, followed in self._followed.items() if not self._settled(key)]
+        return POLL_S if any(now - followed.since < FRESH_S for followed in waiting) else SLOW_POLL_S
+
+
+def _parse(asked: float, endpoints: Mapping[str, Any]) -> _Reply:
+    epochs, in_flight = {}, {}
+    for name, found in endpoints.items():
+        epoch = found.get("epoch")
+        epochs[name] = int(epoch) if epoch is not None else None
+        in_flight[name] = {str(r["pod"]): int(r["in_flight"]) for r in found.get("replicas") or ()}
+    return _Reply(asked, epochs, in_flight)

@@ -1,0 +1,182 @@
+"""Verification: prompts to a ready pod of the new revision, and what its answers are held against.
+
+No prompt and no answer is ever logged; a failure quotes what core/verification.py allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from ..api.rollout import Comparison, Prompt
+from ..core.evidence import Outcome, Verification
+from ..core.verification import (
+    Judgement,
+    differs_exactly,
+    differs_too_much,
+    judge_messages,
+    parse_judgement,
+    quote,
+    unmet_expectation,
+)
+from ..errors import Unanswered
+from .wanted import Target, VerificationJob
+from .wire import Wire
+
+log = structlog.get_logger()
+
+RETRY_S = 1.0
+JUDGE_RETRY_S = 5.0
+JUDGE_TOKENS = 1024
+"""Room for a model that thinks before it answers."""
+SERVER_ERRORS = 3
+"""Answers with a 5xx in a row that fail a prompt: one may be chance, and rates are for the observation to judge."""
+MIN_SIMILARITY = 0.8
+
+Messages = Sequence[dict[str, str]]
+
+
+class _Failed(Exception):
+    """The prompt has no answer; the message says why."""
+
+
+class Verifier:
+    """One run of a job. `pods` gives a revision's ready pods as they are at that moment; `report` hears of outcomes."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        job: VerificationJob,
+        pods: Callable[[str], Sequence[Target]],
+        report: Callable[[Verification], None],
+        limit: asyncio.Semaphore,
+    ) -> None:
+        self._wire = wire
+        self._job = job
+        self._pods = pods
+        self._report = report
+        self._limit = limit
+        self._notes: list[str] = []
+
+    async def run(self) -> None:
+        """Every prompt in turn, until the first that fails."""
+        self._say(Outcome.RUNNING)
+        for prompt in self._job.prompts:
+            problem = await self._problem(prompt)
+            log.info(
+                "verification prompt",
+                endpoint=self._job.model,
+                revision=self._job.revision,
+                prompt=prompt.name,
+                passed=problem is None,
+            )
+            if problem is not None:
+                return self._say(Outcome.FAILED, f"prompt {prompt.name}: {problem}")
+        return self._say(Outcome.PASSED, "; ".join(self._notes))
+
+    async def _problem(self, prompt: Prompt) -> str | None:
+        messages = [{"role": "user", "content": prompt.prompt}]
+        try:
+            answer = await self._answer(self._job.revision, messages, prompt.max_tokens)
+        except _Failed as failed:
+            return str(failed)
+        wanted = prompt.expect
+        if wanted is not None:
+            problem = unmet_expectation(answer, wanted.contains or (), wanted.matches, wanted.equals)
+            if problem is not None:
+                return problem
+        if prompt.compare is None or self._job.blue is None or not self._pods(self._job.blue):
+            return None
+        try:
+            old = await self._answer(self._job.blue, messages, prompt.max_tokens)
+        except _Failed as failed:
+            self._notes.append(
+                f"prompt {prompt.name} not compared, the old revision gives no answer: {failed}"
+            )
+            return None
+        return await self._difference(prompt, prompt.compare, old, answer)
+
+    async def _difference(self, prompt: Prompt, compare: Comparison, old: str, new: str) -> str | None:
+        if compare.mode == "Exact":
+            return differs_exactly(old, new)
+        if compare.mode == "Similarity":
+            least = MIN_SIMILARITY if compare.min_similarity is None else compare.min_similarity
+            return differs_too_much(old, new, least)
+        judgement = await self._judged(prompt, compare, old, new)
+        if judgement.passed:
+            return None
+        return f"judge {compare.endpoint}: {quote(judgement.reason)}, of the answer {quote(new)}"
+
+    async def _judged(self, prompt: Prompt, compare: Comparison, old: str, new: str) -> Judgement:
+        """Until the judge answers: that it is away says nothing about the revision, and the deadline is the core's."""
+        messages = judge_messages(prompt.prompt, old, new, compare.instruction)
+        while True:
+            try:
+                base, model = await self._judge(str(compare.endpoint))
+                text = await self._complete(base, model, messages, JUDGE_TOKENS, self._job.timeout_seconds)
+                judgement = parse_judgement(text)
+                if judgement is not None:
+                    return judgement
+                problem = "the answer begins with neither PASS nor FAIL"
+            except Unanswered as error:
+                problem = str(error)
+            self._say(Outcome.RUNNING, f"prompt {prompt.name}: judge {compare.endpoint}: {problem}")
+            await asyncio.sleep(JUDGE_RETRY_S)
+
+    async def _judge(self, endpoint: str) -> tuple[str, str]:
+        """Base URL and model: an LLMEndpoint by its gateway or Service, or the first model that a URL lists."""
+        if "://" not in endpoint:
+            namespace, _, name = endpoint.partition("/")
+            return (self._job.gateway_url or f"http://{name}.{namespace}.svc/v1").rstrip("/"), endpoint
+        base = endpoint.rstrip("/")
+        page = await self._wire.json("prompt", f"{base}/models", self._job.timeout_seconds)
+        try:
+            return base, str(page["data"][0]["id"])
+        except (KeyError, IndexError, TypeError) as error:
+            raise Unanswered(f"{base}/models lists no model") from error
+
+    async def _answer(self, revision: str, messages: Messages, max_tokens: int) -> str:
+        """From any ready pod within the prompt's time, which does not run while there is no such pod."""
+        timeout_s = self._job.timeout_seconds
+        deadline, server_errors, turn, problem = time.monotonic() + timeout_s, 0, 0, ""
+        while True:
+            pods = self._pods(revision)
+            if not pods:
+                if revision == self._job.blue:
+                    raise _Failed("none of its pods is ready")
+                await asyncio.sleep(RETRY_S)
+                deadline = time.monotonic() + timeout_s
+                continue
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise _Failed(f"no answer within {timeout_s:g} s{problem and f' ({problem})'}")
+            turn += 1
+            url = f"{pods[turn % len(pods)].url}/v1"
+            try:
+                return await self._complete(url, self._job.model, messages, max_tokens, remaining)
+            except Unanswered as error:
+                problem = str(error)
+                final = 400 <= error.status < 500 and error.status not in (408, 429)
+                server_errors += error.status >= 500 and error.status != 503
+                if final or server_errors >= SERVER_ERRORS:
+                    raise _Failed(problem) from error
+            await asyncio.sleep(RETRY_S)
+
+    async def _complete(
+        self, base: str, model: str, messages: Messages, max_tokens: int, timeout_s: float
+    ) -> str:
+        body = {
+            "model": model, "messages": list(messages), "max_tokens": max_tokens, "temperature": 0, "seed": 0,
+        }  # fmt: skip
+        async with self._limit:
+            page = await self._wire.json("prompt", f"{base}/chat/completions", timeout_s, body)
+        try:
+            return str(page["choices"][0]["message"]["content"] or "")
+        except (KeyError, IndexError, TypeError) as error:
+            raise Unanswered("the answer is no chat completion") from error
+
+    def _say(self, outcome: Outcome, message: str = "") -> None:
+        self._report(Verification(self._job.revision, outcome, message))

@@ -1,0 +1,125 @@
+"""What is to be found out about an endpoint now, read from its snapshot. Without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..api.rollout import Prompt, RolloutState
+from ..core.causes import is_ready, is_terminating
+from ..core.snapshot import Snapshot
+
+Key = tuple[str, str]
+
+BEFORE_THE_SWITCH = (
+    RolloutState.PROVISIONING, RolloutState.WARMING, RolloutState.VERIFYING, RolloutState.AWAITING_PROMOTION,
+)  # fmt: skip
+"""The old revision is measured, so that there is something to compare with."""
+
+WITH_REQUESTS = (RolloutState.SWITCHING, RolloutState.OBSERVING)
+"""The new revision gets requests, and is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A running pod and the base URL of its engine."""
+
+    name: str
+    uid: str
+    revision: str
+    url: str
+    ready: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationJob:
+    """Prompts to be sent to `revision`, and to `blue` for comparison. It is another one when anything differs."""
+
+    revision: str
+    blue: str | None
+    since: str
+    model: str
+    prompts: tuple[Prompt, ...]
+    timeout_seconds: float
+    gateway_url: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`epoch`: the assignment to be acknowledged. `window`: when it changes, figures are counted anew."""
+
+    key: Key
+    epoch: int = 0
+    measured: tuple[str, ...] = ()
+    window: tuple[str, int | None] | None = None
+    verification: VerificationJob | None = None
+    pods: tuple[Target, ...] = ()
+
+
+def find_wanted(snapshot: Snapshot) -> Wanted | None:
+    """None where no decision waits for anything."""
+    endpoint = snapshot.endpoint
+    rollout: Mapping[str, Any] = endpoint.status.get("rollout") or {}
+    traffic: Mapping[str, Any] = endpoint.status.get("traffic") or {}
+    state = rollout.get("state", RolloutState.IDLE)
+    if endpoint.deleting or endpoint.spec is None:
+        return None
+    if state == RolloutState.IDLE and not traffic.get("draining") and not _shrinks(snapshot):
+        return None
+    blue, green = rollout.get("blue"), rollout.get("green")
+    revisions = tuple(revision for revision in (blue, green) if revision)
+    measured = revisions if state in (*BEFORE_THE_SWITCH, *WITH_REQUESTS) else ()
+    return Wanted(
+        key=(endpoint.namespace, endpoint.name),
+        epoch=int(traffic.get("epoch", 0)),
+        measured=measured,
+        window=_window(rollout) if state in WITH_REQUESTS else None,
+        verification=_job(snapshot, rollout) if state == RolloutState.VERIFYING and green else None,
+        pods=tuple(_targets(snapshot, measured)),
+    )
+
+
+def _shrinks(snapshot: Snapshot) -> bool:
+    """Ready replicas have to go: which, is chosen by what the gateways have in flight on each."""
+    spec, active = snapshot.endpoint.spec, snapshot.endpoint.status.get("activeRevision")
+    return spec is not None and sum(map(is_ready, snapshot.pods.get(str(active), ()))) > spec.replicas
+
+
+def _window(rollout: Mapping[str, Any]) -> tuple[str, int | None]:
+    """A canary's steps are watched one by one; the waves of an exchange in place (`step` counts pods) as one."""
+    step = None if rollout.get("mode") == "InPlace" else rollout.get("step")
+    return str(rollout.get("green")), step
+
+
+def _job(snapshot: Snapshot, rollout: Mapping[str, Any]) -> VerificationJob:
+    endpoint = snapshot.endpoint
+    assert endpoint.spec is not None
+    verification = endpoint.spec.rollout.verification
+    return VerificationJob(
+        revision=str(rollout["green"]),
+        blue=rollout.get("blue"),
+        since=str(rollout.get("stateSince")),
+        model=f"{endpoint.namespace}/{endpoint.name}",
+        prompts=verification.prompts,
+        timeout_seconds=verification.timeout_seconds,
+        gateway_url=snapshot.gateway_url,
+    )
+
+
+def _targets(snapshot: Snapshot, revisions: tuple[str, ...]) -> Iterator[Target]:
+    for hash_ in dict.fromkeys(revisions):
+        revision = snapshot.revisions.get(hash_)
+        if revision is None:
+            continue
+        for pod in snapshot.pods.get(hash_, ()):
+            address = pod.get("status", {}).get("podIP")
+            if address and not is_terminating(pod):
+                metadata = pod["metadata"]
+                url = base_url(address, revision.runtime.ports.http)
+                yield Target(metadata["name"], metadata.get("uid", ""), hash_, url, is_ready(pod))
+
+
+def base_url(address: str, port: int) -> str:
+    """Of a pod; IPv6 addresses are written in brackets."""
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"

@@ -1,0 +1,91 @@
+"""HTTP to pods and gateways: short, bounded, counted, and every failure is one kind of error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+
+from ..errors import Unanswered
+from ..metrics import Metrics
+
+LARGEST_BODY = 16 * 2**20
+"""Bytes. A gateway's `/state` with 1,000 endpoints has less than one MiB; what is larger is not read."""
+
+
+class Wire:
+    """One pool for all questions. `kind` names the sort of question in the metric, never an address."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Wire:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=128), cookie_jar=aiohttp.DummyCookieJar()
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def text(self, kind: str, url: str, timeout_s: float, body: Any = None) -> str:
+        """A page by GET, or by POST where there is a JSON `body`; Unanswered on anything but a 2xx."""
+        try:
+            found = await self._exchange(url, timeout_s, body)
+        except Unanswered:
+            self._metrics.evidence_calls.labels(kind, "failed").inc()
+            raise
+        self._metrics.evidence_calls.labels(kind, "ok").inc()
+        return found
+
+    async def json(self, kind: str, url: str, timeout_s: float, body: Any = None) -> Any:
+        """The same, parsed; what is no JSON is Unanswered too."""
+        text = await self.text(kind, url, timeout_s, body)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise Unanswered("the answer is no JSON") from error
+
+    async def _exchange(self, url: str, timeout_s: float, body: Any) -> str:
+        assert self._session is not None, "use Wire as a context manager"
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.request(
+                    "GET" if body is None else "POST", url, json=body, allow_redirects=False
+                ) as response,
+            ):
+                data = await _read(response)
+        except TimeoutError as error:
+            raise Unanswered(f"no answer within {timeout_s:.0f} s") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise Unanswered(f"{type(error).__name__}: {error}") from error
+        text = data.decode(errors="replace")
+        if not 200 <= response.status < 300:
+            raise Unanswered(f"HTTP {response.status}{_said(text)}", response.status)
+        return text
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    data = bytearray()
+    async for chunk in response.content.iter_chunked(2**16):
+        data += chunk
+        if len(data) > LARGEST_BODY:
+            raise ValueError(f"the answer is larger than {LARGEST_BODY} bytes")
+    return bytes(data)
+
+
+def _said(text: str) -> str:
+    """The message of an error in OpenAI's shape."""
+    try:
+        message = " ".join(str(json.loads(text)["error"]["message"]).split())
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return f": {message[:120]}"

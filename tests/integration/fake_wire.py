@@ -1,0 +1,189 @@
+"""Engines and gateways as the operator sees them: real HTTP servers on loopback addresses, played by a test.
+
+They run on an event loop in a thread of their own, so that tests with and without asyncio can use them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+ENGINE_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
+_hosts = itertools.count(2)
+
+
+def free_port() -> int:
+    """A port that is free on every loopback address."""
+    with socket.socket() as probe:
+        probe.bind(("0.0.0.0", 0))
+        return int(probe.getsockname()[1])
+
+
+class Servers:
+    """The thread. `add` starts a server on a loopback address of its own and returns the address."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._runners: list[web.AppRunner] = []
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run something on the servers' loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    def add(self, app: web.Application, port: int) -> str:
+        """Serve an application."""
+        address = f"127.0.0.{next(_hosts) % 250 + 2}"
+
+        async def start() -> None:
+            runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+            await runner.setup()
+            await web.TCPSite(runner, address, port).start()
+            self._runners.append(runner)
+
+        self.call(start())
+        return address
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End all servers and the thread."""
+        for runner in self._runners:
+            self.call(runner.cleanup())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+
+
+@contextmanager
+def servers() -> Iterator[Servers]:
+    """A running thread of servers."""
+    found = Servers()
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+Reply = tuple[int, str]
+
+
+@dataclass
+class FakeEngine:
+    """One pod's engine. `answer` gives status and text for a prompt; a status of 0 never answers."""
+
+    answer: Callable[[str], Reply] = lambda _: (200, "Paris")
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    _buckets: dict[str, list[float]] = field(default_factory=dict)
+
+    def serve(self, servers: Servers, port: int) -> str:
+        """Start it; its address."""
+        app = web.Application()
+        app.add_routes([
+            web.post("/v1/chat/completions", self._complete), web.get("/metrics", self._metrics),
+            web.get("/v1/models", self._models),
+        ])  # fmt: skip
+        return servers.add(app, port)
+
+    def observe(self, seconds: float, count: int = 1, name: str = "time_to_first_token_seconds") -> None:
+        """So many observations of one histogram."""
+        found = self._buckets.setdefault(name, [0.0] * (len(ENGINE_BUCKETS) + 1))
+        found[sum(bound < seconds for bound in ENGINE_BUCKETS)] += count
+
+    def restart(self) -> None:
+        """Its process begins anew."""
+        self._buckets.clear()
+
+    async def _complete(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.asked.append(body)
+        status, text = self.answer(body["messages"][-1]["content"])
+        if status == 0:
+            await asyncio.sleep(3600)
+        if status != 200:
+            return web.json_response({"error": {"message": text}}, status=status)
+        message = {"role": "assistant", "content": text}
+        return web.json_response({"choices": [{"index": 0, "message": message}]})
+
+    async def _models(self, _: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "the-judge"}]})
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        lines = []
+        for name, counts in self._buckets.items():
+            lines.append(f"# TYPE vllm:{name} histogram")
+            bounds = [*map(str, ENGINE_BUCKETS), "+Inf"]
+            for bound, total in zip(bounds, itertools.accumulate(counts), strict=True):
+                lines.append(f'vllm:{name}_bucket{{le="{bound}",model_name="m"}} {total}')
+            lines.append(f'vllm:{name}_sum{{model_name="m"}} 1.0')
+            lines.append(f'vllm:{name}_count{{model_name="m"}} {sum(counts)}')
+        return web.Response(text="\n".join(lines) + "\n")
+
+
+@dataclass
+class FakeGateway:
+    """One gateway's picker port. A hanging one accepts connections and never answers."""
+
+    hanging: bool = False
+    instance: str = "1"
+    epochs: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    in_flight: dict[str, int] = field(default_factory=dict)
+    states: int = 0
+    told: list[dict[str, int]] = field(default_factory=list)
+    page: str | None = None
+    """In place of `/state`."""
+
+    def serve(self, servers: Servers, port: int) -> str:
+        """Start it; its address."""
+        app = web.Application()
+        app.add_routes([
+            web.get("/state", self._state), web.get("/revisions/{namespace}/{name}", self._revisions),
+            web.post("/epoch", self._epoch),
+        ])  # fmt: skip
+        return servers.add(app, port)
+
+    def count(self, endpoint: str, revision: str, requests: int, errors: int = 0) -> None:
+        """So many requests have ended."""
+        found = self.counts.setdefault(endpoint, {}).setdefault(revision, [0, 0])
+        found[0] += requests
+        found[1] += errors
+
+    async def _hang(self) -> None:
+        while self.hanging:  # noqa: ASYNC110  # a test sets it from another thread
+            await asyncio.sleep(0.05)
+
+    async def _state(self, _: web.Request) -> web.Response:
+        self.states += 1
+        await self._hang()
+        if self.page is not None:
+            return web.Response(text=self.page)
+        replicas = [{"pod": pod, "in_flight": count} for pod, count in self.in_flight.items()]
+        endpoints = {name: {"epoch": epoch, "replicas": replicas} for name, epoch in self.epochs.items()}
+        return web.json_response({"generation": 1, "endpoints": endpoints})
+
+    async def _revisions(self, request: web.Request) -> web.Response:
+        await self._hang()
+        name = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        found = {
+            revision: {"requests": requests, "errors": errors}
+            for revision, (requests, errors) in self.counts.get(name, {}).items()
+        }
+        return web.json_response({"instance": self.instance, "revisions": found})
+
+    async def _epoch(self, request: web.Request) -> web.Response:
+        await self._hang()
+        self.told.append(json.loads(await request.text()))
+        return web.Response()
