@@ -85,7 +85,7 @@ def _add_revision(tree: Tree, view: RevisionView, now: datetime) -> None:
         (view.name, "bold"),
         "  ",
         _coloured(view.role),
-        f"  {view.ready}/{len(view.pods)} pods ready",
+        f"  {view.ready}/{len(view.pods)} pods ready" if view.pods else "  no pods",
         weight,
     )
     branch = tree.add(line)

@@ -20,7 +20,6 @@ from .core.tree import as_json
 from .errors import CliError, Refused
 from .follow import readings
 from .options import Answering, Context, Format, Kubeconfig, Name, Namespace, Output, Session, print_json
-from .render import history_table, make_console
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -183,6 +182,11 @@ def history(
     if output is Output.JSON:
         print_json(as_json(entries))
     elif entries:
+        from .render import (
+            history_table,
+            make_console,
+        )  # rich: a third of the time of a command that needs it not
+
         make_console().print(history_table(entries, datetime.now(UTC)))
     else:
         print(f"no revision of {session.namespace}/{name} yet", file=sys.stderr)

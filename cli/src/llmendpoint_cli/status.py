@@ -12,7 +12,6 @@ from .core.tree import EndpointView, as_json, view_endpoint
 from .errors import BadUsage
 from .follow import readings
 from .options import Context, Format, Kubeconfig, Namespace, Output, Session, print_json
-from .render import make_console, status_trees
 
 NamesOrAll = Annotated[
     str | None, typer.Argument(metavar="[NAME]", help="One endpoint.  [default: all]", show_default=False)
@@ -63,6 +62,8 @@ def _print_once(views: list[EndpointView], namespace: str, output: Output) -> No
     if output is Output.JSON:
         print_json(as_json(views))
     elif views:
+        from .render import make_console, status_trees  # rich: not for those who want JSON
+
         make_console().print(status_trees(views, datetime.now(UTC)))
     else:
         print(f"no LLMEndpoint in namespace {namespace}")
@@ -77,7 +78,9 @@ def _print_changes(session: Session, name: str | None, everywhere: bool) -> None
 
 
 def _show_live(session: Session, name: str | None, everywhere: bool) -> None:
-    from rich.live import Live  # its import takes as long as a whole command without it
+    from rich.live import Live
+
+    from .render import make_console, status_trees
 
     console = make_console()
     if not console.is_terminal:

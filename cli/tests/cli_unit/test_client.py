@@ -1,0 +1,261 @@
+"""The kubeconfig and the wire: a small HTTP server plays the API server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from llmendpoint_cli import follow, kubeconfig
+from llmendpoint_cli.client import Client
+from llmendpoint_cli.errors import CliError, Conflict, NoAccess, NotFound, Refused, TimedOut, Unreachable
+from llmendpoint_cli.follow import readings
+
+from .samples import Json, serving
+
+
+class ApiServer(ThreadingHTTPServer):
+    """Answers everything with `answer`, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answer: tuple[int, Any] = (200, serving())
+        self.asked: list[tuple[str, str, dict[str, str], Any]] = []
+        self.hang_up = False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ApiServer
+
+    def respond(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.asked.append((self.command, self.path, dict(self.headers), json.loads(body or "null")))
+        status, content = self.server.answer
+        data = (content if isinstance(content, str) else json.dumps(content)).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+        self.close_connection = self.server.hang_up
+
+    do_GET = do_PATCH = respond  # noqa: N815 - the standard library's names
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield found
+        found.shutdown()
+
+
+def write_config(
+    path: Path, server: str = "http://127.0.0.1:1", user: Json | None = None, **cluster: Any
+) -> str:
+    config = {
+        "current-context": "one",
+        "contexts": [
+            {"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "team-a"}},
+            {"name": "two", "context": {"cluster": "c", "user": "u"}},
+        ],
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+def client_of(server: ApiServer, folder: Path, user: Json | None = None) -> Client:
+    return Client(kubeconfig.load(write_config(folder / "config", server.url + "/base/", user)))
+
+
+def status_text(message: str) -> Json:
+    return {"kind": "Status", "message": message}
+
+
+def test_one_endpoint_is_read_below_the_servers_path_with_the_token(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    assert client_of(server, tmp_path, {"tokenFile": "token"}).endpoint("team-a", "chat") == serving()
+    method, path, headers, _ = server.asked[0]
+    assert (method, path) == ("GET", "/base/apis/llmendpoint.io/v1alpha1/namespaces/team-a/llmendpoints/chat")
+    assert headers["Authorization"] == "Bearer secret"
+
+
+def test_the_request_is_a_merge_patch_under_our_own_manager(server: ApiServer, tmp_path: Path) -> None:
+    client_of(server, tmp_path).patch_endpoint("team-a", "chat", {"metadata": {}})
+    method, path, headers, body = server.asked[0]
+    assert method == "PATCH"
+    assert path.endswith("/llmendpoints/chat?fieldManager=kubectl-llm")
+    assert (headers["Content-Type"], body) == ("application/merge-patch+json", {"metadata": {}})
+
+
+def test_lists_ask_for_what_belongs_to_the_endpoint(server: ApiServer, tmp_path: Path) -> None:
+    client = client_of(server, tmp_path)
+    server.answer = (200, {"items": [1]})
+    assert (
+        client.pods("team-a", "chat")
+        == client.pods(None)
+        == client.records("team-a", "chat")
+        == client.endpoints(None)
+        == [1]
+    )
+    assert [path for _, path, _, _ in server.asked] == [
+        "/base/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=llmendpoint.io%2Fendpoint%3Dchat",
+        "/base/api/v1/pods?resourceVersion=0&labelSelector=llmendpoint.io%2Fendpoint",
+        "/base/apis/apps/v1/namespaces/team-a/controllerrevisions?labelSelector=llmendpoint.io%2Fendpoint%3Dchat",
+        "/base/apis/llmendpoint.io/v1alpha1/llmendpoints?resourceVersion=0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "error", "part"),
+    [
+        (404, 'llmendpoints.llmendpoint.io "chat" not found', NotFound, "LLMEndpoint team-a/chat not found"),
+        (404, "404 page not found", NotFound, "install the chart first"),
+        (401, "Unauthorized", NoAccess, "Unauthorized"),
+        (403, "user may not get", NoAccess, "may not get"),
+        (409, "the object has been modified", Conflict, "modified"),
+        (422, "annotations too long", Refused, "too long"),
+        (503, "etcd is away", Unreachable, "etcd is away"),
+        (418, "teapot", CliError, "teapot"),
+    ],
+)
+def test_what_the_api_server_refuses_has_an_error_of_its_kind(
+    server: ApiServer, tmp_path: Path, status: int, message: str, error: type[CliError], part: str
+) -> None:
+    server.answer = (status, status_text(message))
+    with pytest.raises(error, match=part) as caught:
+        client_of(server, tmp_path).endpoint("team-a", "chat")
+    assert type(caught.value) is error
+
+
+def test_an_answer_that_is_no_json_names_the_server(server: ApiServer, tmp_path: Path) -> None:
+    server.answer = (200, "<html>login</html>")
+    with pytest.raises(NoAccess, match=r"is no Kubernetes API server: it answered '<html>"):
+        client_of(server, tmp_path).endpoint("team-a", "chat")
+
+
+def test_a_connection_that_the_server_closed_is_made_again(server: ApiServer, tmp_path: Path) -> None:
+    server.hang_up = True
+    client = client_of(server, tmp_path)
+    assert [client.endpoint("team-a", "chat") for _ in range(3)] == [serving()] * 3
+
+
+def test_no_server_is_an_error_that_names_its_address(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match=r"no answer from http://127\.0\.0\.1:1:"):
+        Client(kubeconfig.load(write_config(tmp_path / "config"))).endpoint("team-a", "chat")
+
+
+def test_the_contexts_namespace_holds_and_another_context_can_be_named(tmp_path: Path) -> None:
+    path = write_config(tmp_path / "config")
+    assert kubeconfig.load(path).namespace == "team-a"
+    assert kubeconfig.load(path, "two").namespace == "default"
+    with pytest.raises(NoAccess, match="no context 'three'; it has: one, two"):
+        kubeconfig.load(path, "three")
+
+
+def test_of_several_kubeconfigs_the_first_that_has_a_name_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = write_config(tmp_path / "a", "http://a")
+    second = write_config(tmp_path / "b", "http://b")
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/missing:{first}:{second}")
+    assert kubeconfig.load().server == "http://a"
+
+
+@pytest.mark.parametrize("text", ["[", "- a", "contexts: [{}]", ""])
+def test_what_is_no_kubeconfig_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(NoAccess):
+        kubeconfig.load(str(tmp_path / "config"))
+
+
+def test_a_missing_kubeconfig_names_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(NoAccess, match=r"no kubeconfig at .*/none; name one with --kubeconfig"):
+        kubeconfig.load(str(tmp_path / "none"))
+
+
+PLUGIN = """
+import json, os
+about = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+assert about["spec"]["cluster"]["server"].startswith("http"), about
+print(json.dumps({"kind": "ExecCredential", "status": {"token": os.environ["GIVEN"]}}))
+"""
+
+
+def plugin(**more: Any) -> Json:
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, **more}}
+
+
+def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
+    user = plugin(args=["-c", PLUGIN], env=[{"name": "GIVEN", "value": "t-1"}], provideClusterInfo=True)
+    assert kubeconfig.load(write_config(tmp_path / "config", user=user)).token == "t-1"
+
+
+@pytest.mark.parametrize(
+    ("user", "part"),
+    [
+        (plugin(args=["-c", "raise SystemExit(3)"]), "gave no credentials"),
+        (plugin(args=["-c", "print('hello')"]), "gave no credentials"),
+        (
+            {"exec": {"apiVersion": "v1", "command": "no-such-plugin", "installHint": "install it"}},
+            "install it",
+        ),
+        ({"auth-provider": {"name": "gcp"}}, "dropped in 1.26"),
+    ],
+)
+def test_credentials_that_cannot_be_had_say_why(tmp_path: Path, user: Json, part: str) -> None:
+    with pytest.raises(NoAccess, match=part):
+        kubeconfig.load(write_config(tmp_path / "config", user=user))
+
+
+def test_following_survives_an_absence_but_not_a_wrong_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "INTERVAL_S", 0)
+    script: list[int | None] = [1, None, None, 2]
+
+    def read() -> int:
+        found = script.pop(0)
+        if found is None:
+            raise Unreachable("away")
+        return found
+
+    found = readings(read, None, "it")
+    assert [next(found), next(found)] == [1, 2]
+    script[:] = [None]
+    with pytest.raises(Unreachable):
+        next(readings(read, None, "it"))
+
+
+def test_following_ends_with_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "INTERVAL_S", 0.001)
+    with pytest.raises(TimedOut, match=r"the verdict did not come within 0\.01 s"):
+        list(readings(lambda: 1, 0.01, "the verdict"))
+
+
+def test_a_command_loads_neither_a_large_client_nor_rich_before_it_draws() -> None:
+    code = "import sys, llmendpoint_cli.__main__; print(*sys.modules)"
+    loaded = set(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
+    assert "llmendpoint_cli.rollout" in loaded
+    assert not loaded & {"kubernetes", "httpx", "aiohttp", "asyncio", "rich.console", "llmendpoint_operator"}

@@ -1,0 +1,50 @@
+"""The verdict on a rollout."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmendpoint_cli.core.progress import Verdict, progress_of
+
+from .samples import BLUE, GREEN, READY, Json, condition, endpoint, rolling, serving
+
+REJECTED = {
+    "revision": GREEN,
+    "reason": "ErrorRate",
+    "message": "9.8 % of 51 requests failed, allowed are 2 %",
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "part"),
+    [
+        (endpoint(generation=4), Verdict.RUNNING, "not yet seen"),
+        (rolling("Warming"), Verdict.RUNNING, f"revision {GREEN}: 1 of 2 replicas ready; takes over from {BLUE}"),
+        (rolling("Observing", weights=(75, 25)), Verdict.RUNNING, "25 % of new requests"),
+        (rolling("AwaitingPromotion"), Verdict.RUNNING, "kubectl llm rollout promote chat"),
+        (rolling("RollingBack", "ttft p95 4.1 s, allowed are 2 s"), Verdict.RUNNING, "4.1 s"),
+        (rolling("RolledBack", rejected=REJECTED), Verdict.FAILED, f"{GREEN} was rolled back: ErrorRate: 9.8 % of 51 requests failed, allowed are 2 %; revision {BLUE} serves"),
+        (rolling("RolledBack", "aborted"), Verdict.FAILED, "rolled back: aborted"),
+        (rolling("RolledBack", targetRevision=BLUE), Verdict.DONE, f"revision {BLUE} serves"),
+        (rolling("Idle", weights=(0, 100), activeRevision=GREEN), Verdict.DONE, f"revision {GREEN} serves"),
+        (serving(), Verdict.DONE, "AllReplicasReady"),
+        (serving(activeRevision=None), Verdict.RUNNING, "0 of 2 replicas ready"),
+        (endpoint(condition("Ready", False, "Starting"), targetRevision=GREEN), Verdict.RUNNING, "0 of 2"),
+        (endpoint(condition("Ready", False, "X"), condition("Stalled", True, "ModelNotFound", "no model at /x"), targetRevision=GREEN), Verdict.FAILED, "ModelNotFound: no model at /x"),
+        (endpoint(READY, condition("Reconciling", True, "ScalingUp"), activeRevision=BLUE, targetRevision=BLUE), Verdict.RUNNING, "replicas ready"),
+    ],
+)  # fmt: skip
+def test_verdict(found: Json, verdict: Verdict, part: str) -> None:
+    progress = progress_of(found)
+    assert progress.verdict is verdict
+    assert part in progress.line
+
+
+def test_an_old_status_decides_nothing_even_when_it_says_rejected() -> None:
+    found = rolling("RolledBack", rejected=REJECTED)
+    found["metadata"]["generation"] = 4
+    assert progress_of(found).verdict is Verdict.RUNNING
+
+
+def test_a_rejection_of_another_revision_is_over_once_the_spec_asks_for_something_else() -> None:
+    assert progress_of(serving(rejected=REJECTED)).verdict is Verdict.DONE

@@ -1,0 +1,161 @@
+"""What `kubectl llm status` shows, as golden files: LLMENDPOINT_GOLDEN=write writes them anew."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from llmendpoint_cli.core.history import history_of
+from llmendpoint_cli.core.tree import as_json, phase_of, role_of, view_endpoint
+from llmendpoint_cli.render import history_table, make_console, status_trees
+
+from .samples import (
+    BLUE,
+    GREEN,
+    NOW,
+    READY,
+    Json,
+    condition,
+    endpoint,
+    loading_pod,
+    pod,
+    ready_pod,
+    record,
+    rolling,
+    serving,
+    unschedulable_pod,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def check_golden(name: str, renderable: object) -> None:
+    file = io.StringIO()
+    make_console(file, width=120).print(renderable)
+    text = "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+    path = GOLDEN / name
+    if os.environ.get("LLMENDPOINT_GOLDEN") == "write":
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+CASES: dict[str, tuple[Json, list[Json]]] = {
+    "serving.txt": (serving(), [ready_pod("chat-7d9f8c6b54-a", BLUE), ready_pod("chat-7d9f8c6b54-b", BLUE)]),
+    "observing.txt": (
+        rolling("Observing", "37 of 100 requests", weights=(0, 100)),
+        [ready_pod("chat-7d9f8c6b54-a", BLUE), ready_pod("chat-0c1d2e3f4a-a", GREEN), loading_pod("chat-0c1d2e3f4a-b", GREEN)],
+    ),
+    "canary.txt": (
+        rolling("Observing", weights=(75, 25)),
+        [ready_pod("chat-7d9f8c6b54-a", BLUE), ready_pod("chat-0c1d2e3f4a-a", GREEN)],
+    ),
+    "rejected.txt": (
+        endpoint(
+            READY,
+            condition("Stalled", True, "RevisionRejected", f"revision {GREEN}: error rate 9.8 % of 51 requests, allowed are 2 %"),
+            activeRevision=BLUE, targetRevision=GREEN, readyReplicas=2,
+            rollout={"state": "RolledBack", "blue": BLUE, "green": GREEN, "stateSince": "2026-11-21T11:30:00Z"},
+            rejected={"revision": GREEN, "reason": "ErrorRate", "message": "9.8 %"},
+        ),
+        [ready_pod("chat-7d9f8c6b54-a", BLUE)],
+    ),
+    "no-accelerator.txt": (
+        endpoint(
+            condition("Ready", False, "NoAcceleratorAvailable", "no node has 1 free nvidia.com/gpu; add nodes with it"),
+            condition("Degraded", True, "NoAcceleratorAvailable", "no node has 1 free nvidia.com/gpu; add nodes with it"),
+            targetRevision=GREEN,
+            rollout={"state": "Provisioning", "green": GREEN, "mode": "Surge", "stateSince": "2026-11-21T11:58:00Z"},
+        ),
+        [unschedulable_pod("chat-0c1d2e3f4a-a", GREEN, "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")],
+    ),
+    "unseen.txt": (endpoint(generation=4), []),
+    "markup.txt": (
+        endpoint(condition("Ready", False, "EngineCrashed", "[bold]not markup[/bold] [/]"), targetRevision=GREEN),
+        [pod("chat-0c1d2e3f4a-a", GREEN, phase="Failed", reason="Evicted", message="[red]disk[/red]")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tree_is_what_the_golden_file_holds(name: str) -> None:
+    found, pods = CASES[name]
+    check_golden(name, status_trees([view_endpoint(found, pods)], NOW))
+
+
+def test_history_is_what_the_golden_file_holds() -> None:
+    records = [
+        record(3, GREEN, engine={"maxNumSeqs": 4}),
+        record(2, BLUE, engine={"maxNumSeqs": 8}, runtime={"image": "engine:2"}),
+        record(1, "aaaaaaaaaa"),
+    ]
+    check_golden("history.txt", history_table(history_of(rolling("Verifying"), records), NOW))
+
+
+def test_pods_of_other_endpoints_and_namespaces_are_left_out() -> None:
+    elsewhere = ready_pod("chat-1", BLUE)
+    elsewhere["metadata"]["namespace"] = "team-b"
+    view = view_endpoint(
+        serving(), [pod("other-1", BLUE, owner="other"), elsewhere, ready_pod("chat-2", BLUE)]
+    )
+    assert [p.name for r in view.revisions for p in r.pods] == ["chat-2"]
+
+
+def test_weights_come_from_the_assignment_and_without_one_all_go_to_the_active_revision() -> None:
+    assert {
+        r.name: r.weight for r in view_endpoint(rolling("Observing", weights=(90, 10)), []).revisions
+    } == {BLUE: 90, GREEN: 10}
+    assert {r.name: r.weight for r in view_endpoint(serving(), []).revisions} == {BLUE: 100}
+
+
+def test_a_finished_rollout_shows_its_old_revision_only_as_long_as_it_has_pods() -> None:
+    done = rolling("Idle", weights=(0, 100))
+    assert [r.name for r in view_endpoint(done, []).revisions] == [GREEN]
+    views = view_endpoint(done, [ready_pod("chat-a", BLUE)]).revisions
+    assert [(r.name, r.role) for r in views] == [(GREEN, "active"), (BLUE, "old")]
+
+
+def test_pods_that_leave_the_pick_are_marked() -> None:
+    found = serving(
+        traffic={"epoch": 2, "weights": [{"revision": BLUE, "weight": 100}], "draining": ["chat-b"]}
+    )
+    (revision,) = view_endpoint(found, [ready_pod("chat-a", BLUE), ready_pod("chat-b", BLUE)]).revisions
+    assert [(p.name, p.draining) for p in revision.pods] == [("chat-a", False), ("chat-b", True)]
+
+
+@pytest.mark.parametrize(
+    ("found", "phase"),
+    [
+        (endpoint(generation=4), "Pending"),
+        ({**endpoint(), "status": {}}, "Pending"),
+        (endpoint(condition("Ready", False, "Starting")), "Starting"),
+        (endpoint(condition("Ready", False, "EngineCrashed"), activeRevision=BLUE), "NotReady"),
+        (endpoint(condition("Ready", False, "X"), condition("Stalled", True, "X")), "Stalled"),
+        (rolling("Warming"), "RollingOut"),
+        (endpoint(READY, condition("Degraded", True, "X"), activeRevision=BLUE), "Degraded"),
+        (serving(), "Ready"),
+    ],
+)
+def test_phase(found: Json, phase: str) -> None:
+    assert phase_of(found) == phase
+
+
+def test_an_endpoint_that_is_being_deleted_says_so_before_all_else() -> None:
+    found = serving()
+    found["metadata"]["deletionTimestamp"] = "2026-11-21T11:59:59Z"
+    assert phase_of(found) == "Stopping"
+
+
+def test_a_rejected_revision_that_serves_after_all_is_called_active() -> None:
+    assert role_of(serving(rejected={"revision": BLUE}), BLUE) == "active"
+    assert role_of(rolling("RolledBack", rejected={"revision": GREEN}), GREEN) == "rejected"
+
+
+def test_json_has_the_apis_names_and_leaves_out_what_is_unknown() -> None:
+    found = as_json([view_endpoint(serving(url=None), [ready_pod("chat-a", BLUE)])])[0]
+    assert "url" not in found
+    assert "rollout" not in found
+    assert found["revisions"][0]["pods"][0]["phase"] == "Ready"
+    assert {"namespace", "name", "phase", "wanted", "ready", "why", "revisions"} == set(found)
