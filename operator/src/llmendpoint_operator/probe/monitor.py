@@ -70,17 +70,17 @@ class Monitor:
             self._observe(Event.CONNECTED, "the engine is reached")
         self._connections, self._closing = beat.connections, beat.closing
         healthy = 200 <= beat.status < 300
-        detail = "" if healthy else f"the engine's health is answered with {beat.status}"
+        detail = self._readiness.detail if healthy else f"the engine's health is answered with {beat.status}"
         self._observe(Event.HEALTHY if healthy else Event.UNHEALTHY, detail)
 
     def _observe(self, event: Event, detail: str) -> None:
         before = self._readiness
-        said = detail or before.detail
-        self._follow(before, observe(before, event, said, time.monotonic()))
+        self._follow(before, observe(before, event, detail, time.monotonic()))
 
     def _follow(self, before: Readiness, after: Readiness) -> None:
         self._readiness = after
-        if after.phase is not before.phase:
+        turned = after.phase is not before.phase and Phase.READY in (after.phase, before.phase)
+        if turned or after.detail != before.detail:  # an engine that loads is tried again every second
             log.info("engine", phase=after.phase.value, detail=after.detail)
         if before.phase is Phase.WARMING and after.phase is not Phase.WARMING:
             self._stop_generating()

@@ -1,0 +1,61 @@
+"""What `readiness: Generation` of a runtime adds to a pod, and that nothing else changes one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from llmendpoint_operator.api import PROBE_PORT, LLMRuntimeSpec, PodInputs
+from llmendpoint_operator.core.builders import Owner
+from llmendpoint_operator.core.deployment import make_deployment
+from llmendpoint_operator.core.revision import TEMPLATE_VERSION, Revision
+from llmendpoint_operator.errors import SpecError
+
+GOLDEN = Path(__file__).parent / "golden/deployment_generation.yaml"
+FOREIGN: dict[str, Any] = {
+    "image": "vllm:1",
+    "args": [{"value": "--model=$(model.path)"}],
+    "ports": {"http": 9000},
+    "probes": {"startup": {"path": "/health"}, "live": {"path": "/health"}},
+}
+
+
+def deployment(**runtime: Any) -> dict[str, Any]:
+    inputs = PodInputs.model_validate({"model": {"source": "embedded://demo"}})
+    spec = LLMRuntimeSpec.model_validate(FOREIGN | runtime)
+    return make_deployment(
+        Owner("team-a", "chat", "uid-1"), Revision("7d9f8c6b54", 1, TEMPLATE_VERSION, inputs, spec), 1
+    )
+
+
+def test_a_pod_with_the_sidecar_is_exactly_as_in_its_golden_file() -> None:
+    made = deployment(readiness="Generation", probeImage="operator:1")
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(yaml.safe_dump(made, sort_keys=False, width=118))
+    assert made == yaml.safe_load(GOLDEN.read_text())
+
+
+def test_the_sidecar_decides_readiness_and_the_engine_its_own_start_and_life() -> None:
+    pod = deployment(readiness="Generation", probeImage="operator:1")["spec"]["template"]["spec"]
+    [engine], [sidecar] = pod["containers"], pod["initContainers"]
+    assert engine["readinessProbe"]["httpGet"] == {"path": "/ready", "port": PROBE_PORT}
+    assert engine["startupProbe"]["httpGet"] == {"path": "/health", "port": "http"}
+    assert engine["livenessProbe"]["httpGet"] == {"path": "/health", "port": "http"}
+    assert sidecar["restartPolicy"] == "Always"  # which makes it a sidecar, not a step before the engine
+    assert "--engine-url=http://127.0.0.1:9000" in sidecar["args"]
+    assert sidecar["securityContext"] == engine["securityContext"]
+    assert "volumeMounts" not in sidecar
+
+
+def test_a_native_runtime_has_no_sidecar_whatever_image_is_named() -> None:
+    assert deployment(readiness="Native", probeImage="operator:1") == deployment()
+    assert "initContainers" not in deployment()["spec"]["template"]["spec"]
+
+
+def test_without_an_image_the_field_is_named() -> None:
+    with pytest.raises(SpecError, match="probeImage"):
+        deployment(readiness="Generation")
