@@ -1,7 +1,6 @@
 """Engines and gateways as the operator sees them: real HTTP servers on loopback addresses, played by a test.
 
-They run on an event loop in a thread of their own, so that tests with and without asyncio can use them.
-"""
+They run on the test's own event loop."""
 
 from __future__ import annotations
 
@@ -9,9 +8,7 @@ import asyncio
 import itertools
 import json
 import socket
-import threading
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,52 +26,26 @@ def free_port() -> int:
 
 
 class Servers:
-    """The thread. `add` starts a server on a loopback address of its own and returns the address."""
+    """As context manager it ends all of them."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._runners: list[web.AppRunner] = []
 
-    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run something on the servers' loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+    async def __aenter__(self) -> Servers:
+        return self
 
-    def add(self, app: web.Application, port: int) -> str:
-        """Serve an application."""
-        address = f"127.0.0.{next(_hosts) % 250 + 2}"
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(runner.cleanup() for runner in self._runners))
 
-        async def start() -> None:
-            runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-            await runner.setup()
-            await web.TCPSite(runner, address, port).start()
-            self._runners.append(runner)
-
-        self.call(start())
+    async def add(self, app: web.Application, port: int) -> str:
+        """Serve an application on a loopback address of its own; the address."""
+        number = next(_hosts)
+        address = f"127.0.{number // 250}.{number % 250 + 2}"
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, address, port).start()
+        self._runners.append(runner)
         return address
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End all servers and the thread."""
-        for runner in self._runners:
-            self.call(runner.cleanup())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
-        self._loop.close()
-
-
-@contextmanager
-def servers() -> Iterator[Servers]:
-    """A running thread of servers."""
-    found = Servers()
-    found.start()
-    try:
-        yield found
-    finally:
-        found.stop()
 
 
 Reply = tuple[int, str]
@@ -88,14 +59,14 @@ class FakeEngine:
     asked: list[dict[str, Any]] = field(default_factory=list)
     _buckets: dict[str, list[float]] = field(default_factory=dict)
 
-    def serve(self, servers: Servers, port: int) -> str:
+    async def serve(self, servers: Servers, port: int) -> str:
         """Start it; its address."""
         app = web.Application()
         app.add_routes([
             web.post("/v1/chat/completions", self._complete), web.get("/metrics", self._metrics),
             web.get("/v1/models", self._models),
         ])  # fmt: skip
-        return servers.add(app, port)
+        return await servers.add(app, port)
 
     def observe(self, seconds: float, count: int = 1, name: str = "time_to_first_token_seconds") -> None:
         """So many observations of one histogram."""
@@ -146,14 +117,14 @@ class FakeGateway:
     page: str | None = None
     """In place of `/state`."""
 
-    def serve(self, servers: Servers, port: int) -> str:
+    async def serve(self, servers: Servers, port: int) -> str:
         """Start it; its address."""
         app = web.Application()
         app.add_routes([
             web.get("/state", self._state), web.get("/revisions/{namespace}/{name}", self._revisions),
             web.post("/epoch", self._epoch),
         ])  # fmt: skip
-        return servers.add(app, port)
+        return await servers.add(app, port)
 
     def count(self, endpoint: str, revision: str, requests: int, errors: int = 0) -> None:
         """So many requests have ended."""

@@ -9,8 +9,9 @@ import sys
 
 import structlog
 
-from .app import Settings, run
+from .app import run
 from .errors import OperatorError
+from .settings import Settings
 
 EXAMPLES = """\
 examples:

@@ -9,44 +9,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import kopf
 import structlog
 
 from .api import GROUP, VERSION
-from .core.neighbours import Neighbours
 from .errors import ApiError, LeadershipLost
-from .evidence import GATEWAY_SELECTOR, Collector, Gateways, Wire
+from .evidence import Wire
 from .http import HttpServer
 from .kube import resources
-from .kube.caches import Caches
 from .kube.client import Credentials, KubeApi
-from .kube.events import EventWriter
 from .kube.lease import Lease
-from .kube.store import Informer
 from .metrics import Metrics
-from .reconcile import Reconciler
-from .workqueue import WorkQueue
+from .settings import Settings
+from .work import Work, make_work
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the command line says."""
-
-    http_port: int = 8082
-    watch_namespace: str | None = None
-    kubeconfig: str | None = None
-    gateway_url: str | None = None
-    lease_seconds: int = 15
-    gateway_namespace: str | None = None
-    prometheus_namespace: str = "monitoring"
-    probe_image: str | None = None
-    gateway_state_port: int = 8081
 
 
 async def run(settings: Settings) -> None:
@@ -57,25 +36,8 @@ async def run(settings: Settings) -> None:
     credentials = await Credentials.load(settings.kubeconfig)
     metrics = Metrics()
     async with KubeApi(credentials) as api, Wire(metrics) as wire:
-        queue = WorkQueue(lambda key: reconciler.reconcile(key))
-        metrics.queue_depth.set_function(lambda: len(queue))
-        caches = Caches(api, queue.add, settings.watch_namespace)
-        events = EventWriter(api)
-        neighbours = Neighbours(
-            operator=credentials.namespace,
-            gateway=settings.gateway_namespace or credentials.namespace,
-            prometheus=settings.prometheus_namespace,
-        )
-        gateway_pods = Informer(
-            api, resources.PODS, lambda _: gateways.pods_changed(), neighbours.gateway, GATEWAY_SELECTOR
-        )
-        gateways = Gateways(wire, gateway_pods, settings.gateway_state_port, queue.add)
-        collector = Collector(wire, gateways, queue.add)
-        metrics.watched.set_function(lambda: len(collector))
-        reconciler = Reconciler(
-            api, caches, events, metrics, settings.gateway_url, collector, neighbours, settings.probe_image
-        )
-        async with HttpServer(caches, metrics, settings.http_port) as http:
+        work = make_work(api, wire, metrics, settings, credentials.namespace)
+        async with HttpServer(work.caches, metrics, settings.http_port) as http:
             lease = Lease(api, credentials.namespace, settings.lease_seconds)
             api.may_write = lambda: lease.is_held
             http.connected = await _connected(api, stop)
@@ -84,10 +46,7 @@ async def run(settings: Settings) -> None:
             http.leading = True
             metrics.leader.set(1)
             try:
-                background = {
-                    "events": events.run, "gateway pods": gateway_pods.run, "evidence": collector.run,
-                }  # fmt: skip
-                await _lead(settings, credentials, lease, _Work(caches, queue, background), stop)
+                await _lead(settings, credentials, lease, work, stop)
             except LeadershipLost:
                 log.exception("leadership lost")
                 raise
@@ -118,43 +77,8 @@ async def _first(work: Any, stop: asyncio.Event) -> bool:
     return doing in done
 
 
-class _Work:
-    """The background tasks of a leader: caches, then what reads them, then workers."""
-
-    def __init__(
-        self,
-        caches: Caches,
-        queue: WorkQueue,
-        background: Mapping[str, Callable[[], Coroutine[None, None, None]]],
-    ) -> None:
-        self._caches = caches
-        self._background = background
-        self.queue = queue
-
-    @contextlib.asynccontextmanager
-    async def running(self, on_end: Callable[[asyncio.Task[None]], None]) -> AsyncIterator[None]:
-        """Started, the workers once the caches are filled; cancelled at the end. `on_end` hears of a task that ends."""
-        tasks: list[asyncio.Task[None]] = []
-
-        def start(work: Coroutine[None, None, None], name: str) -> None:
-            tasks.append(asyncio.create_task(work, name=name))
-            tasks[-1].add_done_callback(on_end)
-
-        start(self._caches.run(), "caches")
-        try:
-            await self._caches.wait_synced()
-            for name, work in self._background.items():
-                start(work(), name)
-            start(self.queue.run(), "workers")
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def _lead(
-    settings: Settings, credentials: Credentials, lease: Lease, work: _Work, stop: asyncio.Event
+    settings: Settings, credentials: Credentials, lease: Lease, work: Work, stop: asyncio.Event
 ) -> None:
     """Work until stopped; the first task that fails ends the process with its error."""
     renewing = asyncio.create_task(lease.renew(), name="lease")
@@ -191,7 +115,7 @@ def _kopf_settings() -> kopf.OperatorSettings:
     return settings
 
 
-def _registry(credentials: Credentials, work: _Work) -> tuple[kopf.OperatorRegistry, asyncio.Future[None]]:
+def _registry(credentials: Credentials, work: Work) -> tuple[kopf.OperatorRegistry, asyncio.Future[None]]:
     """kopf's handlers, and a future that fails when a background task does."""
     registry = kopf.OperatorRegistry()
     stack = contextlib.AsyncExitStack()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -21,16 +21,10 @@ from llmendpoint_operator.kube import resources
 from llmendpoint_operator.kube.client import KubeApi
 from llmendpoint_operator.kube.store import Informer
 from llmendpoint_operator.metrics import Metrics
-from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers, free_port, servers
+from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers, free_port
 
 KEY = ("team-a", "chat")
 PROMPT = {"name": "capital", "prompt": "Capital of France?", "expect": {"contains": ["Paris"]}}
-
-
-@pytest.fixture(scope="module")
-def serving() -> Iterator[Servers]:
-    with servers() as found:
-        yield found
 
 
 @dataclass
@@ -48,9 +42,9 @@ class World:
     pods: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     gateway_pods: list[dict[str, Any]] = field(default_factory=list)
 
-    def add_gateway(self, **fields: Any) -> FakeGateway:
+    async def add_gateway(self, **fields: Any) -> FakeGateway:
         gateway = FakeGateway(**fields)
-        address = gateway.serve(self.serving, self.gateway_port)
+        address = await gateway.serve(self.serving, self.gateway_port)
         self.gateway_pods.append(ready_pod(f"gateway-{len(self.gateway_pods)}", address))
         self.list_gateways()
         return gateway
@@ -60,10 +54,10 @@ class World:
         self.cache.synced.set()
         self.gateways.pods_changed()
 
-    def add_engine(self, revision: str, **fields: Any) -> FakeEngine:
+    async def add_engine(self, revision: str, **fields: Any) -> FakeEngine:
         engine = FakeEngine(**fields)
         pods = self.pods.setdefault(revision, [])
-        pods.append(ready_pod(f"{revision}-{len(pods)}", engine.serve(self.serving, self.engine_port)))
+        pods.append(ready_pod(f"{revision}-{len(pods)}", await engine.serve(self.serving, self.engine_port)))
         return engine
 
     def snapshot(
@@ -111,7 +105,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-async def world(serving: Servers, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     for module, name, seconds in (
         (prompts, "RETRY_S", 0.01), (prompts, "JUDGE_RETRY_S", 0.01), (collector, "SAMPLE_S", 0.03),
         (gateways, "POLL_S", 0.01), (gateways, "SLOW_POLL_S", 0.05),
@@ -119,7 +113,7 @@ async def world(serving: Servers, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         monkeypatch.setattr(module, name, seconds)
     woken: list[tuple[str, str]] = []
     port = free_port()
-    async with Wire(Metrics()) as wire:
+    async with Wire(Metrics()) as wire, Servers() as serving:
         cache = Informer(cast(KubeApi, None), resources.PODS, lambda _: None)
         found = Gateways(wire, cache, port, woken.append)
         collecting = Collector(wire, found, woken.append)
@@ -130,7 +124,7 @@ async def world(serving: Servers, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 async def test_an_assignment_is_acknowledged_when_every_gateway_follows_it(world: World) -> None:
-    one, other = world.add_gateway(epochs={"team-a/chat": 1}), world.add_gateway()
+    one, other = await world.add_gateway(epochs={"team-a/chat": 1}), await world.add_gateway()
     snapshot = world.snapshot("Switching", epoch=1)
     await until(lambda: world.collector.look(snapshot).gateways_known)
     views = world.collector.look(snapshot).gateways
@@ -145,8 +139,8 @@ async def test_an_assignment_is_acknowledged_when_every_gateway_follows_it(world
 
 
 async def test_a_gateway_that_hangs_delays_nobody(world: World) -> None:
-    world.add_gateway(epochs={"team-a/chat": 1})
-    stuck = world.add_gateway(hanging=True)
+    await world.add_gateway(epochs={"team-a/chat": 1})
+    stuck = await world.add_gateway(hanging=True)
     snapshot = world.snapshot("Switching", epoch=1)
     await until(lambda: world.collector.look(snapshot).gateways == (GatewayView("gateway-0", 1), GatewayView("gateway-1", None)))  # fmt: skip
     await until(lambda: world.collector.look(snapshot).gateways_known)
@@ -156,8 +150,8 @@ async def test_a_gateway_that_hangs_delays_nobody(world: World) -> None:
 
 
 async def test_a_gateway_that_is_behind_is_told_what_others_follow(world: World) -> None:
-    ahead = world.add_gateway(epochs={"team-a/chat": 7})
-    behind = world.add_gateway(epochs={"team-a/chat": 6})
+    ahead = await world.add_gateway(epochs={"team-a/chat": 7})
+    behind = await world.add_gateway(epochs={"team-a/chat": 6})
     snapshot = world.snapshot("Switching", epoch=7)
     world.collector.look(snapshot)
     await until(lambda: behind.told[:1] == [{"team-a/chat": 7}])
@@ -176,10 +170,10 @@ async def test_without_a_gateway_an_assignment_is_known_at_once_to_have_nobody_t
 
 
 async def test_a_gateway_that_comes_up_later_is_asked_too(world: World) -> None:
-    world.add_gateway(epochs={"team-a/chat": 1})
+    await world.add_gateway(epochs={"team-a/chat": 1})
     snapshot = world.snapshot("Observing", epoch=1)
     await until(lambda: world.collector.look(snapshot).gateways_known)
-    world.add_gateway(epochs={"team-a/chat": 1})
+    await world.add_gateway(epochs={"team-a/chat": 1})
     assert not world.collector.look(snapshot).gateways_known
     await until(lambda: world.collector.look(snapshot).gateways_known)
     assert len(world.collector.look(snapshot).gateways) == 2
@@ -189,16 +183,16 @@ async def test_a_gateway_that_comes_up_later_is_asked_too(world: World) -> None:
     "page", ["no json", "[]", '{"endpoints": 3}', '{"endpoints": {"team-a/chat": null}}', '{"endpoints": {"team-a/chat": {"epoch": "x"}}}'],
 )  # fmt: skip
 async def test_a_state_that_makes_no_sense_is_no_acknowledgement(world: World, page: str) -> None:
-    world.add_gateway(page=page)
+    await world.add_gateway(page=page)
     snapshot = world.snapshot("Switching")
     await until(lambda: world.collector.look(snapshot).gateways_known)
     assert world.collector.look(snapshot).gateways == (GatewayView("gateway-0", None),)
 
 
 async def test_replicas_that_have_to_go_make_the_gateways_tell_what_is_in_flight(world: World) -> None:
-    world.add_gateway(epochs={"team-a/chat": 1}, in_flight={"blue-0": 3})
+    await world.add_gateway(epochs={"team-a/chat": 1}, in_flight={"blue-0": 3})
     for _ in range(2):
-        world.add_engine("blue")
+        await world.add_engine("blue")
     snapshot = world.snapshot("Idle", epoch=1)
     await until(lambda: world.collector.look(snapshot).gateways_known)
     assert world.collector.look(snapshot).gateways[0].in_flight == {"blue-0": 3}
@@ -208,7 +202,7 @@ async def test_replicas_that_have_to_go_make_the_gateways_tell_what_is_in_flight
 
 
 async def test_a_revision_that_answers_as_expected_is_verified(world: World) -> None:
-    green = world.add_engine("green")
+    green = await world.add_engine("green")
     found = await world.verified(prompts=[PROMPT])
     assert found == Verification("green", Outcome.PASSED)
     assert world.woken.count(KEY) == 2, "begun, and passed"
@@ -222,14 +216,14 @@ async def test_without_prompts_the_warm_up_was_the_verification(world: World) ->
 
 
 async def test_a_wrong_answer_fails_the_verification_and_is_quoted(world: World) -> None:
-    world.add_engine("green", answer=lambda _: (200, "Lyon, of course"))
+    await world.add_engine("green", answer=lambda _: (200, "Lyon, of course"))
     found = await world.verified(prompts=[PROMPT])
     assert found.outcome is Outcome.FAILED
     assert found.message == "prompt capital: expected to contain 'Paris', got 'Lyon, of course'"
 
 
 async def test_a_failed_verification_is_not_tried_again(world: World) -> None:
-    green = world.add_engine("green", answer=lambda _: (200, "Lyon"))
+    green = await world.add_engine("green", answer=lambda _: (200, "Lyon"))
     await world.verified(prompts=[PROMPT])
     await asyncio.sleep(0.1)
     await world.verified(prompts=[PROMPT])
@@ -237,25 +231,25 @@ async def test_a_failed_verification_is_not_tried_again(world: World) -> None:
 
 
 async def test_a_prompt_that_the_engine_refuses_fails_with_what_it_said(world: World) -> None:
-    world.add_engine("green", answer=lambda _: (400, "the prompt is too long"))
+    await world.add_engine("green", answer=lambda _: (400, "the prompt is too long"))
     found = await world.verified(prompts=[PROMPT])
     assert found.message == "prompt capital: HTTP 400: the prompt is too long"
 
 
 async def test_chance_errors_and_busy_engines_are_asked_again(world: World) -> None:
     replies = iter([(500, "x"), (503, "draining"), (429, "full"), (503, "x"), (500, "x"), (200, "Paris")])
-    world.add_engine("green", answer=lambda _: next(replies))
+    await world.add_engine("green", answer=lambda _: next(replies))
     assert (await world.verified(prompts=[PROMPT])).outcome is Outcome.PASSED
 
 
 async def test_an_engine_that_always_fails_does_not_pass(world: World) -> None:
-    world.add_engine("green", answer=lambda _: (500, "CUDA error"))
+    await world.add_engine("green", answer=lambda _: (500, "CUDA error"))
     found = await world.verified(prompts=[PROMPT])
     assert found.message == "prompt capital: HTTP 500: CUDA error"
 
 
 async def test_an_engine_that_never_answers_fails_after_its_time(world: World) -> None:
-    world.add_engine("green", answer=lambda _: (0, ""))
+    await world.add_engine("green", answer=lambda _: (0, ""))
     found = await world.verified(prompts=[PROMPT], timeoutSeconds=1)
     assert found.outcome is Outcome.FAILED
     assert found.message.startswith("prompt capital: no answer within 1 s")
@@ -266,7 +260,7 @@ async def test_a_revision_without_ready_pods_is_waited_for(world: World) -> None
     world.collector.look(snapshot)
     await asyncio.sleep(0.1)
     assert world.collector.look(snapshot).verification == Verification("green", Outcome.RUNNING)
-    world.add_engine("green")
+    await world.add_engine("green")
     found = await world.verified(prompts=[PROMPT], timeoutSeconds=1)
     assert found.outcome is Outcome.PASSED
 
@@ -287,20 +281,20 @@ def comparing(**compare: Any) -> dict[str, Any]:
 async def test_answers_are_compared_with_the_old_revisions(
     world: World, compare: dict[str, Any], old: str, new: str, passed: bool
 ) -> None:
-    world.add_engine("blue", answer=lambda _: (200, old))
-    world.add_engine("green", answer=lambda _: (200, new))
+    await world.add_engine("blue", answer=lambda _: (200, old))
+    await world.add_engine("green", answer=lambda _: (200, new))
     found = await world.verified(prompts=[comparing(**compare)])
     assert (found.outcome is Outcome.PASSED) == passed, found
 
 
 async def test_without_an_old_revision_nothing_is_compared(world: World) -> None:
-    world.add_engine("green")
+    await world.add_engine("green")
     assert (await world.verified(prompts=[comparing(mode="Exact")])).outcome is Outcome.PASSED
 
 
 async def test_an_old_revision_that_is_broken_does_not_hold_up_the_one_that_mends_it(world: World) -> None:
-    world.add_engine("blue", answer=lambda _: (500, "broken"))
-    world.add_engine("green")
+    await world.add_engine("blue", answer=lambda _: (500, "broken"))
+    await world.add_engine("green")
     found = await world.verified(prompts=[comparing(mode="Exact")])
     assert found.outcome is Outcome.PASSED
     assert "not compared" in found.message
@@ -308,10 +302,10 @@ async def test_an_old_revision_that_is_broken_does_not_hold_up_the_one_that_mend
 
 
 async def test_a_judge_decides_on_both_answers(world: World) -> None:
-    world.add_engine("blue", answer=lambda _: (200, "Paris"))
-    world.add_engine("green", answer=lambda _: (200, "Parigi"))
+    await world.add_engine("blue", answer=lambda _: (200, "Paris"))
+    await world.add_engine("green", answer=lambda _: (200, "Parigi"))
     judge = FakeEngine(answer=lambda _: (200, "FAIL: it is Italian"))
-    url = f"http://{judge.serve(world.serving, world.engine_port)}:{world.engine_port}/v1"
+    url = f"http://{await judge.serve(world.serving, world.engine_port)}:{world.engine_port}/v1"
     found = await world.verified(prompts=[comparing(mode="Judge", endpoint=url)])
     assert found.outcome is Outcome.FAILED
     assert found.message == f"prompt capital: judge {url}: 'it is Italian', of the answer 'Parigi'"
@@ -319,20 +313,20 @@ async def test_a_judge_decides_on_both_answers(world: World) -> None:
 
 
 async def test_a_judge_that_is_away_fails_nobody_and_is_asked_until_it_answers(world: World) -> None:
-    world.add_engine("blue")
-    world.add_engine("green")
+    await world.add_engine("blue")
+    await world.add_engine("green")
     replies = iter([(503, "loading"), (200, "hm")])
     judge = FakeEngine(answer=lambda _: next(replies, (200, "PASS")))
-    url = f"http://{judge.serve(world.serving, world.engine_port)}:{world.engine_port}/v1"
+    url = f"http://{await judge.serve(world.serving, world.engine_port)}:{world.engine_port}/v1"
     assert (await world.verified(prompts=[comparing(mode="Judge", endpoint=url)])).outcome is Outcome.PASSED
     assert len(judge.asked) == 3
 
 
 async def test_an_endpoint_as_judge_is_asked_through_the_gateway(world: World) -> None:
-    world.add_engine("blue")
-    world.add_engine("green")
+    await world.add_engine("blue")
+    await world.add_engine("green")
     judge = FakeEngine(answer=lambda _: (200, "PASS"))
-    url = f"http://{judge.serve(world.serving, world.engine_port)}:{world.engine_port}/v1"
+    url = f"http://{await judge.serve(world.serving, world.engine_port)}:{world.engine_port}/v1"
     prompts = [comparing(mode="Judge", endpoint="team-b/judge")]
     snapshot = world.snapshot("Verifying", verification={"prompts": prompts}, gateway_url=url)
     world.collector.look(snapshot)
@@ -341,7 +335,7 @@ async def test_an_endpoint_as_judge_is_asked_through_the_gateway(world: World) -
 
 
 async def test_figures_of_the_window_come_from_gateways_and_engines(world: World) -> None:
-    gateway, green = world.add_gateway(epochs={"team-a/chat": 2}), world.add_engine("green")
+    gateway, green = await world.add_gateway(epochs={"team-a/chat": 2}), await world.add_engine("green")
     gateway.count("team-a/chat", "green", 100, 100)
     green.observe(4.0, 100)
     before = world.snapshot("AwaitingPromotion", epoch=1)
@@ -361,7 +355,7 @@ async def test_figures_of_the_window_come_from_gateways_and_engines(world: World
 
 
 async def test_a_canarys_next_step_counts_anew(world: World) -> None:
-    gateway = world.add_gateway()
+    gateway = await world.add_gateway()
     snapshot = world.snapshot("Observing", step=0)
     await until(lambda: "green" in world.collector.look(snapshot).figures)
     gateway.count("team-a/chat", "green", 40, 4)
@@ -373,7 +367,7 @@ async def test_a_canarys_next_step_counts_anew(world: World) -> None:
 
 
 async def test_waves_of_an_exchange_in_place_are_one_window(world: World) -> None:
-    gateway = world.add_gateway()
+    gateway = await world.add_gateway()
     snapshot = world.snapshot("Switching", step=1, mode="InPlace")
     await until(lambda: "green" in world.collector.look(snapshot).figures)
     gateway.count("team-a/chat", "green", 40)
@@ -383,7 +377,7 @@ async def test_waves_of_an_exchange_in_place_are_one_window(world: World) -> Non
 
 
 async def test_everything_unreachable_gives_no_figures_and_ends_nothing(world: World) -> None:
-    gateway, green = world.add_gateway(hanging=True), world.add_engine("green")
+    gateway, green = await world.add_gateway(hanging=True), await world.add_engine("green")
     world.pods["green"].append(ready_pod("green-gone", "127.0.0.1"))
     snapshot = world.snapshot("Observing")
     world.collector.look(snapshot)
@@ -395,7 +389,7 @@ async def test_everything_unreachable_gives_no_figures_and_ends_nothing(world: W
 
 
 async def test_an_endpoint_at_rest_and_a_deleted_one_leave_no_task_behind(world: World) -> None:
-    world.add_engine("green", answer=lambda _: (0, ""))
+    await world.add_engine("green", answer=lambda _: (0, ""))
     before = asyncio.all_tasks()
     for end in (
         lambda: world.collector.look(world.snapshot("Idle")),
@@ -409,7 +403,7 @@ async def test_an_endpoint_at_rest_and_a_deleted_one_leave_no_task_behind(world:
 
 
 async def test_no_prompt_and_no_answer_is_logged(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    world.add_engine("green", answer=lambda _: (200, "a secret answer"))
+    await world.add_engine("green", answer=lambda _: (200, "a secret answer"))
     await world.verified(prompts=[{**PROMPT, "prompt": "a secret question"}])
     said = capsys.readouterr()
     assert "verification prompt" in said.out + said.err

@@ -17,6 +17,8 @@ BEFORE_THE_SWITCH = (
 )  # fmt: skip
 """The old revision is measured, so that there is something to compare with."""
 
+AT_REST = (RolloutState.IDLE, RolloutState.ROLLED_BACK)
+
 WITH_REQUESTS = (RolloutState.SWITCHING, RolloutState.OBSERVING)
 """The new revision gets requests, and is measured."""
 
@@ -65,7 +67,7 @@ def find_wanted(snapshot: Snapshot) -> Wanted | None:
     state = rollout.get("state", RolloutState.IDLE)
     if endpoint.deleting or endpoint.spec is None:
         return None
-    if state == RolloutState.IDLE and not traffic.get("draining") and not _shrinks(snapshot):
+    if state in AT_REST and not traffic.get("draining") and not _shrinks(snapshot):
         return None
     blue, green = rollout.get("blue"), rollout.get("green")
     revisions = tuple(revision for revision in (blue, green) if revision)

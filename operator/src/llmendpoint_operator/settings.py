@@ -1,0 +1,20 @@
+"""What the command line says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line says."""
+
+    http_port: int = 8082
+    watch_namespace: str | None = None
+    kubeconfig: str | None = None
+    gateway_url: str | None = None
+    lease_seconds: int = 15
+    gateway_namespace: str | None = None
+    prometheus_namespace: str = "monitoring"
+    probe_image: str | None = None
+    gateway_state_port: int = 8081

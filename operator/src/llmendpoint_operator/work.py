@@ -1,0 +1,78 @@
+"""What a leader does, put together: caches, what reads them, and the workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+
+from .core.neighbours import Neighbours
+from .evidence import GATEWAY_SELECTOR, Collector, Gateways, Wire
+from .kube import resources
+from .kube.caches import Caches
+from .kube.client import KubeApi
+from .kube.events import EventWriter
+from .kube.store import Informer
+from .metrics import Metrics
+from .reconcile import Reconciler
+from .settings import Settings
+from .workqueue import WorkQueue
+
+
+class Work:
+    """The background tasks of a leader: caches, then what reads them, then workers."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        queue: WorkQueue,
+        background: Mapping[str, Callable[[], Coroutine[None, None, None]]],
+    ) -> None:
+        self.caches = caches
+        self._background = background
+        self.queue = queue
+
+    @contextlib.asynccontextmanager
+    async def running(self, on_end: Callable[[asyncio.Task[None]], None]) -> AsyncIterator[None]:
+        """Started, the workers once the caches are filled; cancelled at the end. `on_end` hears of a task that ends."""
+        tasks: list[asyncio.Task[None]] = []
+
+        def start(work: Coroutine[None, None, None], name: str) -> None:
+            tasks.append(asyncio.create_task(work, name=name))
+            tasks[-1].add_done_callback(on_end)
+
+        start(self.caches.run(), "caches")
+        try:
+            await self.caches.wait_synced()
+            for name, work in self._background.items():
+                start(work(), name)
+            start(self.queue.run(), "workers")
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, namespace: str) -> Work:
+    """Everything that a leader needs; `namespace` is its own."""
+    queue = WorkQueue(lambda key: reconciler.reconcile(key))
+    metrics.queue_depth.set_function(lambda: len(queue))
+    caches = Caches(api, queue.add, settings.watch_namespace)
+    events = EventWriter(api)
+    neighbours = Neighbours(
+        operator=namespace,
+        gateway=settings.gateway_namespace or namespace,
+        prometheus=settings.prometheus_namespace,
+    )
+    gateway_pods = Informer(
+        api, resources.PODS, lambda _: gateways.pods_changed(), neighbours.gateway, GATEWAY_SELECTOR
+    )
+    gateways = Gateways(wire, gateway_pods, settings.gateway_state_port, queue.add)
+    collector = Collector(wire, gateways, queue.add)
+    metrics.watched.set_function(lambda: len(collector))
+    reconciler = Reconciler(
+        api, caches, events, metrics, settings.gateway_url, collector, neighbours, settings.probe_image
+    )
+    background = {"events": events.run, "gateway pods": gateway_pods.run, "evidence": collector.run}
+    return Work(caches, queue, background)
