@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .builders import Manifest
-from .names import CONTAINER
+from .names import CONTAINER, PROBE_CONTAINER
 
 MESSAGE_LIMIT = 300
 
@@ -28,6 +28,12 @@ _CREATE_REASONS = {
     "CreateContainerError",
     "RunContainerError",
     "PreCreateHookError",
+}
+
+
+_IMAGE_HINTS = {
+    CONTAINER: "correct spec.runtime.image (or the LLMRuntime's image), or let the node pull it",
+    PROBE_CONTAINER: "correct spec.probeImage of the LLMRuntime (or the operator's --probe-image), or let the node pull it",
 }
 
 
@@ -96,13 +102,14 @@ def unschedulable(pod: Manifest) -> Cause | None:
 
 def image_not_pulled(pod: Manifest) -> Cause | None:
     """The image is not there, or may not be read."""
-    waiting = _waiting(pod)
-    if waiting.get("reason") not in _PULL_REASONS:
+    status = next((s for s in _statuses(pod) if _waits(s).get("reason") in _PULL_REASONS), None)
+    if status is None:
         return None
+    waiting = _waits(status)
     # The kubelet alternates between the error and "Back-off pulling …: ErrImagePull: <the error>".
     detail = _short(str(waiting.get("message", "")).rpartition("ErrImagePull: ")[2])
-    image = _engine_spec(pod).get("image") or _engine(pod).get("image", "")
-    hint = "correct spec.runtime.image (or the LLMRuntime's image), or let the node pull it"
+    image = _wanted_image(pod, status["name"]) or status.get("image", "")
+    hint = _IMAGE_HINTS.get(status["name"], _IMAGE_HINTS[CONTAINER])
     return Cause(
         "ImagePullFailed",
         f"image {image} cannot be pulled: {detail}; {hint}",
@@ -201,9 +208,25 @@ def _engine(pod: Manifest) -> Manifest:
     return next((s for s in statuses if s.get("name") == CONTAINER), {})
 
 
+def _statuses(pod: Manifest) -> list[Manifest]:
+    """Of the engine, then of its sidecar."""
+    status = pod.get("status", {})
+    return [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+
+
 def _waiting(pod: Manifest) -> Manifest:
-    found: Manifest = _engine(pod).get("state", {}).get("waiting") or {}
+    return _waits(_engine(pod))
+
+
+def _waits(status: Manifest) -> Manifest:
+    found: Manifest = status.get("state", {}).get("waiting") or {}
     return found
+
+
+def _wanted_image(pod: Manifest, container: str) -> str | None:
+    spec = pod.get("spec", {})
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    return next((c.get("image") for c in containers if c.get("name") == container), None)
 
 
 def _engine_spec(pod: Manifest) -> Manifest:
