@@ -1,4 +1,5 @@
-"""The test bed's programs, built from Go modules that go.sum pins: Kubernetes, etcd, CoreDNS, Helm, pause."""
+"""The test bed's programs, built from Go modules that go.sum pins: Kubernetes, etcd, CoreDNS, Helm, pause; and one that
+only a test needs, kstatus."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,7 @@ MODULES = (
     Module("helm", package="helm.sh/helm/v4/cmd/helm", cold="about 2 minutes the first time"),
     Module("pause"),
 )
+KSTATUS = Module("kstatus", cold="about a minute on 2 cores where Helm was not built before")
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,11 @@ def build_all() -> Binaries:
     """Every program, built where the cache has it not. One after the other: each build uses all cores."""
     go = find_go()
     return Binaries(*(_build(go, module) for module in MODULES))
+
+
+def build_kstatus() -> Path:
+    """The program that says what the kstatus library makes of an object."""
+    return _build(find_go(), KSTATUS)
 
 
 def _build(go: Go, module: Module) -> Path:
