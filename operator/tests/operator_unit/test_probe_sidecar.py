@@ -11,6 +11,7 @@ import yaml
 
 from llmendpoint_operator.api import PROBE_PORT, LLMRuntimeSpec, PodInputs
 from llmendpoint_operator.core.builders import Owner
+from llmendpoint_operator.core.causes import find_cause
 from llmendpoint_operator.core.deployment import make_deployment
 from llmendpoint_operator.core.revision import TEMPLATE_VERSION, Revision
 from llmendpoint_operator.errors import SpecError
@@ -59,3 +60,20 @@ def test_a_native_runtime_has_no_sidecar_whatever_image_is_named() -> None:
 def test_without_an_image_the_field_is_named() -> None:
     with pytest.raises(SpecError, match="probeImage"):
         deployment(readiness="Generation")
+
+
+def test_a_sidecar_image_that_cannot_be_pulled_is_named_with_the_field_to_correct() -> None:
+    pulling = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
+    pod = {
+        "metadata": {"name": "chat-x"},
+        "spec": deployment(readiness="Generation", probeImage="operator:9")["spec"]["template"]["spec"],
+        "status": {
+            "containerStatuses": [{"name": "engine", "state": {"waiting": {"reason": "PodInitializing"}}}],
+            "initContainerStatuses": [{"name": "probe", "image": "", "state": pulling}],
+        },
+    }
+    cause = find_cause(None, [pod])
+    assert cause is not None
+    assert cause.reason == "ImagePullFailed"
+    assert "operator:9" in cause.message
+    assert "spec.probeImage" in cause.message
