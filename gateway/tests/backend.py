@@ -1,7 +1,7 @@
 """A stub engine: python backend.py PORT NAME [option...]. OpenAI-shaped, raw asyncio, starts in a blink.
 
-Options: `503` answers every request with it, `retriable-503` adds the mark that the contract gives it, `reset`
-closes the connection without an answer, `keepalive=N` closes idle connections after N seconds as uvicorn does.
+Options: `500`, `503` or `429` answers every request with it, `retriable-503` adds the mark that the contract gives it,
+`reset` closes the connection without an answer, `keepalive=N` closes idle connections after N seconds as uvicorn does.
 A body that holds "poison" kills the process. Request headers: `x-tokens` (stream so many), `x-interval` (seconds
 between them), `x-delay` (seconds before the first byte). GET /stub/stats tells what was seen, and is not counted.
 """
@@ -81,8 +81,8 @@ class Engine(asyncio.Protocol):
             await asyncio.sleep(float(headers.get("x-delay", 0)))
             if "reset" in OPTIONS:
                 self.transport.abort()
-            elif "503" in OPTIONS:
-                self.reply(503, b'{"error": {"message": "busy"}}')
+            elif refusals := {"500", "503", "429"}.intersection(OPTIONS):
+                self.reply(int(refusals.pop()), b'{"error": {"message": "busy"}}')
             elif "retriable-503" in OPTIONS:
                 self.reply(
                     503,

@@ -336,6 +336,28 @@ class Gateway:
         }
         self.api.put("llmendpoints", body)
 
+    def traffic(self, name: str, epoch: int, draining: tuple[str, ...] = (), **weights: int) -> None:
+        """Write status.traffic to an endpoint that is there; the active revision follows the most weight."""
+        body = json.loads(json.dumps(self.api.objects["llmendpoints"][name]))
+        shares = [{"revision": revision, "weight": weight} for revision, weight in weights.items()]
+        traffic = {"epoch": epoch, "weights": shares, "draining": list(draining)}
+        body["status"] = {"activeRevision": max(weights, key=lambda r: weights[r]), "traffic": traffic}
+        self.api.put("llmendpoints", body)
+
+    def follows(self, name: str, epoch: int) -> None:
+        """Wait until /state reports this epoch for the endpoint."""
+        wait_for(lambda: self.known(name)["epoch"] == epoch, f"{name} follows epoch {epoch}")
+
+    def known(self, name: str) -> dict[str, Any]:
+        """The endpoint in /state."""
+        endpoint: dict[str, Any] = self.state()["endpoints"][f"team/{name}"]
+        return endpoint
+
+    def revisions(self, name: str) -> dict[str, dict[str, int]]:
+        """The counters of /revisions by revision."""
+        counters: dict[str, dict[str, int]] = self.get(f"/revisions/team/{name}")["revisions"]
+        return counters
+
     def replica(
         self, name: str, revision: str, backend: Backend, ready: bool = True, terminating: bool = False
     ) -> None:
@@ -374,7 +396,7 @@ class Gateway:
         wait_for(done, f"{name} is routed to {[b.address for b in backends]}")
 
     def in_flight(self, name: str) -> dict[str, int]:
-        replicas = self.state()["endpoints"][f"team/{name}"]["replicas"]
+        replicas = self.known(name)["replicas"]
         return {r["address"]: r["in_flight"] for r in replicas if r["in_flight"]}
 
     def children_of_picker(self) -> list[str]:

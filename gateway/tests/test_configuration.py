@@ -15,7 +15,14 @@ from llmendpoint_gateway.envoy import find_envoy
 from llmendpoint_gateway.errors import EnvoyNotFound
 from llmendpoint_gateway.protos import check_bootstrap, pack
 
-BOOTSTRAP = make_bootstrap("/run/gateway/control.sock", "0.0.0.0", 8080, "/run/gateway/admin.sock")
+BOOTSTRAP = make_bootstrap(
+    "/run/gateway/control.sock",
+    "/run/gateway/decisions.sock",
+    "0.0.0.0",
+    8080,
+    "/run/gateway/admin.sock",
+    "i-1",
+)
 
 
 def test_every_resource_parses_as_its_type() -> None:

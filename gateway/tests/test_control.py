@@ -1,10 +1,12 @@
 """The gateway's state: what is published when, and what a failed connect does to the picks."""
 
 import asyncio
+from dataclasses import replace
 
 from llmendpoint_gateway.ads import Ads
-from llmendpoint_gateway.control import SUSPICION_SECONDS, Control
-from llmendpoint_gateway.core.objects import Endpoint, Replica, Slice
+from llmendpoint_gateway.control import Control
+from llmendpoint_gateway.core.breaker import FIRST_SECONDS, Outcome
+from llmendpoint_gateway.core.objects import Assignment, Endpoint, Replica, Slice
 from llmendpoint_gateway.core.pick import Picked, Rejected
 from llmendpoint_gateway.core.view import Kind
 
@@ -67,10 +69,52 @@ async def test_a_replica_that_refused_a_connection_is_skipped_for_a_moment() -> 
         return {decision.addresses[0] for decision in decisions if isinstance(decision, Picked)}
 
     assert first_picks() == set(ADDRESSES)
-    control.suspect("10.0.0.1", 8000)
+    control.report(ADDRESSES[0], Outcome.UNREACHABLE, trial=False)
     assert first_picks() == {ADDRESSES[1]}
-    now[0] += SUSPICION_SECONDS
+    now[0] += FIRST_SECONDS
     assert first_picks() == set(ADDRESSES)
+
+
+async def test_a_replica_that_was_not_ready_meanwhile_starts_anew() -> None:
+    control = Control(Holding(), lambda: 0)
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    control.report(ADDRESSES[0], Outcome.UNREACHABLE, trial=False)
+    assert [r["breaker"] for r in control.state()["endpoints"]["a/chat"]["replicas"]] == ["open", "closed"]
+    control.applied(Kind.SLICE, "a/s", Slice("a/chat", "r1", REPLICAS.replicas[1:]))
+    await turn()
+    control.applied(Kind.SLICE, "a/s", REPLICAS)
+    await turn()
+    assert [r["breaker"] for r in control.state()["endpoints"]["a/chat"]["replicas"]] == ["closed", "closed"]
+
+
+async def test_a_gateway_is_behind_until_it_follows_what_it_was_told_of_and_a_restored_backup_ends_that() -> (
+    None
+):
+    def at(epoch: int) -> Endpoint:
+        return replace(CHAT, traffic=Assignment(epoch, (("r1", 100),)))
+
+    control = Control(Holding(), lambda: 0)
+    control.relisted(Kind.ENDPOINT, {"a/chat": at(3)})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    control.tell({"a/chat": 3})
+    assert control.behind == []
+    control.tell({"a/chat": 4, "a/new": 1})
+    assert control.behind == ["a/chat", "a/new"]
+    control.applied(Kind.ENDPOINT, "a/chat", at(4))
+    control.applied(Kind.ENDPOINT, "a/new", replace(CHAT, name="new"))
+    await turn()
+    assert control.behind == ["a/new"]
+    control.deleted(Kind.ENDPOINT, "a/new")
+    await turn()
+    assert control.behind == []
+    control.tell({"a/chat": 9})
+    control.applied(Kind.ENDPOINT, "a/chat", at(2))
+    await turn()
+    assert control.behind == []
+    assert control.state()["endpoints"]["a/chat"]["epoch"] == 2
 
 
 async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held_anyway() -> None:
@@ -79,15 +123,16 @@ async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
     view = control.view
-    control.take("a/chat/r1", ADDRESSES[0])
-    control.release("a/chat/r1", ADDRESSES[0])
+    picked = Picked("a/chat", "a/chat/r1", (ADDRESSES[0],))
+    control.take(picked)
+    control.release(picked)
     await turn()
     assert control.view is view
-    control.take("a/chat/r1", ADDRESSES[0])
+    control.take(picked)
     control.deleted(Kind.ENDPOINT, "a/chat")
     control.deleted(Kind.SLICE, "a/s")
     await turn()
     before = control.generation
-    control.release("a/chat/r1", ADDRESSES[0])
+    control.release(picked)
     await turn()
     assert control.generation == before + 1

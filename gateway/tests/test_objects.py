@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from llmendpoint_gateway.core.objects import Endpoint, Replica, parse_endpoint, parse_slice
+from llmendpoint_gateway.core.objects import Assignment, Endpoint, Replica, parse_endpoint, parse_slice
 from llmendpoint_gateway.errors import MalformedObject
 
 LABELS = {"llmendpoint.io/endpoint": "chat", "llmendpoint.io/revision": "r1"}
@@ -29,6 +29,33 @@ def test_an_endpoint_is_served_under_its_own_name_when_it_claims_none() -> None:
     body["spec"]["model"]["servedNames"] = ["gpt", "gpt-4"]  # type: ignore[assignment]
     body["status"] = {"activeRevision": "r1"}
     assert parse_endpoint(body) == Endpoint("a", "chat", "2026-01-01T00:00:00Z", ("gpt", "gpt-4"), "r1")
+
+
+def endpoint_body(**status: Any) -> dict[str, Any]:
+    metadata = {"namespace": "a", "name": "chat", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"metadata": metadata, "status": status}
+
+
+def test_traffic_wins_over_the_active_revision_and_keeps_only_weights_above_zero() -> None:
+    weights = [
+        {"revision": "r2", "weight": 10},
+        {"revision": "r1", "weight": 90},
+        {"revision": "r0", "weight": 0},
+    ]
+    traffic = {"epoch": 7, "weights": weights, "draining": ["p1"]}
+    endpoint = parse_endpoint(endpoint_body(activeRevision="r1", traffic=traffic))
+    assert endpoint.assignment == Assignment(7, (("r1", 90), ("r2", 10)))
+    assert endpoint.draining == {"p1"}
+    assert parse_endpoint(endpoint_body(activeRevision="r1")).assignment == Assignment(None, (("r1", 100),))
+    assert parse_endpoint(endpoint_body()).assignment is None
+
+
+@pytest.mark.parametrize(
+    "traffic", [{"epoch": 1, "weights": [{"revision": "r1"}]}, {"weights": []}, {"epoch": "x"}]
+)
+def test_traffic_that_cannot_be_read_is_named(traffic: dict[str, Any]) -> None:
+    with pytest.raises(MalformedObject, match=r"a/chat: status.traffic is to be"):
+        parse_endpoint(endpoint_body(traffic=traffic))
 
 
 def test_a_slice_gives_replicas_on_its_http_port_with_their_conditions() -> None:

@@ -3,44 +3,105 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmendpoint_gateway.core.breaker import EJECTION_SECONDS, FIRST_SECONDS, Breakers, Outcome
 from llmendpoint_gateway.core.in_flight import InFlight
+from llmendpoint_gateway.core.objects import Assignment
 from llmendpoint_gateway.core.pick import MOST_REPLICAS, Picked, Rejected, least_loaded, pick
-from llmendpoint_gateway.core.routing import Table, Target
+from llmendpoint_gateway.core.rotation import Rotation
+from llmendpoint_gateway.core.routing import Route, Table, Target
 
-A, B, C = (f"10.0.0.{n}:8000" for n in (1, 2, 3))
+A, B, C, D = (f"10.0.0.{n}:8000" for n in (1, 2, 3, 4))
 CLUSTER = "a/chat/r1"
-TABLE = Table(
-    {"chat": "a/chat", "a/chat": "a/chat", "b": "a/b"}, {"a/chat": Target("r1", CLUSTER, (A, B, C))}
-)
+NAMES = {"chat": "a/chat", "a/chat": "a/chat", "b": "a/b"}
+ROUTE = Route(Assignment(1, (("r1", 100),)), (Target("r1", CLUSTER, (A, B, C)),))
 
 
-def picked(
-    load: dict[str, int] | None = None, suspects: frozenset[str] = frozenset(), tie: int = 0
-) -> tuple[str, ...]:
-    decision = pick("chat", TABLE, {CLUSTER: load or {}}, suspects, tie)
+def decide(
+    name: str = "chat",
+    load: dict[str, int] | None = None,
+    breakers: Breakers | None = None,
+    tie: int = 0,
+    now: float = 0,
+    stale: bool = False,
+    route: Route = ROUTE,
+) -> Picked | Rejected:
+    table = Table(NAMES, {"a/chat": route})
+    return pick(name, table, Rotation(), {CLUSTER: load or {}}, breakers or Breakers(), tie, now, stale)
+
+
+def picked(**more) -> tuple[str, ...]:  # type: ignore[no-untyped-def]
+    decision = decide(**more)
     assert isinstance(decision, Picked)
     assert (decision.endpoint, decision.cluster) == ("a/chat", CLUSTER)
     return decision.addresses
 
 
+def unreachable(*addresses: str, trials: int = 0) -> Breakers:
+    """Breakers that opened for these at 0, and again for as many trials that failed as soon as they were due."""
+    breakers = Breakers()
+    for address in addresses:
+        breakers.report(address, Outcome.UNREACHABLE, 0, trial=False)
+        for _ in range(trials):
+            breakers.report(address, Outcome.UNREACHABLE, FIRST_SECONDS, trial=True)
+    return breakers
+
+
 def test_the_replica_with_the_fewest_requests_in_flight_comes_first_and_the_next_takes_the_retry() -> None:
-    assert picked({A: 3, B: 1, C: 2}) == (B, C)
-    assert picked({A: 1}) == (B, C)
+    assert picked(load={A: 3, B: 1, C: 2}) == (B, C)
+    assert picked(load={A: 1}) == (B, C)
 
 
 def test_equals_take_turns() -> None:
     assert [picked(tie=n)[0] for n in range(4)] == [A, B, C, A]
-    assert [picked({A: 5}, tie=n)[0] for n in range(3)] == [B, B, C]
+    assert [picked(load={A: 5}, tie=n)[0] for n in range(3)] == [B, B, C]
 
 
-def test_a_suspect_is_left_out_unless_all_are() -> None:
-    assert picked(suspects=frozenset({A})) == (B, C)
-    assert picked(suspects=frozenset({A, C})) == (B,)
-    assert set(picked(suspects=frozenset({A, B, C}))) <= {A, B, C}
+def test_an_ejected_replica_is_left_out_and_takes_no_retry() -> None:
+    assert picked(breakers=unreachable(A)) == (B, C)
+    assert picked(breakers=unreachable(A, C)) == (B,)
+
+
+def test_with_all_ejected_the_least_bad_are_tried_rather_than_the_request_refused() -> None:
+    breakers = unreachable(A, B, C)
+    breakers.report(B, Outcome.UNREACHABLE, FIRST_SECONDS, trial=True)
+    decision = decide(breakers=breakers, now=1)
+    assert decision == Picked("a/chat", CLUSTER, (A, C), trial=True)
+
+
+def test_a_half_open_replica_takes_one_trial_at_a_time_and_never_the_retry() -> None:
+    breakers = unreachable(A)
+    first = decide(breakers=breakers, now=FIRST_SECONDS, tie=0, load={B: 1, C: 1})
+    assert first == Picked("a/chat", CLUSTER, (A, B), trial=True)
+    breakers.trial_began(A)
+    assert decide(breakers=breakers, now=FIRST_SECONDS, load={B: 1, C: 1}) == Picked(
+        "a/chat", CLUSTER, (B, C)
+    )
+    breakers.report(A, Outcome.ANSWERED, FIRST_SECONDS, trial=True)
+    assert decide(breakers=breakers, now=FIRST_SECONDS, load={B: 1, C: 1}) == Picked(
+        "a/chat", CLUSTER, (A, B)
+    )
+
+
+def test_a_gateway_that_is_cut_off_falls_back_to_any_ready_revision() -> None:
+    other = Target("r2", "a/chat/r2", (D,))
+    lost = Route(ROUTE.assignment, (Target("r1", CLUSTER, (A, B)),), (other,))
+    fallback = Picked("a/chat", "a/chat/r2", (D,))
+    assert decide(route=lost, breakers=unreachable(A, B), stale=True) == fallback
+    assert decide(route=Route(ROUTE.assignment, (), (other,)), stale=True) == fallback
+    # With the API server in reach the operator decides, and a replica that is left is used.
+    assert isinstance(decide(route=Route(ROUTE.assignment, (), (other,))), Rejected)
+    assert picked(route=lost, breakers=unreachable(A, B), now=1)[0] in (A, B)
+    assert picked(route=lost, breakers=unreachable(A), stale=True) == (B,)
+
+
+def test_a_replica_that_stays_away_is_tried_less_and_less_often() -> None:
+    breakers = unreachable(A, trials=1)
+    assert A not in picked(breakers=breakers, now=FIRST_SECONDS + EJECTION_SECONDS - 1)
+    assert picked(breakers=breakers, now=FIRST_SECONDS + EJECTION_SECONDS, load={B: 1, C: 1})[0] == A
 
 
 def test_an_unknown_model_is_404_and_names_it_in_bounded_length() -> None:
-    decision = pick("gpt-5" * 1000, TABLE, {}, (), 0)
+    decision = decide("gpt-5" * 1000)
     assert isinstance(decision, Rejected)
     assert (decision.status, decision.code, decision.param) == (404, "model_not_found", "model")
     assert decision.retry_after is None
@@ -49,7 +110,7 @@ def test_an_unknown_model_is_404_and_names_it_in_bounded_length() -> None:
 
 
 def test_an_endpoint_without_a_routable_replica_is_503_with_retry_after() -> None:
-    decision = pick("b", TABLE, {}, (), 0)
+    decision = decide("b")
     assert isinstance(decision, Rejected)
     assert (decision.status, decision.code) == (503, "no_ready_replica")
     assert decision.retry_after

@@ -11,19 +11,20 @@ from typing import Any
 import structlog
 
 from llmendpoint_gateway.ads import Ads
+from llmendpoint_gateway.core.breaker import Breakers, Outcome
 from llmendpoint_gateway.core.in_flight import InFlight
-from llmendpoint_gateway.core.objects import Endpoint, Slice
+from llmendpoint_gateway.core.objects import Endpoint, Replica, Slice
 from llmendpoint_gateway.core.pick import Picked, Rejected, pick, starting
-from llmendpoint_gateway.core.routing import Table, make_table
+from llmendpoint_gateway.core.rotation import Rotation
+from llmendpoint_gateway.core.routing import Table, cluster_name, make_table
 from llmendpoint_gateway.core.snapshot import Snapshot, make_clusters
 from llmendpoint_gateway.core.view import Kind, Store, View, make_view
 
-SUSPICION_SECONDS = 3.0  # longer than it takes a dead pod's EndpointSlice to say so
 log = structlog.get_logger()
 
 
 class Control:
-    """`clock`: seconds, monotonic."""
+    """`clock`: seconds, monotonic. `stale` tells whether the API server is out of reach."""
 
     def __init__(self, ads: Ads, clock: Callable[[], float]) -> None:
         self._ads = ads
@@ -32,10 +33,13 @@ class Control:
         self._snapshot = Snapshot(0)
         self._wanted: frozenset[str] = frozenset()  # clusters held for more than their requests in flight
         self._table = Table()
-        self._suspects: dict[str, float] = {}
+        self._rotation = Rotation()
+        self._told: dict[str, int] = {}
         self._turn = 0
         self._dirty = False
+        self.stale: Callable[[], bool] = lambda: False
         self.in_flight = InFlight()
+        self.breakers = Breakers()
         self.view: View = make_view(self._store)
         ads.on_change = self._retable
 
@@ -68,26 +72,53 @@ class Control:
         if not self.started:
             return starting()
         self._turn += 1
-        if self._suspects:
-            self._clear_suspects()
-        return pick(name, self._table, self.in_flight.counts, self._suspects, self._turn)
+        return pick(
+            name,
+            self._table,
+            self._rotation,
+            self.in_flight.counts,
+            self.breakers,
+            self._turn,
+            self._clock(),
+            self.stale(),
+        )
 
-    def take(self, cluster: str, address: str) -> None:
-        self.in_flight.take(cluster, address)
+    def take(self, picked: Picked) -> None:
+        self.in_flight.take(picked.cluster, picked.addresses[0])
+        if picked.trial:
+            self.breakers.trial_began(picked.addresses[0])
 
-    def release(self, cluster: str, address: str) -> None:
-        if self.in_flight.release(cluster, address) and cluster not in self._wanted:
+    def release(self, picked: Picked) -> None:
+        self.breakers.ended(picked.addresses[0], self._clock(), trial=picked.trial)
+        last = self.in_flight.release(picked.cluster, picked.addresses[0])
+        if last and picked.cluster not in self._wanted:
             self._change()  # an old revision's cluster goes with its last request
 
-    def suspect(self, host: str, port: int) -> None:
-        """A connection to this replica failed a moment ago: leave it out while others can take its requests."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        if address not in self._suspects:
-            log.warning("replica cannot be reached", address=address, skipped_seconds=SUSPICION_SECONDS)
-        self._suspects[address] = self._clock() + SUSPICION_SECONDS
+    def report(self, address: str, outcome: Outcome, trial: bool) -> None:
+        """What came of an attempt at a replica, as Envoy saw it."""
+        changed = self.breakers.report(address, outcome, self._clock(), trial=trial)
+        if changed is not None:
+            log.warning("breaker", address=address, standing=changed.value, outcome=outcome.value)
+
+    def tell(self, epochs: Mapping[str, int]) -> None:
+        """Epochs by endpoint that another gateway has acknowledged."""
+        self._told.update(epochs)
+
+    @property
+    def behind(self) -> list[str]:
+        """Endpoints of which another gateway follows a later epoch."""
+        return sorted(key for key, epoch in self._told.items() if epoch > self._epoch(key, -1))
+
+    def revisions(self, key: str) -> list[str]:
+        """Of one endpoint, those that are known here."""
+        return list(self.view.revisions().get(key, ()))
 
     def state(self) -> dict[str, Any]:
         """What `/state` answers (docs/contracts.md)."""
+        revisions, now = self.view.revisions(), self._clock()
+        names: dict[str, list[str]] = {}
+        for name, key in self.view.names.items():
+            names.setdefault(key, []).append(name)
         return {
             "generation": self.generation,
             "acknowledged": self._ads.acknowledged_generation,
@@ -95,30 +126,45 @@ class Control:
             "synced": self.synced,
             "nack": self._ads.nack,
             "endpoints": {
-                key: self._endpoint_state(endpoint) for key, endpoint in self.view.endpoints.items()
+                key: self._endpoint_state(endpoint, names.get(key, []), revisions.get(key, {}), now)
+                for key, endpoint in self.view.endpoints.items()
             },
         }
 
-    def _endpoint_state(self, endpoint: Endpoint) -> dict[str, Any]:
+    def _endpoint_state(
+        self,
+        endpoint: Endpoint,
+        names: list[str],
+        revisions: Mapping[str, tuple[Replica, ...]],
+        now: float,
+    ) -> dict[str, Any]:
+        route = self._table.routes.get(endpoint.key)
+        assignment = route.assignment if route else None
         replicas = [
             {
                 "address": replica.address,
                 "pod": replica.pod,
                 "revision": revision,
                 "ready": replica.routable,
-                "in_flight": self.in_flight.of(f"{key}/{revision}", replica.address),
+                "draining": replica.pod in endpoint.draining,
+                "in_flight": self.in_flight.of(cluster_name(endpoint.key, revision), replica.address),
+                "breaker": self.breakers.standing(replica.address, now).value,
             }
-            for (key, revision), members in self.view.replicas.items()
-            if key == endpoint.key
+            for revision, members in revisions.items()
             for replica in members
         ]
-        names = [name for name, key in self.view.names.items() if key == endpoint.key]
-        return {"names": names, "activeRevision": endpoint.active_revision, "replicas": replicas}
+        return {
+            "names": names,
+            "activeRevision": endpoint.active_revision,
+            "epoch": assignment.epoch if assignment else None,
+            "weights": dict(assignment.weights) if assignment else {},
+            "replicas": replicas,
+        }
 
-    def _clear_suspects(self) -> None:
-        now = self._clock()
-        for address in [a for a, until in self._suspects.items() if until <= now]:
-            del self._suspects[address]
+    def _epoch(self, key: str, default: int) -> int:
+        route = self._table.routes.get(key)
+        epoch = route.assignment.epoch if route and route.assignment else None
+        return default if epoch is None else epoch
 
     def _change(self) -> None:
         if not self._dirty:
@@ -129,7 +175,12 @@ class Control:
         self._dirty = False
         if not self.synced:
             return  # half a list is not a state: Envoy keeps what it has, and nothing is routed yet
+        before = self.view
         self.view = make_view(self._store)
+        for key in before.endpoints.keys() - self.view.endpoints.keys():
+            self._told.pop(key, None)
+        self._rotation.keep(frozenset(self.view.endpoints))
+        self.breakers.keep({r.address for rs in self.view.replicas.values() for r in rs if r.routable})
         self._wanted = frozenset(make_clusters(self.view, ()))
         clusters = make_clusters(self.view, self.in_flight.busy())
         if self.generation == 0 or clusters != self._snapshot.clusters:
@@ -138,4 +189,8 @@ class Control:
         self._retable()
 
     def _retable(self) -> None:
+        before = {key: self._epoch(key, -1) for key in self._told}
         self._table = make_table(self.view, self._ads.acknowledged_addresses(), self._table)
+        for key, epoch in before.items():
+            if self._epoch(key, -1) < epoch:
+                del self._told[key]  # a restored backup: what was told is of a time that is no more

@@ -3,12 +3,14 @@
 import importlib.util
 import os
 import shutil
+import uuid
 from pathlib import Path
 
 import orjson
 import structlog
 
 from llmendpoint_gateway.core.bootstrap import make_bootstrap
+from llmendpoint_gateway.decisions import decisions_socket
 from llmendpoint_gateway.errors import EnvoyNotFound
 from llmendpoint_gateway.limits import raise_open_file_limit
 
@@ -20,7 +22,9 @@ def run_envoy(socket: Path, host: str, port: int, binary: Path | None) -> None:
     path = find_envoy(binary)
     admin_socket(socket).unlink(missing_ok=True)  # of an Envoy before this one in the same pod
     config = socket.parent / "envoy.json"
-    config.write_bytes(orjson.dumps(make_bootstrap(str(socket), host, port, str(admin_socket(socket)))))
+    sockets = (str(socket), str(decisions_socket(socket)))
+    bootstrap = make_bootstrap(*sockets, host, port, str(admin_socket(socket)), str(uuid.uuid4()))
+    config.write_bytes(orjson.dumps(bootstrap))
     raise_open_file_limit()
     log.info("starting envoy", binary=str(path), port=port, bootstrap=str(config))
     os.execv(path, [str(path), "-c", str(config), "--disable-hot-restart", "--log-level", "warning"])

@@ -7,11 +7,14 @@ from functools import lru_cache
 
 import orjson
 from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
+from envoy.data.accesslog.v3.accesslog_pb2 import HTTPAccessLogEntry
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
+from llmendpoint_gateway.core.breaker import Outcome, read_outcome
 from llmendpoint_gateway.core.pick import Rejected
 from llmendpoint_gateway.core.replies import error_body
-from llmendpoint_gateway.core.resources import CLUSTER_HEADER, DESTINATION_HEADER
+from llmendpoint_gateway.core.resources import CLUSTER_HEADER, DESTINATION_HEADER, TRIAL_HEADER
+from llmendpoint_gateway.core.upstream_logs import RETRIABLE_HEADER
 from llmendpoint_gateway.errors import BadRequest
 
 CONTINUE = pb.ProcessingResponse(request_headers=pb.HeadersResponse()).SerializeToString()
@@ -48,12 +51,32 @@ def read_model(body: bytes) -> str:
     return model
 
 
+def read_attempt(entry: HTTPAccessLogEntry) -> tuple[str, Outcome | None, bool]:
+    """-> (address, what came of it, whether it was a trial)."""
+    common, flags = entry.common_properties, entry.common_properties.response_flags
+    socket = common.upstream_remote_address.socket_address
+    host = f"[{socket.address}]" if ":" in socket.address else socket.address
+    outcome = read_outcome(
+        entry.response.response_code.value,
+        unreachable=flags.upstream_connection_failure or flags.upstream_request_timeout,
+        broken=flags.upstream_connection_termination
+        or flags.upstream_remote_reset
+        or flags.upstream_protocol_error,
+        retriable=RETRIABLE_HEADER in entry.response.response_headers,
+    )
+    return f"{host}:{socket.port_value}", outcome, TRIAL_HEADER in entry.request.request_headers
+
+
 @lru_cache(maxsize=4096)
-def route_to(cluster: str, addresses: tuple[str, ...], path: str | None, with_body: bool) -> bytes:
+def route_to(
+    cluster: str, addresses: tuple[str, ...], path: str | None, with_body: bool, trial: bool
+) -> bytes:
     """Continue to this cluster and these replicas in turn; `path` replaces the request's."""
     headers = {CLUSTER_HEADER: cluster, DESTINATION_HEADER: ",".join(addresses)}
     if path is not None:
         headers[":path"] = path
+    if trial:
+        headers[TRIAL_HEADER] = "1"
     common = pb.CommonResponse(header_mutation=_mutation(headers), clear_route_cache=True)
     if with_body:
         return _bytes(pb.ProcessingResponse(request_body=pb.BodyResponse(response=common)))

@@ -60,6 +60,22 @@ class StateCollector(Collector):
         yield CounterMetricFamily(
             f"{PREFIX}nacks", "Snapshots that Envoy refused", value=float(self._ads.nacks)
         )
+        ejections = CounterMetricFamily(
+            f"{PREFIX}ejections",
+            "Replicas taken out of the pick, by what their requests ended with",
+            labels=["cause"],
+        )
+        for cause, number in self._control.breakers.ejections.items():
+            ejections.add_metric([cause.value], number)
+        yield ejections
+        ejected = GaugeMetricFamily(
+            f"{PREFIX}ejected",
+            "Replicas that are out of the pick, or tried by single requests",
+            labels=["address"],
+        )
+        for address in self._control.breakers.ejected:
+            ejected.add_metric([address], 1)
+        yield ejected
         family = GaugeMetricFamily(f"{PREFIX}in_flight", "Requests in flight", labels=["cluster", "address"])
         for cluster, counts in self._control.in_flight.counts.items():
             for address, count in counts.items():

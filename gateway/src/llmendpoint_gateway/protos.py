@@ -9,7 +9,9 @@ from envoy.config.bootstrap.v3 import bootstrap_pb2
 from envoy.config.cluster.v3 import cluster_pb2  # noqa: F401
 from envoy.config.endpoint.v3 import endpoint_pb2  # noqa: F401
 from envoy.config.listener.v3 import listener_pb2  # noqa: F401
+from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2  # noqa: F401
 from envoy.extensions.access_loggers.grpc.v3 import als_pb2  # noqa: F401
+from envoy.extensions.access_loggers.stats.v3 import stats_pb2  # noqa: F401
 from envoy.extensions.access_loggers.stream.v3 import stream_pb2  # noqa: F401
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2  # noqa: F401
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2  # noqa: F401

@@ -1,7 +1,8 @@
-"""The picker process: control plane and picker on one Unix socket, its HTTP port, and the watches."""
+"""The picker process: control plane and decisions, each on its Unix socket, the HTTP port, and the watches."""
 
 import asyncio
 import signal
+import socket as sockets
 import time
 from pathlib import Path
 
@@ -14,7 +15,11 @@ from envoy.service.discovery.v3 import ads_pb2_grpc
 from llmendpoint_gateway.access import Access
 from llmendpoint_gateway.ads import Ads
 from llmendpoint_gateway.control import Control
+from llmendpoint_gateway.decisions import DecisionServer, decisions_socket
+from llmendpoint_gateway.envoy import admin_socket
+from llmendpoint_gateway.envoy_stats import EnvoyStats
 from llmendpoint_gateway.ext_proc import Picker
+from llmendpoint_gateway.failures import access_log_handler
 from llmendpoint_gateway.http import make_app
 from llmendpoint_gateway.metrics import Metrics, StateCollector
 from llmendpoint_gateway.watch import SOURCES, Watch
@@ -35,27 +40,33 @@ async def run_picker(socket: Path, host: str, http_port: int, access: Access, na
     ads = Ads()
     control = Control(ads, time.monotonic)
     metrics = Metrics()
+    connector = aiohttp.TCPConnector(ssl=access.ssl or True, socket_factory=_kept_alive)
     # A list of many slices is one long line; a watch event is one too.
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=access.ssl or True), read_bufsize=1 << 21
-    ) as session:
+    async with (
+        aiohttp.ClientSession(connector=connector, read_bufsize=1 << 21) as session,
+        EnvoyStats(admin_socket(socket)) as envoy,
+    ):
         watches = [Watch(s, session, access, control, namespace, time.monotonic) for s in SOURCES]
 
         def staleness() -> float:
             return max(watch.staleness for watch in watches)
 
+        control.stale = lambda: staleness() > 0
         metrics.registry.register(StateCollector(control, ads, staleness))
-        runner = web.AppRunner(make_app(control, ads, metrics.registry, staleness), access_log=None)
+        runner = web.AppRunner(make_app(control, ads, metrics.registry, staleness, envoy), access_log=None)
         await runner.setup()
         await web.TCPSite(runner, host, http_port).start()
         socket.unlink(missing_ok=True)  # noqa: ASYNC240 (once, at start): a killed process leaves its socket behind
-        server = await serve_grpc(socket, ads, Picker(control, metrics))
+        server = await serve_grpc(socket, ads, control)
+        decisions = DecisionServer(decisions_socket(socket), Picker(control, metrics))
+        await decisions.start()
         log.info("picker started", socket=str(socket), http_port=http_port, namespace=namespace or "(all)")
         tasks = [asyncio.create_task(watch.run()) for watch in watches]
         stop = asyncio.create_task(_stopped())
         done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             task.cancel()
+        decisions.stop()
         await server.stop(None)
         await runner.cleanup()
         for task in done:
@@ -63,10 +74,19 @@ async def run_picker(socket: Path, host: str, http_port: int, access: Access, na
         log.info("picker stopped")
 
 
-async def serve_grpc(socket: Path, ads: Ads, picker: Picker) -> grpc.aio.Server:
+def _kept_alive(address: aiohttp.AddrInfoType) -> sockets.socket:
+    """A connection that notices within 11 s when the other side is cut off: a watch is silent for minutes."""
+    connection = sockets.socket(address[0], address[1], address[2])
+    connection.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)
+    for option, value in ((sockets.TCP_KEEPIDLE, 5), (sockets.TCP_KEEPINTVL, 2), (sockets.TCP_KEEPCNT, 3)):
+        connection.setsockopt(sockets.IPPROTO_TCP, option, value)
+    return connection
+
+
+async def serve_grpc(socket: Path, ads: Ads, control: Control) -> grpc.aio.Server:
     server = grpc.aio.server(options=GRPC_OPTIONS)
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(ads, server)
-    picker.register(server)
+    server.add_generic_rpc_handlers((access_log_handler(control),))
     server.add_insecure_port(f"unix:{socket}")
     await server.start()
     return server

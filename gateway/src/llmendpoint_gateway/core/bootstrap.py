@@ -9,10 +9,16 @@ from llmendpoint_gateway.core.resources import (
 )
 
 
-def make_bootstrap(socket: str, host: str, port: int, admin_socket: str) -> Resource:
-    """`socket` is the picker's, `host` the address to listen on. The admin interface is on a Unix socket: whoever reaches it may stop Envoy."""
+def make_bootstrap(
+    control: str, decisions: str, host: str, port: int, admin_socket: str, instance: str
+) -> Resource:
+    """`control` and `decisions` are the picker's sockets, `host` the address to listen on.
+
+    `instance` is new at every start, when Envoy's counters begin anew.
+    The admin interface is on a Unix socket: whoever reaches it may stop Envoy.
+    """
     return {
-        "node": {"id": "gateway", "cluster": "gateway"},
+        "node": {"id": instance, "cluster": "gateway"},
         "admin": {"address": {"pipe": {"path": admin_socket}}},
         "dynamic_resources": {
             "ads_config": {
@@ -35,7 +41,10 @@ def make_bootstrap(socket: str, host: str, port: int, admin_socket: str) -> Reso
             "cds_config": {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"},
         },
         "static_resources": {
-            "clusters": [make_control_cluster(name, socket) for name in (CONTROL_CLUSTER, PICKER_CLUSTER)],
+            "clusters": [
+                make_control_cluster(CONTROL_CLUSTER, control),
+                make_control_cluster(PICKER_CLUSTER, decisions),
+            ],
             "listeners": [make_listener(host, port)],
         },
     }

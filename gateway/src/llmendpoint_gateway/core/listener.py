@@ -12,9 +12,8 @@ from llmendpoint_gateway.core.resources import (
     Resource,
     extension,
 )
+from llmendpoint_gateway.core.upstream_logs import PERIOD, RETRIABLE_HEADER, make_upstream_logs
 
-# An engine's mark on a 503 that another replica may answer (draining, not ready).
-RETRIABLE_HEADER = "x-llmendpoint-retriable"
 COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
 # A stream may be silent for as long as an engine prefills; nothing ends it but its own end.
 STREAM_IDLE_TIMEOUT = "3600s"
@@ -128,20 +127,12 @@ def _picker() -> Resource:
 
 
 def _router() -> Resource:
-    """With a log of the attempts that could not connect, from which the picker learns at once who is dead."""
-    log = extension(
-        "envoy.access_loggers.http_grpc",
-        "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig",
-        common_config={
-            "log_name": "failed-connects",
-            "transport_api_version": "V3",
-            "grpc_service": {"envoy_grpc": {"cluster_name": PICKER_CLUSTER}},
-            "buffer_flush_interval": "0.01s",
-        },
-    )
-    log["filter"] = {"response_flag_filter": {"flags": ["UF"]}}
+    """With a note of every attempt, from which the picker learns at once who is dead."""
     return extension(
-        "envoy.filters.http.router", "envoy.extensions.filters.http.router.v3.Router", upstream_log=[log]
+        "envoy.filters.http.router",
+        "envoy.extensions.filters.http.router.v3.Router",
+        upstream_log=make_upstream_logs(),
+        upstream_log_options={"upstream_log_flush_interval": PERIOD},
     )
 
 

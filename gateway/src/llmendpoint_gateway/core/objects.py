@@ -12,18 +12,41 @@ PORT_NAME = "http"
 
 
 @dataclass(frozen=True, slots=True)
+class Assignment:
+    """How new requests are shared: `weights` are (revision, percent above 0), in order of revision.
+
+    `epoch` is None where only `status.activeRevision` says where requests go.
+    """
+
+    epoch: int | None
+    weights: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An LLMEndpoint. `created` is RFC 3339 in UTC as Kubernetes writes it, so that text order is time order."""
+    """An LLMEndpoint. `created` is RFC 3339 in UTC as Kubernetes writes it, so that text order is time order.
+
+    `draining`: pods that are to get no new requests, by name.
+    """
 
     namespace: str
     name: str
     created: str
     served_names: tuple[str, ...]
     active_revision: str | None
+    traffic: Assignment | None = None
+    draining: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """`status.traffic`, else all to the active revision; None: nothing is to be routed yet."""
+        if self.traffic is not None or self.active_revision is None:
+            return self.traffic
+        return Assignment(None, ((self.active_revision, 100),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +88,16 @@ def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
     if not isinstance(created, str):
         raise MalformedObject(f"LLMEndpoint {key}: metadata.creationTimestamp is missing")
     served = _part(_part(body, "spec"), "model").get("servedNames") or [name]
+    status = _part(body, "status")
+    traffic = _part(status, "traffic")
     return Endpoint(
-        namespace, name, created, tuple(served), _part(body, "status").get("activeRevision") or None
+        namespace,
+        name,
+        created,
+        tuple(served),
+        status.get("activeRevision") or None,
+        _assignment(key, traffic) if traffic else None,
+        frozenset(traffic.get("draining") or ()),
     )
 
 
@@ -86,6 +117,16 @@ def parse_slice(body: Mapping[str, Any]) -> Slice:
         )
     namespace = key.split("/")[0]
     return Slice(f"{namespace}/{labels[ENDPOINT_LABEL]}", labels[REVISION_LABEL], replicas)
+
+
+def _assignment(key: str, traffic: Mapping[str, Any]) -> Assignment:
+    try:
+        weights = sorted((str(w["revision"]), int(w["weight"])) for w in traffic.get("weights") or ())
+        return Assignment(int(traffic["epoch"]), tuple(weight for weight in weights if weight[1] > 0))
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedObject(
+            f"LLMEndpoint {key}: status.traffic is to be {{epoch, weights: [{{revision, weight}}]}}: {error!r}"
+        ) from None
 
 
 def _port(ports: list[dict[str, Any]]) -> int | None:

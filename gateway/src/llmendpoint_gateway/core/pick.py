@@ -1,9 +1,11 @@
 """The decision for one request: which replica, or why none."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from llmendpoint_gateway.core.routing import Table
+from llmendpoint_gateway.core.breaker import Breakers, Standing
+from llmendpoint_gateway.core.rotation import Rotation
+from llmendpoint_gateway.core.routing import Route, Table, Target
 
 # The first takes the request, the second its only retry: a request that kills its replica kills at most these two.
 MOST_REPLICAS = 2
@@ -17,11 +19,12 @@ RESTART_RETRY_AFTER = 2
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """`addresses`: one or two, the first is to take the request."""
+    """`addresses`: one or two, the first is to take the request. `trial`: it is ejected, and this request tries it."""
 
     endpoint: str
     cluster: str
     addresses: tuple[str, ...]
+    trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +41,67 @@ class Rejected:
 def pick(
     name: str,
     table: Table,
+    rotation: Rotation,
     in_flight: Mapping[str, Mapping[str, int]],
-    suspects: Collection[str],
+    breakers: Breakers,
     tie: int,
+    now: float,
+    stale: bool,
 ) -> Picked | Rejected:
-    """Filter, then the replicas with the fewest requests in flight.
+    """The revision by its weight, then of its replicas those with the fewest requests in flight.
 
-    `in_flight`: cluster -> address -> requests. `suspects`: addresses that refused a connection a moment ago.
-    `tie` rotates the replicas, so that equals take turns.
+    `in_flight`: cluster -> address -> requests. `tie` rotates the replicas, so that equals take turns. `now`: seconds,
+    for the breakers. `stale`: the API server is out of reach, so what it last said may be over.
     """
     key = table.names.get(name)
     if key is None:
         return unknown_model(name)
-    target = table.targets.get(key)
+    route = table.routes.get(key)
+    target = _target(key, route, rotation, breakers, now, stale) if route else None
     if target is None:
         return no_replica(key)
-    addresses = target.addresses
-    if suspects:
-        # When all are suspect the suspicion is worth nothing: try rather than refuse.
-        addresses = tuple(a for a in addresses if a not in suspects) or addresses
-    if len(addresses) > 1:
-        addresses = least_loaded(addresses, in_flight.get(target.cluster, {}), tie)
-    return Picked(key, target.cluster, addresses)
+    load = in_flight.get(target.cluster, {})
+    if breakers.ejected:
+        addresses, trial = choose(target.addresses, load, breakers, tie, now)
+        return Picked(key, target.cluster, addresses, trial)
+    return Picked(key, target.cluster, least_loaded(target.addresses, load, tie))
 
 
-def least_loaded(addresses: tuple[str, ...], load: Mapping[str, int], tie: int) -> tuple[str, ...]:
+def _target(
+    key: str, route: Route, rotation: Rotation, breakers: Breakers, now: float, stale: bool
+) -> Target | None:
+    """The revision whose turn it is; for a gateway that is cut off and finds none of its replicas any revision."""
+    if stale and route.others:
+        known = [address for target in route.targets for address in target.addresses]
+        if all(breakers.standing(address, now) is not Standing.CLOSED for address in known):
+            return max(route.others, key=lambda target: len(target.addresses))
+    return rotation.next(key, route.targets) if route.targets else None
+
+
+def choose(
+    addresses: tuple[str, ...], load: Mapping[str, int], breakers: Breakers, tie: int, now: float
+) -> tuple[tuple[str, ...], bool]:
+    """The replicas in turn when some are ejected, and whether the first of them is.
+
+    A half-open one may come first, never second: a retry is no trial. With all ejected the least bad are tried
+    rather than the request refused.
+    """
+    closed = [a for a in addresses if breakers.standing(a, now) is Standing.CLOSED]
+    candidates = closed + [a for a in addresses if breakers.wants_trial(a, now)]
+    if not candidates:
+        fewest = min(breakers.ejections_of(a) for a in addresses)
+        return least_loaded([a for a in addresses if breakers.ejections_of(a) == fewest], load, tie), True
+    first = least_loaded(candidates, load, tie)[0]
+    rest = [a for a in closed if a != first]
+    return (first, *least_loaded(rest, load, tie)[:1]), first not in closed
+
+
+def least_loaded(addresses: Sequence[str], load: Mapping[str, int], tie: int) -> tuple[str, ...]:
     """The two least loaded, the less loaded first; among equals the order that `tie` rotates to."""
+    if len(addresses) < 2:
+        return tuple(addresses)
     start = tie % len(addresses)
-    rotated = addresses[start:] + addresses[:start]
+    rotated = (*addresses[start:], *addresses[:start])
     if not load:
         return rotated[:MOST_REPLICAS]
     return tuple(sorted(rotated, key=lambda a: load.get(a, 0))[:MOST_REPLICAS])

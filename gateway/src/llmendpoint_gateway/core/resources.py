@@ -11,6 +11,7 @@ Resource = dict[str, Any]
 
 DESTINATION_HEADER = "x-gateway-destination-endpoint"
 CLUSTER_HEADER = "x-gateway-cluster"
+TRIAL_HEADER = "x-gateway-trial"  # on a request that tries an ejected replica
 RESERVED_PREFIX = "x-gateway-"
 CONTROL_CLUSTER = "control"
 PICKER_CLUSTER = "picker"
@@ -85,8 +86,8 @@ def make_endpoints(cluster: str, hosts: Hosts) -> Resource:
 
 
 def make_control_cluster(name: str, socket: str) -> Resource:
-    """A gRPC cluster on the picker's socket. ADS and ext_proc have one each, so that the load of one cannot hold
-    up the other; the keep-alive finds a picker that hangs."""
+    """A gRPC cluster on one of the picker's sockets. ADS and ext_proc have one each, so that the load of one cannot
+    hold up the other; the keep-alive finds a picker that hangs."""
     return {
         "name": name,
         "type": "STATIC",

@@ -1,9 +1,9 @@
 """From the view and what Envoy has acknowledged to the table that each request is decided by."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from llmendpoint_gateway.core.objects import Replica
+from llmendpoint_gateway.core.objects import Assignment, Replica
 from llmendpoint_gateway.core.view import View
 
 Acknowledged = Mapping[str, frozenset[str]]
@@ -12,19 +12,33 @@ Acknowledged = Mapping[str, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where an endpoint's requests go now: routable replicas of one revision, in order of address."""
+    """One revision's part: its routable replicas in order of address, and its weight beside the other parts'."""
 
     revision: str
     cluster: str
     addresses: tuple[str, ...]
+    weight: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where an endpoint's requests go now.
+
+    `assignment`: the last that could be applied whole, None before the first. `targets`: who shares the requests.
+    `others`: revisions with routable replicas that are not among them, for a gateway that is cut off.
+    """
+
+    assignment: Assignment | None
+    targets: tuple[Target, ...]
+    others: tuple[Target, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`names`: model name -> endpoint key; `targets`: endpoint key -> target, absent when nothing is routable."""
+    """`names`: model name -> endpoint key; `routes`: endpoint key -> route, absent before the first assignment."""
 
     names: Mapping[str, str] = field(default_factory=dict)
-    targets: Mapping[str, Target] = field(default_factory=dict)
+    routes: Mapping[str, Route] = field(default_factory=dict)
 
 
 def cluster_name(endpoint: str, revision: str) -> str:
@@ -33,29 +47,54 @@ def cluster_name(endpoint: str, revision: str) -> str:
 
 
 def make_table(view: View, acknowledged: Acknowledged, previous: Table) -> Table:
-    """The table after a change of the view or an acknowledgement.
-
-    An endpoint moves to its active revision once Envoy has acknowledged a routable replica of it; until then the
-    revision that it is on goes on, so that the two watches may report a switch in either order.
-    """
-    targets: dict[str, Target] = {}
+    """The table after a change of the view or an acknowledgement: one value, so a switch is one assignment."""
+    revisions = view.revisions()
+    routes: dict[str, Route] = {}
     for key, endpoint in view.endpoints.items():
-        if endpoint.active_revision is None:
+        if endpoint.assignment is None:
             continue
-        candidates = [endpoint.active_revision]
-        if key in previous.targets:
-            candidates.append(previous.targets[key].revision)
-        for revision in candidates:
-            cluster = cluster_name(key, revision)
-            addresses = routable(
-                view.replicas.get((key, revision), ()), acknowledged.get(cluster, frozenset())
-            )
-            if addresses:
-                targets[key] = Target(revision, cluster, addresses)
-                break
-    return Table(view.names, targets)
+        ready: dict[str, tuple[str, ...]] = {}
+        for revision, replicas in revisions.get(key, {}).items():
+            held = acknowledged.get(cluster_name(key, revision), frozenset())
+            if addresses := routable(replicas, held, endpoint.draining):
+                ready[revision] = addresses
+        before = previous.routes.get(key)
+        routes[key] = make_route(key, endpoint.assignment, ready, before.assignment if before else None)
+    return Table(view.names, routes)
 
 
-def routable(replicas: tuple[Replica, ...], acknowledged: frozenset[str]) -> tuple[str, ...]:
-    """Ready, not terminating, and known to Envoy: it would send a request for an unknown address anywhere."""
-    return tuple(r.address for r in replicas if r.routable and r.address in acknowledged)
+def make_route(
+    key: str, wanted: Assignment, ready: Mapping[str, tuple[str, ...]], applied: Assignment | None
+) -> Route:
+    """The wanted assignment once each of its revisions is in `ready` (revision -> routable addresses, not empty).
+
+    Until then the applied one goes on, so that the two watches may report a switch in either order. One with the same
+    weights, which only drains other pods, is applied at once. Of an assignment that is followed, what is not ready
+    leaves its share to the rest. Assignments are compared whole: after
+    a restored backup a lower epoch, or the same with other weights, is what is wanted now.
+    """
+    targets = _share(key, wanted, ready)
+    if len(targets) == len(wanted.weights) or (applied is not None and applied.weights == wanted.weights):
+        applied = wanted
+    elif applied is not None and applied != wanted:
+        targets = _share(key, applied, ready) or targets
+    used = {target.revision for target in targets}
+    others = Assignment(None, tuple((revision, 100) for revision in ready if revision not in used))
+    return Route(applied, targets, _share(key, others, ready))
+
+
+def _share(key: str, assignment: Assignment, ready: Mapping[str, tuple[str, ...]]) -> tuple[Target, ...]:
+    return tuple(
+        Target(revision, cluster_name(key, revision), ready[revision], weight)
+        for revision, weight in assignment.weights
+        if revision in ready
+    )
+
+
+def routable(
+    replicas: tuple[Replica, ...], acknowledged: frozenset[str], draining: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Ready, not on its way out, and known to Envoy: it would send a request for an unknown address anywhere."""
+    return tuple(
+        r.address for r in replicas if r.routable and r.address in acknowledged and r.pod not in draining
+    )

@@ -35,26 +35,28 @@ class Snapshot:
 
 
 def make_clusters(view: View, busy: Collection[str]) -> dict[str, Hosts]:
-    """Every active revision, every revision that has replicas, and every cluster with requests in flight.
+    """Every assigned revision, every revision that has replicas, and every cluster with requests in flight.
 
-    Revisions with replicas are held whether they are active or not: the next one is warm before the switch, and
+    Revisions with replicas are held whether they are assigned or not: the next one is warm before the switch, and
     after a restart of the picker, which forgets its counts, no cluster with a live stream is taken from Envoy.
     """
-    active = {
-        (key, endpoint.active_revision)
+    assigned = {
+        (key, revision)
         for key, endpoint in view.endpoints.items()
-        if endpoint.active_revision is not None
+        if endpoint.assignment is not None
+        for revision, _ in endpoint.assignment.weights
     }
     populated = {revision for revision, replicas in view.replicas.items() if replicas}
     clusters: dict[str, Hosts] = dict.fromkeys(busy, ())
-    for key, revision in sorted(active | populated):
+    for key, revision in sorted(assigned | populated):
+        draining = view.endpoints[key].draining if key in view.endpoints else frozenset()
         clusters[cluster_name(key, revision)] = tuple(
-            Host(r.address, health_of(r)) for r in view.replicas.get((key, revision), ())
+            Host(r.address, health_of(r, draining)) for r in view.replicas.get((key, revision), ())
         )
     return clusters
 
 
-def health_of(replica: Replica) -> Health:
-    if replica.terminating:
+def health_of(replica: Replica, draining: Collection[str]) -> Health:
+    if replica.terminating or replica.pod in draining:
         return Health.DRAINING
     return Health.HEALTHY if replica.ready else Health.UNHEALTHY

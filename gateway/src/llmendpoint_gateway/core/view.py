@@ -45,6 +45,13 @@ class View:
     names: Mapping[str, str]
     replicas: Mapping[tuple[str, str], tuple[Replica, ...]]
 
+    def revisions(self) -> dict[str, dict[str, tuple[Replica, ...]]]:
+        """Endpoint key -> revision -> replicas, in order; also of endpoints that are gone."""
+        grouped: dict[str, dict[str, tuple[Replica, ...]]] = {}
+        for (key, revision), replicas in sorted(self.replicas.items()):
+            grouped.setdefault(key, {})[revision] = replicas
+        return grouped
+
 
 def make_view(store: Store) -> View:
     endpoints: dict[str, Endpoint] = {}

@@ -1,0 +1,161 @@
+"""Which replicas are left out of the pick because requests to them fail, and when they are tried again.
+
+A replica is closed (picked), open (left out) or half-open (its time is over: one request at a time is a trial).
+Only failures and trials are reported, so that a good request costs one count. Time is the caller's, in seconds.
+"""
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import Enum
+
+# A connection that fails once may be a pod that is about to leave, or a lost packet: out until the EndpointSlice has
+# had time to say so, then one trial.
+FIRST_SECONDS = 3.0
+EJECTION_SECONDS = 30.0  # times the ejections in a row
+LONGEST_SECONDS = 300.0
+FORGIVEN_SECONDS = 300.0  # closed for so long: the next ejection is a first one again
+# Answers that are errors eject when this many of that many requests in a row ended so. One more than the failures, as
+# Envoy reports them a moment after the requests end; no more, for a revision that fails one request in ten is for the
+# rollout's analysis to judge.
+FAILURES, AMONG = 5, 6
+# How long after a trial's end Envoy may take to report it.
+REPORT_SECONDS = 1.0
+
+
+class Standing(Enum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+class Outcome(Enum):
+    """What an attempt says of its replica."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"  # a 5xx, or a connection that broke
+    UNREACHABLE = "unreachable"  # no connection, or no answer in time
+
+
+def read_outcome(status: int, *, unreachable: bool, broken: bool, retriable: bool) -> Outcome | None:
+    """`status` 0: no answer has come. None: nothing is known yet, or the client went away first.
+
+    A 5xx marked retriable is an engine that drains: it speaks the truth about itself.
+    """
+    if unreachable:
+        return Outcome.UNREACHABLE
+    if broken or (status >= 500 and not retriable):
+        return Outcome.FAILED
+    return Outcome.ANSWERED if status else None
+
+
+@dataclass(slots=True)
+class _Replica:
+    failures: deque[int] = field(default_factory=lambda: deque(maxlen=FAILURES))  # requests ended at each
+    ejected: bool = False
+    until: float = 0.0
+    ejections: int = 0
+    closed_at: float = 0.0
+    trials: int = 0
+    reported_by: float = 0.0
+
+    def standing(self, now: float) -> Standing:
+        if not self.ejected:
+            return Standing.CLOSED
+        return Standing.OPEN if now < self.until else Standing.HALF_OPEN
+
+
+class Breakers:
+    """By address. `ejections` counts them by what caused them."""
+
+    def __init__(self) -> None:
+        self._ended: dict[str, int] = {}
+        self._replicas: dict[str, _Replica] = {}
+        self._ejected: set[str] = set()
+        self.ejections: dict[Outcome, int] = {Outcome.FAILED: 0, Outcome.UNREACHABLE: 0}
+
+    @property
+    def ejected(self) -> Collection[str]:
+        """Every replica that is not closed."""
+        return self._ejected
+
+    def standing(self, address: str, now: float) -> Standing:
+        return self._replicas[address].standing(now) if address in self._ejected else Standing.CLOSED
+
+    def ejections_of(self, address: str) -> int:
+        """In a row."""
+        replica = self._replicas.get(address)
+        return replica.ejections if replica else 0
+
+    def wants_trial(self, address: str, now: float) -> bool:
+        """Half-open, with no trial under way or awaiting its report."""
+        if address not in self._ejected:
+            return False
+        replica = self._replicas[address]
+        free = replica.trials == 0 and now >= replica.reported_by
+        return free and replica.standing(now) is Standing.HALF_OPEN
+
+    def trial_began(self, address: str) -> None:
+        if address in self._ejected:
+            self._replicas[address].trials += 1
+
+    def ended(self, address: str, now: float, *, trial: bool) -> None:
+        """A request that was placed on this replica is over, however it ended."""
+        self._ended[address] = self._ended.get(address, 0) + 1
+        replica = self._replicas.get(address) if trial else None
+        if replica is not None and replica.trials:
+            replica.trials -= 1
+            replica.reported_by = now + REPORT_SECONDS
+
+    def report(self, address: str, outcome: Outcome, now: float, *, trial: bool) -> Standing | None:
+        """What came of an attempt; the new standing when this changed it."""
+        replica = self._replicas.get(address)
+        if replica is None:
+            if outcome is Outcome.ANSWERED:
+                return None
+            replica = self._replicas[address] = _Replica()
+        if not replica.ejected:
+            return self._count(address, replica, outcome, now)
+        if not trial:
+            return None  # it began before the ejection
+        replica.reported_by = now
+        if outcome is Outcome.ANSWERED:
+            return self._close(address, replica, now)
+        if replica.standing(now) is Standing.OPEN:
+            return None  # all are ejected and this one was the least bad: its time runs on
+        return self._eject(address, replica, outcome, now)
+
+    def keep(self, addresses: Collection[str]) -> None:
+        """Forget all others: what has been away from the pick and comes back ready starts anew."""
+        self._ended = {a: ended for a, ended in self._ended.items() if a in addresses}
+        self._replicas = {a: replica for a, replica in self._replicas.items() if a in addresses}
+        self._ejected.intersection_update(addresses)
+
+    def _count(self, address: str, replica: _Replica, outcome: Outcome, now: float) -> Standing | None:
+        if outcome is Outcome.ANSWERED:
+            return None
+        if now - replica.closed_at > FORGIVEN_SECONDS:
+            replica.ejections = 0
+        if outcome is Outcome.UNREACHABLE:
+            return self._open(address, replica, outcome, now + FIRST_SECONDS)
+        replica.failures.append(self._ended.get(address, 0))
+        if len(replica.failures) == FAILURES and replica.failures[-1] - replica.failures[0] < AMONG:
+            return self._eject(address, replica, outcome, now)
+        return None
+
+    def _eject(self, address: str, replica: _Replica, outcome: Outcome, now: float) -> Standing:
+        replica.ejections += 1
+        seconds = min(EJECTION_SECONDS * replica.ejections, LONGEST_SECONDS)
+        return self._open(address, replica, outcome, now + seconds)
+
+    def _open(self, address: str, replica: _Replica, outcome: Outcome, until: float) -> Standing:
+        replica.ejected, replica.until = True, until
+        replica.failures.clear()
+        self._ejected.add(address)
+        self.ejections[outcome] += 1
+        return Standing.OPEN
+
+    def _close(self, address: str, replica: _Replica, now: float) -> Standing:
+        replica.ejected, replica.closed_at = False, now
+        self._ejected.discard(address)
+        return Standing.CLOSED

@@ -1,0 +1,237 @@
+"""When a replica is out of the pick, when it is tried again, and when it is back."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from llmendpoint_gateway.core.breaker import (
+    AMONG,
+    EJECTION_SECONDS,
+    FAILURES,
+    FIRST_SECONDS,
+    FORGIVEN_SECONDS,
+    LONGEST_SECONDS,
+    REPORT_SECONDS,
+    Breakers,
+    Outcome,
+    Standing,
+    read_outcome,
+)
+
+A, B = "10.0.0.1:8000", "10.0.0.2:8000"
+ANSWERED, FAILED, UNREACHABLE = Outcome.ANSWERED, Outcome.FAILED, Outcome.UNREACHABLE
+CLOSED, OPEN, HALF_OPEN = Standing.CLOSED, Standing.OPEN, Standing.HALF_OPEN
+
+
+def request(breakers: Breakers, outcome: Outcome, now: float = 0) -> None:
+    """One whole request to A; as in Envoy, only what fails is reported."""
+    breakers.ended(A, now, trial=False)
+    if outcome is not ANSWERED:
+        breakers.report(A, outcome, now, trial=False)
+
+
+def trial(breakers: Breakers, outcome: Outcome, now: float) -> None:
+    assert breakers.wants_trial(A, now)
+    breakers.trial_began(A)
+    breakers.ended(A, now, trial=True)
+    breakers.report(A, outcome, now, trial=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "unreachable", "broken", "retriable", "outcome"),
+    [
+        (0, True, False, False, UNREACHABLE),
+        (0, False, True, False, FAILED),
+        (200, False, True, False, FAILED),  # it broke in the middle of a stream
+        (500, False, False, False, FAILED),
+        (503, False, False, True, ANSWERED),
+        (429, False, False, False, ANSWERED),
+        (200, False, False, False, ANSWERED),
+        (0, False, False, False, None),  # the client went away first
+    ],
+)
+def test_what_an_attempt_says_of_its_replica(
+    status: int, unreachable: bool, broken: bool, retriable: bool, outcome: Outcome | None
+) -> None:
+    assert read_outcome(status, unreachable=unreachable, broken=broken, retriable=retriable) is outcome
+
+
+def test_a_backend_that_times_out_is_out_of_the_pick_before_its_third_timeout() -> None:
+    breakers = Breakers()
+    request(breakers, UNREACHABLE)
+    assert breakers.standing(A, 0) is OPEN
+    assert breakers.standing(B, 0) is CLOSED
+    trial(breakers, UNREACHABLE, FIRST_SECONDS)
+    assert breakers.standing(A, FIRST_SECONDS + EJECTION_SECONDS - 1) is OPEN
+
+
+def test_consecutive_errors_eject_and_as_many_spread_over_good_requests_do_not() -> None:
+    breakers = Breakers()
+    for _ in range(FAILURES - 1):
+        request(breakers, FAILED)
+    assert breakers.standing(A, 0) is CLOSED
+    request(breakers, FAILED)
+    assert breakers.standing(A, 0) is OPEN
+
+    breakers = Breakers()
+    for n in range(10 * FAILURES):
+        request(breakers, FAILED if n % 3 == 0 else ANSWERED)
+    assert breakers.standing(A, 0) is CLOSED
+
+
+def test_errors_that_are_reported_after_many_requests_ended_at_once_eject_too() -> None:
+    breakers = Breakers()
+    for _ in range(30):
+        breakers.ended(A, 0, trial=False)
+    for _ in range(30):
+        breakers.report(A, FAILED, 0, trial=False)
+    assert breakers.standing(A, 0) is OPEN
+
+
+def test_each_ejection_in_a_row_is_longer_up_to_a_limit_and_a_good_trial_ends_it() -> None:
+    breakers, now, lengths = Breakers(), 0.0, []
+    for _ in range(FAILURES):
+        request(breakers, FAILED)
+    for _ in range(12):
+        start = now
+        while breakers.standing(A, now) is OPEN:
+            now += 1
+        lengths.append(now - start)
+        trial(breakers, FAILED, now)
+    assert lengths == [min(EJECTION_SECONDS * n, LONGEST_SECONDS) for n in range(1, 13)]
+    now += LONGEST_SECONDS
+    trial(breakers, ANSWERED, now)
+    assert breakers.standing(A, now) is CLOSED
+
+
+@pytest.mark.parametrize(("closed_for", "ejections"), [(1.0, 2), (FORGIVEN_SECONDS + 1, 1)])
+def test_an_ejection_long_ago_is_forgiven(closed_for: float, ejections: int) -> None:
+    breakers = Breakers()
+    for _ in range(FAILURES):
+        request(breakers, FAILED)
+    trial(breakers, ANSWERED, EJECTION_SECONDS)
+    now = EJECTION_SECONDS + closed_for
+    for _ in range(FAILURES):
+        request(breakers, FAILED, now)
+    assert breakers.ejections_of(A) == ejections
+    assert breakers.standing(A, now + EJECTION_SECONDS * ejections - 1) is OPEN
+    assert breakers.standing(A, now + EJECTION_SECONDS * ejections) is HALF_OPEN
+
+
+def test_half_open_takes_one_trial_at_a_time_and_the_next_when_nothing_came_of_it() -> None:
+    breakers = Breakers()
+    request(breakers, UNREACHABLE)
+    now = FIRST_SECONDS
+    breakers.trial_began(A)
+    assert not breakers.wants_trial(A, now)
+    breakers.ended(A, now, trial=True)  # the client went away: nothing will be reported
+    assert not breakers.wants_trial(A, now)
+    assert breakers.wants_trial(A, now + REPORT_SECONDS)
+
+
+def test_failures_of_requests_that_began_before_the_ejection_do_not_lengthen_it() -> None:
+    breakers = Breakers()
+    request(breakers, UNREACHABLE)
+    for _ in range(50):
+        request(breakers, FAILED, FIRST_SECONDS)
+    assert breakers.standing(A, FIRST_SECONDS) is HALF_OPEN
+    assert breakers.ejections_of(A) == 0
+
+
+def test_with_all_ejected_a_good_answer_of_the_least_bad_closes_it_and_a_bad_one_does_not_lengthen_it() -> (
+    None
+):
+    breakers = Breakers()
+    request(breakers, UNREACHABLE)
+    breakers.report(A, FAILED, 1, trial=True)
+    assert breakers.standing(A, FIRST_SECONDS) is HALF_OPEN
+    breakers = Breakers()
+    request(breakers, UNREACHABLE)
+    breakers.report(A, ANSWERED, 1, trial=True)
+    assert breakers.standing(A, 1) is CLOSED
+
+
+def test_ejections_are_counted_by_cause() -> None:
+    breakers = Breakers()
+    request(breakers, UNREACHABLE)
+    trial(breakers, FAILED, FIRST_SECONDS)
+    assert breakers.ejections == {UNREACHABLE: 1, FAILED: 1}
+
+
+class Life(RuleBasedStateMachine):
+    """Requests, trials and their reports in any order, late, lost or doubled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.breakers, self.now = Breakers(), 0.0
+        self.under_way = 0
+
+    @rule(seconds=st.sampled_from([0.01, 1.0, FIRST_SECONDS, EJECTION_SECONDS, LONGEST_SECONDS]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(outcome=st.sampled_from(Outcome), late=st.booleans())
+    def a_request(self, outcome: Outcome, late: bool) -> None:
+        before = self.breakers.standing(A, self.now)
+        if late:
+            self.breakers.report(A, outcome, self.now, trial=False)
+            self.breakers.ended(A, self.now, trial=False)
+        else:
+            self.breakers.ended(A, self.now, trial=False)
+            self.breakers.report(A, outcome, self.now, trial=False)
+        after = self.breakers.standing(A, self.now)
+        if before is not CLOSED or outcome is ANSWERED:
+            assert after is before
+        if before is CLOSED and outcome is UNREACHABLE:
+            assert after is OPEN
+
+    @rule()
+    def a_trial_begins(self) -> None:
+        if self.breakers.wants_trial(A, self.now):
+            assert self.breakers.standing(A, self.now) is HALF_OPEN
+            assert self.under_way == 0
+            self.breakers.trial_began(A)
+            self.under_way = 1
+
+    @rule()
+    def the_trial_ends(self) -> None:
+        if self.under_way:
+            self.breakers.ended(A, self.now, trial=True)
+            self.under_way = 0
+
+    @rule(outcome=st.sampled_from(Outcome))
+    def a_trial_is_reported(self, outcome: Outcome) -> None:
+        before = self.breakers.standing(A, self.now)
+        self.breakers.report(A, outcome, self.now, trial=True)
+        after = self.breakers.standing(A, self.now)
+        if before is HALF_OPEN:
+            assert after is (CLOSED if outcome is ANSWERED else OPEN)
+
+    @rule()
+    def it_leaves_and_comes_back(self) -> None:
+        self.breakers.keep(())
+        self.under_way = 0
+        assert self.breakers.standing(A, self.now) is CLOSED
+
+    @invariant()
+    def it_is_out_for_the_longest_time_at_most(self) -> None:
+        assert self.breakers.standing(A, self.now + LONGEST_SECONDS) is not OPEN
+
+    @invariant()
+    def what_is_not_closed_is_listed(self) -> None:
+        assert (A in self.breakers.ejected) == (self.breakers.standing(A, self.now) is not CLOSED)
+
+    @invariant()
+    def one_that_is_open_is_not_tried(self) -> None:
+        if self.breakers.standing(A, self.now) is OPEN:
+            assert not self.breakers.wants_trial(A, self.now)
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+def test_the_constants_hold_together() -> None:
+    assert FAILURES <= AMONG
+    assert FIRST_SECONDS < EJECTION_SECONDS < LONGEST_SECONDS
