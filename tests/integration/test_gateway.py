@@ -41,7 +41,10 @@ class Namespace:
                 "spec": {"model": model},
             }
         )
-        patch = json.dumps({"status": {"activeRevision": revision}})
+        self.status(name, {"activeRevision": revision})
+
+    def status(self, name: str, status: dict[str, Any]) -> None:
+        patch = json.dumps({"status": status})
         self.cluster.kubectl(
             "patch",
             "llmendpoint",
@@ -103,7 +106,9 @@ def test_an_endpoint_and_its_slices_are_routed_and_a_switch_is_acknowledged(name
         "pod": "192.0.2.1",
         "revision": "r1",
         "ready": True,
+        "draining": False,
         "in_flight": 0,
+        "breaker": "closed",
     }
     wait_for(
         lambda: (
@@ -126,6 +131,35 @@ def test_an_endpoint_and_its_slices_are_routed_and_a_switch_is_acknowledged(name
         "r2 is acknowledged and r1 gone",
     )
     assert f"{namespace.name}/chat/r1" not in namespace.gateway.clusters()
+
+
+def test_an_epoch_is_followed_once_all_its_revisions_are_there_and_drains_at_once(
+    namespace: Namespace,
+) -> None:
+    def traffic(epoch: int, draining: list[str], **weights: int) -> None:
+        shares = [{"revision": revision, "weight": weight} for revision, weight in weights.items()]
+        namespace.status("canary", {"traffic": {"epoch": epoch, "weights": shares, "draining": draining}})
+
+    def follows(epoch: int) -> bool:
+        state = namespace.state("canary")
+        return state is not None and state["epoch"] == epoch
+
+    namespace.slice("canary", "r1", "192.0.2.11", ready=True)
+    namespace.endpoint("canary", "r1")
+    traffic(1, [], r1=100)
+    wait_for(lambda: follows(1), "epoch 1")
+    traffic(2, [], r1=90, r2=10)
+    namespace.slice("canary", "r2", "192.0.2.12", ready=False)
+    wait_for(lambda: len(namespace.state("canary")["replicas"]) == 2, "r2 is known")  # type: ignore[index]
+    assert follows(1)
+    namespace.slice("canary", "r2", "192.0.2.12", ready=True)
+    wait_for(lambda: follows(2), "epoch 2")
+    traffic(3, ["192.0.2.12"], r1=90, r2=10)
+    wait_for(lambda: follows(3), "epoch 3")
+    state = namespace.state("canary")
+    assert state is not None
+    assert state["weights"] == {"r1": 90, "r2": 10}
+    assert [replica["draining"] for replica in state["replicas"]] == [False, True]
 
 
 def test_a_replica_that_is_not_ready_is_not_routed(namespace: Namespace) -> None:
