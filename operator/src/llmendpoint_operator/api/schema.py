@@ -98,15 +98,28 @@ def _convert_children(raw: Schema, out: Schema, defs: Schema, path: str) -> None
 
 
 def _convert_default(raw: Schema, out: Schema, nullable: bool) -> None:
-    """Objects get `default: {}` so that their children's defaults apply; empty lists, maps and strings get none."""
+    """Objects get a default so that their children's defaults apply; empty lists, maps and strings get none."""
     default = raw.get("default")
     if "properties" in out and "default" in raw and not nullable and default is not None:
-        own = {name: sub.get("default") for name, sub in out["properties"].items()}
-        out["default"] = {
-            key: value for key, value in default.items() if value not in (None, [], {}) and own[key] != value
-        }
+        out["default"] = _object_default(default, out)
     elif default not in (None, [], (), {}, "") and "default" in raw:
         out["default"] = default
+
+
+def _object_default(default: Schema, out: Schema) -> Schema:
+    """What the children's own defaults do not give. The API server checks a default against the object's rules before
+    it fills in the children's: an object with rules spells out its plain fields."""
+    found: Schema = {}
+    for name, value in default.items():
+        child = out["properties"][name]
+        if value in (None, [], {}):
+            continue
+        if isinstance(value, dict) and "properties" in child:
+            inner = _object_default(value, {**child, "x-kubernetes-validations": []})
+            found |= {name: inner} if inner else {}
+        elif out.get("x-kubernetes-validations") or child.get("default") != value:
+            found[name] = value
+    return found
 
 
 def lint(schema: Schema, path: str = "") -> list[str]:
