@@ -12,6 +12,7 @@
     ├── LoadError                the process ends, with the exit code of docs/contracts.md
     │   ├── BadConfiguration     2
     │   ├── ModelNotFound        3
+    │   ├── ModelUnavailable     1: the hub does not answer; a later start may succeed
     │   └── UnsupportedArchitecture  4
     └── ProtocolError            the two processes do not understand each other
 
@@ -104,6 +105,10 @@ class BadConfiguration(LoadError):
 
 class ModelNotFound(LoadError):
     exit_code = 3
+
+
+class ModelUnavailable(LoadError):
+    exit_code = 1
 
 
 class UnsupportedArchitecture(LoadError):

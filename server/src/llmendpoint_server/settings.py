@@ -51,6 +51,7 @@ class Settings:
     kv_cache_memory: int | None = None
     prefix_caching: bool = True
     drain_timeout: float = 600.0
+    revision: str | None = None
 
 
 def parse_quantity(text: str) -> int:
@@ -97,7 +98,12 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--model",
         required=True,
-        help="embedded://demo, file:///path, or a path to a folder in transformers' layout",
+        help="embedded://demo, file:///path, a path to a folder in transformers' layout, or hf://org/name",
+    )
+    add(
+        "--revision",
+        metavar="COMMIT",
+        help="of an hf:// model: which commit to load (default: the main branch's)",
     )
     add("--served-model-name", action="append", default=[], metavar="NAME",
         help="a name that requests may put in `model`; repeat it for more; answers carry the first (default: the model's own)")  # fmt: skip

@@ -6,16 +6,18 @@ from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from llmendpoint_server.api.hub import download
 from llmendpoint_server.errors import BadConfiguration, ModelNotFound
 
 EMBEDDED = Path(__file__).parents[1] / "models"
-KNOWN_SOURCES = "embedded://demo, file:///path or a plain path"
+KNOWN_SOURCES = "embedded://demo, file:///path, hf://org/name or a plain path"
 
 
-def resolve_model(source: str) -> Path:
-    """The folder that `--model` means.
+def resolve_model(source: str, revision: str | None = None) -> Path:
+    """The folder that `--model` means; of an hf:// model, `revision`, downloaded where it is not in the cache yet.
 
-    Raises BadConfiguration for a kind of source that this server does not load, ModelNotFound where there is nothing.
+    Raises BadConfiguration for a kind of source that this server does not load, ModelNotFound where there is nothing,
+    ModelUnavailable when the hub does not answer.
     """
     scheme, separator, rest = source.partition("://")
     if not separator:
@@ -27,6 +29,8 @@ def resolve_model(source: str) -> Path:
                 f"--model {source}: a file URL has three slashes, as in file:///{url.netloc}{url.path}"
             )
         folder = Path(unquote(url.path))
+    elif scheme == "hf":
+        folder = download(rest, revision)
     elif scheme == "embedded":
         folder = EMBEDDED / rest
         if rest not in (known := sorted(path.name for path in EMBEDDED.glob("*") if path.is_dir())):

@@ -1,0 +1,127 @@
+"""A model hub on 127.0.0.1: so much of Hugging Face's HTTP API as it takes to resolve and download one model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+MODEL = "acme/demo"
+
+
+@dataclass
+class Hub:
+    """`commits` are folders with the model's files; `main` is the commit that the branch points to now."""
+
+    commits: dict[str, Path]
+    main: str
+    requests: list[str] = field(default_factory=list)
+    """paths that were asked for"""
+    down: bool = False
+
+    def __post_init__(self) -> None:
+        handler = type("Handler", (_Handler,), {"hub": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """For HF_ENDPOINT."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    hub: Hub
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self._serve()
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def _serve(self) -> None:
+        path = unquote(self.path.partition("?")[0])
+        self.hub.requests.append(path)
+        if self.hub.down:
+            self._refuse(503, "")
+            return
+        api, tree, resolve = (
+            f"/api/models/{MODEL}/revision/",
+            f"/api/models/{MODEL}/tree/",
+            f"/{MODEL}/resolve/",
+        )
+        if path.startswith(api):
+            self._describe(path.removeprefix(api))
+        elif path.startswith(tree):
+            self._list(path.removeprefix(tree))
+        elif path.startswith(resolve):
+            revision, _, name = path.removeprefix(resolve).partition("/")
+            self._file(revision, name)
+        else:
+            self._refuse(404, "RepoNotFound")
+
+    def _commit(self, revision: str) -> str | None:
+        commit = self.hub.main if revision == "main" else revision
+        return commit if commit in self.hub.commits else None
+
+    def _describe(self, revision: str) -> None:
+        commit = self._commit(revision)
+        if commit is None:
+            self._refuse(404, "RevisionNotFound")
+            return
+        about: dict[str, Any] = {"id": MODEL, "sha": commit, "private": False, "tags": []}
+        self._send(json.dumps(about).encode(), {"Content-Type": "application/json"})
+
+    def _list(self, revision: str) -> None:
+        commit = self._commit(revision)
+        if commit is None:
+            self._refuse(404, "RevisionNotFound")
+            return
+        files = [
+            {"type": "file", "path": path.name, "size": path.stat().st_size, "oid": _etag(path.read_bytes())}
+            for path in sorted(self.hub.commits[commit].iterdir())
+        ]
+        self._send(json.dumps(files).encode(), {"Content-Type": "application/json"})
+
+    def _file(self, revision: str, name: str) -> None:
+        commit = self._commit(revision)
+        path = self.hub.commits[commit] / name if commit else None
+        if commit is None or path is None or not path.is_file():
+            self._refuse(404, "RevisionNotFound" if commit is None else "EntryNotFound")
+            return
+        content = path.read_bytes()
+        self._send(content, {"X-Repo-Commit": commit, "ETag": f'"{_etag(content)}"'})
+
+    def _refuse(self, status: int, code: str) -> None:
+        self.send_response(status)
+        if code:
+            self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _send(self, content: bytes, headers: dict[str, str]) -> None:
+        self.send_response(200)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def _etag(content: bytes) -> str:
+    return hashlib.sha1(content).hexdigest()
