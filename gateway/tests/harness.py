@@ -336,12 +336,19 @@ class Gateway:
         }
         self.api.put("llmendpoints", body)
 
-    def traffic(self, name: str, epoch: int, draining: tuple[str, ...] = (), **weights: int) -> None:
-        """Write status.traffic to an endpoint that is there; the active revision follows the most weight."""
+    def traffic(
+        self, name: str, epoch: int, draining: tuple[str, ...] = (), blue: str = "", **weights: int
+    ) -> None:
+        """Write status.traffic to an endpoint that is there; the active revision follows the most weight.
+
+        `blue`: what a rollout goes back to.
+        """
         body = json.loads(json.dumps(self.api.objects["llmendpoints"][name]))
         shares = [{"revision": revision, "weight": weight} for revision, weight in weights.items()]
         traffic = {"epoch": epoch, "weights": shares, "draining": list(draining)}
         body["status"] = {"activeRevision": max(weights, key=lambda r: weights[r]), "traffic": traffic}
+        if blue:
+            body["status"]["rollout"] = {"state": "Observing", "blue": blue}
         self.api.put("llmendpoints", body)
 
     def follows(self, name: str, epoch: int) -> None:

@@ -12,6 +12,7 @@ from llmendpoint_gateway.core.breaker import (
     FIRST_SECONDS,
     FORGIVEN_SECONDS,
     LONGEST_SECONDS,
+    MISSES,
     REPORT_SECONDS,
     Breakers,
     Outcome,
@@ -150,6 +151,18 @@ def test_with_all_ejected_a_good_answer_of_the_least_bad_closes_it_and_a_bad_one
     request(breakers, UNREACHABLE)
     breakers.report(A, ANSWERED, 1, trial=True)
     assert breakers.standing(A, 1) is CLOSED
+
+
+def test_a_replica_is_lost_after_some_misses_until_a_trial_is_due_and_found_by_a_good_answer() -> None:
+    breakers = Breakers()
+    for n in range(MISSES):
+        assert not breakers.lost(A, 0)
+        breakers.report(A, UNREACHABLE, 0, trial=n > 0)
+    assert breakers.lost(A, 0)
+    assert not breakers.lost(A, FIRST_SECONDS)
+    breakers.report(A, ANSWERED, 1, trial=True)
+    breakers.report(A, UNREACHABLE, 1, trial=False)
+    assert not breakers.lost(A, 1)
 
 
 def test_ejections_are_counted_by_cause() -> None:

@@ -46,6 +46,8 @@ def test_traffic_wins_over_the_active_revision_and_keeps_only_weights_above_zero
     endpoint = parse_endpoint(endpoint_body(activeRevision="r1", traffic=traffic))
     assert endpoint.assignment == Assignment(7, (("r1", 90), ("r2", 10)))
     assert endpoint.draining == {"p1"}
+    assert endpoint.proven is None
+    assert parse_endpoint(endpoint_body(rollout={"state": "Observing", "blue": "r1"})).proven == "r1"
     assert parse_endpoint(endpoint_body(activeRevision="r1")).assignment == Assignment(None, (("r1", 100),))
     assert parse_endpoint(endpoint_body()).assignment is None
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmendpoint_gateway.core.breaker import EJECTION_SECONDS, FIRST_SECONDS, Breakers, Outcome
+from llmendpoint_gateway.core.breaker import EJECTION_SECONDS, FIRST_SECONDS, MISSES, Breakers, Outcome
 from llmendpoint_gateway.core.in_flight import InFlight
 from llmendpoint_gateway.core.objects import Assignment
 from llmendpoint_gateway.core.pick import MOST_REPLICAS, Picked, Rejected, least_loaded, pick
@@ -80,6 +80,38 @@ def test_a_half_open_replica_takes_one_trial_at_a_time_and_never_the_retry() -> 
     assert decide(breakers=breakers, now=FIRST_SECONDS, load={B: 1, C: 1}) == Picked(
         "a/chat", CLUSTER, (A, B)
     )
+
+
+def lost(*addresses: str) -> Breakers:
+    breakers = unreachable(*addresses)
+    for address in addresses:
+        for _ in range(MISSES):
+            breakers.report(address, Outcome.UNREACHABLE, 0, trial=True)
+    return breakers
+
+
+def test_when_nobody_of_a_new_revision_is_there_the_one_before_takes_over() -> None:
+    blue = Target("r0", "a/chat/r0", (D,))
+    green = Route(ROUTE.assignment, (Target("r1", CLUSTER, (A, B)),), (blue,), standby=blue)
+    back = Picked("a/chat", "a/chat/r0", (D,))
+    assert decide(route=green, breakers=lost(A, B)) == back
+    assert decide(route=Route(ROUTE.assignment, (), (blue,), standby=blue)) == back
+    assert picked(route=green, breakers=lost(A)) == (B,)
+    assert picked(route=green, breakers=unreachable(A, B))[0] in (A, B)  # one miss may be a lost packet
+    trial = decide(route=green, breakers=lost(A, B), now=FIRST_SECONDS)
+    assert isinstance(trial, Picked)
+    assert (trial.cluster, trial.trial) == (CLUSTER, True)
+
+
+def test_a_revision_that_is_lost_gives_its_share_to_the_others() -> None:
+    blue, green = Target("r0", "a/chat/r0", (D,), 50), Target("r1", CLUSTER, (A, B), 50)
+    route = Route(Assignment(2, (("r0", 50), ("r1", 50))), (blue, green))
+    table, rotation, breakers = Table(NAMES, {"a/chat": route}), Rotation(), lost(A, B)
+    decisions = [pick("chat", table, rotation, {}, breakers, n, 0, False) for n in range(10)]
+    assert {d.cluster for d in decisions if isinstance(d, Picked)} == {"a/chat/r0"}
+    every = lost(A, B, D)
+    decisions = [pick("chat", table, rotation, {}, every, n, 0, False) for n in range(10)]
+    assert {d.cluster for d in decisions if isinstance(d, Picked)} == {"a/chat/r0", CLUSTER}
 
 
 def test_a_gateway_that_is_cut_off_falls_back_to_any_ready_revision() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from llmendpoint_gateway.core.objects import Assignment, Endpoint, Replica
-from llmendpoint_gateway.core.routing import Route, Table, Target, make_table
+from llmendpoint_gateway.core.routing import Route, Table, Target, make_route, make_table
 from llmendpoint_gateway.core.snapshot import Health, Host, make_clusters
 from llmendpoint_gateway.core.view import View
 
@@ -143,6 +143,15 @@ def test_when_neither_the_applied_nor_all_of_the_wanted_is_there_what_is_there_o
     gone = view(CANARY, r0=[], r1=[replica(A)], r2=[])
     made, weights = shares(gone, acked(r1={A}), on("r0", C))
     assert (made.routes["a/chat"].assignment, weights) == (everything("r0"), {"r1": 90})
+
+
+def test_the_revision_that_a_rollout_goes_back_to_stands_by_while_it_is_ready() -> None:
+    ready = {"r0": (C,), "r1": (A,), "r2": (B,)}
+    green = Assignment(4, (("r2", 100),))
+    assert make_route("a/chat", green, ready, None, "r1").standby == Target("r1", "a/chat/r1", (A,))
+    assert make_route("a/chat", green, {"r2": (B,)}, None, "r1").standby is None
+    assert make_route("a/chat", green, ready, None, "r2").standby is None
+    assert make_route("a/chat", green, ready, None).standby is None
 
 
 def test_a_draining_pod_leaves_the_pick_and_envoys_fallback_at_once() -> None:

@@ -148,6 +148,22 @@ async def test_with_all_ejected_requests_are_still_tried_and_the_first_good_answ
     wait_for(lambda: breakers(gateway, name) == {backend.address: "closed"}, "it is closed again")
 
 
+async def test_when_all_of_a_new_revision_crash_the_old_one_takes_over_before_anybody_is_told(
+    gateway: Gateway,
+) -> None:
+    old, new = gateway.backend("old"), gateway.backend("new")
+    name = gateway.endpoint(old)
+    gateway.replica(name, "r2", new)
+    gateway.traffic(name, 2, blue="r1", r2=100)
+    gateway.follows(name, 2)
+    assert await engines(gateway, name, 50) == {"new": 50}
+    new.kill()
+    counts = await engines(gateway, name, 200, clients=4)
+    assert counts["503"] <= 12
+    assert counts["old"] + counts["503"] == 200
+    assert gateway.known(name)["epoch"] == 2
+
+
 async def test_a_trial_of_a_long_stream_closes_while_the_stream_runs(gateway: Gateway) -> None:
     backend = gateway.backend("a")
     name = gateway.endpoint(backend)

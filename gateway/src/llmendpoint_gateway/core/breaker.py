@@ -19,6 +19,9 @@ FORGIVEN_SECONDS = 300.0  # closed for so long: the next ejection is a first one
 # Envoy reports them a moment after the requests end; no more, for a revision that fails one request in ten is for the
 # rollout's analysis to judge.
 FAILURES, AMONG = 5, 6
+# Attempts in a row that found nobody there, after which a replica counts as lost: with all of a revision's lost, another
+# may take over. Not after one, which may be a packet.
+MISSES = 3
 # How long after a trial's end Envoy may take to report it.
 REPORT_SECONDS = 1.0
 
@@ -58,6 +61,7 @@ class _Replica:
     closed_at: float = 0.0
     trials: int = 0
     reported_by: float = 0.0
+    misses: int = 0
 
     def standing(self, now: float) -> Standing:
         if not self.ejected:
@@ -87,6 +91,12 @@ class Breakers:
         replica = self._replicas.get(address)
         return replica.ejections if replica else 0
 
+    def lost(self, address: str, now: float) -> bool:
+        """Nobody is there: only trials are worth a request."""
+        if address not in self._ejected:
+            return False
+        return self._replicas[address].misses >= MISSES and not self.wants_trial(address, now)
+
     def wants_trial(self, address: str, now: float) -> bool:
         """Half-open, with no trial under way or awaiting its report."""
         if address not in self._ejected:
@@ -114,6 +124,8 @@ class Breakers:
             if outcome is Outcome.ANSWERED:
                 return None
             replica = self._replicas[address] = _Replica()
+        if outcome is Outcome.UNREACHABLE:
+            replica.misses += 1
         if not replica.ejected:
             return self._count(address, replica, outcome, now)
         if not trial:
@@ -156,6 +168,6 @@ class Breakers:
         return Standing.OPEN
 
     def _close(self, address: str, replica: _Replica, now: float) -> Standing:
-        replica.ejected, replica.closed_at = False, now
+        replica.ejected, replica.closed_at, replica.misses = False, now, 0
         self._ejected.discard(address)
         return Standing.CLOSED

@@ -26,7 +26,7 @@ class Assignment:
 class Endpoint:
     """An LLMEndpoint. `created` is RFC 3339 in UTC as Kubernetes writes it, so that text order is time order.
 
-    `draining`: pods that are to get no new requests, by name.
+    `draining`: pods that are to get no new requests, by name. `proven`: the revision that a rollout goes back to.
     """
 
     namespace: str
@@ -36,6 +36,7 @@ class Endpoint:
     active_revision: str | None
     traffic: Assignment | None = None
     draining: frozenset[str] = frozenset()
+    proven: str | None = None
 
     @property
     def key(self) -> str:
@@ -98,6 +99,7 @@ def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
         status.get("activeRevision") or None,
         _assignment(key, traffic) if traffic else None,
         frozenset(traffic.get("draining") or ()),
+        _part(status, "rollout").get("blue") or None,
     )
 
 

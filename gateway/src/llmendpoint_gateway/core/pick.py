@@ -70,12 +70,22 @@ def pick(
 def _target(
     key: str, route: Route, rotation: Rotation, breakers: Breakers, now: float, stale: bool
 ) -> Target | None:
-    """The revision whose turn it is; for a gateway that is cut off and finds none of its replicas any revision."""
+    """The revision whose turn it is.
+
+    One of which every replica is lost gives its share to the others, and with all of them lost the revision that a
+    rollout would go back to takes over; a gateway that is cut off takes any that is ready, at the first failure.
+    """
+    targets = route.targets
+    if breakers.ejected:
+        targets = tuple(t for t in targets if not all(breakers.lost(a, now) for a in t.addresses))
+    if not targets and route.standby is not None:
+        return route.standby
     if stale and route.others:
         known = [address for target in route.targets for address in target.addresses]
         if all(breakers.standing(address, now) is not Standing.CLOSED for address in known):
             return max(route.others, key=lambda target: len(target.addresses))
-    return rotation.next(key, route.targets) if route.targets else None
+    targets = targets or route.targets
+    return rotation.next(key, targets) if targets else None
 
 
 def choose(

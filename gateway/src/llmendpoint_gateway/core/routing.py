@@ -25,12 +25,14 @@ class Route:
     """Where an endpoint's requests go now.
 
     `assignment`: the last that could be applied whole, None before the first. `targets`: who shares the requests.
-    `others`: revisions with routable replicas that are not among them, for a gateway that is cut off.
+    `others`: revisions with routable replicas that are not among them. `standby`: the one of those that a rollout
+    goes back to, for when none of the targets can be reached.
     """
 
     assignment: Assignment | None
     targets: tuple[Target, ...]
     others: tuple[Target, ...] = ()
+    standby: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,17 @@ def make_table(view: View, acknowledged: Acknowledged, previous: Table) -> Table
             if addresses := routable(replicas, held, endpoint.draining):
                 ready[revision] = addresses
         before = previous.routes.get(key)
-        routes[key] = make_route(key, endpoint.assignment, ready, before.assignment if before else None)
+        applied = before.assignment if before else None
+        routes[key] = make_route(key, endpoint.assignment, ready, applied, endpoint.proven)
     return Table(view.names, routes)
 
 
 def make_route(
-    key: str, wanted: Assignment, ready: Mapping[str, tuple[str, ...]], applied: Assignment | None
+    key: str,
+    wanted: Assignment,
+    ready: Mapping[str, tuple[str, ...]],
+    applied: Assignment | None,
+    proven: str | None = None,
 ) -> Route:
     """The wanted assignment once each of its revisions is in `ready` (revision -> routable addresses, not empty).
 
@@ -79,8 +86,10 @@ def make_route(
     elif applied is not None and applied != wanted:
         targets = _share(key, applied, ready) or targets
     used = {target.revision for target in targets}
-    others = Assignment(None, tuple((revision, 100) for revision in ready if revision not in used))
-    return Route(applied, targets, _share(key, others, ready))
+    unused = Assignment(None, tuple((revision, 100) for revision in ready if revision not in used))
+    others = _share(key, unused, ready)
+    standby = next((target for target in others if target.revision == proven), None)
+    return Route(applied, targets, others, standby)
 
 
 def _share(key: str, assignment: Assignment, ready: Mapping[str, tuple[str, ...]]) -> tuple[Target, ...]:
