@@ -74,6 +74,9 @@ def test_with_a_watched_namespace_no_cluster_wide_role_reaches_endpoints(control
     roles = {(r["metadata"]["namespace"], r["metadata"]["name"]) for r in of_kind(objects, "Role")}
     assert ("team-a", "llmendpoint-operator.llm-test") in roles
     assert ("team-a", "llmendpoint-gateway.llm-test") in roles
+    [own] = [r for r in of_kind(objects, "Role") if r["metadata"]["name"] == "llmendpoint-operator-lease"]
+    gateway_pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
+    assert gateway_pods in own["rules"], "gateways acknowledge from the release's namespace"
     for deployment in of_kind(objects, "Deployment"):
         pod = deployment["spec"]["template"]["spec"]
         arguments = [a for c in [*pod.get("initContainers", []), *pod["containers"]] for a in c["args"]]
