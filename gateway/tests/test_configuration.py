@@ -4,6 +4,19 @@ import resource
 from pathlib import Path
 
 import pytest
+from envoy.config.bootstrap.v3 import bootstrap_pb2
+from envoy.config.listener.v3 import listener_pb2  # noqa: F401 (these register what an "@type" may name)
+from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2  # noqa: F401
+from envoy.extensions.access_loggers.grpc.v3 import als_pb2  # noqa: F401
+from envoy.extensions.access_loggers.stats.v3 import stats_pb2  # noqa: F401
+from envoy.extensions.access_loggers.stream.v3 import stream_pb2  # noqa: F401
+from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2  # noqa: F401
+from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2  # noqa: F401
+from envoy.extensions.filters.http.router.v3 import router_pb2  # noqa: F401
+from envoy.extensions.filters.network.http_connection_manager.v3 import (
+    http_connection_manager_pb2,  # noqa: F401
+)
+from google.protobuf.json_format import ParseDict
 
 from llmendpoint_gateway import limits
 from llmendpoint_gateway.core.bootstrap import make_bootstrap
@@ -13,7 +26,7 @@ from llmendpoint_gateway.core.snapshot import Health, Host
 from llmendpoint_gateway.core.xds import CLUSTER, ENDPOINTS
 from llmendpoint_gateway.envoy import find_envoy
 from llmendpoint_gateway.errors import EnvoyNotFound
-from llmendpoint_gateway.protos import check_bootstrap, pack
+from llmendpoint_gateway.protos import pack
 
 BOOTSTRAP = make_bootstrap(
     "/run/gateway/control.sock",
@@ -26,7 +39,8 @@ BOOTSTRAP = make_bootstrap(
 
 
 def test_every_resource_parses_as_its_type() -> None:
-    assert check_bootstrap(BOOTSTRAP).static_resources.listeners[0].name == "openai"
+    bootstrap = ParseDict(BOOTSTRAP, bootstrap_pb2.Bootstrap())
+    assert bootstrap.static_resources.listeners[0].name == "openai"
     assert pack(CLUSTER, make_cluster("a/chat/r1")).type_url == CLUSTER
     hosts = (Host("10.0.0.1:8000", Health.HEALTHY), Host("[fd00::1]:8000", Health.DRAINING))
     assert b"fd00::1" in pack(ENDPOINTS, make_endpoints("a/chat/r1", hosts)).value
