@@ -68,6 +68,21 @@ async def test_after_the_acknowledged_switch_nothing_goes_to_the_old_revision_an
     assert await engines(gateway, name, 20) == {"old": 20}
 
 
+async def test_a_gateway_that_was_stopped_during_a_switch_follows_as_soon_as_it_goes_on(
+    gateway: Gateway,
+) -> None:
+    old, new = gateway.backend("old"), gateway.backend("new")
+    name = gateway.endpoint(old)
+    gateway.replica(name, "r2", new)
+    gateway.traffic(name, 1, r1=100)
+    gateway.follows(name, 1)
+    with gateway.picker_hung():
+        gateway.traffic(name, 2, r2=100)
+        assert await engines(gateway, name, 4, clients=4) == {"503": 4}
+    await asyncio.to_thread(gateway.follows, name, 2)
+    assert await engines(gateway, name, 30) == {"new": 30}
+
+
 async def test_a_revision_without_a_routable_replica_gives_its_share_to_the_others(gateway: Gateway) -> None:
     old, new = gateway.backend("old"), gateway.backend("new")
     name = gateway.endpoint(old)
