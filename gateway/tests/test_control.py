@@ -20,6 +20,7 @@ class Holding(Ads):
 
     def publish(self, snapshot) -> None:  # type: ignore[no-untyped-def]
         super().publish(snapshot)
+        self.published = snapshot.clusters
         self.acknowledged_generation = snapshot.generation
 
     def acknowledged_addresses(self):  # type: ignore[no-untyped-def]
@@ -118,7 +119,8 @@ async def test_a_gateway_is_behind_until_it_follows_what_it_was_told_of_and_a_re
 
 
 async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held_anyway() -> None:
-    control = Control(Holding(), lambda: 0)
+    ads = Holding()
+    control = Control(ads, lambda: 0)
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
@@ -133,6 +135,8 @@ async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held
     control.deleted(Kind.SLICE, "a/s")
     await turn()
     before = control.generation
+    assert ads.published == {"a/chat/r1": ()}  # held for the request in flight alone
     control.release(picked)
     await turn()
     assert control.generation == before + 1
+    assert ads.published == {}

@@ -158,7 +158,7 @@ def test_a_draining_pod_leaves_the_pick_and_envoys_fallback_at_once() -> None:
     known = view(everything("r1"), draining=A, r1=[replica(A), replica(B)])
     made = make_table(known, acked(r1={A, B}), on("r1", A, B))
     assert made.routes["a/chat"].targets[0].addresses == (B,)
-    assert make_clusters(known, ())["a/chat/r1"] == (Host(A, Health.DRAINING), Host(B, Health.HEALTHY))
+    assert make_clusters(known)["a/chat/r1"] == (Host(A, Health.DRAINING), Host(B, Health.HEALTHY))
 
 
 def test_an_epoch_that_only_drains_is_followed_though_a_revision_is_away() -> None:
@@ -171,19 +171,17 @@ def test_an_epoch_that_only_drains_is_followed_though_a_revision_is_away() -> No
     assert (after.routes["a/chat"].assignment, weights) == (later, {"r1": 90})
 
 
-def test_clusters_are_held_for_active_populated_and_busy_revisions() -> None:
+def test_clusters_are_held_for_active_and_populated_revisions() -> None:
     known = view("r3", r1=[replica(A, ready=False)], r2=[], r3=[])
-    clusters = make_clusters(known, {"a/chat/r0"})
+    clusters = make_clusters(known)
     assert clusters == {
-        "a/chat/r0": (),
         "a/chat/r1": (Host(A, Health.UNHEALTHY),),
         "a/chat/r3": (),
     }
 
 
-def test_an_old_cluster_goes_with_its_last_request_and_its_last_pod() -> None:
+def test_an_old_cluster_goes_with_its_last_pod() -> None:
     drained = view("r2", r2=[replica(B)])
-    assert "a/chat/r1" in make_clusters(drained, {"a/chat/r1"})
-    assert "a/chat/r1" not in make_clusters(drained, frozenset())
+    assert "a/chat/r1" not in make_clusters(drained)
     draining = view("r2", r1=[replica(A, terminating=True)], r2=[replica(B)])
-    assert make_clusters(draining, frozenset())["a/chat/r1"] == (Host(A, Health.DRAINING),)
+    assert make_clusters(draining)["a/chat/r1"] == (Host(A, Health.DRAINING),)

@@ -17,7 +17,7 @@ from llmendpoint_gateway.core.objects import Endpoint, Replica, Slice
 from llmendpoint_gateway.core.pick import Picked, Rejected, pick, starting
 from llmendpoint_gateway.core.rotation import Rotation
 from llmendpoint_gateway.core.routing import Table, cluster_name, make_table
-from llmendpoint_gateway.core.snapshot import Snapshot, make_clusters
+from llmendpoint_gateway.core.snapshot import Hosts, Snapshot, make_clusters
 from llmendpoint_gateway.core.view import Kind, Store, View, make_view
 
 log = structlog.get_logger()
@@ -181,8 +181,11 @@ class Control:
             self._told.pop(key, None)
         self._rotation.keep(frozenset(self.view.endpoints))
         self.breakers.keep({r.address for rs in self.view.replicas.values() for r in rs if r.routable})
-        self._wanted = frozenset(make_clusters(self.view, ()))
-        clusters = make_clusters(self.view, self.in_flight.busy())
+        wanted = make_clusters(self.view)
+        self._wanted = frozenset(wanted)
+        clusters: dict[str, Hosts] = (
+            dict.fromkeys(self.in_flight.busy(), ()) | wanted
+        )  # none goes while a request is on it
         if self.generation == 0 or clusters != self._snapshot.clusters:
             self._snapshot = Snapshot(self.generation + 1, clusters)
             self._ads.publish(self._snapshot)

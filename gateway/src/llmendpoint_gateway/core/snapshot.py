@@ -34,8 +34,8 @@ class Snapshot:
     clusters: Mapping[str, Hosts] = field(default_factory=dict)
 
 
-def make_clusters(view: View, busy: Collection[str]) -> dict[str, Hosts]:
-    """Every assigned revision, every revision that has replicas, and every cluster with requests in flight.
+def make_clusters(view: View) -> dict[str, Hosts]:
+    """Every assigned revision, and every revision that has replicas.
 
     Revisions with replicas are held whether they are assigned or not: the next one is warm before the switch, and
     after a restart of the picker, which forgets its counts, no cluster with a live stream is taken from Envoy.
@@ -47,7 +47,7 @@ def make_clusters(view: View, busy: Collection[str]) -> dict[str, Hosts]:
         for revision, _ in endpoint.assignment.weights
     }
     populated = {revision for revision, replicas in view.replicas.items() if replicas}
-    clusters: dict[str, Hosts] = dict.fromkeys(busy, ())
+    clusters: dict[str, Hosts] = {}
     for key, revision in sorted(assigned | populated):
         draining = view.endpoints[key].draining if key in view.endpoints else frozenset()
         clusters[cluster_name(key, revision)] = tuple(
