@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -12,11 +14,13 @@ from .api import LLMEndpointSpec, LLMRuntimeSpec, Readiness
 from .core.names import REVISION_LABEL
 from .core.neighbours import Neighbours
 from .core.revision import parse_revision
-from .core.snapshot import Endpoint, Refusal, Snapshot
+from .core.snapshot import Endpoint, Refusal, Request, Snapshot
 from .kube import resources
 from .kube.caches import Caches
 
 Json = dict[str, Any]
+
+REQUEST_ANNOTATION = "llmendpoint.io/request"
 
 
 def gather(
@@ -73,7 +77,27 @@ def parse_endpoint(manifest: Json) -> Endpoint:
         spec=spec,
         spec_error=problem,
         status=manifest.get("status") or {},
+        request=parse_request((metadata.get("annotations") or {}).get(REQUEST_ANNOTATION)),
     )
+
+
+def parse_request(text: str | None) -> Request | None:
+    """The request annotation; one that cannot be read gets an id from its text, so that it is answered once."""
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+        id_, action, revision = found["id"], found["action"], found.get("revision")
+        fields = (id_, action, *([revision] if revision is not None else []))
+        if not all(isinstance(field, str) and 0 < len(field) <= 128 for field in fields):
+            raise ValueError("not texts of 1 to 128 characters")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        unread = "unread-" + hashlib.sha256(text.encode()).hexdigest()[:16]
+        example = '{"id": "<unique>", "action": "promote", "revision": "<hash>"}'
+        return Request(
+            unread, "unknown", problem=f"annotation {REQUEST_ANNOTATION} must be JSON like {example}"
+        )
+    return Request(id_, action, revision)
 
 
 def _runtime(caches: Caches, endpoint: Endpoint, probe_image: str | None) -> LLMRuntimeSpec | None:

@@ -12,6 +12,7 @@ from .audit import Auditor
 from .core.neighbours import Neighbours
 from .core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
 from .core.snapshot import Endpoint, Refusal, Snapshot
+from .core.steps import events_of
 from .errors import ApiError, Conflict, NotFound, Refused
 from .evidence import Collector
 from .gather import gather
@@ -141,8 +142,8 @@ class Reconciler:
             verb=verb,
             decision=_said(step),
         )
-        if step.event is not None:
-            self._events.write(endpoint, step.event)
+        for event in events_of(step):
+            self._events.write(endpoint, event)
 
     async def _write(self, endpoint: Endpoint, step: Step) -> bool:
         """False when there was nothing to do: the object was gone before its delete reached the cache."""
@@ -183,4 +184,4 @@ def _described(step: Step) -> tuple[str, str]:
 
 
 def _said(step: Step) -> str | None:
-    return f"{step.event.reason}: {step.event.message}" if step.event else None
+    return "; ".join(f"{event.reason}: {event.message}" for event in events_of(step)) or None

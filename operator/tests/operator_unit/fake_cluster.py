@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
+from llmendpoint_operator.core.evidence import Evidence, Figures, GatewayView, Verification
 from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.neighbours import Neighbours
 from llmendpoint_operator.core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
 from llmendpoint_operator.core.revision import parse_revision
-from llmendpoint_operator.core.snapshot import Endpoint, Refusal, Snapshot
+from llmendpoint_operator.core.snapshot import Endpoint, Refusal, Request, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RUNTIME = LLMRuntimeSpec.model_validate(
@@ -40,6 +41,12 @@ class FakeCluster:
     deleting: bool = False
     refusal: Refusal | None = None
     neighbours: Neighbours | None = None
+    request: Request | None = None
+    gateways: dict[str, int | None] = field(default_factory=dict)
+    """Ready gateways, and the epoch that each follows."""
+    gateways_known: bool = True
+    verification: Verification | None = None
+    figures: dict[str, Figures] = field(default_factory=dict)
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     made: int = 0
@@ -75,28 +82,32 @@ class FakeCluster:
         """What gather would return."""
         endpoint = Endpoint(
             "team-a", "chat", "uid-1", self.generation, str(self.version), self.deleting, self.spec,
-            status=copy.deepcopy(self.status),
+            status=self.status, request=self.request,
         )  # fmt: skip
         records = self.by_revision("ControllerRevision")
         parsed = {hash_: parse_revision(record) for hash_, record in records.items()}
-        return copy.deepcopy(
-            Snapshot(
-                endpoint,
-                self.runtime,
-                records=records,
-                revisions={hash_: revision for hash_, revision in parsed.items() if revision is not None},
-                deployments=self.by_revision("Deployment"),
-                services=self.of_kind("Service"),
-                service_account=self.objects.get(("ServiceAccount", "chat")),
-                policies={
-                    kind: self.objects[kind, "chat"]
-                    for kind in ("PodDisruptionBudget", "NetworkPolicy")
-                    if (kind, "chat") in self.objects
-                },
-                neighbours=self.neighbours,
-                pods={hash_: tuple(pods) for hash_, pods in self.pods.items()},
-                refusal=self.refusal,
-            )
+        return Snapshot(
+            endpoint,
+            self.runtime,
+            records=records,
+            revisions={hash_: revision for hash_, revision in parsed.items() if revision is not None},
+            deployments=self.by_revision("Deployment"),
+            services=self.of_kind("Service"),
+            service_account=self.objects.get(("ServiceAccount", "chat")),
+            policies={
+                kind: self.objects[kind, "chat"]
+                for kind in ("PodDisruptionBudget", "NetworkPolicy")
+                if (kind, "chat") in self.objects
+            },
+            neighbours=self.neighbours,
+            pods={hash_: tuple(pods) for hash_, pods in self.pods.items()},
+            refusal=self.refusal,
+            evidence=Evidence(
+                tuple(GatewayView(pod, epoch) for pod, epoch in self.gateways.items()),
+                self.gateways_known,
+                self.verification,
+                self.figures,
+            ),
         )
 
     def plan(self, now: datetime = NOW) -> Plan:
@@ -147,6 +158,20 @@ class FakeCluster:
         """The first pods of a revision are ready."""
         for pod in self.pods.get(revision, [])[:count]:
             pod["status"]["conditions"][0]["status"] = "True"
+
+    def follow(self) -> None:
+        """Every gateway follows the assignment."""
+        self.gateways = dict.fromkeys(self.gateways, self.status.get("traffic", {}).get("epoch"))
+
+    @property
+    def state(self) -> str:
+        """Of the rollout."""
+        return str(self.status["rollout"]["state"])
+
+    def weights(self) -> dict[str, int]:
+        """Percent of new requests by revision."""
+        found = self.status.get("traffic", {}).get("weights", ())
+        return {item["revision"]: item["weight"] for item in found}
 
     @property
     def active(self) -> str | None:

@@ -76,9 +76,7 @@ CASES = {
     "service": make_service(OWNER, "7d9f8c6b54"),
     "service_headless": make_headless_service(OWNER, revision(MINIMAL)),
     "service_account": make_service_account(OWNER),
-    "controller_revision": make_controller_revision(
-        OWNER, "7d9f8c6b54", 2, revision_data(PodInputs.model_validate(FULL), BUNDLED)
-    ),
+    "controller_revision": make_controller_revision(OWNER, "7d9f8c6b54", 2, revision_data(revision(FULL))),
 }
 
 
@@ -118,7 +116,7 @@ def test_every_input_of_the_pods_changes_the_hash(field: str) -> None:
 
 def test_a_record_gives_the_revision_back() -> None:
     inputs = PodInputs.model_validate(FULL)
-    record = make_controller_revision(OWNER, revision_hash(inputs), 4, revision_data(inputs, CUSTOM))
+    record = make_controller_revision(OWNER, revision_hash(inputs), 4, revision_data(revision(FULL, CUSTOM)))
     parsed = parse_revision(record)
     assert parsed == Revision(revision_hash(inputs), 4, 1, inputs, CUSTOM)
     assert normalised_inputs(parsed.inputs) == record["data"]["inputs"]

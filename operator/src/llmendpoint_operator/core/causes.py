@@ -82,6 +82,14 @@ def deadline_exceeded(deployment: Manifest | None) -> bool:
     )
 
 
+def unscheduled_since(pod: Manifest) -> str | None:
+    """When the scheduler found no node for the pod, as in its condition; None when it has one, or was not asked yet."""
+    condition = _condition(pod, "PodScheduled")
+    if condition.get("status") != "False" or is_ready(pod):
+        return None
+    return str(condition.get("lastTransitionTime", ""))
+
+
 def unschedulable(pod: Manifest) -> Cause | None:
     """No node takes the pod."""
     condition = _condition(pod, "PodScheduled")

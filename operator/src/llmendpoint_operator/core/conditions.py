@@ -11,11 +11,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..api import RolloutState as State
 from .causes import Cause
+
+STATES: Mapping[State, tuple[str, str]] = {
+    State.VERIFYING: ("Verifying", "revision {green} is asked the prompts of spec.rollout.verification"),
+    State.AWAITING_PROMOTION: (
+        "AwaitingPromotion",
+        "revision {green} is verified; it gets requests after `kubectl llm rollout promote`, with promotion: Auto once "
+        "the revision before it has been measured for comparison",
+    ),
+    State.SWITCHING: ("Switching", "gateways are switched to revision {green}"),
+    State.OBSERVING: (
+        "Observing",
+        "revision {green} gets requests and is observed; it may still be rolled back",
+    ),
+    State.DRAINING: ("Draining", "the last requests of the revision before {green} end"),
+    State.ROLLING_BACK: ("RollingBack", "requests go back to the revision before"),
+}
+"""Reason and message of a rollout that goes on, where counts of ready pods say nothing. States of waiting for pods are
+not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +48,17 @@ class View:
     target_ready: int
     cause: Cause | None
     deadline_exceeded: bool = False
+    state: State = State.IDLE
+    message: str = ""
+    """What the rollout waits for, when that is something unusual."""
 
     @property
     def rolling(self) -> bool:
-        """Whether the target or some of its replicas are still to come."""
-        return self.target is None or self.target != self.active or self.target_ready < self.wanted
+        """Whether the target or some of its replicas are still to come, or to be taken for good."""
+        done = self.state in (State.IDLE, State.ROLLED_BACK)
+        return (
+            not done or self.target is None or self.target != self.active or self.target_ready < self.wanted
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +120,9 @@ def progressing_rolling(view: View) -> Condition | None:
     """A new revision, or more replicas of the active one, are coming up."""
     if not view.rolling:
         return None
+    if view.state in STATES:
+        reason, message = STATES[view.state]
+        return Condition("Progressing", "True", reason, view.message or message.format(green=view.target))
     reason = "ScalingUp" if view.target == view.active else "NewRevision"
     return Condition(
         "Progressing",
@@ -129,7 +157,8 @@ def reconciling_now(view: View) -> Condition | None:
     """Work goes on, and may yet succeed."""
     if stalled_now(view) or not view.rolling:
         return None
-    return Condition("Reconciling", "True", "Progressing", f"revision {view.target} is coming up")
+    going_on = progressing_rolling(view)
+    return Condition("Reconciling", "True", "Progressing", going_on.message if going_on else "")
 
 
 def stalled_now(view: View) -> Condition | None:

@@ -28,7 +28,8 @@ from .drift import first_difference
 from .names import NO_REVISION, child_name
 from .policies import disruption_budget_steps, network_policy_steps
 from .revision import Revision, revision_data
-from .rollout import Rollout, decide, find_active
+from .rollout import Rollout, decide, freeze
+from .scaledown import cost_steps
 from .snapshot import Snapshot
 from .status import make_status
 from .steps import Apply, Delete, Event, Step, WriteStatus
@@ -50,7 +51,8 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
     if endpoint.deleting:
         return Plan()
     if endpoint.spec is None:
-        return Plan(tuple(_status(snapshot, _unreadable(snapshot, now), 0, now)))
+        problem = Cause("SpecInvalid", endpoint.spec_error, permanent=True)
+        return Plan(tuple(_status(snapshot, freeze(snapshot, problem), 0, now)))
     rollout = decide(snapshot, endpoint.spec, now)
     grow, shrink = _deployments(snapshot, rollout)
     steps = (
@@ -62,17 +64,11 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         *_status(snapshot, rollout, endpoint.spec.replicas, now),
         *_service(snapshot, rollout),
         *disruption_budget_steps(snapshot, rollout.active),
+        *cost_steps(snapshot, rollout.scale_down),
         *shrink,
         *_prune(snapshot, rollout),
     )
     return Plan(steps, rollout.requeue_after)
-
-
-def _unreadable(snapshot: Snapshot, now: datetime) -> Rollout:
-    """The spec cannot be read: everything stays as it is, and the status says so."""
-    active, switched_at = find_active(snapshot, now)
-    problem = Cause("SpecInvalid", snapshot.endpoint.spec_error, permanent=True)
-    return Rollout(None, 0, active, switched_at, active, {}, (), None, problem)
 
 
 def _service_account(snapshot: Snapshot) -> Iterator[Step]:
@@ -124,7 +120,7 @@ def _record(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
     for revision in _rendered(snapshot, rollout):
         live = snapshot.records.get(revision.hash)
         is_target = target is not None and revision.hash == target.hash
-        data = live["data"] if live is not None else revision_data(revision.inputs, revision.runtime)
+        data = live["data"] if live is not None else revision_data(revision)
         number = rollout.number if is_target or live is None else int(live.get("revision", 0))
         wanted = make_controller_revision(snapshot.endpoint.owner, revision.hash, number, data)
         if live is None:
@@ -141,13 +137,11 @@ def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) ->
     status = make_status(snapshot, rollout, wanted, now)
     if status == snapshot.endpoint.status:
         return
-    event = None
+    events = rollout.events
     if rollout.active != rollout.previous:
-        event = Event(
-            "RevisionActivated",
-            f"revision {rollout.active} gets requests now (before: {rollout.previous or 'none'})",
-        )
-    yield WriteStatus(status, snapshot.endpoint.resource_version, event)
+        said = f"revision {rollout.active} gets requests now (before: {rollout.previous or 'none'})"
+        events = (*events, Event("RevisionActivated", said))
+    yield WriteStatus(status, snapshot.endpoint.resource_version, events)
 
 
 def _service(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:

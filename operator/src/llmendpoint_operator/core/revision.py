@@ -18,18 +18,26 @@ from .names import REVISION_LABEL
 TEMPLATE_VERSION = 1
 """Version of the pod template in deployment.py that new revisions record."""
 
+KNOWN_TEMPLATES = frozenset({1})
+"""Versions that deployment.py renders: those of revisions which earlier operators made are kept, so that an upgrade
+restarts nothing."""
+
 HASH_LENGTH = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One ControllerRevision. `number` orders revisions by when the spec last asked for them."""
+    """One ControllerRevision. `number` orders revisions by when the spec last asked for them; `salt` is the id of the
+    restart that made it, which tells it from others of the same inputs; `grace_seconds` is how long its pods have to end
+    their requests where that is derived (grace.py), None where the inputs say it."""
 
     hash: str
     number: int
     template_version: int
     inputs: PodInputs
     runtime: LLMRuntimeSpec
+    salt: str = ""
+    grace_seconds: int | None = None
 
 
 def normalised_inputs(spec: PodInputs) -> dict[str, Any]:
@@ -39,30 +47,35 @@ def normalised_inputs(spec: PodInputs) -> dict[str, Any]:
     )
 
 
-def revision_hash(spec: PodInputs) -> str:
+def revision_hash(spec: PodInputs, salt: str = "") -> str:
     """Ten hexadecimal digits: 40 bits, among the few revisions of one endpoint."""
-    text = json.dumps(normalised_inputs(spec), sort_keys=True, separators=(",", ":"))
+    inputs = normalised_inputs(spec)
+    text = json.dumps([inputs, salt] if salt else inputs, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]
 
 
-def revision_data(spec: PodInputs, runtime: LLMRuntimeSpec) -> dict[str, Any]:
+def revision_data(revision: Revision) -> dict[str, Any]:
     """The `data` of a new ControllerRevision; the API server never lets it change."""
-    return {
-        "templateVersion": TEMPLATE_VERSION,
-        "inputs": normalised_inputs(spec),
-        "runtime": runtime.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+    data = {
+        "templateVersion": revision.template_version,
+        "inputs": normalised_inputs(revision.inputs),
+        "runtime": revision.runtime.model_dump(mode="json", by_alias=True, exclude_defaults=True),
     }
+    optional = {"salt": revision.salt, "gracePeriodSeconds": revision.grace_seconds}
+    return data | {key: value for key, value in optional.items() if value}
 
 
 def parse_revision(manifest: dict[str, Any]) -> Revision | None:
     """A ControllerRevision as Revision; None when it is not one that this version can render."""
     hash_ = manifest["metadata"].get("labels", {}).get(REVISION_LABEL)
     data = manifest.get("data") or {}
-    if not hash_ or data.get("templateVersion") != TEMPLATE_VERSION:
+    version = data.get("templateVersion")
+    if not hash_ or version not in KNOWN_TEMPLATES:
         return None
     try:
         inputs = PodInputs.model_validate(data["inputs"])
         runtime = LLMRuntimeSpec.model_validate(data["runtime"])
     except (KeyError, ValueError):
         return None
-    return Revision(hash_, int(manifest.get("revision", 0)), TEMPLATE_VERSION, inputs, runtime)
+    number, salt = int(manifest.get("revision", 0)), str(data.get("salt", ""))
+    return Revision(hash_, number, version, inputs, runtime, salt, data.get("gracePeriodSeconds"))

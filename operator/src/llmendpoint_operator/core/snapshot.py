@@ -14,6 +14,16 @@ from .revision import Revision
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody asks for by the annotation `llmendpoint.io/request`. `problem`: why it cannot be read."""
+
+    id: str
+    action: str
+    revision: str | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """An LLMEndpoint. `spec` is None when it cannot be read, and `spec_error` says why."""
 
@@ -26,6 +36,7 @@ class Endpoint:
     spec: LLMEndpointSpec | None
     spec_error: str = ""
     status: Mapping[str, Any] = field(default_factory=dict)
+    request: Request | None = None
 
     @property
     def owner(self) -> Owner:

@@ -1,4 +1,5 @@
-"""The endpoint's status. It holds no figure that changes by itself, so a steady state writes nothing."""
+"""The endpoint's status. It holds no figure that changes by itself, so a steady state writes nothing; the figures of a
+verdict stand in it because they were written once."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from .causes import Cause, deadline_exceeded, find_cause
 from .conditions import View, make_conditions
 from .names import selector_text
 from .rollout import Rollout, pod_count, ready_count
+from .rollout.records import time_text
 from .snapshot import Snapshot
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
@@ -18,13 +20,18 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 def make_status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> dict[str, Any]:
     """The whole status; times of unchanged conditions are taken over from the live one."""
     endpoint = snapshot.endpoint
-    target = rollout.target.hash if rollout.target else None
+    target = rollout.target_hash
     shown = rollout.active or target
     status: dict[str, Any] = {
         "observedGeneration": endpoint.generation,
         "activeRevision": rollout.active,
         "targetRevision": target,
-        "switchedAt": rollout.switched_at.strftime(TIME_FORMAT) if rollout.switched_at else None,
+        "switchedAt": time_text(rollout.switched_at),
+        "traffic": rollout.traffic.as_json() if rollout.traffic else None,
+        "rollout": rollout.progress.as_json(),
+        "rejected": rollout.rejected.as_json() if rollout.rejected else None,
+        "override": rollout.override.as_json() if rollout.override else None,
+        "request": rollout.answer.as_json() if rollout.answer else endpoint.status.get("request"),
         "replicas": pod_count(snapshot, rollout.active),
         "readyReplicas": ready_count(snapshot, rollout.active),
         "selector": selector_text(endpoint.name, shown) if shown else None,
@@ -46,7 +53,7 @@ def _revisions(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def _view(snapshot: Snapshot, rollout: Rollout, wanted: int) -> View:
-    target = rollout.target.hash if rollout.target else None
+    target = rollout.target_hash
     return View(
         wanted=wanted,
         active=rollout.active,
@@ -55,6 +62,8 @@ def _view(snapshot: Snapshot, rollout: Rollout, wanted: int) -> View:
         target_ready=ready_count(snapshot, target),
         cause=_cause(snapshot, rollout, target),
         deadline_exceeded=deadline_exceeded(snapshot.deployments.get(target or "")),
+        state=rollout.progress.state,
+        message=rollout.progress.message or "",
     )
 
 
@@ -65,6 +74,11 @@ def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None) -> Cause | 
     if snapshot.refusal is not None:
         refusal = snapshot.refusal
         return Cause("Refused", f"the API server refuses {refusal.target}: {refusal.message}", permanent=True)
+    if rollout.rejected is not None:
+        why = rollout.rejected
+        said = f"revision {why.revision} was rolled back ({why.reason}): {why.message}"
+        hint = "change the spec, or `kubectl llm rollout restart` to try the same again"
+        return Cause("RevisionRejected", f"{said}; {hint}", permanent=True)
     for revision in dict.fromkeys((target, rollout.active)):
         found = find_cause(snapshot.deployments.get(revision or ""), snapshot.pods.get(revision or "", ()))
         if found is not None:

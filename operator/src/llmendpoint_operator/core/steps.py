@@ -42,7 +42,14 @@ class WriteStatus:
 
     status: dict[str, Any]
     resource_version: str
-    event: Event | None = None
+    events: tuple[Event, ...] = ()
 
 
 Step = Apply | Delete | WriteStatus
+
+
+def events_of(step: Step) -> tuple[Event, ...]:
+    """What is to be told once the step is done."""
+    if isinstance(step, WriteStatus):
+        return step.events
+    return (step.event,) if step.event is not None else ()

@@ -1,0 +1,82 @@
+"""How many pods each revision shall have, by the mode of the rollout.
+
+| mode | before the switch | after it | after a rollback |
+|---|---|---|---|
+| Surge | both have what the spec wants | green has it, blue keeps what it has until it is drained | blue has it, green keeps its pods for abortScaleDownDelay |
+| InPlace | green has its wave, blue the rest | the same, until green has all | blue has what the spec wants, green what minAvailable still needs |
+| Recreate | green has what the spec wants, blue none | the same | the other way round |
+
+What a rollout is not about any more keeps its pods while its last requests end.
+"""
+
+from __future__ import annotations
+
+from ...api import Mode
+from .machine import AT_REST, BEFORE_THE_SWITCH, GIVEN_UP, State
+from .situation import Situation, ready_count
+
+
+def wanted_pods(s: Situation) -> dict[str, int]:
+    """Counts by revision, of every revision that has, or shall have, a Deployment."""
+    counts = dict.fromkeys(s.snapshot.deployments, 0)
+    counts |= {hash_: s.live(hash_) if _still_needed(s, hash_) else 0 for hash_ in s.others()}
+    blue, green = s.progress.blue, s.progress.green
+    if s.progress.state is State.IDLE:
+        return counts | ({blue: s.wanted} if blue else {})
+    if s.progress.mode is Mode.IN_PLACE:
+        return counts | _in_place(s)
+    pair = _recreate(s) if s.progress.mode is Mode.RECREATE else _surge(s)
+    return counts | {hash_: pair[i] for i, hash_ in enumerate((blue, green)) if hash_ is not None}
+
+
+def _surge(s: Situation) -> tuple[int, int]:
+    """(blue, green)."""
+    state = s.progress.state
+    if state in BEFORE_THE_SWITCH:
+        return s.wanted, s.green_wanted
+    if state in GIVEN_UP:
+        return s.wanted, _given_up(s)
+    both = s.canary_weight is not None
+    return s.wanted if both else s.live(s.progress.blue), s.wanted
+
+
+def _recreate(s: Situation) -> tuple[int, int]:
+    """(blue, green)."""
+    return (s.wanted, 0) if s.progress.state in GIVEN_UP else (0, s.green_wanted)
+
+
+def _given_up(s: Situation) -> int:
+    """Green's pods after a rollback: kept to be looked at, and for its last requests."""
+    live, delay = s.live(s.progress.green), s.spec.rollout.abort_scale_down_delay
+    kept = s.remaining(s.progress.state_since, delay) > 0
+    if s.progress.state not in AT_REST:
+        return live
+    return live if kept or s.weight(s.progress.green) > 0 else 0
+
+
+def _in_place(s: Situation) -> dict[str, int]:
+    """Old pods make room for the new ones that wait for it; ready ones only as far as minAvailable allows."""
+    blue, green = str(s.progress.blue), str(s.progress.green)
+    minimum = min(s.spec.rollout.min_available, s.wanted)
+    if s.progress.state in GIVEN_UP:
+        needed = max(0, minimum - s.blue_ready)
+        return {blue: s.wanted, green: min(s.live(green), s.green_ready, needed)}
+    step = s.green_wanted
+    serving = s.green_ready if s.progress.verified else 0
+    floor = max(0, minimum - serving)
+    room = max(0, s.wanted - step)
+    kept_blue = max(min(s.live(blue), room), min(s.blue_ready, floor))
+    if not s.others():
+        kept_blue = max(room, kept_blue)
+    counts = {blue: kept_blue, green: step}
+    floor -= min(s.blue_ready, kept_blue)
+    room -= kept_blue
+    for other in s.others():
+        ready = ready_count(s.snapshot, other)
+        counts[other] = max(min(s.live(other), room), min(ready, floor), 0)
+        floor, room = floor - min(ready, counts[other]), room - counts[other]
+    return counts
+
+
+def _still_needed(s: Situation, other: str) -> bool:
+    return s.keeps_old_pods or s.weight(other) > 0

@@ -1,0 +1,229 @@
+"""The decision for one moment: from the facts and the status through as many moves as have happened.
+
+A switch of requests stands in the status before anything that depends on it is done: plan.py orders the writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from ...api import LLMEndpointSpec
+from ..causes import Cause
+from ..revision import Revision
+from ..scaledown import ScaleDown, plan_scale_down
+from ..snapshot import Snapshot
+from ..steps import Event
+from .capacity import wanted_pods
+from .machine import MOVES, State
+from .moves import move, narrate
+from .observation import Answer as Observed
+from .occurrences import OCCURRED, observing, waits
+from .records import (
+    Override,
+    Progress,
+    Rejected,
+    Traffic,
+    cut,
+    parse_override,
+    parse_progress,
+    parse_rejected,
+    parse_time,
+    parse_traffic,
+)
+from .requests import Answer, answer
+from .situation import Situation
+from .target import Target, find_active, find_override, find_target
+from .traffic import most_weight, next_traffic, wanted_weights
+
+MOST_MOVES = 32
+"""In one moment; a rollout without waiting takes seven."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """What is to be. `replicas` holds the wanted count of each revision that has, or shall have, a Deployment; `number`
+    is what the target's ControllerRevision shall carry, the highest of all."""
+
+    target: Revision | None
+    target_hash: str | None
+    number: int
+    active: str | None
+    previous: str | None
+    switched_at: datetime | None
+    replicas: Mapping[str, int]
+    pruned: tuple[str, ...]
+    requeue_after: float | None
+    problem: Cause | None
+    progress: Progress
+    traffic: Traffic | None = None
+    rejected: Rejected | None = None
+    override: Override | None = None
+    answer: Answer | None = None
+    scale_down: ScaleDown = field(default_factory=lambda: ScaleDown({}))
+    events: tuple[Event, ...] = ()
+
+
+def decide(snapshot: Snapshot, spec: LLMEndpointSpec, now: datetime) -> Rollout:
+    """The decision; `now` is UTC."""
+    status = snapshot.endpoint.status
+    previous = find_active(snapshot)
+    progress, rejected = parse_progress(status, previous), parse_rejected(status)
+    override = find_override(snapshot, spec, previous)
+    current = find_target(snapshot, spec, override)
+    answered = answer(snapshot, spec, progress, current.hash, previous, rejected)
+    if answered is not None and answered.override is not None:
+        override = answered.override
+        current = find_target(snapshot, spec, override)
+    if rejected is not None and rejected.revision != current.hash:
+        rejected = None
+    situation, events = _advance(
+        Situation(
+            snapshot=snapshot,
+            spec=spec,
+            now=now,
+            target=current.revision.hash if current.revision else None,
+            progress=progress,
+            traffic=parse_traffic(status) or _traffic_of(previous),
+            switched_at=parse_time(status.get("switchedAt")) or (cut(now) if previous else None),
+            rejected=rejected,
+            accepted=answered.request if answered and answered.accepted else None,
+        )
+    )
+    return _conclude(situation, current, previous, override, answered, events)
+
+
+def freeze(snapshot: Snapshot, problem: Cause) -> Rollout:
+    """Everything stays as it is, and the status says why."""
+    status = snapshot.endpoint.status
+    active = find_active(snapshot)
+    return Rollout(
+        target=None,
+        target_hash=None,
+        number=0,
+        active=active,
+        previous=active,
+        switched_at=parse_time(status.get("switchedAt")),
+        replicas={},
+        pruned=(),
+        requeue_after=None,
+        problem=problem,
+        progress=parse_progress(status, active),
+        traffic=parse_traffic(status),
+        rejected=parse_rejected(status),
+        override=parse_override(status),
+    )
+
+
+def _traffic_of(active: str | None) -> Traffic | None:
+    """Before anything is known of an assignment: epoch 0 is later than none and earlier than all."""
+    return Traffic(0, {active: 100}) if active else None
+
+
+def _advance(s: Situation) -> tuple[Situation, list[Event]]:
+    """Take every move that has happened, each seen in the light of the one before."""
+    told: list[Event] = []
+    s = _reassign(s)
+    for _ in range(MOST_MOVES):
+        for event in MOVES[s.progress.state]:
+            why = OCCURRED[event](s)
+            if why is not None:
+                break
+        else:
+            return _pause(s, told)
+        said = narrate(s, event, why)
+        told += [said] if said else []
+        progress, rejected = move(s, event, why)
+        s = _reassign(replace(s, progress=progress, rejected=rejected))
+    raise AssertionError(f"a rollout in {s.progress.state} moves for ever")
+
+
+def _pause(s: Situation, told: list[Event]) -> tuple[Situation, list[Event]]:
+    """An observation without a verdict says so, once."""
+    if s.progress.state is State.OBSERVING:
+        found = observing(s)
+        if found.answer is Observed.PAUSE and s.progress.message != found.message:
+            told.append(Event(found.reason, f"revision {s.progress.green}: {found.message}", "Warning"))
+            s = replace(s, progress=replace(s.progress, message=found.message))
+    return s, told
+
+
+def _reassign(s: Situation) -> Situation:
+    """The assignment that follows from where the rollout is now."""
+    before = s.traffic
+    drains = (before.draining, before.draining_since) if before else ((), None)
+    known = None if before is None or before.epoch == 0 else before
+    traffic = next_traffic(known, wanted_weights(s), drains, s.now, s.snapshot.evidence)
+    moved = traffic is not None and (before is None or dict(traffic.weights) != dict(before.weights))
+    return replace(s, traffic=traffic or before, switched_at=cut(s.now) if moved else s.switched_at)
+
+
+def _conclude(
+    s: Situation,
+    current: Target,
+    previous: str | None,
+    override: Override | None,
+    answered: Answer | None,
+    events: list[Event],
+) -> Rollout:
+    """Counts, draining pods and history, from where the moves have led."""
+    snapshot, traffic = s.snapshot, s.traffic
+    weights = traffic.weights if traffic else {}
+    wanted = wanted_pods(s)
+    scale_down = plan_scale_down(snapshot, wanted, weights, s.now)
+    if traffic is not None:
+        known = None if traffic.epoch == 0 else traffic
+        since = cut(scale_down.draining_since) if scale_down.draining_since else None
+        traffic = next_traffic(known, weights, (scale_down.draining, since), s.now, snapshot.evidence)
+    serving = {s.progress.blue, s.progress.green, current.hash, *weights}
+    pending = [*waits(s), scale_down.requeue_after or 0.0]
+    return Rollout(
+        target=current.revision,
+        target_hash=current.revision.hash if current.revision else None,
+        number=_number(snapshot, current.revision),
+        active=most_weight(weights, previous),
+        previous=previous,
+        switched_at=s.switched_at,
+        replicas=scale_down.replicas,
+        pruned=_pruned(snapshot, s.spec, serving, scale_down.replicas),
+        requeue_after=min((wait for wait in pending if wait > 0), default=None),
+        problem=current.problem,
+        progress=s.progress,
+        traffic=traffic,
+        rejected=s.rejected,
+        override=override,
+        answer=answered,
+        scale_down=scale_down,
+        events=(*events, *_answer_event(answered)),
+    )
+
+
+def _answer_event(answered: Answer | None) -> tuple[Event, ...]:
+    if answered is None:
+        return ()
+    request, said = answered.request, "accepted" if answered.accepted else "refused"
+    kind = "Request" + said.capitalize()
+    message = f"{request.action} (request {request.id}) {said}: {answered.message}"
+    return (Event(kind, message) if answered.accepted else Event(kind, message, "Warning"),)
+
+
+def _number(snapshot: Snapshot, target: Revision | None) -> int:
+    numbers = {hash_: int(record.get("revision", 0)) for hash_, record in snapshot.records.items()}
+    highest = max(numbers.values(), default=0)
+    if target is not None and numbers.get(target.hash) == highest:
+        return highest
+    return highest + 1
+
+
+def _pruned(
+    snapshot: Snapshot, spec: LLMEndpointSpec, serving: set[str | None], replicas: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Old revisions beyond the history limit whose pods are all gone, and old Deployments without a record, which nobody
+    could render any more."""
+    old = [hash_ for hash_ in {*snapshot.records, *snapshot.deployments} if hash_ not in serving]
+    unused = [hash_ for hash_ in old if replicas.get(hash_, 0) == 0]
+    gone = [hash_ for hash_ in unused if not (snapshot.pods.get(hash_) and hash_ in snapshot.records)]
+    newest_first = sorted(old, key=lambda hash_: -int(snapshot.records.get(hash_, {}).get("revision", 0)))
+    kept = [hash_ for hash_ in newest_first if hash_ in snapshot.records and hash_ in snapshot.deployments]
+    return tuple(sorted(hash_ for hash_ in gone if hash_ not in kept[: spec.revision_history_limit]))

@@ -1,0 +1,141 @@
+"""What a move changes: the record of the rollout, and who is rejected."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...api import Capacity, Mode, Strategy
+from ..steps import Event as KubernetesEvent
+from .machine import MOVES, Event, State
+from .occurrences import Occurrence
+from .records import Progress, Rejected, cut, time_text
+from .situation import Situation
+
+REJECTING = frozenset({Event.ABORTED, Event.OVERDUE, Event.UNVERIFIED, Event.BREACHED})
+
+
+def move(s: Situation, event: Event, why: Occurrence) -> tuple[Progress, Rejected | None]:
+    """The record after `event`, which must be in the state's row of MOVES."""
+    state = MOVES[s.progress.state][event]
+    if state is State.IDLE:
+        return _at_rest(s), s.rejected
+    if state is State.PROVISIONING and event is not Event.NO_ROOM:
+        return _begin(s), None
+    rejected = _reject(s, why) if event in REJECTING else s.rejected
+    progress = replace(s.progress, state=state, state_since=cut(s.now), message=why.message or None)
+    return _CHANGES.get(event, lambda _, found: found)(s, progress), rejected
+
+
+def narrate(s: Situation, event: Event, why: Occurrence) -> KubernetesEvent | None:
+    """The Event that tells of it; None of a move that says nothing new."""
+    green, blue = s.progress.green, s.progress.blue or "none"
+    back = f"{blue} gets all requests" if s.progress.blue else "nothing gets requests"
+    told = {
+        Event.NEW_TARGET: ("RolloutStarted", f"from revision {_holder(s) or 'none'} to {s.target}"),
+        Event.REVERTED: ("RolloutReverted", f"revision {green} is not asked for any more; {back}"),
+        Event.NO_ROOM: ("NoRoomBeside", f"revision {green} takes the place of {blue}: {why.message}"),
+        Event.VERIFIED: ("RevisionVerified", f"revision {green} loaded, generated and answered as expected"),
+        Event.STEP_PASSED: ("CanaryStepPassed", f"revision {green} at {s.canary_weight} %: {why.message}"),
+        Event.CONFIRMED: ("RevisionConfirmed", f"revision {green}: {why.message}"),
+    }  # fmt: skip
+    if s.progress.state is State.DRAINING and event is Event.REVERTED:
+        event = Event.NEW_TARGET
+    if event in REJECTING:
+        return KubernetesEvent("RevisionRejected", f"revision {green}: {why.message}; {back}", "Warning")
+    if event is Event.ACKNOWLEDGED and why.message:
+        return KubernetesEvent("GatewaysLate", why.message, "Warning")
+    if event is Event.VERIFIED and s.progress.verified:
+        return None
+    return KubernetesEvent(*told[event]) if event in told else None
+
+
+def first_mode(s: Situation, blue: str | None) -> Mode:
+    """Where the new pods are put at first; with capacity Auto, beside the old ones."""
+    rollout = s.spec.rollout
+    if blue is None or s.wanted == 0:
+        return Mode.SURGE
+    if rollout.strategy is Strategy.RECREATE or rollout.capacity is Capacity.RECREATE:
+        return Mode.RECREATE
+    return Mode.IN_PLACE if rollout.capacity is Capacity.IN_PLACE else Mode.SURGE
+
+
+def wave(s: Situation) -> int:
+    """Pods that are exchanged together: a quarter, but no more than minAvailable leaves."""
+    spare = s.wanted - s.spec.rollout.min_available
+    return max(1, min(s.wanted // 4, spare))
+
+
+def _begin(s: Situation) -> Progress:
+    """A rollout to the target from whoever has most of the requests now."""
+    blue = _holder(s)
+    mode = first_mode(s, blue)
+    now = cut(s.now)
+    return Progress(
+        state=State.PROVISIONING,
+        blue=blue,
+        green=s.target,
+        mode=mode,
+        started_at=now,
+        state_since=now,
+        progress_since=now,
+        step=wave(s) if mode is Mode.IN_PLACE else None,
+    )
+
+
+def _holder(s: Situation) -> str | None:
+    """Blue, unless another has more of the requests."""
+    if s.traffic is None or not s.traffic.weights:
+        return s.progress.blue
+    blue = s.progress.blue
+    return max(s.traffic.weights, key=lambda hash_: (s.weight(hash_), hash_ == blue))
+
+
+def _at_rest(s: Situation) -> Progress:
+    finished = s.progress.state is State.DRAINING
+    return Progress(blue=s.progress.green if finished else s.progress.blue)
+
+
+def _reject(s: Situation, why: Occurrence) -> Rejected:
+    return Rejected(str(s.progress.green), why.reason, why.message, time_text(s.now) or "")
+
+
+def _without_room(s: Situation, progress: Progress) -> Progress:
+    mode = Mode.RECREATE if s.wanted == 1 else Mode.IN_PLACE
+    step = wave(s) if mode is Mode.IN_PLACE else None
+    return replace(progress, mode=mode, step=step, progress_since=cut(s.now))
+
+
+def _verified(s: Situation, progress: Progress) -> Progress:
+    return replace(progress, verified=True)
+
+
+def _cold(s: Situation, progress: Progress) -> Progress:
+    """The time of waiting for a promotion does not count as lack of progress."""
+    waited = s.progress.state is State.AWAITING_PROMOTION
+    return replace(progress, progress_since=cut(s.now)) if waited else progress
+
+
+def _promoted(s: Situation, progress: Progress) -> Progress:
+    canary = progress.mode is Mode.SURGE and s.spec.rollout.canary is not None and s.blue_ready > 0
+    step = 0 if canary else progress.step
+    baseline = s.snapshot.evidence.figures.get(progress.blue or "")
+    return replace(progress, promoted=True, step=step, baseline=baseline, progress_since=cut(s.now))
+
+
+def _next_wave(s: Situation, progress: Progress) -> Progress:
+    step = min(s.wanted, (progress.step or 0) + wave(s))
+    return replace(progress, step=step, progress_since=cut(s.now))
+
+
+def _next_step(s: Situation, progress: Progress) -> Progress:
+    return replace(progress, step=(progress.step or 0) + 1)
+
+
+_CHANGES = {
+    Event.NO_ROOM: _without_room,
+    Event.VERIFIED: _verified,
+    Event.COLD: _cold,
+    Event.PROMOTED: _promoted,
+    Event.WAVE_READY: _next_wave,
+    Event.STEP_PASSED: _next_step,
+}

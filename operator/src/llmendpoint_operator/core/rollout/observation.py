@@ -1,0 +1,88 @@
+"""What an observation has come to: the verdict of `core/analysis.py`, and what follows when there is none.
+
+A limit is *set* when the user wrote one: an error rate, a latency, or an SLO. Where none is, the share of errors is
+still watched, but an endpoint that nobody calls is not kept waiting for a verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...api import LLMEndpointSpec, OnInconclusive
+from ..analysis import Result, find_limits, judge
+from ..evidence import Figures
+from .situation import Situation
+
+
+class Answer(StrEnum):
+    """What an observation has come to."""
+
+    WAIT = "Wait"
+    PAUSE = "Pause"
+    GOOD = "Good"
+    BAD = "Bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """`seconds`: how long to wait for more, with WAIT."""
+
+    answer: Answer
+    reason: str = ""
+    message: str = ""
+    seconds: float = 0.0
+
+
+def limits_set(spec: LLMEndpointSpec) -> bool:
+    """Whether the user wrote a limit."""
+    observe, slo = spec.rollout.observe, spec.slo
+    own = (observe.error_rate, observe.ttft, observe.itl, slo.ttft_seconds, slo.itl_seconds, slo.e2e_seconds)
+    return any(limit is not None for limit in own)
+
+
+def observe(situation: Situation, duration: float) -> Observation:
+    """What is to be said after `duration` seconds of watching have been asked for."""
+    spec, evidence = situation.spec, situation.snapshot.evidence
+    nobody = evidence.gateways_known and not evidence.gateways and not limits_set(spec)
+    if duration == 0 or situation.progress.blue is None or situation.wanted == 0 or nobody:
+        return Observation(Answer.GOOD, "NothingToObserve", "there was nothing to observe")
+    figures = evidence.figures.get(situation.progress.green or "", Figures())
+    elapsed = situation.since(situation.progress.state_since)
+    verdict = judge(find_limits(spec, duration), figures, situation.progress.baseline, elapsed)
+    if verdict.result is Result.GOOD:
+        return Observation(Answer.GOOD, verdict.reason, verdict.message)
+    if verdict.result is Result.BAD:
+        return Observation(Answer.BAD, verdict.reason, verdict.message)
+    return _inconclusive(situation, duration, verdict.message)
+
+
+def _inconclusive(situation: Situation, duration: float, why: str) -> Observation:
+    """Too little for a verdict: more time, or what `onInconclusive` says."""
+    spec = situation.spec
+    choice = spec.rollout.observe.on_inconclusive
+    quick = choice is None and not limits_set(spec)
+    patience = duration if quick else max(duration, spec.rollout.observe.max_duration)
+    observed = _observed(situation)
+    if observed is None:
+        return Observation(Answer.WAIT, seconds=patience)
+    if observed < patience:
+        return Observation(Answer.WAIT, seconds=patience - observed)
+    said = f"no verdict after {patience:.0f} s: {why}"
+    if choice is OnInconclusive.PROMOTE or quick:
+        return Observation(Answer.GOOD, "Inconclusive", said)
+    if choice is OnInconclusive.ROLLBACK:
+        return Observation(Answer.BAD, "Inconclusive", said)
+    hint = "send more requests, or `kubectl llm rollout promote` or `abort`"
+    return Observation(Answer.PAUSE, "Inconclusive", f"{said}; {hint}")
+
+
+def _observed(situation: Situation) -> float | None:
+    """Seconds for which the figures were gathered: less than the state lasts when the operator was restarted in it.
+    None before the gateways were asked."""
+    evidence = situation.snapshot.evidence
+    elapsed = situation.since(situation.progress.state_since)
+    figures = evidence.figures.get(situation.progress.green or "")
+    if figures is not None and figures.seconds is not None:
+        return min(elapsed, figures.seconds)
+    return elapsed if evidence.gateways_known else None

@@ -1,0 +1,282 @@
+"""When each event of the machine has happened, and when to look again for one that only time brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...api import Capacity, Mode
+from ..analysis import find_limits
+from ..causes import engine_exited, find_cause, is_ready, is_terminating, unschedulable, unscheduled_since
+from ..evidence import Outcome
+from .machine import AT_REST, BEFORE_THE_SWITCH, GIVEN_UP, WITH_REQUESTS, Event, State
+from .observation import Answer, Observation, observe
+from .records import parse_time
+from .situation import ACKNOWLEDGE_SECONDS, Situation
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """An event has happened: why, for conditions and Events."""
+
+    reason: str = ""
+    message: str = ""
+
+
+YES = Occurrence()
+
+
+def new_target(s: Situation) -> Occurrence | None:
+    """At rest every revision but blue is new, unless it was rejected; else every one but the two."""
+    rejected = s.rejected is not None and s.rejected.revision == s.target
+    if s.target is None or s.target == s.progress.blue or rejected:
+        return None
+    at_rest = s.progress.state in AT_REST or s.progress.state is State.ROLLING_BACK
+    return YES if at_rest or s.target != s.progress.green else None
+
+
+def reverted(s: Situation) -> Occurrence | None:
+    """Back to blue; or, before green has requests, to what cannot be made."""
+    if s.target is None:
+        return YES if s.progress.state in BEFORE_THE_SWITCH else None
+    return YES if s.target == s.progress.blue else None
+
+
+def aborted(s: Situation) -> Occurrence | None:
+    """By an accepted request."""
+    if s.accepted is None or s.accepted.action != "abort":
+        return None
+    return Occurrence("Aborted", f"given up by request {s.accepted.id}")
+
+
+def overdue(s: Situation) -> Occurrence | None:
+    """Only where there is a blue to go back to: a first revision may take its time. After the switch only an exchange
+    in place still makes progress."""
+    progress, deadline = s.progress, s.spec.progress_deadline_seconds
+    exchanging = progress.state in BEFORE_THE_SWITCH or progress.mode is Mode.IN_PLACE
+    if progress.blue is None or not exchanging or s.remaining(progress.progress_since, deadline) > 0:
+        return None
+    said = f"{s.green_ready} of {s.green_needed} replicas were ready after {deadline} s (spec.progressDeadlineSeconds)"
+    cause = find_cause(s.snapshot.deployments.get(progress.green or ""), _green_pods(s))
+    return Occurrence("ProgressDeadlineExceeded", f"{said}: {cause.message}" if cause else said)
+
+
+def no_room(s: Situation) -> Occurrence | None:
+    """Capacity Auto takes the old pods' place when the new ones find no other."""
+    since = _unschedulable_since(s)
+    if since is None or s.remaining(since, s.spec.rollout.unschedulable_seconds) > 0:
+        return None
+    causes = (unschedulable(pod) for pod in _green_pods(s))
+    cause = next((cause for cause in causes if cause is not None), None)
+    return Occurrence("NoRoom", cause.message if cause else "a new replica finds no node")
+
+
+def scheduled(s: Situation) -> Occurrence | None:
+    """All that are wanted now."""
+    return YES if s.green_scheduled else None
+
+
+def warm(s: Situation) -> Occurrence | None:
+    """Enough are ready."""
+    return YES if s.green_ready >= s.green_needed else None
+
+
+def cold(s: Situation) -> Occurrence | None:
+    """Not enough are ready any more."""
+    return YES if s.green_ready < s.green_needed else None
+
+
+def verified(s: Situation) -> Occurrence | None:
+    """A verification without prompts is the warm-up. Nothing runs to be asked at zero without verifyAtZero."""
+    if s.progress.verified or not s.spec.rollout.verification.prompts or s.green_wanted == 0:
+        return YES
+    return YES if _verification(s) is Outcome.PASSED else None
+
+
+def unverified(s: Situation) -> Occurrence | None:
+    """A prompt was answered badly."""
+    found = s.snapshot.evidence.verification
+    if s.progress.verified or found is None or _verification(s) is not Outcome.FAILED:
+        return None
+    return Occurrence("VerificationFailed", found.message)
+
+
+def promoted(s: Situation) -> Occurrence | None:
+    """Without a blue there is nothing to weigh up."""
+    if s.progress.blue is None or s.progress.promoted:
+        return YES
+    if s.accepted is not None and s.accepted.action == "promote":
+        return YES
+    return YES if s.spec.rollout.promotion == "Auto" and _measuring_blue(s) == 0 else None
+
+
+def wave_ready(s: Situation) -> Occurrence | None:
+    """In place, and more are to come."""
+    progress = s.progress
+    if progress.mode is not Mode.IN_PLACE or (progress.step or 0) >= s.wanted:
+        return None
+    return YES if s.green_ready >= (progress.step or 0) else None
+
+
+def acknowledged(s: Situation) -> Occurrence | None:
+    """By all, or by those that did in time; in place only when the exchange is complete."""
+    if s.progress.mode is Mode.IN_PLACE and (s.green_ready < s.wanted or s.live(s.progress.blue) > 0):
+        return None
+    if s.acknowledged:
+        return YES
+    if s.remaining(s.progress.state_since, ACKNOWLEDGE_SECONDS) > 0:
+        return None
+    late = ", ".join(s.laggards or ()) or "nobody could be asked"
+    return Occurrence(
+        "GatewaysLate", f"not acknowledged within {ACKNOWLEDGE_SECONDS} s by all gateways: {late}"
+    )
+
+
+def breached(s: Situation) -> Occurrence | None:
+    """Crashes first: they need no figures."""
+    crash = _crashed(s)
+    if crash is not None or s.progress.state is not State.OBSERVING:
+        return crash
+    found = observing(s)
+    return Occurrence(found.reason, found.message) if found.answer is Answer.BAD else None
+
+
+def step_passed(s: Situation) -> Occurrence | None:
+    """Of a canary."""
+    return _passed(s) if s.canary_weight is not None else None
+
+
+def confirmed(s: Situation) -> Occurrence | None:
+    """Of the whole."""
+    return _passed(s) if s.canary_weight is None else None
+
+
+def drained(s: Situation) -> Occurrence | None:
+    """Nothing is left of it; or its last requests had their time, and every gateway has left it."""
+    gone = s.live(s.progress.blue) == 0 and not s.others()
+    return YES if gone or not s.keeps_old_pods else None
+
+
+def restored(s: Situation) -> Occurrence | None:
+    """Requests are back; where blue's pods had gone, they are back too."""
+    blue = s.progress.blue
+    if blue is None:
+        return YES
+    if s.progress.mode is not Mode.SURGE and s.blue_ready < s.wanted:
+        return None
+    if s.weight(blue) < 100:
+        return None
+    waited = s.remaining(s.progress.state_since, ACKNOWLEDGE_SECONDS) == 0
+    return YES if s.acknowledged or waited else None
+
+
+OCCURRED: Mapping[Event, Callable[[Situation], Occurrence | None]] = {
+    Event.NEW_TARGET: new_target,
+    Event.REVERTED: reverted,
+    Event.ABORTED: aborted,
+    Event.OVERDUE: overdue,
+    Event.NO_ROOM: no_room,
+    Event.SCHEDULED: scheduled,
+    Event.WARM: warm,
+    Event.COLD: cold,
+    Event.VERIFIED: verified,
+    Event.UNVERIFIED: unverified,
+    Event.PROMOTED: promoted,
+    Event.WAVE_READY: wave_ready,
+    Event.ACKNOWLEDGED: acknowledged,
+    Event.BREACHED: breached,
+    Event.STEP_PASSED: step_passed,
+    Event.CONFIRMED: confirmed,
+    Event.DRAINED: drained,
+    Event.RESTORED: restored,
+}
+
+
+def observing(s: Situation) -> Observation:
+    """What the observation of this step has come to."""
+    canary, weight = s.spec.rollout.canary, s.canary_weight
+    if canary is not None and weight is not None:
+        return observe(s, canary.steps[s.progress.step or 0].duration)
+    return observe(s, s.spec.rollout.observe.duration)
+
+
+def waits(s: Situation) -> Iterator[float]:
+    """Seconds until time alone may bring something; none at rest."""
+    progress, rollout = s.progress, s.spec.rollout
+    if progress.state in BEFORE_THE_SWITCH or (
+        progress.state is State.SWITCHING and progress.mode is Mode.IN_PLACE
+    ):
+        if progress.blue is not None and progress.state is not State.AWAITING_PROMOTION:
+            yield s.remaining(progress.progress_since, s.spec.progress_deadline_seconds)
+        since = _unschedulable_since(s)
+        if since is not None:
+            yield s.remaining(since, rollout.unschedulable_seconds)
+    if progress.state is State.AWAITING_PROMOTION and rollout.promotion == "Auto":
+        yield _measuring_blue(s)
+    if progress.state in (State.SWITCHING, State.ROLLING_BACK):
+        yield s.remaining(progress.state_since, ACKNOWLEDGE_SECONDS)
+    if progress.state is State.OBSERVING:
+        yield observing(s).seconds
+    if progress.state is State.DRAINING or s.others():
+        yield s.remaining(s.switched_at, rollout.scale_down_delay)
+    if progress.state in GIVEN_UP and s.live(progress.green) > 0:
+        yield s.remaining(progress.state_since, rollout.abort_scale_down_delay)
+
+
+def _measuring_blue(s: Situation) -> float:
+    """Seconds for which a promotion waits so that green can be compared with blue: 0 where nothing is compared, when
+    blue had minRequests, and after the length of an observation in any case."""
+    limits = find_limits(s.spec, s.spec.rollout.observe.duration)
+    if not limits.relative or s.wanted == 0 or s.blue_ready == 0:
+        return 0.0
+    figures = s.snapshot.evidence.figures.get(s.progress.blue or "")
+    if figures is not None and figures.requests >= limits.min_requests:
+        return 0.0
+    return s.remaining(s.progress.state_since, limits.duration)
+
+
+def _passed(s: Situation) -> Occurrence | None:
+    if s.accepted is not None and s.accepted.action == "promote":
+        return Occurrence("Promoted", f"taken for good by request {s.accepted.id}")
+    found = observing(s)
+    return Occurrence(found.reason, found.message) if found.answer is Answer.GOOD else None
+
+
+def _green_pods(s: Situation) -> tuple[dict[str, object], ...]:
+    return s.snapshot.pods.get(s.progress.green or "", ())
+
+
+def _verification(s: Situation) -> Outcome | None:
+    found = s.snapshot.evidence.verification
+    return found.outcome if found is not None and found.revision == s.progress.green else None
+
+
+def _unschedulable_since(s: Situation) -> datetime | None:
+    """When the first of green's waiting pods began to wait; None where that changes nothing."""
+    mine = s.spec.rollout.capacity is Capacity.AUTO and s.progress.mode is Mode.SURGE
+    if not mine or s.live(s.progress.blue) == 0 or s.progress.state not in BEFORE_THE_SWITCH:
+        return None
+    waiting = (unscheduled_since(pod) for pod in _green_pods(s) if not is_terminating(pod))
+    moments = [parse_time(text) or s.progress.state_since for text in waiting if text is not None]
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _crashed(s: Situation) -> Occurrence | None:
+    """An engine that had been ready has ended; or no pod of green is ready while blue's are. Where blue has no pods to
+    go back to at once, only the crash counts."""
+    if s.wanted == 0 or s.progress.blue is None or s.progress.state not in WITH_REQUESTS:
+        return None
+    green = s.progress.green
+    exits = (engine_exited(pod) for pod in _green_pods(s) if not is_ready(pod) and not is_terminating(pod))
+    cause = next((cause for cause in exits if cause is not None), None)
+    served = s.progress.mode is not Mode.IN_PLACE or s.progress.state is State.OBSERVING
+    if cause is not None and served:
+        return Occurrence(
+            "RevisionCrashed", f"revision {green} crashed after it got requests: {cause.message}"
+        )
+    if s.green_ready == 0 and s.blue_ready > 0:
+        return Occurrence(
+            "RevisionNotReady", f"no replica of revision {green} was ready any more after the switch"
+        )
+    return None

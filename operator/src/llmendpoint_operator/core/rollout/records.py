@@ -1,0 +1,203 @@
+"""What of a rollout stands in the status, as values; each reads itself from the status and writes itself back.
+
+Times carry milliseconds: a delay must not end early by the part of a second that was cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ...api import Mode
+from ...api import RolloutState as State
+from ..evidence import Figures
+
+Json = dict[str, Any]
+
+
+def parse_time(text: object) -> datetime | None:
+    """RFC 3339 as the status holds it."""
+    return datetime.fromisoformat(str(text)).astimezone(UTC) if text else None
+
+
+def time_text(time: datetime | None) -> str | None:
+    """RFC 3339 with milliseconds, UTC."""
+    if time is None:
+        return None
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def cut(time: datetime) -> datetime:
+    """As it will be read back."""
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`status.rollout`. `step` counts canary steps from 0; in place, the pods of green that are wanted so far."""
+
+    state: State = State.IDLE
+    blue: str | None = None
+    green: str | None = None
+    mode: Mode = Mode.SURGE
+    started_at: datetime | None = None
+    state_since: datetime | None = None
+    progress_since: datetime | None = None
+    step: int | None = None
+    verified: bool = False
+    promoted: bool = False
+    baseline: Figures | None = None
+    message: str | None = None
+
+    def as_json(self) -> Json:
+        """Of one at rest that never began, only the state and who serves."""
+        if self.state is State.IDLE:
+            return _present({"state": str(self.state), "blue": self.blue})
+        return _present(
+            {
+                "state": str(self.state),
+                "blue": self.blue,
+                "green": self.green,
+                "mode": str(self.mode),
+                "startedAt": time_text(self.started_at),
+                "stateSince": time_text(self.state_since),
+                "progressSince": time_text(self.progress_since),
+                "step": self.step,
+                "verified": self.verified,
+                "promoted": self.promoted,
+                "baseline": _baseline_json(self.baseline),
+                "message": self.message,
+            }
+        )
+
+
+def parse_progress(status: Mapping[str, Any], active: str | None) -> Progress:
+    """`active` is who gets requests; at rest it is blue, whatever stands there."""
+    found: Mapping[str, Any] = status.get("rollout") or {}
+    try:
+        state, mode = State(found.get("state", State.IDLE)), Mode(found.get("mode", Mode.SURGE))
+    except ValueError:
+        return Progress(blue=active)
+    if state is State.IDLE or not found.get("green"):
+        return Progress(blue=active)
+    return Progress(
+        state=state,
+        blue=found.get("blue"),
+        green=found["green"],
+        mode=mode,
+        started_at=parse_time(found.get("startedAt")),
+        state_since=parse_time(found.get("stateSince")),
+        progress_since=parse_time(found.get("progressSince")),
+        step=found.get("step"),
+        verified=bool(found.get("verified")),
+        promoted=bool(found.get("promoted")),
+        baseline=_parse_baseline(found.get("baseline")),
+        message=found.get("message"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """`status.traffic`: percent of new requests by revision, in the order in which they are written."""
+
+    epoch: int
+    weights: Mapping[str, int]
+    draining: tuple[str, ...] = ()
+    draining_since: datetime | None = None
+
+    def as_json(self) -> Json:
+        """As gateways read it."""
+        weights = [{"revision": revision, "weight": weight} for revision, weight in self.weights.items()]
+        return _present(
+            {
+                "epoch": self.epoch,
+                "weights": weights,
+                "draining": list(self.draining) or None,
+                "drainingSince": time_text(self.draining_since),
+            }
+        )
+
+
+def parse_traffic(status: Mapping[str, Any]) -> Traffic | None:
+    """None when there is none."""
+    found = status.get("traffic")
+    if not found:
+        return None
+    weights = {str(item["revision"]): int(item["weight"]) for item in found.get("weights", ())}
+    since = parse_time(found.get("drainingSince"))
+    return Traffic(int(found["epoch"]), weights, tuple(found.get("draining", ())), since)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """`status.rejected`."""
+
+    revision: str
+    reason: str
+    message: str
+    at: str
+
+    def as_json(self) -> Json:
+        """All fields."""
+        return {"revision": self.revision, "reason": self.reason, "message": self.message, "at": self.at}
+
+
+def parse_rejected(status: Mapping[str, Any]) -> Rejected | None:
+    """None when there is none."""
+    found = status.get("rejected")
+    return Rejected(found["revision"], found["reason"], found["message"], found["at"]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """`status.override`: as long as the spec's own revision is `inputs`, `revision` is wanted in its place."""
+
+    inputs: str
+    revision: str
+    salt: str = ""
+
+    def as_json(self) -> Json:
+        """Without an empty salt."""
+        found = {"inputs": self.inputs, "revision": self.revision}
+        return found | ({"salt": self.salt} if self.salt else {})
+
+
+def parse_override(status: Mapping[str, Any]) -> Override | None:
+    """None when there is none."""
+    found = status.get("override")
+    return Override(found["inputs"], found["revision"], found.get("salt", "")) if found else None
+
+
+def _present(fields: Json) -> Json:
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _baseline_json(figures: Figures | None) -> Json | None:
+    if figures is None:
+        return None
+    return _present(
+        {
+            "requests": figures.requests,
+            "errors": figures.errors,
+            "ttftP95Milliseconds": _milliseconds(figures.ttft_p95),
+            "itlP95Milliseconds": _milliseconds(figures.itl_p95),
+        }
+    )
+
+
+def _parse_baseline(found: Mapping[str, Any] | None) -> Figures | None:
+    if found is None:
+        return None
+    ttft, itl = found.get("ttftP95Milliseconds"), found.get("itlP95Milliseconds")
+    return Figures(
+        requests=int(found.get("requests", 0)),
+        errors=int(found.get("errors", 0)),
+        ttft_p95=None if ttft is None else ttft / 1000,
+        itl_p95=None if itl is None else itl / 1000,
+    )
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)

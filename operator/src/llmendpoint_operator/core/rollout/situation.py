@@ -1,0 +1,150 @@
+"""One moment of a rollout, and the facts that are read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ...api import LLMEndpointSpec, Mode
+from ..causes import is_ready, is_terminating, unscheduled_since
+from ..snapshot import Request, Snapshot
+from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS
+from .records import Progress, Rejected, Traffic
+
+ACKNOWLEDGE_SECONDS = 10
+"""So long a switch waits for a Ready gateway; blue's pods wait for longer."""
+
+
+def ready_count(snapshot: Snapshot, revision: str | None) -> int:
+    """Ready pods of a revision."""
+    return sum(is_ready(pod) for pod in snapshot.pods.get(revision or "", ()))
+
+
+def pod_count(snapshot: Snapshot, revision: str | None) -> int:
+    """Pods of a revision that are not being deleted."""
+    return sum(not is_terminating(pod) for pod in snapshot.pods.get(revision or "", ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """`target`: what the spec asks for, None when it cannot be made. `traffic`: as it will be after what was decided so
+    far, None before anything got requests. `accepted`: a promote or abort that was accepted in this moment."""
+
+    snapshot: Snapshot
+    spec: LLMEndpointSpec
+    now: datetime
+    target: str | None
+    progress: Progress
+    traffic: Traffic | None
+    switched_at: datetime | None
+    rejected: Rejected | None
+    accepted: Request | None
+
+    @property
+    def wanted(self) -> int:
+        """Replicas that the spec, or its scaler, wants."""
+        return self.spec.replicas
+
+    @property
+    def green_ready(self) -> int:
+        """Ready pods."""
+        return ready_count(self.snapshot, self.progress.green)
+
+    @property
+    def blue_ready(self) -> int:
+        """Ready pods."""
+        return ready_count(self.snapshot, self.progress.blue)
+
+    def live(self, revision: str | None) -> int:
+        """The count that the revision's Deployment has; 0 without one."""
+        deployment = self.snapshot.deployments.get(revision or "")
+        return 0 if deployment is None else int(deployment.get("spec", {}).get("replicas", 1))
+
+    def others(self) -> list[str]:
+        """Revisions with pods that this rollout is not about, sorted."""
+        about = {self.progress.blue, self.progress.green}
+        return sorted(h for h in self.snapshot.deployments if h not in about and self.live(h) > 0)
+
+    def weight(self, revision: str | None) -> int:
+        """Percent of new requests."""
+        return 0 if self.traffic is None or revision is None else self.traffic.weights.get(revision, 0)
+
+    def since(self, moment: datetime | None) -> float:
+        """Seconds; 0 when the clock went back."""
+        return 0.0 if moment is None else max(0.0, (self.now - moment).total_seconds())
+
+    def remaining(self, moment: datetime | None, seconds: float) -> float:
+        """Seconds until so many have passed; 0 when they have."""
+        if moment is None:
+            return 0.0
+        return max(0.0, (moment + timedelta(seconds=seconds) - self.now).total_seconds())
+
+    @property
+    def laggards(self) -> tuple[str, ...] | None:
+        """Ready gateways that do not follow the assignment yet; None while nobody knows."""
+        evidence = self.snapshot.evidence
+        if not evidence.gateways_known:
+            return None
+        epoch = self.traffic.epoch if self.traffic else 0
+        return tuple(v.pod for v in evidence.gateways if v.epoch is None or v.epoch < epoch)
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether every Ready gateway follows the assignment."""
+        return self.laggards == ()
+
+    @property
+    def keeps_old_pods(self) -> bool:
+        """Whether what was switched away from is still needed: its last requests, and gateways that lag behind. At rest
+        nobody asks the gateways, and there is no need: a rollout rests only after they have acknowledged."""
+        delay = self.remaining(self.switched_at, self.spec.rollout.scale_down_delay)
+        return delay > 0 or not (self.progress.state in AT_REST or self.acknowledged)
+
+    @property
+    def verifying_at_zero(self) -> bool:
+        """Whether one replica of green shall run though the endpoint is scaled to zero."""
+        progress = self.progress
+        return (
+            self.wanted == 0
+            and self.spec.rollout.verification.verify_at_zero
+            and progress.blue is not None
+            and not progress.verified
+            and progress.state in BEFORE_THE_SWITCH
+        )
+
+    @property
+    def green_wanted(self) -> int:
+        """Pods of green that shall be there now."""
+        if self.wanted == 0:
+            return int(self.verifying_at_zero)
+        if self.progress.mode is Mode.IN_PLACE:
+            return min(self.progress.step or 1, self.wanted)
+        return self.wanted
+
+    @property
+    def green_needed(self) -> int:
+        """Ready pods of green without which it is not verified and gets no requests. One is enough where nobody else
+        answers requests: waiting for more would lose them."""
+        alone = self.progress.blue is None or self.blue_ready == 0
+        return min(1, self.green_wanted) if alone else self.green_wanted
+
+    @property
+    def green_scheduled(self) -> bool:
+        """Whether every pod that shall be there has a node."""
+        pods = [p for p in self.snapshot.pods.get(self.progress.green or "", ()) if not is_terminating(p)]
+        return len(pods) >= self.green_wanted and all(unscheduled_since(pod) is None for pod in pods)
+
+    def ready_by_revision(self) -> Mapping[str, int]:
+        """Ready pods of every revision that has some, sorted by hash."""
+        counts = {hash_: ready_count(self.snapshot, hash_) for hash_ in sorted(self.snapshot.pods) if hash_}
+        return {hash_: count for hash_, count in counts.items() if count}
+
+    @property
+    def canary_weight(self) -> int | None:
+        """Percent for green in the canary step that it is at; None when it is to have all."""
+        canary, step = self.spec.rollout.canary, self.progress.step
+        shared = self.progress.mode is Mode.SURGE and self.progress.state in WITH_REQUESTS
+        if canary is None or step is None or not shared or step >= len(canary.steps):
+            return None
+        return canary.steps[step].weight

@@ -1,0 +1,82 @@
+"""The revision that the spec asks for, and the one that gets requests, when the status says neither.
+
+A revision is what the spec's inputs hash to; `undo` and `restart` put another in its place, until the spec changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...api import LLMEndpointSpec
+from ...errors import SpecError
+from ..causes import Cause
+from ..deployment import make_deployment
+from ..grace import derived_grace
+from ..names import REVISION_LABEL, child_name
+from ..revision import TEMPLATE_VERSION, Revision, revision_hash
+from ..snapshot import Snapshot
+from .records import Override, parse_override
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`revision` is None when it cannot be made, and `problem` says why. `hash` is always known."""
+
+    hash: str
+    revision: Revision | None
+    problem: Cause | None = None
+
+
+def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | None) -> Target:
+    """As recorded, or new from the runtime as it is now."""
+    hash_ = override.revision if override else revision_hash(spec)
+    if hash_ in snapshot.revisions:
+        return Target(hash_, snapshot.revisions[hash_])
+    if hash_ in snapshot.records:
+        name = child_name(snapshot.endpoint.name, hash_)
+        message = f"ControllerRevision {name} was written by another version of the operator"
+        hint = "upgrade the operator, or delete that object"
+        return Target(hash_, None, Cause("RevisionUnreadable", f"{message}; {hint}", permanent=True))
+    if snapshot.runtime is None:
+        message = f"LLMRuntime {spec.runtime.name} does not exist"
+        hint = "see `kubectl get llmruntimes` and correct spec.runtime.name"
+        return Target(hash_, None, Cause("RuntimeNotFound", f"{message}; {hint}", permanent=True))
+    salt = override.salt if override else ""
+    revision = Revision(hash_, 0, TEMPLATE_VERSION, spec, snapshot.runtime, salt, derived_grace(spec))
+    try:
+        make_deployment(snapshot.endpoint.owner, revision, 0)
+    except SpecError as error:
+        message = f"LLMRuntime {spec.runtime.name} cannot run this endpoint: {error}"
+        return Target(hash_, None, Cause("RuntimeInvalid", message, permanent=True))
+    return Target(hash_, revision)
+
+
+def find_active(snapshot: Snapshot) -> str | None:
+    """The revision that gets requests, from the status; when that was lost, from the plain Service's selector."""
+    active = snapshot.endpoint.status.get("activeRevision")
+    if active:
+        return str(active)
+    service = snapshot.services.get(snapshot.endpoint.name, {})
+    selected = service.get("spec", {}).get("selector", {}).get(REVISION_LABEL)
+    return str(selected) if selected in snapshot.deployments else None
+
+
+def find_override(snapshot: Snapshot, spec: LLMEndpointSpec, active: str | None) -> Override | None:
+    """The one that stands in the status, while the spec is as it was. A lost status: a restarted revision that gets
+    requests is still what the spec asks for, though its hash is another than the spec's."""
+    inputs = revision_hash(spec)
+    found = parse_override(snapshot.endpoint.status)
+    if found is not None:
+        kept = found.salt or found.revision in snapshot.revisions
+        return found if found.inputs == inputs and kept else None
+    if not was_lost(snapshot, active) or active == inputs:
+        return None
+    revision = snapshot.revisions.get(active or "")
+    if revision is None or revision_hash(revision.inputs) != inputs:
+        return None
+    return Override(inputs, revision.hash, revision.salt)
+
+
+def was_lost(snapshot: Snapshot, active: str | None) -> bool:
+    """Whether the status is not there though something gets requests."""
+    return active is not None and not snapshot.endpoint.status.get("activeRevision")
