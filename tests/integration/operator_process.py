@@ -98,14 +98,30 @@ class OperatorProcess:
         self._process.send_signal(number)
         return self._process.wait(30)
 
+    def send(self, number: signal.Signals) -> None:
+        """A signal that does not end it."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        assert self._process is not None
+        return self._process.wait(60)
+
     def __enter__(self) -> OperatorProcess:
-        return self.start()
+        return self if self._process is not None else self.start()
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None and self._process.poll() is None:
             self.stop()
         print(f"--- {self.log}\n{self.log.read_text()[-5000:]}")
         self.log.unlink()
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
 
     def page(self, path: str) -> Any:
         """A page of its HTTP port: JSON where it is, text otherwise; None while it does not answer."""

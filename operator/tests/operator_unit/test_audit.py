@@ -64,7 +64,7 @@ def change(found: dict[str, Any], before: dict[str, Any] | None, **known: Any) -
 def test_a_change_names_manager_time_fields_revision_model_and_accelerator() -> None:
     resources = {"accelerator": {"kind": "nvidia.com/gpu", "count": 2}}
     found = manifest(engine={"maxNumSeqs": 4}, replicas=3, resources=resources)
-    before = manifest(replicas=2, resources=resources)["spec"]
+    before = manifest(replicas=2, resources=resources)
     assert change(found, before).event().message == (
         "generation 2: argocd-controller (Apply) changed engine, replicas at 2026-01-01T10:00:00Z; revision new, "
         "model embedded://demo, accelerator 2 x nvidia.com/gpu"
@@ -73,18 +73,22 @@ def test_a_change_names_manager_time_fields_revision_model_and_accelerator() -> 
 
 def test_the_model_is_told_as_it_was_resolved() -> None:
     record = {"data": {"model": {"identity": "hf://org/name@0123abcd"}}}
-    assert change(manifest(), manifest()["spec"], records={"new": record}).model == "hf://org/name@0123abcd"
+    assert change(manifest(), manifest(), records={"new": record}).model == "hf://org/name@0123abcd"
+
+
+SCALED = {"manager": "keda", "operation": "Update", "subresource": "scale"}
+"""The API server puts no time on who scaled."""
 
 
 def test_a_scale_is_told_by_who_scaled() -> None:
-    scaled = {
-        "manager": "keda",
-        "operation": "Update",
-        "time": "2026-01-02T00:00:00Z",
-        "subresource": "scale",
-    }
-    assert last_writer([*MANAGERS, scaled])["manager"] == "keda"
+    assert last_writer([*MANAGERS, SCALED], MANAGERS)["manager"] == "keda"
     assert last_writer(MANAGERS)["manager"] == "argocd-controller"
+
+
+def test_who_scales_again_is_told_again() -> None:
+    known = [*MANAGERS, SCALED]
+    assert last_writer(known, known, ("replicas",))["manager"] == "keda"
+    assert last_writer(known, known, ("engine.maxNumSeqs",))["manager"] == "argocd-controller"
 
 
 def test_a_spec_that_was_taken_up_before_is_not_told_again() -> None:
@@ -158,6 +162,15 @@ def test_the_auditor_tells_each_generation_once() -> None:
     auditor.taken_up(snapshot(second, {"observedGeneration": 1}), second, {"observedGeneration": 2})
     auditor.taken_up(snapshot(second, {"observedGeneration": 2}), second, {"observedGeneration": 2})
     assert ["replicas" in event.message for event in heard.events] == [True]
+
+
+def test_a_change_that_would_cut_allowed_generations_is_warned_of_once() -> None:
+    heard = Heard()
+    auditor = Auditor(cast(EventWriter, heard))
+    found = manifest(2, engine={"maxModelLen": 8192}, terminationGracePeriodSeconds=30)
+    for observed in (1, 2):
+        auditor.taken_up(snapshot(found, {"observedGeneration": observed}), found, {"observedGeneration": 2})
+    assert [event.reason for event in heard.events] == ["SpecChanged", "GraceTooShort"]
 
 
 def test_the_cache_keeps_who_manages_an_endpoint_and_not_the_long_list_of_fields() -> None:

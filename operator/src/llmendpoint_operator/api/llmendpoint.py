@@ -190,7 +190,8 @@ class PodInputs(ApiModel):
     rollout is reported as stalled."""
     termination_grace_period_seconds: Annotated[int, Field(ge=15, le=86_400)] = 60
     """Seconds that a replica has to finish its requests when it is stopped. The first 5 pass before it is told, so
-    that no new request is on its way to it."""
+    that no new request is on its way to it. With 60, the default, a new revision gets as long as a generation of
+    engine.maxModelLen tokens takes where that is longer: slo.itlSeconds each, else 0.05; 3600 at most."""
 
 
 class LLMEndpointSpec(PodInputs, json_schema_extra=rules(CUDA_RULE)):

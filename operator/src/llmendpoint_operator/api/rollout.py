@@ -258,7 +258,7 @@ class SloSpec(ApiModel):
     """Time to the first token."""
     itl_seconds: Seconds | None = None
     """Time between two tokens."""
-    e2e_seconds: Seconds | None = None
+    e2e_seconds: Annotated[Seconds | None, Field(alias="e2eSeconds")] = None
     """Time of a whole request."""
 
 

@@ -31,7 +31,8 @@ class Change:
     """The generation that was taken up last; None for a new endpoint."""
     manager: str
     operation: str
-    at: str
+    at: str | None
+    """When, where the API server says so."""
     fields: tuple[str, ...] | None
     revision: str | None
     model: str
@@ -41,11 +42,10 @@ class Change:
     def event(self) -> Event:
         """For `kubectl describe`."""
         what = "created" if self.before is None else f"changed {_listed(self.fields)}"
+        when = f" at {self.at}" if self.at else ""
         made = f"revision {self.revision or 'none'}, model {self.model}, accelerator {self.accelerator}"
-        return Event(
-            "SpecChanged",
-            f"generation {self.generation}: {self.manager} ({self.operation}) {what} at {self.at}; {made}",
-        )
+        said = f"generation {self.generation}: {self.manager} ({self.operation}) {what}{when}; {made}"
+        return Event("SpecChanged", said)
 
     def as_log(self) -> dict[str, Any]:
         """Fields of the log line."""
@@ -58,15 +58,16 @@ class Change:
 
 
 def find_change(
-    snapshot: Snapshot, manifest: Manifest, status: Mapping[str, Any], before: Mapping[str, Any] | None
+    snapshot: Snapshot, manifest: Manifest, status: Mapping[str, Any], before: Manifest | None
 ) -> Change | None:
     """The change that `status`, just written, has taken up; None when the spec is as it was. `manifest` is the endpoint
-    with its managers, `before` the spec at the generation before, when this process has seen it."""
+    with its managers, `before` the same at the generation before, when this process has seen it."""
     endpoint = snapshot.endpoint
     observed = endpoint.status.get("observedGeneration")
     if observed == endpoint.generation:
         return None
-    entry = last_writer(manifest["metadata"].get("managedFields") or ())
+    fields = _fields(snapshot, manifest.get("spec") or {}, before)
+    entry = last_writer(_managers(manifest), _managers(before) if before else (), fields)
     spec, target = endpoint.spec, status.get("targetRevision")
     accelerator = spec.resources.accelerator if spec else None
     return Change(
@@ -74,8 +75,8 @@ def find_change(
         before=observed,
         manager=str(entry.get("manager", "unknown")),
         operation=str(entry.get("operation", "unknown")),
-        at=str(entry.get("time") or manifest["metadata"].get("creationTimestamp", "an unknown time")),
-        fields=_fields(snapshot, manifest.get("spec") or {}, before),
+        at=entry.get("time"),
+        fields=fields,
         revision=target,
         model=model_identity(snapshot.records.get(str(target))) or (spec.model.source if spec else "unknown"),
         accelerator=f"{accelerator.count} x {accelerator.kind}" if accelerator else "none",
@@ -83,10 +84,24 @@ def find_change(
     )
 
 
-def last_writer(managed_fields: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The entry of who wrote last, status writes aside; empty when nobody is known."""
-    writers = [entry for entry in managed_fields if entry.get("subresource") in (None, "", "scale")]
-    return max(writers, key=lambda entry: str(entry.get("time", "")), default={})
+def last_writer(
+    managers: Sequence[Mapping[str, Any]],
+    before: Sequence[Mapping[str, Any]] = (),
+    fields: tuple[str, ...] | None = None,
+) -> Mapping[str, Any]:
+    """The entry of who wrote last, status writes aside; empty when nobody is known. Entries that differ from `before`
+    come first: times are whole seconds, and the API server puts none on who scaled. Who scales again leaves the same
+    entry, so that a change of nothing but replicas is theirs."""
+    writers = [entry for entry in managers if entry.get("subresource") in (None, "", "scale")]
+    fresh = [entry for entry in writers if entry not in before]
+    scalers = [entry for entry in writers if entry.get("subresource") == "scale"]
+    likely = fresh or (scalers if fields == ("replicas",) else []) or writers
+    return max(likely, key=lambda entry: str(entry.get("time", "")), default={})
+
+
+def _managers(manifest: Manifest) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = manifest["metadata"].get("managedFields") or ()
+    return found
 
 
 def model_identity(record: Manifest | None) -> str | None:
@@ -124,11 +139,9 @@ def _by_key(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
     return None
 
 
-def _fields(
-    snapshot: Snapshot, spec: Mapping[str, Any], before: Mapping[str, Any] | None
-) -> tuple[str, ...] | None:
+def _fields(snapshot: Snapshot, spec: Mapping[str, Any], before: Manifest | None) -> tuple[str, ...] | None:
     if before is not None:
-        return tuple(changed_paths(before, spec))
+        return tuple(changed_paths(before.get("spec") or {}, spec))
     endpoint = snapshot.endpoint
     revision = snapshot.revisions.get(str(endpoint.status.get("targetRevision")))
     if revision is None or endpoint.spec is None:

@@ -13,6 +13,7 @@ from ..api import PROBE_PORT, PodInputs, Readiness
 from ..errors import SpecError
 from .arguments import field_values, render_arguments, split_pvc
 from .builders import Manifest, Owner, child_metadata
+from .grace import with_grace
 from .names import (
     CONTAINER,
     PORT_NAME,
@@ -30,6 +31,7 @@ STARTUP_PERIOD_SECONDS = 2
 
 def make_deployment(owner: Owner, revision: Revision, replicas: int) -> Manifest:
     """The engine pods of a revision; raises SpecError when the runtime's arguments cannot be rendered."""
+    revision = with_grace(revision)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
