@@ -11,6 +11,7 @@ import structlog
 
 from .app import run
 from .errors import OperatorError
+from .hub import PUBLIC_HUB
 from .settings import Settings
 
 EXAMPLES = """\
@@ -63,12 +64,17 @@ def parse(argv: list[str] | None = None) -> Settings:
         "--probe-image", metavar="IMAGE",
         help="image with llmendpoint-probe, for LLMRuntimes with readiness: Generation that name none; this one has it",
     )  # fmt: skip
+    parser.add_argument(
+        "--hub-endpoint", default=PUBLIC_HUB, metavar="URL",
+        help="hub that is asked for the commits of hf:// models (default: %(default)s)",
+    )  # fmt: skip
     args = parser.parse_args(argv)
     if args.lease_seconds < 3:
         parser.error(f"--lease-seconds must be at least 3, got {args.lease_seconds}")
     return Settings(
         args.http_port, args.watch_namespace, args.kubeconfig, args.gateway_url, args.lease_seconds,
         args.gateway_namespace, args.prometheus_namespace, args.probe_image, args.gateway_state_port,
+        args.hub_endpoint,
     )  # fmt: skip
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .hub import PUBLIC_HUB
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -18,3 +20,4 @@ class Settings:
     prometheus_namespace: str = "monitoring"
     probe_image: str | None = None
     gateway_state_port: int = 8081
+    hub_endpoint: str = PUBLIC_HUB

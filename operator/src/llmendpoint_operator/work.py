@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 
 from .core.neighbours import Neighbours
 from .evidence import GATEWAY_SELECTOR, Collector, Gateways, Wire
+from .hub import Hub
 from .kube import resources
 from .kube.caches import Caches
 from .kube.client import KubeApi
@@ -72,7 +73,15 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
     collector = Collector(wire, gateways, queue.add)
     metrics.watched.set_function(lambda: len(collector))
     reconciler = Reconciler(
-        api, caches, events, metrics, settings.gateway_url, collector, neighbours, settings.probe_image
+        api,
+        caches,
+        events,
+        metrics,
+        settings.gateway_url,
+        collector,
+        neighbours,
+        settings.probe_image,
+        hub=Hub(settings.hub_endpoint, queue.add),
     )
     background = {"events": events.run, "gateway pods": gateway_pods.run, "evidence": collector.run}
     return Work(caches, queue, background)

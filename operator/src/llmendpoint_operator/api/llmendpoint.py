@@ -26,9 +26,11 @@ NAME_RULE = rule(
 )
 SOURCE_RULE = rule(
     "self.matches('^embedded://[a-z0-9][a-z0-9-]*$') || self.matches('^file:///.+') || "
-    "self.matches('^pvc://[a-z0-9]([-a-z0-9]*[a-z0-9])?(/.*)?$')",
+    "self.matches('^pvc://[a-z0-9]([-a-z0-9]*[a-z0-9])?(/.*)?$') || "
+    "self.matches('^hf://[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9][A-Za-z0-9._/-]*)?$')",
     "model.source must be embedded://<name> (a model inside the server image), file:///<absolute path in the "
-    "container> or pvc://<claim>/<path>; for example embedded://demo or pvc://models/qwen3-8b",
+    "container>, pvc://<claim>/<path> or hf://<organisation>/<name>[@<branch, tag or commit>]; for example "
+    "embedded://demo, pvc://models/qwen3-8b or hf://Qwen/Qwen3-8B@main",
 )
 PARENT_RULE = rule(
     "!self.contains('/../') && !self.endsWith('/..')",
@@ -93,7 +95,8 @@ class ModelSpec(ApiModel):
     ]
     """Where the model lies: `embedded://<name>` is inside the server image, `file:///<path>` is a path in the
     container (from a volume of the runtime), `pvc://<claim>/<path>` is a PersistentVolumeClaim of the endpoint's
-    namespace, mounted read-only."""
+    namespace, mounted read-only. `hf://<organisation>/<name>[@<branch>]` is a public model of a hub: the operator asks
+    once for each revision which commit that is, and every pod of the revision downloads that commit."""
     served_names: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=128)], ...],
         Field(max_length=16, json_schema_extra=set_list() | rules(SERVED_NAME_RULE)),

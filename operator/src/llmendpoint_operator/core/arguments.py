@@ -8,6 +8,7 @@ from typing import Any
 
 from ..api import Argument, PodInputs
 from ..errors import SpecError
+from .identity import HUB, split_hub
 from .names import DRAIN_MARGIN_SECONDS, PRE_STOP_SECONDS
 
 Fields = Mapping[str, Any]
@@ -24,7 +25,10 @@ def split_pvc(source: str) -> tuple[str, str] | None:
 
 
 def model_path(source: str) -> str:
-    """What the engine is told: a claim's path as mounted, any other source as it is."""
+    """What the engine is told: a claim's path as mounted, a hub's model without its branch, any other as it is."""
+    hub = split_hub(source)
+    if hub is not None:
+        return f"{HUB}{hub.repository}"
     found = split_pvc(source)
     if found is None:
         return source
@@ -42,7 +46,7 @@ def drain_seconds(inputs: PodInputs) -> int:
     return inputs.termination_grace_period_seconds - PRE_STOP_SECONDS - DRAIN_MARGIN_SECONDS
 
 
-def field_values(namespace: str, name: str, inputs: PodInputs, http_port: int) -> Fields:
+def field_values(namespace: str, name: str, inputs: PodInputs, http_port: int, commit: str = "") -> Fields:
     """Every field that an argument may name; None when the endpoint does not set it."""
     engine = inputs.engine.model_dump(mode="json", by_alias=True)
     accelerator = inputs.resources.accelerator
@@ -51,6 +55,7 @@ def field_values(namespace: str, name: str, inputs: PodInputs, http_port: int) -
         "name": name,
         "model.source": inputs.model.source,
         "model.path": model_path(inputs.model.source),
+        "model.revision": commit or None,
         "model.servedNames": served_names(namespace, name, inputs),
         "ports.http": http_port,
         "drainSeconds": drain_seconds(inputs),

@@ -77,7 +77,7 @@ def _pod_spec(owner: Owner, revision: Revision) -> Manifest:
 
 def _container(owner: Owner, revision: Revision) -> Manifest:
     inputs, runtime = revision.inputs, revision.runtime
-    fields = field_values(owner.namespace, owner.name, inputs, runtime.ports.http)
+    fields = field_values(owner.namespace, owner.name, inputs, runtime.ports.http, revision.commit)
     container: Manifest = {
         "name": CONTAINER,
         "image": inputs.runtime.image or runtime.image,

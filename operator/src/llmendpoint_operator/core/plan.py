@@ -58,9 +58,9 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
     steps = (
         *_service_account(snapshot),
         *network_policy_steps(snapshot),
+        *_record(snapshot, rollout),
         *_headless_services(snapshot, rollout),
         *grow,
-        *_record(snapshot, rollout),
         *_status(snapshot, rollout, endpoint.spec.replicas, now),
         *_service(snapshot, rollout),
         *disruption_budget_steps(snapshot, rollout.active),

@@ -29,7 +29,8 @@ HASH_LENGTH = 10
 class Revision:
     """One ControllerRevision. `number` orders revisions by when the spec last asked for them; `salt` is the id of the
     restart that made it, which tells it from others of the same inputs; `grace_seconds` is how long its pods have to end
-    their requests where that is derived (grace.py), None where the inputs say it."""
+    their requests where that is derived (grace.py), None where the inputs say it;
+    `commit` is what an hf:// source was when the revision was made."""
 
     hash: str
     number: int
@@ -38,6 +39,7 @@ class Revision:
     runtime: LLMRuntimeSpec
     salt: str = ""
     grace_seconds: int | None = None
+    commit: str = ""
 
 
 def normalised_inputs(spec: PodInputs) -> dict[str, Any]:
@@ -61,7 +63,11 @@ def revision_data(revision: Revision) -> dict[str, Any]:
         "inputs": normalised_inputs(revision.inputs),
         "runtime": revision.runtime.model_dump(mode="json", by_alias=True, exclude_defaults=True),
     }
-    optional = {"salt": revision.salt, "gracePeriodSeconds": revision.grace_seconds}
+    optional = {
+        "salt": revision.salt,
+        "gracePeriodSeconds": revision.grace_seconds,
+        "modelCommit": revision.commit,
+    }
     return data | {key: value for key, value in optional.items() if value}
 
 
@@ -78,4 +84,5 @@ def parse_revision(manifest: dict[str, Any]) -> Revision | None:
     except (KeyError, ValueError):
         return None
     number, salt = int(manifest.get("revision", 0)), str(data.get("salt", ""))
-    return Revision(hash_, number, version, inputs, runtime, salt, data.get("gracePeriodSeconds"))
+    commit = str(data.get("modelCommit", ""))
+    return Revision(hash_, number, version, inputs, runtime, salt, data.get("gracePeriodSeconds"), commit)

@@ -9,6 +9,7 @@ from typing import Any
 from ..api import LLMEndpointSpec, LLMRuntimeSpec
 from .builders import Manifest, Owner
 from .evidence import Evidence
+from .identity import Identity
 from .neighbours import Neighbours
 from .revision import Revision
 
@@ -72,5 +73,7 @@ class Snapshot:
     """Who always reaches the pods. None: nobody is told apart, and no NetworkPolicy is made."""
     pods: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
     evidence: Evidence = field(default_factory=Evidence)
+    resolved: Mapping[str, Identity] = field(default_factory=dict)
+    """What hf:// sources are, by the hash of the revision that is about to be made."""
     refusal: Refusal | None = None
     gateway_url: str | None = None

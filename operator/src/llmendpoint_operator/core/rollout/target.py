@@ -12,6 +12,7 @@ from ...errors import SpecError
 from ..causes import Cause
 from ..deployment import make_deployment
 from ..grace import derived_grace
+from ..identity import HubModel, Identity, split_hub
 from ..names import REVISION_LABEL, child_name
 from ..revision import TEMPLATE_VERSION, Revision, revision_hash
 from ..snapshot import Snapshot
@@ -41,14 +42,33 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
         message = f"LLMRuntime {spec.runtime.name} does not exist"
         hint = "see `kubectl get llmruntimes` and correct spec.runtime.name"
         return Target(hash_, None, Cause("RuntimeNotFound", f"{message}; {hint}", permanent=True))
-    salt = override.salt if override else ""
-    revision = Revision(hash_, 0, TEMPLATE_VERSION, spec, snapshot.runtime, salt, derived_grace(spec))
+    identity = snapshot.resolved.get(hash_) if split_hub(spec.model.source) else Identity()
+    if identity is None:
+        message = f"asking the hub which commit {spec.model.source} is"
+        return Target(hash_, None, Cause("ModelResolving", message))
+    if identity.problem:
+        hint = "correct spec.model.source, or the operator's --hub-endpoint"
+        problem = Cause("ModelNotResolved", f"{identity.problem}; {hint}", identity.permanent)
+        return Target(hash_, None, problem)
+    salt, grace = override.salt if override else "", derived_grace(spec)
+    revision = Revision(hash_, 0, TEMPLATE_VERSION, spec, snapshot.runtime, salt, grace, identity.commit)
     try:
         make_deployment(snapshot.endpoint.owner, revision, 0)
     except SpecError as error:
         message = f"LLMRuntime {spec.runtime.name} cannot run this endpoint: {error}"
         return Target(hash_, None, Cause("RuntimeInvalid", message, permanent=True))
     return Target(hash_, revision)
+
+
+def unresolved(snapshot: Snapshot) -> tuple[str, HubModel] | None:
+    """The revision that is about to be made of a hub's model, and that model; None when there is none."""
+    spec = snapshot.endpoint.spec
+    model = split_hub(spec.model.source) if spec is not None else None
+    if spec is None or model is None or snapshot.endpoint.deleting:
+        return None
+    override = find_override(snapshot, spec, find_active(snapshot))
+    hash_ = override.revision if override else revision_hash(spec)
+    return None if hash_ in snapshot.records else (hash_, model)
 
 
 def find_active(snapshot: Snapshot) -> str | None:
