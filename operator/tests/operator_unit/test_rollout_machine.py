@@ -1,0 +1,52 @@
+"""The table of moves, whole: what each event does in each state."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmendpoint_operator.core.rollout.machine import MOVES, Event, State
+from llmendpoint_operator.core.rollout.occurrences import OCCURRED
+
+TABLE = """
+                   Idle          Provisioning  Warming           Verifying         AwaitingPromotion  Switching     Observing     Draining      RollingBack   RolledBack
+NewTarget          Provisioning  Provisioning  Provisioning      Provisioning      Provisioning       Provisioning  Provisioning  Provisioning  Provisioning  Provisioning
+Reverted           .             Idle          Idle              Idle              Idle               RollingBack   RollingBack   Provisioning  .             Idle
+Aborted            .             RollingBack   RollingBack       RollingBack       RollingBack        RollingBack   RollingBack   .             .             .
+Overdue            .             RollingBack   RollingBack       RollingBack       .                  RollingBack   .             .             .             .
+NoRoom             .             Provisioning  Provisioning      .                 .                  .             .             .             .             .
+Scheduled          .             Warming       .                 .                 .                  .             .             .             .             .
+Warm               .             .             Verifying         .                 .                  .             .             .             .             .
+Cold               .             .             .                 Warming           Warming            .             .             .             .             .
+Verified           .             .             .                 AwaitingPromotion .                  .             .             .             .             .
+Unverified         .             .             .                 RollingBack       .                  .             .             .             .             .
+Promoted           .             .             .                 .                 Switching          .             .             .             .             .
+WaveReady          .             .             .                 .                 .                  Switching     .             .             .             .
+Acknowledged       .             .             .                 .                 .                  Observing     .             .             .             .
+Breached           .             .             .                 .                 .                  RollingBack   RollingBack   .             .             .
+StepPassed         .             .             .                 .                 .                  .             Switching     .             .             .
+Confirmed          .             .             .                 .                 .                  .             Draining      .             .             .
+Drained            .             .             .                 .                 .                  .             .             Idle          .             .
+Restored           .             .             .                 .                 .                  .             .             .             RolledBack    .
+"""
+"""A dot: the event does not move this state, and is not looked for in it."""
+
+
+def pairs() -> list[tuple[str, str, str]]:
+    header, *rows = (line.split() for line in TABLE.strip().splitlines())
+    return [(state, row[0], found) for row in rows for state, found in zip(header, row[1:], strict=True)]
+
+
+@pytest.mark.parametrize(("state", "event", "expected"), pairs())
+def test_a_move_is_as_in_the_table(state: str, event: str, expected: str) -> None:
+    assert str(MOVES[State(state)].get(Event(event), ".")) == expected
+
+
+def test_the_table_answers_every_pair() -> None:
+    assert {(state, event) for state, event, _ in pairs()} == {(s, e) for s in State for e in Event}
+    assert set(OCCURRED) == set(Event)
+
+
+def test_every_state_is_reached_and_left() -> None:
+    reached = {state for row in MOVES.values() for state in row.values()}
+    assert reached == set(State)
+    assert all(MOVES[state] for state in State)
