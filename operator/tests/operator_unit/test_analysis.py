@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmendpoint_operator.core.analysis import LatencyLimit, Limits, Result, judge
+from llmendpoint_operator.api import LLMEndpointSpec
+from llmendpoint_operator.core.analysis import LatencyLimit, Limits, Result, find_limits, judge
 from llmendpoint_operator.core.evidence import Figures
 
 TTFT = LatencyLimit("time to first token", "TimeToFirstToken", "ttft", lambda figures: figures.ttft_p95)
@@ -66,7 +67,9 @@ def test_an_old_revision_with_too_little_traffic_is_not_compared_with() -> None:
     limits = replace(with_ttft(ratio=1.5), error_rate_increase=0.0, error_rate=None)
     green = Figures(100, 5, ttft_p95=9.0)
     assert judge(limits, green, Figures(19, 0, ttft_p95=0.1), 60).result is Result.GOOD
-    assert judge(limits, green, None, 60).result is Result.GOOD
+    verdict = judge(limits, green, None, 60)
+    assert verdict.result is Result.GOOD
+    assert "not compared with the old revision" in verdict.message, "nobody takes it for a comparison"
     assert judge(limits, green, Figures(20, 0, ttft_p95=0.1), 60).result is Result.BAD
 
 
@@ -97,6 +100,37 @@ def test_a_limit_whose_figure_nobody_measures_is_never_called_met() -> None:
 @pytest.mark.parametrize("moved", [Figures(1, 1), Figures(5, 0), Figures(19, 3, 0.5)])
 def test_messages_without_a_verdict_hold_no_figure_that_moves(moved: Figures) -> None:
     assert judge(LIMITS, moved, BLUE, 3) == judge(LIMITS, Figures(0, 0), BLUE, 500)
+
+
+def spec_with(observe: dict[str, object], slo: dict[str, float] | None = None) -> LLMEndpointSpec:
+    fields = {"model": {"source": "embedded://demo"}, "rollout": {"observe": observe}, "slo": slo or {}}
+    return LLMEndpointSpec.model_validate(fields)
+
+
+def test_without_limits_two_percent_of_errors_are_the_limit() -> None:
+    limits = find_limits(spec_with({}), 60)
+    assert limits == Limits(duration=60, min_requests=20, error_rate=0.02)
+    assert not limits.relative
+
+
+def test_an_slo_limits_what_observe_says_nothing_of() -> None:
+    limits = find_limits(
+        spec_with({"ttft": {"p95Seconds": 1.5}}, {"ttftSeconds": 3, "itlSeconds": 0.1, "e2eSeconds": 30}), 60
+    )
+    assert [(limit.seconds, limit.seconds_field) for limit in limits.latencies] == [
+        (1.5, "spec.rollout.observe.ttft.p95Seconds"), (0.1, "spec.slo.itlSeconds"), (30, "spec.slo.e2eSeconds"),
+    ]  # fmt: skip
+    assert judge(limits, Figures(100, 0, 1.0, 0.05, e2e_p95=31), None, 60).reason == "RequestLatencyTooHigh"
+
+
+def test_a_ratio_alone_leaves_the_slo_as_the_absolute_limit() -> None:
+    [limit] = find_limits(spec_with({"ttft": {"maxRatio": 2}}, {"ttftSeconds": 3}), 60).latencies
+    assert (limit.seconds, limit.seconds_field, limit.ratio) == (3, "spec.slo.ttftSeconds", 2)
+
+
+def test_an_increase_alone_lifts_the_absolute_limit_on_errors() -> None:
+    limits = find_limits(spec_with({"errorRate": {"maxIncrease": 0.01}}), 60)
+    assert (limits.error_rate, limits.error_rate_increase) == (None, 0.01)
 
 
 figures = st.integers(0, 500).flatmap(

@@ -354,6 +354,18 @@ async def test_figures_of_the_window_come_from_gateways_and_engines(world: World
     assert KEY in world.woken
 
 
+async def test_before_the_switch_the_old_revision_is_measured_to_be_compared_with(world: World) -> None:
+    gateway, blue = await world.add_gateway(), await world.add_engine("blue")
+    snapshot = world.snapshot("AwaitingPromotion")
+    await until(lambda: "blue" in world.collector.look(snapshot).figures)
+    world.woken.clear()
+    gateway.count("team-a/chat", "blue", 30, 1)
+    blue.observe(0.07, 30)
+    await until(lambda: world.collector.look(snapshot).figures["blue"].requests == 30)
+    assert KEY in world.woken
+    assert world.collector.look(world.snapshot("Provisioning")).figures["blue"].errors == 1
+
+
 async def test_a_canarys_next_step_counts_anew(world: World) -> None:
     gateway = await world.add_gateway()
     snapshot = world.snapshot("Observing", step=0)

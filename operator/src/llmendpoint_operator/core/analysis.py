@@ -8,8 +8,8 @@
 | less time than duration | TooLittle |
 | otherwise | Good |
 
-Relative limits are left out when the old revision had fewer than minRequests requests itself. Messages of TooLittle
-hold no figure that moves: they stand in the status while the figures change.
+Relative limits are left out when the old revision had fewer than minRequests requests itself, and the verdict says so.
+Messages of TooLittle hold no figure that moves: they stand in the status while the figures change.
 """
 
 from __future__ import annotations
@@ -71,6 +71,16 @@ class Limits:
     error_rate_increase: float | None = None
     latencies: tuple[LatencyLimit, ...] = ()
 
+    @property
+    def relative(self) -> bool:
+        """Whether something is limited relative to the old revision."""
+        return self.error_rate_increase is not None or any(
+            limit.ratio is not None for limit in self.latencies
+        )
+
+
+_NOT_COMPARED = "; not compared with the old revision, which had too few requests before the switch"
+
 
 def find_limits(spec: LLMEndpointSpec, duration: float) -> Limits:
     """The spec's limits for a window of `duration` seconds: those of `rollout.observe`, else those of `slo`."""
@@ -124,7 +134,9 @@ def judge(limits: Limits, green: Figures, baseline: Figures | None, elapsed: flo
     if min(elapsed, elapsed if green.seconds is None else green.seconds) < limits.duration:
         message = f"within its limits; observed for {limits.duration:.0f} s ({OBSERVE}.duration)"
         return Verdict(Result.TOO_LITTLE, "StillObserving", message)
-    return Verdict(Result.GOOD, "WithinLimits", _summary(limits, green))
+    alone = limits.relative and comparable is None
+    said = f"{_summary(limits, green)}{_NOT_COMPARED if alone else ''}"
+    return Verdict(Result.GOOD, "WithinLimits", said)
 
 
 def error_rate(figures: Figures) -> float:

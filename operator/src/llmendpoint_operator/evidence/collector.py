@@ -141,7 +141,7 @@ class _Watcher:
                 answered = False
             if answered:
                 self._measurements.sampled(time.monotonic())
-            if self._wanted.window is not None and self.figures() != before:
+            if self._wanted.decides and self.figures() != before:
                 self._wake(wanted.key)
             await asyncio.sleep(max(0.0, SAMPLE_S - (time.monotonic() - began)))
 

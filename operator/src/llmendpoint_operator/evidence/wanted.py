@@ -55,6 +55,8 @@ class Wanted:
     epoch: int = 0
     measured: tuple[str, ...] = ()
     window: tuple[str, int | None] | None = None
+    decides: bool = False
+    """Whether something is decided on figures now."""
     verification: VerificationJob | None = None
     pods: tuple[Target, ...] = ()
 
@@ -77,6 +79,7 @@ def find_wanted(snapshot: Snapshot) -> Wanted | None:
         epoch=int(traffic.get("epoch", 0)),
         measured=measured,
         window=_window(rollout) if state in WITH_REQUESTS else None,
+        decides=state in (RolloutState.AWAITING_PROMOTION, *WITH_REQUESTS),
         verification=_job(snapshot, rollout) if state == RolloutState.VERIFYING and green else None,
         pods=tuple(_targets(snapshot, measured)),
     )
