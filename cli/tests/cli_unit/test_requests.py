@@ -70,9 +70,9 @@ def test_abort_is_asked_only_while_a_rollout_is_under_way() -> None:
     assert aborted_revision(rolling("Warming")) == GREEN
 
 
-def test_the_first_revision_cannot_be_aborted() -> None:
-    with pytest.raises(Refused, match="nothing to go back to"):
-        aborted_revision(endpoint(rollout={"state": "Warming", "green": GREEN}))
+@pytest.mark.parametrize("found", [rolling("Warming"), rolling("RolledBack", rejected={"revision": GREEN})])
+def test_undo_while_another_revision_is_asked_for_goes_to_the_active_one(found: Json) -> None:
+    assert undone_to(found, history_of(found, RECORDS), None) == BLUE
 
 
 def test_undo_goes_to_the_last_revision_before_the_active_one() -> None:
@@ -95,8 +95,8 @@ def test_undo_to_what_is_not_kept_lists_what_is() -> None:
         undone_to(serving(), history_of(serving(), RECORDS), "9")
 
 
-def test_undo_to_what_serves_already_is_refused() -> None:
-    with pytest.raises(Refused, match="serves already"):
+def test_undo_to_what_is_asked_for_already_is_refused() -> None:
+    with pytest.raises(Refused, match="is what is asked for already"):
         undone_to(serving(), history_of(serving(), RECORDS), BLUE)
 
 
@@ -105,9 +105,10 @@ def test_undo_without_anything_before_is_refused() -> None:
         undone_to(serving(), history_of(serving(), [record(2, BLUE)]), None)
 
 
-def test_restart_is_about_the_active_revision_and_refused_before_there_is_one() -> None:
+def test_restart_is_about_what_is_asked_for_even_when_it_was_rejected() -> None:
     assert restarted_revision(serving()) == BLUE
-    with pytest.raises(Refused, match="no revision serves yet"):
+    assert restarted_revision(rolling("RolledBack", rejected={"revision": GREEN})) == GREEN
+    with pytest.raises(Refused, match="no revision was made yet"):
         restarted_revision(endpoint())
 
 

@@ -63,27 +63,25 @@ def aborted_revision(endpoint: Object) -> str:
     state = rollout.get("state", IDLE)
     if state in RESTING or state == ROLLING_BACK:
         raise Refused(f"{full_name(endpoint)}: there is no rollout to abort; {_doing(endpoint)}")
-    if not rollout.get("blue"):
-        raise Refused(
-            f"{full_name(endpoint)}: the first revision has nothing to go back to; change the spec instead"
-        )
     return str(rollout["green"])
 
 
 def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) -> str:
-    """The revision to go back to: the one named by hash or number, or the last before the active one that was not
-    rejected. Raises NotFound, or Refused when it serves already."""
-    kept, active = tuple(entries), status_of(endpoint).get("activeRevision")
+    """The revision to go back to: the one named by hash or number; else the active one while another is asked for (on
+    its way, or rejected); else the last before it. Raises NotFound, or Refused when it is asked for already."""
+    kept, status = tuple(entries), status_of(endpoint)
+    active, target = status.get("activeRevision"), status.get("targetRevision")
     if wanted is not None:
         found = find_entry(kept, wanted)
         if found is None:
             known = ", ".join(f"{e.number} ({e.revision})" for e in kept) or "none"
             raise NotFound(f"{full_name(endpoint)} has no revision {wanted}; kept are {known}")
-        if found.revision == active == status_of(endpoint).get("targetRevision"):
-            raise Refused(f"{full_name(endpoint)}: revision {found.revision} serves already")
+        if found.revision == target:
+            raise Refused(f"{full_name(endpoint)}: revision {found.revision} is what is asked for already")
         return found.revision
-    passed_over = {active, rollout_of(endpoint).get("green"), rejection_of(endpoint).get("revision")}
-    before = [e for e in kept if e.revision not in passed_over]
+    if active and active != target:
+        return str(active)
+    before = [e for e in kept if e.revision not in (target, rejection_of(endpoint).get("revision"))]
     if not before:
         raise Refused(
             f"{full_name(endpoint)}: no earlier revision is kept; see kubectl llm rollout history {name_of(endpoint)}"
@@ -92,13 +90,13 @@ def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) ->
 
 
 def restarted_revision(endpoint: Object) -> str:
-    """The active revision. Raises Refused when there is none."""
-    active = status_of(endpoint).get("activeRevision")
-    if not active:
+    """What is asked for now, whether it serves, is on its way or was rejected. Raises Refused when nothing is."""
+    target = status_of(endpoint).get("targetRevision")
+    if not target:
         raise Refused(
-            f"{full_name(endpoint)}: no revision serves yet, so there is none to restart; {_doing(endpoint)}"
+            f"{full_name(endpoint)}: no revision was made yet, so there is none to restart; {_doing(endpoint)}"
         )
-    return str(active)
+    return str(target)
 
 
 def patch_for(endpoint: Object, request: Request) -> dict[str, Any]:
