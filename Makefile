@@ -56,6 +56,9 @@ bench-engine: .venv/.stamp ## tokens/s beside transformers on the same model
 bench-gateway: .venv/.stamp ## CPU per decision and latency beside a direct call
 	@$(PY) -m tests.bench.gateway
 
+bench-operator: .venv/.stamp ## 1,000 endpoints with faked pods, beside a bare client's same writes
+	@$(PY) -m tests.bench.operator
+
 bench-cluster: .venv/.stamp ## control plane and node start
 	@$(PY) -m tests.bench.cluster
 
@@ -68,4 +71,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended lint crds cluster cluster-down images bench-engine bench-gateway bench-cluster bench-docs demo-model lock
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended lint crds cluster cluster-down images bench-engine bench-gateway bench-operator bench-cluster bench-docs demo-model lock

@@ -1,5 +1,5 @@
 """The test bed's programs, built from Go modules that go.sum pins: Kubernetes, etcd, CoreDNS, Helm, pause; and one that
-only a test needs, kstatus."""
+only a test needs, kstatus; what only a benchmark needs, kwok."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +56,7 @@ MODULES = (
     Module("helm", package="helm.sh/helm/v4/cmd/helm", cold="about 2 minutes the first time"),
     Module("pause"),
 )
+KWOK = Module("kwok", package="sigs.k8s.io/kwok/cmd/kwok", cold="about a minute the first time")
 KSTATUS = Module("kstatus", cold="about a minute on 2 cores where Helm was not built before")
 
 
@@ -87,6 +88,11 @@ def build_all() -> Binaries:
 def build_kstatus() -> Path:
     """The program that says what the kstatus library makes of an object."""
     return _build(find_go(), KSTATUS)
+
+
+def build_kwok() -> Path:
+    """The program that plays the kubelet of fake nodes."""
+    return _build(find_go(), KWOK)
 
 
 def _build(go: Go, module: Module) -> Path:

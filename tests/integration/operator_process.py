@@ -119,8 +119,9 @@ class OperatorProcess:
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """Of the process, which must be running."""
         assert self._process is not None
+        assert self._process.poll() is None, f"the operator ended:\n{self.log.read_text()[-3000:]}"
         return self._process.pid
 
     def page(self, path: str) -> Any:
