@@ -27,11 +27,17 @@ def create(namespace: Namespace, manifest: dict[str, Any]) -> None:
     namespace.cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(manifest))
 
 
+def prompts(fields: dict[str, Any]) -> dict[str, Any]:
+    """A spec with one prompt."""
+    prompt = {"name": "capital", "prompt": "Capital of France?", **fields}
+    return {"rollout": {"verification": {"prompts": [prompt]}}}
+
+
 @pytest.mark.parametrize(
     ("name", "spec", "message"),
     [
-        ("x", {"model": {"source": "gpt-4"}}, "for example embedded://demo or pvc://models/qwen3-8b"),
-        ("x", {"model": {"source": "hf://org/model"}}, "model.source must be embedded://<name>"),
+        ("x", {"model": {"source": "gpt-4"}}, "for example embedded://demo, pvc://models/qwen3-8b"),
+        ("x", {"model": {"source": "s3://bucket/model"}}, "model.source must be embedded://<name>"),
         ("x", {"model": {"source": "file:///a/../etc/passwd"}}, "may not contain '..'"),
         ("x", {"model": {}}, "spec.model.source: Required value"),
         (
@@ -51,6 +57,31 @@ def create(namespace: Namespace, manifest: dict[str, Any]) -> None:
         ),
         ("x", {"runtime": {"args": ["--port=1"]}}, "use spec.model.source, spec.model.servedNames"),
         ("x", {"replicas": -1}, "greater than or equal to 0"),
+        ("x", {"rollout": {"observe": {"minRequests": 0}}}, "greater than or equal to 1"),
+        (
+            "x",
+            {"rollout": {"observe": {"duration": 60, "maxDuration": 30}}},
+            "for example duration: 60 with maxDuration: 600",
+        ),
+        ("x", {"rollout": {"observe": {"ttft": {}}}}, "for example ttft: {p95Seconds: 2}"),
+        ("x", {"rollout": {"strategy": "Canary"}}, "canary: {steps: [{weight: 10, duration: 60}]}"),
+        ("x", {"rollout": {"canary": {"steps": [{"weight": 10}]}}}, "rollout.strategy: Canary and"),
+        (
+            "x",
+            {"rollout": {"strategy": "Canary", "canary": {"steps": [{"weight": 50}, {"weight": 10}]}}},
+            "must grow",
+        ),
+        ("x", {"rollout": {"strategy": "Recreate", "capacity": "Surge"}}, "leave rollout.capacity out"),
+        ("x", {"rollout": {"strategy": "Recreate", "promotion": "Manual"}}, "write promotion: Auto"),
+        ("x", prompts({}), "needs expect (what the answer must hold) or compare"),
+        ("x", prompts({"expect": {}}), "needs contains, matches or equals"),
+        ("x", prompts({"expect": {"matches": "(?=a)"}}), "error parsing regexp"),
+        ("x", prompts({"compare": {"mode": "Judge"}}), "needs endpoint: <namespace>/<name>"),
+        (
+            "x",
+            prompts({"compare": {"mode": "Exact", "minSimilarity": 0.9}}),
+            "minSimilarity belongs to mode: Similarity",
+        ),
         ("x", {"terminationGracePeriodSeconds": 5}, "greater than or equal to 15"),
         ("x", {"replica": 2}, 'unknown field "spec.replica"'),
         ("x" * 53, {}, "at most 52 characters"),
@@ -76,6 +107,28 @@ def test_a_bad_spec_is_refused_with_what_to_write_instead(
         {"model": {"source": "file:///models/x"}, "resources": {"cpu": 2, "memory": "1.5Gi"}},
         {"engine": {"device": "cuda"}, "resources": {"accelerator": {"kind": "nvidia.com/gpu"}}},
         {"runtime": {"name": "other", "args": ["--port=1"]}},
+        {
+            "slo": {"ttftSeconds": 2, "itlSeconds": 0.1, "e2eSeconds": 30},
+            "rollout": {
+                "strategy": "Canary",
+                "canary": {"steps": [{"weight": 10, "duration": 60}, {"weight": 50}]},
+                "observe": {"errorRate": {"max": 0.01, "maxIncrease": 0.005}, "itl": {"maxRatio": 1.5}},
+                "verification": {
+                    "prompts": [
+                        {
+                            "name": "capital",
+                            "prompt": "Capital of France?",
+                            "expect": {"matches": "(?i)paris"},
+                        },
+                        {
+                            "name": "tone",
+                            "prompt": "Say hello.",
+                            "compare": {"mode": "Similarity", "minSimilarity": 0.7},
+                        },
+                    ]
+                },
+            },
+        },
     ],
 )
 def test_a_good_spec_is_taken(namespace: Namespace, spec: dict[str, Any]) -> None:
