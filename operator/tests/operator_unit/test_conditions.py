@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from llmendpoint_operator.api import RolloutState as State
 from llmendpoint_operator.core.causes import Cause
 from llmendpoint_operator.core.conditions import View, make_conditions
 
 SLOW = Cause("EngineCrashed", "boom")
+REJECTED = Cause("RevisionRejected", "error rate 10.0%", permanent=True)
 FATAL = Cause("ModelNotFound", "no model", permanent=True)
 
 
@@ -29,6 +31,11 @@ FATAL = Cause("ModelNotFound", "no model", permanent=True)
             View(1, None, "b", 0, 0, None, True),
             "Ready=False/Starting Progressing=False/ProgressDeadlineExceeded Degraded=True/ProgressDeadlineExceeded Stalled=True/ProgressDeadlineExceeded",
         ),
+        (View(1, "a", "b", 1, 1, None, state=State.AWAITING_PROMOTION), "Ready=True/AllReplicasReady Progressing=True/AwaitingPromotion Degraded=False/AsExpected Reconciling=True/Progressing"),
+        (View(1, "b", "b", 1, 1, None, state=State.OBSERVING), "Ready=True/AllReplicasReady Progressing=True/Observing Degraded=False/AsExpected Reconciling=True/Progressing"),
+        (View(1, "b", "b", 1, 1, None, state=State.DRAINING), "Ready=True/AllReplicasReady Progressing=True/Draining Degraded=False/AsExpected Reconciling=True/Progressing"),
+        (View(1, "a", "b", 1, 1, REJECTED, state=State.ROLLED_BACK), "Ready=True/AllReplicasReady Progressing=False/RevisionRejected Degraded=True/RevisionRejected Stalled=True/RevisionRejected"),
+        (View(1, None, "b", 0, 0, REJECTED, state=State.ROLLED_BACK), "Ready=False/RevisionRejected Progressing=False/RevisionRejected Degraded=True/RevisionRejected Stalled=True/RevisionRejected"),
         (View(1, "a", "a", 1, 1, None, True), "Ready=True/AllReplicasReady Progressing=False/Complete Degraded=False/AsExpected"),
     ],
 )  # fmt: skip
