@@ -16,7 +16,7 @@ CHAT_SPEC: Object = {
     "replicas": 2,
     "resources": {"accelerator": {"kind": "nvidia.com/gpu", "count": 1}, "cpu": "50m", "memory": "3Gi"},
     "engine": {"device": "cpu", "maxNumSeqs": 16, "kvCacheMemory": "128Mi"},
-    "rollout": {"scaleDownDelay": 2},
+    "rollout": {"scaleDownDelay": 2, "observe": {"duration": 5}},
     "terminationGracePeriodSeconds": 30,
 }
 

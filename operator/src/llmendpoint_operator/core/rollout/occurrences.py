@@ -120,10 +120,11 @@ def wave_ready(s: Situation) -> Occurrence | None:
 
 
 def acknowledged(s: Situation) -> Occurrence | None:
-    """By all, or by those that did in time; in place only when the exchange is complete."""
+    """By all, or by those that did in time; in place only when the exchange is complete. A gateway follows to routable
+    replicas only, of which there are none at zero."""
     if s.progress.mode is Mode.IN_PLACE and (s.green_ready < s.wanted or s.live(s.progress.blue) > 0):
         return None
-    if s.acknowledged:
+    if s.acknowledged or s.wanted == 0:
         return YES
     if s.remaining(s.progress.state_since, ACKNOWLEDGE_SECONDS) > 0:
         return None

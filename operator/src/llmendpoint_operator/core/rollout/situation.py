@@ -97,9 +97,10 @@ class Situation:
     @property
     def keeps_old_pods(self) -> bool:
         """Whether what was switched away from is still needed: its last requests, and gateways that lag behind. At rest
-        nobody asks the gateways, and there is no need: a rollout rests only after they have acknowledged."""
+        nobody asks the gateways, and there is no need: a rollout rests only after they have acknowledged. Scaled to
+        zero there is no replica without which a gateway could follow."""
         delay = self.remaining(self.switched_at, self.spec.rollout.scale_down_delay)
-        return delay > 0 or not (self.progress.state in AT_REST or self.acknowledged)
+        return delay > 0 or not (self.progress.state in AT_REST or self.wanted == 0 or self.acknowledged)
 
     @property
     def verifying_at_zero(self) -> bool:
