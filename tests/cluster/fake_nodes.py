@@ -86,6 +86,7 @@ def fake_nodes(cluster: Cluster, count: int = 1) -> Iterator[None]:
         command = [
             str(build_kwok()), "--kubeconfig", str(cluster.kubeconfig), "--config", str(stages),
             "--manage-all-nodes=false", f"--manage-nodes-with-label-selector={LABEL}=true",
+            "--node-lease-duration-seconds=40",
         ]  # fmt: skip
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output)

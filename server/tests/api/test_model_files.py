@@ -37,7 +37,7 @@ def test_a_model_that_does_not_exist_is_not_found(source: str) -> None:
         resolve_model(source)
 
 
-@pytest.mark.parametrize("source", ["hf://org/name", "pvc://claim/path", "file://host/path"])
+@pytest.mark.parametrize("source", ["s3://bucket/name", "pvc://claim/path", "file://host/path"])
 def test_a_source_that_this_server_does_not_load_is_refused_with_what_it_loads(source: str) -> None:
     with pytest.raises(BadConfiguration, match="file:///"):
         resolve_model(source)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from starlette.applications import Starlette
+from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -83,12 +82,13 @@ async def on_client_gone(request: Request, error: Exception) -> Response:
     return Response(status_code=499)  # for the log only: nobody is there to read it
 
 
-def make_app(service: Service) -> Starlette:
-    """Starlette alone: FastAPI's own import takes longer than all the rest of this process together."""
+def make_app(service: Service) -> FastAPI:
+    """Bodies are read by `completions` itself: OpenAI's errors have a shape of their own."""
     completions = Completions(service)
     posts = {"/v1/chat/completions": completions.chat, "/v1/completions": completions.text}
     routes = [Route(path, handler, methods=["POST"]) for path, handler in posts.items()]
-    return Starlette(
+    return FastAPI(
+        openapi_url=None,
         routes=[*routes, *status_routes(service)],
         exception_handlers={
             RequestError: on_request_error,

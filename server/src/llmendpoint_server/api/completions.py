@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from starlette.requests import Request
+from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 

@@ -1,0 +1,185 @@
+"""Rollouts on simulated engines under 50 requests a second: good revisions go through, bad ones go back by themselves."""
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+
+from tests.cluster import wait_for
+from tests.e2e.product import NAMESPACE, Object, Product
+from tests.e2e.traffic import Traffic, flowing
+
+MIN_REQUESTS = 50
+LIMIT_S = 90.0
+OBSERVE: Object = {"duration": 5, "maxDuration": 60, "minRequests": MIN_REQUESTS}
+
+
+def simulated(text: str, *flags: str, replicas: int = 2, **rollout: object) -> Object:
+    """An endpoint whose engines answer every message with `text`."""
+    limits = {"errorRate": {"max": 0.02}, "ttft": {"p95Seconds": 0.5}}
+    return {
+        "model": {"source": "embedded://simulated"},
+        "runtime": {
+            "name": "simulator",
+            "args": [f"--answer==>{text}", "--ttft=0.02", "--itl=0.002", *flags],
+        },
+        "replicas": replicas,
+        "progressDeadlineSeconds": 20,
+        "terminationGracePeriodSeconds": 20,
+        "rollout": {
+            "scaleDownDelay": 2,
+            "abortScaleDownDelay": 0,
+            "observe": {**OBSERVE, **limits},
+            **rollout,
+        },
+    }
+
+
+@pytest.fixture
+def sim(product: Product) -> Iterator[str]:
+    with product.temporary("sim", simulated("blue")) as name:
+        product.wait_settled(name)
+        yield name
+
+
+def rejected(product: Product, name: str) -> Object | None:
+    """status.rejected once the revision that the spec asks for is in it."""
+    status = product.status(name)
+    found = status.get("rejected")
+    return found if found and found["revision"] == status["targetRevision"] else None
+
+
+def wait_rejected(product: Product, name: str) -> Object:
+    try:
+        return wait_for(f"{name} is rolled back", lambda: rejected(product, name), LIMIT_S)
+    except Exception as error:
+        error.add_note(json.dumps(product.endpoint(name).get("status"), indent=1)[:6000])
+        raise
+
+
+def check_rolled_back(product: Product, name: str, blue: str, traffic: Traffic) -> Object:
+    """Blue serves, the status says so as GitOps tools read it, and further requests go well."""
+    verdict = wait_rejected(product, name)
+    assert product.status(name)["activeRevision"] == blue
+    assert product.condition(name, "Ready")["status"] == "True"
+    stalled = product.condition(name, "Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "RevisionRejected"), stalled
+    time.sleep(1)  # what was in flight at the verdict ends
+    before = len(traffic.failures)
+    traffic.wait_for_more(100)
+    assert traffic.failures[before:] == []
+    return verdict
+
+
+def test_a_good_revision_takes_over_and_not_one_of_2000_requests_fails(product: Product, sim: str) -> None:
+    with flowing(product, f"{NAMESPACE}/{sim}") as traffic:
+        product.apply(sim, simulated("green"))
+        wait_for("green takes over", lambda: _switched(product, sim), LIMIT_S)
+        wait_for("the gateway follows", lambda: _followed(product, sim), 10)
+        switched = time.monotonic()
+        product.wait_settled(sim)
+        traffic.wait_for_more(max(50, 2000 - len(traffic.done)))
+    assert traffic.failures == []
+    assert set(traffic.texts()) == {"blue", "green"}
+    assert set(traffic.texts(since=switched)) == {"green"}, (
+        "blue got new requests after the acknowledged switch"
+    )
+
+
+def _switched(product: Product, name: str) -> bool:
+    status = product.status(name)
+    return status["activeRevision"] == status["targetRevision"]
+
+
+def _followed(product: Product, name: str) -> bool:
+    seen = product.gateway_state()["endpoints"][f"{NAMESPACE}/{name}"]
+    return seen["epoch"] == product.status(name)["traffic"]["epoch"]
+
+
+def test_a_slow_revision_is_rolled_back_and_the_status_names_the_figure(product: Product, sim: str) -> None:
+    blue = product.status(sim)["activeRevision"]
+    with flowing(product, f"{NAMESPACE}/{sim}") as traffic:
+        product.apply(sim, simulated("green", "--ttft=0.9"))
+        verdict = check_rolled_back(product, sim, blue, traffic)
+    assert "above the limit of 500 ms" in verdict["message"], verdict
+    assert traffic.failures == []
+
+
+def test_a_revision_that_fails_one_in_ten_is_rolled_back_for_its_error_rate(
+    product: Product, sim: str
+) -> None:
+    blue = product.status(sim)["activeRevision"]
+    with flowing(product, f"{NAMESPACE}/{sim}") as traffic:
+        product.apply(sim, simulated("green", "--error-rate=0.1"))
+        verdict = check_rolled_back(product, sim, blue, traffic)
+        in_flight = 50 * 2  # sent within the polling interval before the verdict
+    assert "%" in verdict["message"], verdict
+    assert len(traffic.failures) <= (MIN_REQUESTS + in_flight) * 0.25, traffic.failures[:5]
+
+
+def test_a_revision_that_never_is_ready_gets_no_request_and_is_rejected(product: Product, sim: str) -> None:
+    blue = product.status(sim)["activeRevision"]
+    with flowing(product, f"{NAMESPACE}/{sim}") as traffic:
+        product.apply(sim, simulated("green", "--never-ready"))
+        check_rolled_back(product, sim, blue, traffic)
+    assert traffic.failures == []
+    assert set(traffic.texts()) == {"blue"}
+
+
+def test_a_revision_that_crashes_after_its_warm_up_is_rolled_back(product: Product, sim: str) -> None:
+    blue = product.status(sim)["activeRevision"]
+    with flowing(product, f"{NAMESPACE}/{sim}") as traffic:
+        product.apply(sim, simulated("green", "--crash-after=20"))
+        check_rolled_back(product, sim, blue, traffic)
+    assert len(traffic.failures) <= 2 * 10, traffic.failures[:5]
+
+
+def test_a_revision_that_answers_a_golden_prompt_wrongly_gets_no_request(product: Product, sim: str) -> None:
+    blue = product.status(sim)["activeRevision"]
+    prompt = {
+        "name": "capital",
+        "prompt": "What is the capital of France?",
+        "expect": {"contains": ["Paris"]},
+    }
+    with flowing(product, f"{NAMESPACE}/{sim}") as traffic:
+        product.apply(sim, simulated("green", verification={"prompts": [prompt]}))
+        verdict = check_rolled_back(product, sim, blue, traffic)
+    assert "capital" in verdict["message"]
+    assert "Paris" in verdict["message"]
+    assert traffic.failures == []
+    assert set(traffic.texts()) == {"blue"}
+
+
+def test_a_canary_gets_its_share_and_then_everything(product: Product, sim: str) -> None:
+    steps = {"steps": [{"weight": 20, "duration": 45}]}
+    with flowing(product, f"{NAMESPACE}/{sim}") as traffic:
+        product.apply(sim, simulated("green", strategy="Canary", canary=steps))
+        wait_for("a fifth goes to the canary", lambda: _canary_weight(product, sim) == 20, LIMIT_S)
+        since = time.monotonic()
+        traffic.wait_for_more(2000)
+        shares = traffic.texts(since)
+        product.wait_settled(sim)
+    assert traffic.failures == []
+    share = shares["green"] / shares.total()
+    assert abs(share - 0.20) <= 0.02, shares
+
+
+def _canary_weight(product: Product, name: str) -> int | None:
+    """The canary's share as the gateway follows it now."""
+    seen = product.gateway_state()["endpoints"][f"{NAMESPACE}/{name}"]
+    return seen["weights"].get(product.status(name)["targetRevision"])
+
+
+def test_a_manual_promotion_waits_until_it_is_asked_for(product: Product, sim: str) -> None:
+    blue = product.status(sim)["activeRevision"]
+    product.apply(sim, simulated("green", promotion="Manual"))
+    wait_for("it waits", lambda: product.status(sim)["rollout"]["state"] == "AwaitingPromotion", LIMIT_S)
+    assert product.status(sim)["activeRevision"] == blue
+    green = product.status(sim)["targetRevision"]
+    request = json.dumps({"id": datetime.now().isoformat(), "action": "promote", "revision": green})
+    product.cluster.kubectl(
+        "annotate", "llmendpoint", sim, "-n", NAMESPACE, "--overwrite", f"llmendpoint.io/request={request}"
+    )
+    wait_for("green takes over", lambda: _switched(product, sim), LIMIT_S)
