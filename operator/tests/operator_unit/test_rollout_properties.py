@@ -1,9 +1,11 @@
-"""Random edits, reverts, scalings, pod failures, requests, lagging gateways, clock jumps, lost status and crashes after
-any write: one revision gets requests, it keeps its pods, and in the end there is what the spec asks for."""
+"""Random edits, reverts, scalings, pod failures, requests, lagging gateways, late and lost events, clock jumps, lost
+status and crashes after any write: one revision gets requests, it keeps its pods, and in the end there is what the spec
+asks for."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from llmendpoint_operator.core.evidence import Outcome, Verification
 from llmendpoint_operator.core.names import REVISION_LABEL
-from llmendpoint_operator.core.snapshot import Request
+from llmendpoint_operator.core.plan import WriteStatus, make_plan
+from llmendpoint_operator.core.snapshot import Request, Snapshot
 
 from .fake_cluster import NOW, FakeCluster, make_spec
 
@@ -31,6 +34,7 @@ class Rollouts(RuleBasedStateMachine):
         self.now = NOW
         self.epochs: dict[int, dict[str, int]] = {}
         self.asked = 0
+        self.late: Snapshot | None = None
 
     def spec(self, seqs: int = 1, replicas: int = 1) -> Any:
         return make_spec(
@@ -38,16 +42,36 @@ class Rollouts(RuleBasedStateMachine):
         )
 
     def reconcile(self, stop_after: int = 1000) -> int:
-        cluster = self.cluster
-        steps = cluster.plan(self.now).steps
+        cluster, heard = self.cluster, self.heard()
+        steps = make_plan(heard, self.now).steps
         for step in steps[:stop_after]:
-            ready = {r: cluster.ready(r) for r in cluster.replicas()}
+            if isinstance(step, WriteStatus) and step.resource_version != str(cluster.version):
+                break  # the API server refuses it: somebody was faster
+            ready = {r: ready_of(pods) for r, pods in heard.pods.items()}
             had, before, weights = cluster.replicas(), cluster.active, cluster.weights()
             cluster.do(step)
             self.check_switch(before, ready)
             self.check_pods(had)
             self.check_traffic(weights)
         return len(steps)
+
+    def heard(self) -> Snapshot:
+        """What the caches hold: the operator's own writes at once, what others did as late as its events."""
+        now = self.cluster.snapshot()
+        if self.late is None:
+            return now
+        status_is_ours = self.late.endpoint.status == now.endpoint.status
+        return replace(
+            now, pods=self.late.pods, endpoint=self.late.endpoint if status_is_ours else now.endpoint
+        )
+
+    @rule()
+    def events_are_late(self) -> None:
+        self.late = self.late or copy.deepcopy(self.cluster.snapshot())
+
+    @rule()
+    def events_arrive(self) -> None:
+        self.late = None
 
     def check_switch(self, before: str | None, ready: dict[str, int]) -> None:
         """Requests go to who answers; to fewer pods only when nobody answers otherwise, or back."""
@@ -147,6 +171,7 @@ class Rollouts(RuleBasedStateMachine):
         assert cluster.active in (before, cluster.target)
 
     def settle(self) -> None:
+        self.events_arrive()
         for _ in range(12):
             if not self.reconcile():
                 return
@@ -184,6 +209,10 @@ class Rollouts(RuleBasedStateMachine):
         assert left == serving, f"{left} in {cluster.status}"
         limit = 1 + cluster.spec.revision_history_limit + bool(rejected)
         assert len(cluster.by_revision("ControllerRevision")) <= limit
+
+
+def ready_of(pods: tuple[dict[str, Any], ...]) -> int:
+    return sum(pod["status"]["conditions"][0]["status"] == "True" for pod in pods)
 
 
 TestRollouts = Rollouts.TestCase
