@@ -28,6 +28,7 @@ class Section:
 SECTIONS = (
     Section("engine", "Engine", "make bench-engine"),
     Section("gateway", "Gateway", "make bench-gateway"),
+    Section("rollout", "Rollback under 50 requests a second", "make bench-rollout"),
     Section("operator", "Operator", "make bench-operator"),
     Section("cluster", "Embedded Kubernetes", "make bench-cluster"),
     Section("demo", "The demo", "make demo"),

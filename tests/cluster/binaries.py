@@ -1,5 +1,9 @@
-"""The test bed's programs, built from Go modules that go.sum pins: Kubernetes, etcd, CoreDNS, Helm, pause; and one that
-only a test needs, kstatus; what only a benchmark needs, kwok."""
+"""The test bed's programs, built from Go sources that go.sum pins: Kubernetes, etcd, CoreDNS, Helm, pause; and what only
+a test or a benchmark needs, kstatus and kwok.
+
+They are packages of one Go module, so that all are made from the same versions: what Kubernetes compiled, the others
+take from Go's build cache.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +27,13 @@ COMPONENTS = (
 
 
 @dataclass(frozen=True)
-class Module:
-    """One Go module below `go/` and the program that it gives."""
+class Program:
+    """What one `go build` makes: a package of the module below `go/`, or of a module that it requires."""
 
     name: str
-    package: str = "."
+    package: str
     ldflags: str = "-s -w"
     cold: str = ""
-
-    @property
-    def folder(self) -> Path:
-        return SOURCES / self.name
 
 
 def _kubernetes_ldflags() -> str:
@@ -50,14 +50,14 @@ def _kubernetes_ldflags() -> str:
     return "-s -w " + " ".join(f"-X k8s.io/component-base/version.{k}={v}" for k, v in stamps.items())
 
 
-MODULES = (
-    Module("kube", ldflags=_kubernetes_ldflags(), cold="about 8 minutes the first time on 2 cores"),
-    Module("coredns", cold="about a minute the first time"),
-    Module("helm", package="helm.sh/helm/v4/cmd/helm", cold="about 2 minutes the first time"),
-    Module("pause"),
+PROGRAMS = (
+    Program("kube", "./kube", _kubernetes_ldflags(), cold="about 6 minutes the first time on 2 cores"),
+    Program("coredns", "./coredns", cold="about half a minute the first time"),
+    Program("helm", "helm.sh/helm/v4/cmd/helm", cold="about a minute the first time"),
+    Program("pause", "./pause"),
 )
-KWOK = Module("kwok", package="sigs.k8s.io/kwok/cmd/kwok", cold="about a minute the first time")
-KSTATUS = Module("kstatus", cold="about a minute on 2 cores where Helm was not built before")
+KSTATUS = Program("kstatus", "./kstatus", cold="about half a minute the first time")
+KWOK = Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", cold="about half a minute the first time")
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class Binaries:
 
 
 def build_all() -> Binaries:
-    """Every program, built where the cache has it not. One after the other: each build uses all cores."""
+    """Every program of the cluster, built where the cache has it not. One after the other: each build uses all cores."""
     go = find_go()
-    return Binaries(*(_build(go, module) for module in MODULES))
+    return Binaries(*(_build(go, program) for program in PROGRAMS))
 
 
 def build_kstatus() -> Path:
@@ -91,28 +91,22 @@ def build_kstatus() -> Path:
 
 
 def build_kwok() -> Path:
-    """The program that plays the kubelet of fake nodes."""
+    """The program that plays the kubelet of many nodes."""
     return _build(find_go(), KWOK)
 
 
-def _build(go: Go, module: Module) -> Path:
-    def make(folder: Path) -> None:
-        note = f" ({module.cold})" if module.cold else ""
-        with progress.step(f"building {module.name} from its Go module{note}"):
-            argv = [
-                str(go.binary),
-                "build",
-                "-ldflags",
-                module.ldflags,
-                "-o",
-                str(folder / module.name),
-                module.package,
-            ]
-            progress.run(argv, cwd=module.folder, env=go.environment())
+def _build(go: Go, program: Program) -> Path:
+    flags = ["-gcflags=all=-dwarf=false", "-ldflags", program.ldflags]  # no debugger: an eighth of the time
 
-    key = cache.digest_of(
-        go.version, module.package, module.ldflags, cache.tree_digest(module.folder, (".go", ".mod", ".sum"))
-    )
-    folder = cache.obtain(f"bin-{module.name}", key, make)
-    cache.forget_older(f"bin-{module.name}", keep=folder)
-    return folder / module.name
+    def make(folder: Path) -> None:
+        note = f" ({program.cold})" if program.cold else ""
+        with progress.step(f"building {program.name} from its Go sources{note}"):
+            argv = [str(go.binary), "build", *flags, "-o", str(folder / program.name), program.package]
+            progress.run(argv, cwd=SOURCES, env=go.environment())
+
+    pins = (SOURCES / "go.mod", SOURCES / "go.sum")
+    own = cache.tree_digest(SOURCES / program.package, (".go",)) if program.package.startswith("./") else ""
+    key = cache.digest_of(go.version, program.package, *flags, own, *pins)
+    folder = cache.obtain(f"bin-{program.name}", key, make)
+    cache.forget_older(f"bin-{program.name}", keep=folder)
+    return folder / program.name

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from tests.cluster import wait_for
-from tests.e2e.product import NAMESPACE, Object, Product, is_ready
+from tests.e2e.machine_pods import processes_of
+from tests.e2e.product import NAMESPACE, Product, is_ready
 
 ROOT = Path(__file__).parents[2]
 NAME = "foreign"
@@ -56,7 +57,8 @@ def test_a_killed_engine_gets_no_request_before_it_has_generated_again(
     assert [c["name"] for c in pod["spec"]["initContainers"]] == ["probe"]
     with completions(product, foreign) as codes:
         wait_for("requests are answered", lambda: codes.count(200) >= 20, 30)
-        os.kill(engine_process(pod), signal.SIGKILL)
+        [engine] = processes_of(pod, b"llmendpoint-simulator")
+        os.kill(engine, signal.SIGKILL)
         wait_for("it is started again", lambda: restarts(product, foreign) == 1, 60)
         wait_for("it is ready again", lambda: is_ready(product.pods(foreign)[0]), 90)
         before = codes.count(200)
@@ -94,17 +96,3 @@ def completions(product: Product, name: str) -> Iterator[list[int]]:
 def restarts(product: Product, name: str) -> int:
     [pod] = product.pods(name)
     return int(pod["status"]["containerStatuses"][0]["restartCount"])
-
-
-def engine_process(pod: Object) -> int:
-    """The process id on this machine of a pod's engine."""
-    uid = pod["metadata"]["uid"]
-    for folder in Path("/proc").iterdir():
-        try:
-            arguments = (folder / "cmdline").read_bytes()
-            groups = (folder / "cgroup").read_text().replace("_", "-")
-        except OSError:
-            continue
-        if b"llmendpoint-simulator" in arguments and uid in groups:
-            return int(folder.name)
-    raise AssertionError(f"no process of pod {uid}")

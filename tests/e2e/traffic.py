@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 
@@ -20,11 +20,12 @@ STREAM_EVERY = 3
 
 @dataclass(frozen=True)
 class Sent:
-    """One request: when it was sent (seconds, monotonic), and its answer's text or why there was none."""
+    """One request: when it was sent and had its answer (seconds, monotonic), and the answer's text or why there is none."""
 
     at: float
     text: str = ""
     failure: str | None = None
+    ended: float = field(default_factory=time.monotonic)
 
 
 class Traffic:

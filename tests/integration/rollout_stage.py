@@ -72,10 +72,11 @@ class MortalApi(KubeApi):
 
 
 class Operator:
-    """One life of an operator's leader."""
+    """One life of an operator's leader. `settings` are those that a test needs to differ."""
 
-    def __init__(self, stage: Stage, die_after: int | None = None) -> None:
+    def __init__(self, stage: Stage, die_after: int | None = None, **settings: Any) -> None:
         self._stage = stage
+        self._settings = settings
         self._stack = contextlib.AsyncExitStack()
         self.api = MortalApi(stage.credentials, die_after)
 
@@ -86,6 +87,7 @@ class Operator:
             watch_namespace=stage.namespace,
             gateway_namespace=stage.namespace,
             gateway_state_port=stage.gateway_port,
+            **self._settings,
         )
         stage.operators.append(self)
         await self._stack.enter_async_context(self.api)

@@ -1,3 +1,0 @@
-module llmendpoint.io/testbed/pause
-
-go 1.26.0

@@ -1,0 +1,121 @@
+"""Parts of the platform that stand still, restart or are away in the middle of a rollout."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from tests.cluster import Cluster, configuration, wait_for
+from tests.cluster.processes import send_signal
+from tests.demo.product import NAMESPACE as SYSTEM
+from tests.e2e.machine_pods import stopped
+from tests.e2e.product import NAMESPACE, START_LIMIT_S, Object, Product, is_ready
+from tests.e2e.test_rollouts import LIMIT_S, simulated
+from tests.e2e.traffic import flowing
+
+OUTAGE_S = 60
+
+
+@pytest.fixture
+def sim(product: Product) -> Iterator[str]:
+    with product.temporary("outage", simulated("blue")) as name:
+        product.wait_settled(name)
+        yield name
+
+
+def gateways(product: Product) -> list[Object]:
+    """Ready gateway pods, the oldest first."""
+    found = product.cluster.get("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/component=gateway")["items"]
+    return sorted(filter(is_ready, found), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+
+def through(product: Product, gateway: Object) -> Product:
+    """The product as it is reached through one gateway, past the Service."""
+    return replace(product, url=f"http://{gateway['status']['podIP']}:8080")
+
+
+@contextmanager
+def two_gateways(product: Product) -> Iterator[tuple[Object, Object]]:
+    scale = ["scale", "deployment", "llmendpoint-gateway", "-n", SYSTEM]
+    product.cluster.kubectl(*scale, "--replicas=2")
+    try:
+        wait_for("two gateways are ready", lambda: len(gateways(product)) == 2, START_LIMIT_S)
+        first, second = gateways(product)
+        yield first, second
+    finally:
+        product.cluster.kubectl(*scale, "--replicas=1")
+        wait_for("one gateway is left", lambda: len(gateways(product)) == 1, START_LIMIT_S)
+
+
+def switched(product: Product, name: str) -> bool:
+    status = product.status(name)
+    return bool(status["activeRevision"] == status["targetRevision"])
+
+
+def test_a_gateway_that_stands_still_during_a_switch_costs_no_request(product: Product, sim: str) -> None:
+    """When it goes on, blue is gone; not one request through it fails, and none waits for the old pods."""
+    model = f"{NAMESPACE}/{sim}"
+    with two_gateways(product) as (live, frozen):
+        with flowing(through(product, live), model) as traffic:
+            with stopped(frozen):
+                product.apply(sim, simulated("green"))
+                wait_for("green takes over", lambda: switched(product, sim), LIMIT_S)
+                product.wait_settled(sim)
+            with flowing(through(product, frozen), model) as late:
+                late.wait_for_more(200)
+        assert traffic.failures == []
+        assert late.failures == []
+        assert set(late.texts()) == {"green"}
+
+
+def test_a_gateway_that_restarts_during_a_rollout_costs_no_request(product: Product, sim: str) -> None:
+    model = f"{NAMESPACE}/{sim}"
+    with two_gateways(product) as (live, restarted), flowing(through(product, live), model) as traffic:
+        product.apply(sim, simulated("green"))
+        name = restarted["metadata"]["name"]
+        product.cluster.kubectl("delete", "pod", name, "-n", SYSTEM, "--grace-period=0", "--force")
+        wait_for("green takes over", lambda: switched(product, sim), LIMIT_S)
+        product.wait_settled(sim)
+        wait_for("the next gateway is ready", lambda: len(gateways(product)) == 2, START_LIMIT_S)
+        with flowing(through(product, gateways(product)[-1]), model) as fresh:
+            fresh.wait_for_more(100)
+        assert traffic.failures == []
+        assert fresh.failures == []
+        assert set(fresh.texts()) == {"green"}
+
+
+@contextmanager
+def without_api_server(cluster: Cluster, seconds: float) -> Iterator[None]:
+    """The API server is killed; it is started again when the block is left, `seconds` after at the earliest."""
+    own = cluster.own
+    process = own.processes.get("kube-apiserver")
+    assert process is not None
+    send_signal(process, signal.SIGKILL)
+    back = time.monotonic() + seconds
+    try:
+        yield
+        time.sleep(max(0.0, back - time.monotonic()))
+    finally:
+        own.processes.start("kube-apiserver", configuration.kube_apiserver(own))
+        wait_for("the API server is back", lambda: cluster.kubectl("get", "--raw", "/readyz") == "ok", 60)
+
+
+def test_an_api_server_that_is_away_for_a_minute_costs_time_and_no_request(
+    product: Product, sim: str
+) -> None:
+    with flowing(product, f"{NAMESPACE}/{sim}", per_second=20) as traffic:
+        spec = simulated("green")
+        spec["rollout"]["observe"]["duration"] = 20
+        product.apply(sim, spec)
+        wait_for("green takes over", lambda: switched(product, sim), LIMIT_S)
+        with without_api_server(product.cluster, OUTAGE_S):
+            pass
+        product.wait_settled(sim)
+        wait_for(
+            "the rollout has ended", lambda: product.status(sim)["rollout"]["state"] == "Idle", START_LIMIT_S
+        )
+        traffic.wait_for_more(50)
+    assert traffic.failures == []
