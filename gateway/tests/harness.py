@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+HOLD_SECONDS = 3
 PATIENCE = 30.0  # seconds: a bound for what takes milliseconds on an idle machine
 
 
@@ -227,7 +228,13 @@ class Gateway:
 
     def start_picker(self) -> None:
         self.picker = self._start(
-            "picker", "--http-port", str(self.http_port), "--kubeconfig", str(self.kubeconfig)
+            "picker",
+            "--http-port",
+            str(self.http_port),
+            "--kubeconfig",
+            str(self.kubeconfig),
+            "--hold-seconds",
+            str(HOLD_SECONDS),
         )
 
     def start_envoy(self) -> None:
@@ -323,15 +330,24 @@ class Gateway:
         return name
 
     def activate(
-        self, name: str, revision: str | None, names: tuple[str, ...] = (), created: str = ""
+        self,
+        name: str,
+        revision: str | None,
+        names: tuple[str, ...] = (),
+        created: str = "",
+        replicas: int = 0,
     ) -> None:
+        """`replicas` is what the spec asks for: with 0, nobody waits for one."""
         body: dict[str, Any] = {
             "metadata": {
                 "namespace": "team",
                 "name": name,
                 "creationTimestamp": created or "2026-01-01T00:00:00Z",
             },
-            "spec": {"model": {"source": "embedded://demo", **({"servedNames": names} if names else {})}},
+            "spec": {
+                "model": {"source": "embedded://demo", **({"servedNames": names} if names else {})},
+                "replicas": replicas,
+            },
             "status": {"activeRevision": revision},
         }
         self.api.put("llmendpoints", body)

@@ -215,3 +215,21 @@ def test_a_manual_promotion_waits_until_it_is_asked_for(product: Product, sim: s
         "annotate", "llmendpoint", sim, "-n", NAMESPACE, "--overwrite", f"llmendpoint.io/request={request}"
     )
     wait_for("green takes over", lambda: _switched(product, sim), LIMIT_S)
+
+
+def test_where_there_is_room_for_one_replica_alone_requests_are_held_and_none_fails(product: Product) -> None:
+    """All four accelerators are taken: the old pod goes first, and requests wait for the new one."""
+    whole = {"accelerator": {"kind": "nvidia.com/gpu", "count": 4}}
+    first = {**simulated("blue", "--load-time=2", replicas=1), "resources": whole}
+    second = {**simulated("green", "--load-time=2", replicas=1, unschedulableSeconds=2), "resources": whole}
+    with product.temporary("single", first) as name:
+        product.wait_settled(name)
+        with flowing(product, f"{NAMESPACE}/{name}", per_second=20) as traffic:
+            product.apply(name, second)
+            wait_for("green takes over", lambda: _switched(product, name), LIMIT_S)
+            product.wait_settled(name)
+            traffic.wait_for_more(100)
+        assert traffic.failures == []
+        assert set(traffic.texts()) == {"blue", "green"}
+        longest = max(sent.ended - sent.at for sent in traffic.done)
+        assert longest > 2, "no request had to wait for the model to load"

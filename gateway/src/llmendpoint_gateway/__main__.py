@@ -37,6 +37,10 @@ def make_parser() -> argparse.ArgumentParser:
     )
     picker.add_argument("--kubeconfig", type=Path, metavar="PATH", help="for use outside a cluster")
     picker.add_argument("--watch-namespace", metavar="NS", help="serve one namespace (all)")
+    picker.add_argument(
+        "--hold-seconds", type=float, default=50.0, metavar="S",
+        help="how long a request waits for a replica, below the patience of a load balancer in front; 0: not at all (50)",
+    )  # fmt: skip
     envoy = commands.add_parser("envoy", help="write Envoy's bootstrap and become Envoy")
     envoy.add_argument("--port", type=int, default=8080, help="the OpenAI API (8080)")
     envoy.add_argument("--envoy-binary", type=Path, metavar="PATH", help="where it is not found by itself")
@@ -73,7 +77,14 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
     raise_open_file_limit()
     access = from_kubeconfig(arguments.kubeconfig) if arguments.kubeconfig else in_cluster()
     uvloop.run(
-        run_picker(arguments.socket, arguments.host, arguments.http_port, access, arguments.watch_namespace)
+        run_picker(
+            arguments.socket,
+            arguments.host,
+            arguments.http_port,
+            access,
+            arguments.watch_namespace,
+            arguments.hold_seconds,
+        )
     )
 
 

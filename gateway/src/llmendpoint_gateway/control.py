@@ -19,12 +19,14 @@ from llmendpoint_gateway.core.rotation import Rotation
 from llmendpoint_gateway.core.routing import Table, cluster_name, make_table
 from llmendpoint_gateway.core.snapshot import Hosts, Snapshot, make_clusters
 from llmendpoint_gateway.core.view import Kind, Store, View, make_view
+from llmendpoint_gateway.core.waiting import Waiting
 
 log = structlog.get_logger()
 
 
 class Control:
-    """`clock`: seconds, monotonic. `stale` tells whether the API server is out of reach."""
+    """`clock`: seconds, monotonic. `stale` tells whether the API server is out of reach. `on_table` is told when requests
+    may go elsewhere than before."""
 
     def __init__(self, ads: Ads, clock: Callable[[], float]) -> None:
         self._ads = ads
@@ -38,6 +40,8 @@ class Control:
         self._turn = 0
         self._dirty = False
         self.stale: Callable[[], bool] = lambda: False
+        self.on_table: Callable[[], None] = lambda: None
+        self.waiting: Waiting[Any] = Waiting()
         self.in_flight = InFlight()
         self.breakers = Breakers()
         self.view: View = make_view(self._store)
@@ -158,6 +162,7 @@ class Control:
             "activeRevision": endpoint.active_revision,
             "epoch": assignment.epoch if assignment else None,
             "weights": dict(assignment.weights) if assignment else {},
+            "waiting": self.waiting.count(endpoint.key),
             "replicas": replicas,
         }
 
@@ -197,3 +202,4 @@ class Control:
         for key, epoch in before.items():
             if self._epoch(key, -1) < epoch:
                 del self._told[key]  # a restored backup: what was told is of a time that is no more
+        self.on_table()

@@ -16,7 +16,7 @@ class _Connection(asyncio.Protocol):
     """One of Envoy's connections; `open_transports` holds it while it is open."""
 
     def __init__(self, handler: Handler, open_transports: set[asyncio.Transport]) -> None:
-        self._connection = Connection(handler)
+        self._connection = Connection(handler, wake=self._flush)
         self._open_transports = open_transports
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -31,6 +31,9 @@ class _Connection(asyncio.Protocol):
             log.error("Envoy's connection is closed", cause=str(error), streams=self._connection.streams)
             self._transport.abort()
             return
+        self._flush()
+
+    def _flush(self) -> None:
         if output := self._connection.take_output():
             self._transport.write(output)
 

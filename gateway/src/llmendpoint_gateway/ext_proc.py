@@ -1,10 +1,12 @@
-"""The decision for each request: one ext_proc stream per request.
+"""The decision for each request: one ext_proc stream per request. Without a replica, where one will come, it waits.
 
 A stream lives as long as its request, so a replica's requests in flight are its open streams: the count ends with
 the answer's last byte, an error, or the client's disconnect alike.
 """
 
+import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import orjson
@@ -18,6 +20,14 @@ from llmendpoint_gateway.core.wire import Stream
 from llmendpoint_gateway.errors import BadRequest
 from llmendpoint_gateway.metrics import Metrics
 
+Decision = Picked | Rejected | dict[str, object]
+
+
+MARGIN_SECONDS = 5.0  # between our answer and Envoy's patience
+
+Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
+"""Calls a function after some seconds, as an event loop's `call_later`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
@@ -28,17 +38,33 @@ class Undecided:
     asked: Asked
 
 
-class Picker:
-    """What is done with ext_proc's streams. A stream's `state` is None, then Undecided, then Picked, where it is."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """A request that waits for a replica of `endpoint`, which it asked for by `name`."""
 
-    def __init__(self, control: Control, metrics: Metrics) -> None:
+    stream: Stream
+    request: Undecided
+    endpoint: str
+    name: str
+    with_body: bool
+    timer: asyncio.TimerHandle
+
+
+class Picker:
+    """What is done with ext_proc's streams. A stream's `state` is None, then Undecided, then Held where there is no
+    replica yet, then Picked, where it is."""
+
+    def __init__(self, control: Control, metrics: Metrics, later: Later, hold_seconds: float) -> None:
         self._control = control
         self._metrics = metrics
+        self._later = later
+        self._hold_seconds = hold_seconds
+        control.on_table = self._retry
 
     def message(self, stream: Stream, message: bytes) -> None:
         """The headers, and then the body where one is needed."""
         if isinstance(stream.state, Undecided):
-            self._answer(stream, stream.state, messages.read_body(message))
+            self._decide(stream, stream.state, messages.read_body(message))
             return
         method, path, body_follows = messages.read_headers(message)
         request = Undecided(method, path, read_path(method, path))
@@ -46,23 +72,49 @@ class Picker:
             stream.state = request
             stream.send(messages.CONTINUE)
         else:
-            self._answer(stream, request, None)
+            self._decide(stream, request, None)
 
     def ended(self, stream: Stream) -> None:
         """The request's end, an error or the client's disconnect: its place in the count is free."""
         if isinstance(stream.state, Picked):
             self._control.release(stream.state)
+        elif isinstance(stream.state, Held):
+            self._forget(stream.state)
         stream.state = None
 
-    def _answer(self, stream: Stream, request: Undecided, body: bytes | None) -> None:
+    def _decide(self, stream: Stream, request: Undecided, body: bytes | None) -> None:
         start = time.perf_counter()
         asked = request.asked
-        decision = self._decide(request.method, request.path, asked, body)
+        name = ""
+        decision: Decision
+        match asked:
+            case ListModels() | GetModel() if not self._control.started:
+                decision = starting()
+            case ByModel():
+                try:
+                    name = messages.read_model(body or b"")
+                    decision = self._control.pick(name)
+                except BadRequest as error:
+                    decision = bad_request(str(error))
+            case ByPath(endpoint):
+                name = endpoint
+                decision = self._control.pick(name)
+            case ListModels():
+                decision = model_list(self._control.view)
+            case GetModel(model):
+                decision = one_model(model, self._control.view)
+            case Unknown():
+                decision = unknown_path(request.method, request.path)
+        if isinstance(decision, Rejected) and self._hold(stream, request, name, body, decision):
+            return
+        self._answer(stream, request, body is not None, decision, start)
+
+    def _answer(
+        self, stream: Stream, request: Undecided, with_body: bool, decision: Decision, start: float
+    ) -> None:
         if isinstance(decision, Picked):
-            path = asked.path if isinstance(asked, ByPath) else None
-            reply = messages.route_to(
-                decision.cluster, decision.addresses, path, body is not None, decision.trial
-            )
+            path = request.asked.path if isinstance(request.asked, ByPath) else None
+            reply = messages.route_to(decision.cluster, decision.addresses, path, with_body, decision.trial)
             outcome, stream.state = "picked", decision
             self._control.take(decision)
         elif isinstance(decision, Rejected):
@@ -72,22 +124,40 @@ class Picker:
         self._metrics.decided(outcome, time.perf_counter() - start)
         stream.send(reply)
 
-    def _decide(
-        self, method: str, path: str, asked: Asked, body: bytes | None
-    ) -> Picked | Rejected | dict[str, object]:
-        match asked:
-            case ListModels() | GetModel() if not self._control.started:
-                return starting()
-            case ByModel():
-                try:
-                    return self._control.pick(messages.read_model(body or b""))
-                except BadRequest as error:
-                    return bad_request(str(error))
-            case ByPath(endpoint):
-                return self._control.pick(endpoint)
-            case ListModels():
-                return model_list(self._control.view)
-            case GetModel(name):
-                return one_model(name, self._control.view)
-            case Unknown():
-                return unknown_path(method, path)
+    def _hold(
+        self, stream: Stream, request: Undecided, name: str, body: bytes | None, none: Rejected
+    ) -> bool:
+        """Let it wait where a replica will come and there is room; when none has come in time, `none` is the answer."""
+        endpoint = none.awaited
+        if endpoint is None or self._hold_seconds <= 0:
+            return False
+
+        def expire() -> None:
+            self._release(held, none)
+
+        timer = self._later(self._hold_seconds, expire)
+        held = Held(stream, request, endpoint, name, body is not None, timer)
+        if not self._control.waiting.add(endpoint, held, len(body or b"")):
+            timer.cancel()
+            return False
+        stream.state = held
+        stream.send(messages.wait(self._hold_seconds + MARGIN_SECONDS))
+        return True
+
+    def _retry(self) -> None:
+        """Replicas may have come: who waits for them goes on, in turn."""
+        for endpoint in self._control.waiting:
+            for held in self._control.waiting.of(endpoint):
+                decision = self._control.pick(held.name)
+                if isinstance(decision, Rejected) and decision.awaited == endpoint:
+                    break
+                self._release(held, decision)
+
+    def _release(self, held: Held, decision: Picked | Rejected) -> None:
+        self._forget(held)
+        held.stream.state = None
+        self._answer(held.stream, held.request, held.with_body, decision, time.perf_counter())
+
+    def _forget(self, held: Held) -> None:
+        held.timer.cancel()
+        self._control.waiting.remove(held.endpoint, held)

@@ -3,6 +3,7 @@
 Answers repeat (same cluster, same replicas), so their bytes are made once.
 """
 
+from datetime import timedelta
 from functools import lru_cache
 
 import orjson
@@ -81,6 +82,11 @@ def route_to(
     if with_body:
         return _bytes(pb.ProcessingResponse(request_body=pb.BodyResponse(response=common)))
     return _bytes(pb.ProcessingResponse(request_headers=pb.HeadersResponse(response=common)))
+
+
+def wait(seconds: float) -> bytes:
+    """The answer takes longer than a decision may; Envoy is to wait for it so many seconds."""
+    return _bytes(pb.ProcessingResponse(override_message_timeout=timedelta(seconds=seconds)))
 
 
 def refuse(rejected: Rejected) -> bytes:

@@ -76,6 +76,12 @@ class StateCollector(Collector):
         for address in self._control.breakers.ejected:
             ejected.add_metric([address], 1)
         yield ejected
+        waiting = GaugeMetricFamily(
+            f"{PREFIX}waiting", "Requests that wait for a replica", labels=["endpoint"]
+        )
+        for endpoint in self._control.waiting:
+            waiting.add_metric([endpoint], self._control.waiting.count(endpoint))
+        yield waiting
         family = GaugeMetricFamily(f"{PREFIX}in_flight", "Requests in flight", labels=["cluster", "address"])
         for cluster, counts in self._control.in_flight.counts.items():
             for address, count in counts.items():

@@ -35,7 +35,9 @@ GRPC_OPTIONS = [
 log = structlog.get_logger()
 
 
-async def run_picker(socket: Path, host: str, http_port: int, access: Access, namespace: str | None) -> None:
+async def run_picker(
+    socket: Path, host: str, http_port: int, access: Access, namespace: str | None, hold_seconds: float
+) -> None:
     """Until SIGTERM or SIGINT."""
     ads = Ads()
     control = Control(ads, time.monotonic)
@@ -58,7 +60,8 @@ async def run_picker(socket: Path, host: str, http_port: int, access: Access, na
         await web.TCPSite(runner, host, http_port).start()
         socket.unlink(missing_ok=True)  # noqa: ASYNC240 (once, at start): a killed process leaves its socket behind
         server = await serve_grpc(socket, ads, control)
-        decisions = DecisionServer(decisions_socket(socket), Picker(control, metrics))
+        picker = Picker(control, metrics, asyncio.get_running_loop().call_later, hold_seconds)
+        decisions = DecisionServer(decisions_socket(socket), picker)
         await decisions.start()
         log.info("picker started", socket=str(socket), http_port=http_port, namespace=namespace or "(all)")
         tasks = [asyncio.create_task(watch.run()) for watch in watches]

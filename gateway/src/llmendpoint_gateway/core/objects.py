@@ -27,6 +27,7 @@ class Endpoint:
     """An LLMEndpoint. `created` is RFC 3339 in UTC as Kubernetes writes it, so that text order is time order.
 
     `draining`: pods that are to get no new requests, by name. `proven`: the revision that a rollout goes back to.
+    `expects`: whether a replica is to come when there is none (spec.replicas, which the API server fills in, is not 0).
     """
 
     namespace: str
@@ -37,6 +38,7 @@ class Endpoint:
     traffic: Assignment | None = None
     draining: frozenset[str] = frozenset()
     proven: str | None = None
+    expects: bool = False
 
     @property
     def key(self) -> str:
@@ -88,7 +90,8 @@ def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
     created = body["metadata"].get("creationTimestamp")
     if not isinstance(created, str):
         raise MalformedObject(f"LLMEndpoint {key}: metadata.creationTimestamp is missing")
-    served = _part(_part(body, "spec"), "model").get("servedNames") or [name]
+    spec = _part(body, "spec")
+    served = _part(spec, "model").get("servedNames") or [name]
     status = _part(body, "status")
     traffic = _part(status, "traffic")
     return Endpoint(
@@ -100,6 +103,7 @@ def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
         _assignment(key, traffic) if traffic else None,
         frozenset(traffic.get("draining") or ()),
         _part(status, "rollout").get("blue") or None,
+        bool(spec.get("replicas")),
     )
 
 

@@ -29,13 +29,15 @@ class Picked:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An answer in the gateway's own name. `retry_after` in seconds; `param` names the field at fault."""
+    """An answer in the gateway's own name. `retry_after` in seconds; `param` names the field at fault; `awaited` is the
+    endpoint whose next replica can still answer the request."""
 
     status: int
     code: str
     message: str
     param: str | None = None
     retry_after: int | None = None
+    awaited: str | None = None
 
 
 def pick(
@@ -59,7 +61,7 @@ def pick(
     route = table.routes.get(key)
     target = _target(key, route, rotation, breakers, now, stale) if route else None
     if target is None:
-        return no_replica(key)
+        return no_replica(key, awaited=key in table.expecting)
     load = in_flight.get(target.cluster, {})
     if breakers.ejected:
         addresses, trial = choose(target.addresses, load, breakers, tie, now)
@@ -133,10 +135,11 @@ def starting() -> Rejected:
     )
 
 
-def no_replica(key: str) -> Rejected:
+def no_replica(key: str, *, awaited: bool = False) -> Rejected:
     return Rejected(
         503,
         "no_ready_replica",
         f"The endpoint {key} has no ready replica now. Try again, or see `kubectl describe llmendpoint {key.split('/')[1]} -n {key.split('/')[0]}`.",
         retry_after=NO_REPLICA_RETRY_AFTER,
+        awaited=key if awaited else None,
     )

@@ -37,10 +37,12 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`names`: model name -> endpoint key; `routes`: endpoint key -> route, absent before the first assignment."""
+    """`names`: model name -> endpoint key; `routes`: endpoint key -> route, absent before the first assignment;
+    `expecting`: keys of endpoints to which a replica will come when they have none."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     routes: Mapping[str, Route] = field(default_factory=dict)
+    expecting: frozenset[str] = frozenset()
 
 
 def cluster_name(endpoint: str, revision: str) -> str:
@@ -63,7 +65,8 @@ def make_table(view: View, acknowledged: Acknowledged, previous: Table) -> Table
         before = previous.routes.get(key)
         applied = before.assignment if before else None
         routes[key] = make_route(key, endpoint.assignment, ready, applied, endpoint.proven)
-    return Table(view.names, routes)
+    expecting = frozenset(key for key, endpoint in view.endpoints.items() if endpoint.expects)
+    return Table(view.names, routes, expecting)
 
 
 def make_route(

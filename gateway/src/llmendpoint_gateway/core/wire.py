@@ -6,6 +6,7 @@ bytes. Messages come and go whole and uncompressed.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -58,10 +59,13 @@ class Stream:
 
 
 class Connection:
-    """One of Envoy's connections. `receive` bytes as they come, then write what `take_output` returns."""
+    """One of Envoy's connections. `receive` bytes as they come, then write what `take_output` returns; `wake` is called
+    when there is output at another time, because a reply came late."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, wake: Callable[[], None] = lambda: None) -> None:
         self._handler = handler
+        self._wake = wake
+        self._receiving = False
         self._input = bytearray(0)
         self._greeted = False
         self._streams: dict[int, Stream] = {}
@@ -92,6 +96,13 @@ class Connection:
 
     def receive(self, data: bytes) -> None:
         """Raises WireError when the peer breaks the protocol; the connection is then good for nothing."""
+        self._receiving = True
+        try:
+            self._receive(data)
+        finally:
+            self._receiving = False
+
+    def _receive(self, data: bytes) -> None:
         buffer = self._input
         buffer += data
         position = 0
@@ -135,6 +146,8 @@ class Connection:
             self._send_waiting()
         else:
             self._send_data(stream, data)
+        if not self._receiving:
+            self._wake()
 
     def _send_data(self, stream: Stream, data: bytes) -> None:
         self._output.append(_frame(DATA, 0, stream.id, data))

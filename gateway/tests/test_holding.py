@@ -1,0 +1,154 @@
+"""Requests for an endpoint whose replicas are all away, with one to come: they wait, in order, and no longer than said."""
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.tests.harness import HOLD_SECONDS, Gateway, running_gateway, wait_for
+from llmendpoint_gateway.core.waiting import Waiting
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def ask(gateway: Gateway, name: str) -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=30)
+    body = json.dumps({"model": f"team/{name}", "messages": []})
+    connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
+    response = connection.getresponse()
+    answer = response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
+    connection.close()
+    return answer
+
+
+@pytest.fixture
+def clients() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def expect_a_replica(gateway: Gateway, name: str) -> None:
+    """An endpoint that has none yet."""
+    gateway.activate(name, "r1", replicas=1)
+    gateway.routed(name, "r1")
+
+
+def waiting(gateway: Gateway, name: str) -> int:
+    count: int = gateway.known(name)["waiting"]
+    return count
+
+
+def several(gateway: Gateway, clients: ThreadPoolExecutor, name: str, count: int) -> list[Future[Answer]]:
+    found = [clients.submit(ask, gateway, name) for _ in range(count)]
+    wait_for(lambda: waiting(gateway, name) == count, f"{count} requests wait", HOLD_SECONDS)
+    return found
+
+
+def test_requests_wait_for_the_first_replica_and_all_are_answered(
+    gateway: Gateway, clients: ThreadPoolExecutor
+) -> None:
+    expect_a_replica(gateway, "cold")
+    answers = several(gateway, clients, "cold", 5)
+    gateway.replica("cold", "r1", gateway.backend("late"))
+    assert [answer.result(10)[0] for answer in answers] == [200] * 5
+    assert waiting(gateway, "cold") == 0
+    wait_for(lambda: gateway.in_flight("cold") == {}, "their places are free")
+
+
+def test_a_request_that_waited_long_enough_is_a_503_with_retry_after(gateway: Gateway) -> None:
+    expect_a_replica(gateway, "never")
+    begun = time.monotonic()
+    status, headers, body = ask(gateway, "never")
+    assert (status, json.loads(body)["error"]["code"]) == (503, "no_ready_replica")
+    assert int(headers["retry-after"]) > 0
+    assert time.monotonic() - begun >= HOLD_SECONDS - 0.1
+    assert waiting(gateway, "never") == 0
+
+
+def test_a_place_is_given_back_when_the_client_leaves(gateway: Gateway) -> None:
+    expect_a_replica(gateway, "left")
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=30)
+    connection.request("POST", "/v1/chat/completions", json.dumps({"model": "team/left"}))
+    wait_for(lambda: waiting(gateway, "left") == 1, "the request waits", HOLD_SECONDS)
+    connection.close()
+    wait_for(lambda: waiting(gateway, "left") == 0, "it waits no longer", 1)
+
+
+@pytest.mark.parametrize(("end", "status"), [("scaled to zero", 503), ("deleted", 404)])
+def test_who_waits_for_what_will_not_come_is_told_at_once(
+    gateway: Gateway, clients: ThreadPoolExecutor, end: str, status: int
+) -> None:
+    name = f"end{status}"
+    expect_a_replica(gateway, name)
+    [answer] = several(gateway, clients, name, 1)
+    told = time.monotonic()
+    if end == "deleted":
+        gateway.api.delete("llmendpoints", name)
+    else:
+        gateway.activate(name, "r1", replicas=0)
+    assert answer.result(10)[0] == status
+    assert time.monotonic() - told < HOLD_SECONDS / 2
+
+
+def test_nobody_waits_for_an_endpoint_at_zero(gateway: Gateway) -> None:
+    gateway.activate("zero", "r1", replicas=0)
+    gateway.routed("zero", "r1")
+    begun = time.monotonic()
+    assert ask(gateway, "zero")[0] == 503
+    assert time.monotonic() - begun < HOLD_SECONDS / 2
+
+
+def test_an_endpoint_that_waits_keeps_no_other_one_waiting(
+    gateway: Gateway, clients: ThreadPoolExecutor
+) -> None:
+    expect_a_replica(gateway, "blocked")
+    answers = several(gateway, clients, "blocked", 3)
+    name = gateway.endpoint(gateway.backend("well"), replicas=1)
+    assert [ask(gateway, name)[0] for _ in range(20)] == [200] * 20
+    assert not any(answer.done() for answer in answers)
+
+
+def test_a_killed_picker_leaves_nobody_waiting_for_ever() -> None:
+    with running_gateway() as gateway, ThreadPoolExecutor(2) as clients:
+        gateway.ready()
+        expect_a_replica(gateway, "cold")
+        [answer] = several(gateway, clients, "cold", 1)
+        gateway.kill_picker()
+        status, headers, _ = answer.result(5)
+        assert status == 503
+        assert "retry-after" in headers
+
+
+def test_what_has_no_room_to_wait_is_refused_and_the_room_is_found_again() -> None:
+    queue: Waiting[int] = Waiting(most_requests=3, most_bytes=100)
+    assert queue.add("a", 1, 60)
+    assert not queue.add("a", 2, 41)
+    assert queue.add("b", 3, 40)
+    queue.remove("a", 1)
+    assert queue.add("a", 4, 0)
+    assert queue.add("a", 5, 0)
+    assert not queue.add("b", 6, 0)
+    assert queue.of("a") == [4, 5]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60), st.booleans()), max_size=40))
+def test_the_bounds_hold_and_nothing_is_counted_twice(steps: list[tuple[str, int, bool]]) -> None:
+    queue: Waiting[int] = Waiting(most_requests=4, most_bytes=100)
+    sizes: dict[tuple[str, int], int] = {}
+    for number, (endpoint, size, leave) in enumerate(steps):
+        if leave and sizes:
+            key = next(iter(sizes))
+            queue.remove(*key)
+            del sizes[key]
+            continue
+        fits = len(sizes) < 4 and sum(sizes.values()) + size <= 100
+        assert queue.add(endpoint, number, size) == fits
+        if fits:
+            sizes[endpoint, number] = size
+        assert set(queue) == {name for name, _ in sizes}
+        assert all(queue.count(name) == sum(e == name for e, _ in sizes) for name in "ab")
