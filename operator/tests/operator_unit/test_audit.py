@@ -72,7 +72,7 @@ def test_a_change_names_manager_time_fields_revision_model_and_accelerator() -> 
 
 
 def test_the_model_is_told_as_it_was_resolved() -> None:
-    record = {"data": {"model": {"identity": "hf://org/name@0123abcd"}}}
+    record = {"data": {"inputs": {"model": {"source": "hf://org/name@main"}}, "modelCommit": "0123abcd"}}
     assert change(manifest(), manifest(), records={"new": record}).model == "hf://org/name@0123abcd"
 
 

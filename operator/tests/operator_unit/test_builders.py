@@ -43,7 +43,7 @@ FULL: dict[str, Any] = {
         "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
     },
     "engine": {
-        "device": "cuda", "dtype": "bfloat16", "maxModelLen": 8192, "maxNumSeqs": 16, "maxQueuedRequests": 0,
+        "device": "cuda", "dtype": "bfloat16", "maxModelLen": 8192, "maxNumSeqs": 16, "maxQueuedRequests": 1,
         "kvCacheMemory": "2Gi", "prefixCaching": False,
     },
     "progressDeadlineSeconds": 121,

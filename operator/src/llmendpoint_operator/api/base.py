@@ -12,6 +12,8 @@ from pydantic.alias_generators import to_camel
 
 QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 
+BYTES_PATTERN = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"
+
 
 class ApiModel(BaseModel):
     """Unknown fields are ignored on reading: an object may have been stored under a newer CRD."""
@@ -53,3 +55,10 @@ Quantity = Annotated[
     ),
 ]
 """A Kubernetes quantity such as `500m`, `4` or `16Gi`; the API server also takes a bare number."""
+
+ByteQuantity = Annotated[
+    str,
+    BeforeValidator(str),
+    Field(json_schema_extra={"x-kubernetes-int-or-string": True, "pattern": BYTES_PATTERN, "maxLength": 32}),
+]
+"""A quantity of memory as our engine reads it, such as `512Mi` or `2Gi`."""

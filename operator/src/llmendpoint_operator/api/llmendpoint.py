@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .base import ApiModel, Quantity, map_list, rule, rules, set_list
+from .base import ApiModel, ByteQuantity, Quantity, map_list, rule, rules, set_list
 from .rollout import (
     OverrideStatus,
     RejectedStatus,
@@ -169,9 +169,9 @@ class EngineSpec(ApiModel):
     """Tokens of prompt plus output of one request. Absent: what the model allows."""
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Sequences computed in one batch."""
-    max_queued_requests: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    max_queued_requests: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Requests that wait in one replica before the next is answered with 429."""
-    kv_cache_memory: Quantity | None = None
+    kv_cache_memory: ByteQuantity | None = None
     """Memory for keys and values of all running sequences, for example `2Gi`."""
     prefix_caching: bool = True
     """Keep the keys and values of finished prompts, so that a prompt that begins alike is not computed again."""

@@ -30,7 +30,8 @@ class Argument(ApiModel):
     value: Annotated[str, Field(min_length=1, max_length=1024)]
     """The argument, one word; `$(path)` stands for a field of the endpoint, such as `--dtype=$(engine.dtype)`. A
     list field, such as model.servedNames, gives one argument for each of its items. Known are the fields of
-    spec.engine as engine.<field>, and model.path, model.source, model.servedNames, ports.http, drainSeconds,
+    spec.engine as engine.<field>, and model.path, model.source, model.revision (the commit of an hf:// source), model.servedNames,
+    ports.http, drainSeconds,
     accelerator.count, namespace and name."""
     when: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^!?[a-z][A-Za-z.]*$")] | None = None
     """The argument is given only when this field is set (and not false or empty); with `!` before it, only when

@@ -194,8 +194,8 @@ class ObserveSpec(ApiModel, json_schema_extra=rules(DURATION_RULE)):
     itl: LatencyLimit | None = None
     """Limits on the time between two tokens."""
     on_inconclusive: OnInconclusive | None = None
-    """What follows on no verdict. Pause: both revisions keep their pods until there is a verdict, or `kubectl llm
-    promote` or `abort`. Promote and Rollback decide by themselves. Absent: Pause after maxDuration where a limit is set
+    """What follows on no verdict. Pause: both revisions keep their pods until there is a verdict, or
+    `kubectl llm rollout promote` or `abort`. Promote and Rollback decide by themselves. Absent: Pause after maxDuration where a limit is set
     (errorRate, ttft, itl or spec.slo); where none is, Promote after duration, so that an endpoint which nobody calls
     does not hold the accelerators of two revisions."""
 
@@ -229,7 +229,7 @@ class RolloutSpec(
     """BlueGreen: all requests at once. Canary: in growing shares. Recreate: the old revision stops first."""
     capacity: Capacity = Capacity.AUTO
     """Where the new pods find room. Surge: beside the old ones. InPlace: by exchange in waves, requests by ready pods.
-    Recreate: in place of all the old ones, requests wait meanwhile. Auto: Surge; when a new pod stays unschedulable,
+    Recreate: in place of all the old ones, requests wait in the gateway meanwhile (chart value gateway.holdSeconds). Auto: Surge; when a new pod stays unschedulable,
     InPlace, or Recreate with a single replica."""
     min_available: Annotated[int, Field(ge=0, le=1000)] = 1
     """Ready pods of both revisions together that an exchange in place never goes below. Where it leaves no pod to
@@ -237,7 +237,7 @@ class RolloutSpec(
     unschedulable_seconds: Annotated[int, Field(ge=0, le=86_400)] = 30
     """Seconds for which a new pod may stay unschedulable before capacity Auto takes an old one's place."""
     promotion: Literal["Auto", "Manual"] = "Auto"
-    """Manual: a verified revision gets no requests before `kubectl llm promote`."""
+    """Manual: a verified revision gets no requests before `kubectl llm rollout promote`."""
     verification: VerificationSpec = VerificationSpec()
     """Questions to a new revision before it gets requests."""
     observe: ObserveSpec = ObserveSpec()

@@ -105,10 +105,10 @@ def _managers(manifest: Manifest) -> Sequence[Mapping[str, Any]]:
 
 
 def model_identity(record: Manifest | None) -> str | None:
-    """What the revision's model source was resolved to, when that was recorded."""
+    """The revision's model source with the commit that it was resolved to, when that was recorded."""
     data = (record or {}).get("data") or {}
-    identity = data.get("model")
-    return str(identity.get("identity")) if isinstance(identity, dict) and identity.get("identity") else None
+    commit, source = data.get("modelCommit"), data.get("inputs", {}).get("model", {}).get("source")
+    return f"{str(source).partition('@')[0]}@{commit}" if commit else None
 
 
 def changed_paths(old: Any, new: Any, path: str = "") -> Iterator[str]:
