@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from ..api import RolloutState as State
 from .causes import Cause
+from .sentences import fitting
 
 STATES: Mapping[State, tuple[str, str]] = {
     State.VERIFYING: ("Verifying", "revision {green} is asked the prompts of spec.rollout.verification"),
@@ -78,7 +79,7 @@ class Condition:
             "observedGeneration": generation,
             "lastTransitionTime": transition,
             "reason": self.reason,
-            "message": self.message,
+            "message": fitting(self.message),
         }
 
 

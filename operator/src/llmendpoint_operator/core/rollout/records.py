@@ -13,6 +13,7 @@ from typing import Any
 from ...api import Mode
 from ...api import RolloutState as State
 from ..evidence import Figures
+from ..sentences import fitting
 
 Json = dict[str, Any]
 
@@ -68,7 +69,7 @@ class Progress:
                 "verified": self.verified,
                 "promoted": self.promoted,
                 "baseline": _baseline_json(self.baseline),
-                "message": self.message,
+                "message": fitting(self.message) if self.message else None,
             }
         )
 
@@ -141,7 +142,12 @@ class Rejected:
 
     def as_json(self) -> Json:
         """All fields."""
-        return {"revision": self.revision, "reason": self.reason, "message": self.message, "at": self.at}
+        return {
+            "revision": self.revision,
+            "reason": self.reason,
+            "message": fitting(self.message),
+            "at": self.at,
+        }
 
 
 def parse_rejected(status: Mapping[str, Any]) -> Rejected | None:
