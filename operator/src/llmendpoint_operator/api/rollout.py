@@ -230,7 +230,7 @@ class RolloutSpec(
     capacity: Capacity = Capacity.AUTO
     """Where the new pods find room. Surge: beside the old ones. InPlace: by exchange in waves, requests by ready pods.
     Recreate: in place of all the old ones, requests wait in the gateway meanwhile (chart value gateway.holdSeconds). Auto: Surge; when a new pod stays unschedulable,
-    InPlace, or Recreate with a single replica."""
+    InPlace, or Recreate with a single replica (with promotion: Manual it waits for room)."""
     min_available: Annotated[int, Field(ge=0, le=1000)] = 1
     """Ready pods of both revisions together that an exchange in place never goes below. Where it leaves no pod to
     exchange, the rollout is given up after progressDeadlineSeconds."""

@@ -62,7 +62,7 @@ def _in_place(s: Situation) -> dict[str, int]:
         needed = max(0, minimum - s.blue_ready)
         return {blue: s.wanted, green: min(s.live(green), s.green_ready, needed)}
     step = s.green_wanted
-    serving = s.green_ready if s.progress.verified else 0
+    serving = 0 if s.progress.state in BEFORE_THE_SWITCH else s.green_ready
     floor = max(0, minimum - serving)
     room = max(0, s.wanted - step)
     kept_blue = max(min(s.live(blue), room), min(s.blue_ready, floor))

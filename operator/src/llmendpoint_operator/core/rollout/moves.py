@@ -46,6 +46,9 @@ def narrate(s: Situation, event: Event, why: Occurrence) -> KubernetesEvent | No
         return KubernetesEvent("GatewaysLate", why.message, "Warning")
     if event is Event.VERIFIED and s.progress.verified:
         return None
+    if event is Event.NO_ROOM and s.spec.rollout.canary is not None:
+        reason, message = told[event]
+        return KubernetesEvent(reason, f"{message}; rollout.canary.steps are left out", "Warning")
     return KubernetesEvent(*told[event]) if event in told else None
 
 

@@ -254,8 +254,10 @@ def _verification(s: Situation) -> Outcome | None:
 
 
 def _unschedulable_since(s: Situation) -> datetime | None:
-    """When the first of green's waiting pods began to wait; None where that changes nothing."""
+    """When the first of green's waiting pods began to wait; None where that changes nothing. A single replica keeps
+    its place where somebody has to promote: nothing would answer until then."""
     mine = s.spec.rollout.capacity is Capacity.AUTO and s.progress.mode is Mode.SURGE
+    mine = mine and not (s.wanted == 1 and s.spec.rollout.promotion == "Manual")
     if not mine or s.live(s.progress.blue) == 0 or s.progress.state not in BEFORE_THE_SWITCH:
         return None
     waiting = (unscheduled_since(pod) for pod in _green_pods(s) if not is_terminating(pod))
