@@ -16,7 +16,9 @@ from llmendpoint_operator.core.revision import Revision
 from llmendpoint_operator.core.snapshot import Endpoint, Snapshot
 from llmendpoint_operator.errors import Unanswered
 from llmendpoint_operator.evidence import Collector, Gateways, Wire, collector, gateways, prompts
+from llmendpoint_operator.evidence.collector import PROMPTS_AT_ONCE
 from llmendpoint_operator.evidence.figures import parse_latencies
+from llmendpoint_operator.evidence.wanted import find_wanted
 from llmendpoint_operator.kube import resources
 from llmendpoint_operator.kube.client import KubeApi
 from llmendpoint_operator.kube.store import Informer
@@ -41,6 +43,7 @@ class World:
     woken: list[tuple[str, str]]
     pods: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     gateway_pods: list[dict[str, Any]] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def add_gateway(self, **fields: Any) -> FakeGateway:
         gateway = FakeGateway(**fields)
@@ -118,9 +121,11 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
         found = Gateways(wire, cache, port, woken.append)
         collecting = Collector(wire, found, woken.append)
         running = asyncio.create_task(collecting.run())
-        yield World(serving, wire, cache, found, collecting, port, free_port(), woken)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        world = World(serving, wire, cache, found, collecting, port, free_port(), woken, tasks=[running])
+        yield world
+        for task in world.tasks:
+            task.cancel()
+        await asyncio.gather(*world.tasks, return_exceptions=True)
 
 
 async def test_an_assignment_is_acknowledged_when_every_gateway_follows_it(world: World) -> None:
@@ -253,6 +258,33 @@ async def test_an_engine_that_never_answers_fails_after_its_time(world: World) -
     found = await world.verified(prompts=[PROMPT], timeoutSeconds=1)
     assert found.outcome is Outcome.FAILED
     assert found.message.startswith("prompt capital: no answer within 1 s")
+
+
+async def test_time_in_the_queue_behind_others_is_not_the_engines(world: World) -> None:
+    replies = iter([(503, "loading")])
+    await world.add_engine("green", answer=lambda _: next(replies, (200, "Paris")))
+    await hold(world.collector, seconds=1.2)
+    assert (await world.verified(prompts=[PROMPT], timeoutSeconds=1)).outcome is Outcome.PASSED
+
+
+async def test_pods_that_are_not_ready_keep_nobody_in_the_queue(world: World) -> None:
+    waiting = world.snapshot("Verifying", verification={"prompts": [PROMPT]})
+    for _ in range(PROMPTS_AT_ONCE):
+        job = find_wanted(waiting)
+        assert job is not None
+        assert job.verification is not None
+        verifier = prompts.Verifier(world.wire, job.verification, lambda _: (), lambda _: None, world.collector._prompts)  # fmt: skip
+        world.tasks.append(asyncio.create_task(verifier.run()))
+    await world.add_engine("green")
+    assert (await world.verified(prompts=[PROMPT])).outcome is Outcome.PASSED
+
+
+async def hold(collecting: Collector, seconds: float) -> None:
+    """Other endpoints' prompts take every place of the queue for so long."""
+    limit = collecting._prompts
+    for _ in range(PROMPTS_AT_ONCE):
+        await limit.acquire()
+        asyncio.get_running_loop().call_later(seconds, limit.release)
 
 
 async def test_a_revision_without_ready_pods_is_waited_for(world: World) -> None:

@@ -116,7 +116,10 @@ class Verifier:
         while True:
             try:
                 base, model = await self._judge(str(compare.endpoint))
-                text = await self._complete(base, model, messages, JUDGE_TOKENS, self._job.timeout_seconds)
+                async with self._limit:
+                    text = await self._complete(
+                        base, model, messages, JUDGE_TOKENS, self._job.timeout_seconds
+                    )
                 judgement = parse_judgement(text)
                 if judgement is not None:
                     return judgement
@@ -139,31 +142,29 @@ class Verifier:
             raise Unanswered(f"{base}/models lists no model") from error
 
     async def _answer(self, revision: str, messages: Messages, max_tokens: int) -> str:
-        """From any ready pod within the prompt's time, which does not run while there is no such pod."""
+        """From any ready pod within the prompt's time, which runs neither while there is no such pod nor in the queue
+        behind other endpoints' prompts."""
         timeout_s = self._job.timeout_seconds
-        deadline, server_errors, turn, problem = time.monotonic() + timeout_s, 0, 0, ""
-        while True:
-            pods = self._pods(revision)
-            if not pods:
-                if revision == self._job.blue:
-                    raise _Failed("none of its pods is ready")
-                await asyncio.sleep(RETRY_S)
-                deadline = time.monotonic() + timeout_s
-                continue
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise _Failed(f"no answer within {timeout_s:g} s{problem and f' ({problem})'}")
-            turn += 1
-            url = f"{pods[turn % len(pods)].url}/v1"
-            try:
-                return await self._complete(url, self._job.model, messages, max_tokens, remaining)
-            except Unanswered as error:
-                problem = str(error)
-                final = 400 <= error.status < 500 and error.status not in (408, 429)
-                server_errors += error.status >= 500 and error.status != 503
-                if final or server_errors >= SERVER_ERRORS:
-                    raise _Failed(problem) from error
+        left, server_errors, turn, problem = timeout_s, 0, 0, ""
+        while left > 0:
+            async with self._limit:
+                began, pods = time.monotonic(), self._pods(revision)
+                if pods:
+                    turn += 1
+                    url = f"{pods[turn % len(pods)].url}/v1"
+                    try:
+                        return await self._complete(url, self._job.model, messages, max_tokens, left)
+                    except Unanswered as error:
+                        problem = str(error)
+                        final = 400 <= error.status < 500 and error.status not in (408, 429)
+                        server_errors += error.status >= 500 and error.status != 503
+                        if final or server_errors >= SERVER_ERRORS:
+                            raise _Failed(problem) from error
+            if not pods and revision == self._job.blue:
+                raise _Failed("none of its pods is ready")
             await asyncio.sleep(RETRY_S)
+            left = left - (time.monotonic() - began) if pods else timeout_s
+        raise _Failed(f"no answer within {timeout_s:g} s{problem and f' ({problem})'}")
 
     async def _complete(
         self, base: str, model: str, messages: Messages, max_tokens: int, timeout_s: float
@@ -171,8 +172,7 @@ class Verifier:
         body = {
             "model": model, "messages": list(messages), "max_tokens": max_tokens, "temperature": 0, "seed": 0,
         }  # fmt: skip
-        async with self._limit:
-            page = await self._wire.json("prompt", f"{base}/chat/completions", timeout_s, body)
+        page = await self._wire.json("prompt", f"{base}/chat/completions", timeout_s, body)
         try:
             return str(page["choices"][0]["message"]["content"] or "")
         except (KeyError, IndexError, TypeError) as error:
