@@ -57,6 +57,7 @@ class FakeEngine:
 
     answer: Callable[[str], Reply] = lambda _: (200, "Paris")
     asked: list[dict[str, Any]] = field(default_factory=list)
+    scrapes: int = 0
     _buckets: dict[str, list[float]] = field(default_factory=dict)
 
     async def serve(self, servers: Servers, port: int) -> str:
@@ -92,6 +93,7 @@ class FakeEngine:
         return web.json_response({"data": [{"id": "the-judge"}]})
 
     async def _metrics(self, _: web.Request) -> web.Response:
+        self.scrapes += 1
         lines = []
         for name, counts in self._buckets.items():
             lines.append(f"# TYPE vllm:{name} histogram")
@@ -105,9 +107,11 @@ class FakeEngine:
 
 @dataclass
 class FakeGateway:
-    """One gateway's picker port. A hanging one accepts connections and never answers."""
+    """One gateway's picker port. A hanging one accepts connections and never answers; a silent one does not know
+    `/revisions`."""
 
     hanging: bool = False
+    silent: bool = False
     instance: str = "1"
     epochs: dict[str, int] = field(default_factory=dict)
     counts: dict[str, dict[str, list[int]]] = field(default_factory=dict)
@@ -147,6 +151,8 @@ class FakeGateway:
 
     async def _revisions(self, request: web.Request) -> web.Response:
         await self._hang()
+        if self.silent:
+            return web.Response(status=404)
         name = f"{request.match_info['namespace']}/{request.match_info['name']}"
         found = {
             revision: {"requests": requests, "errors": errors}

@@ -57,6 +57,16 @@ class World:
         self.cache.synced.set()
         self.gateways.pods_changed()
 
+    def unready(self, name: str, ending: bool) -> None:
+        """A gateway fails its readiness probe, or is being deleted."""
+        [pod] = [pod for pod in self.gateway_pods if pod["metadata"]["name"] == name]
+        pod["metadata"]["resourceVersion"] = "2"
+        if ending:
+            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        else:
+            pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+        self.list_gateways()
+
     async def add_engine(self, revision: str, **fields: Any) -> FakeEngine:
         engine = FakeEngine(**fields)
         pods = self.pods.setdefault(revision, [])
@@ -172,6 +182,50 @@ async def test_without_a_gateway_an_assignment_is_known_at_once_to_have_nobody_t
     evidence = world.collector.look(snapshot)
     assert evidence.gateways == ()
     assert evidence.gateways_known
+
+
+@pytest.mark.parametrize("ending", [False, True])
+async def test_gateways_of_which_none_is_ready_are_not_the_same_as_no_gateway(
+    world: World, ending: bool
+) -> None:
+    await world.add_gateway(epochs={"team-a/chat": 1})
+    snapshot = world.snapshot("Switching", epoch=1)
+    await until(lambda: world.collector.look(snapshot).gateways_known)
+    world.unready("gateway-0", ending)
+    evidence = world.collector.look(snapshot)
+    assert (evidence.gateways, evidence.gateways_known) == ((), False)
+
+
+async def test_a_gateway_pod_that_has_ended_for_good_is_no_gateway(world: World) -> None:
+    world.gateway_pods.append(ready_pod("evicted", "127.0.0.1"))
+    world.gateway_pods[0]["status"] |= {"phase": "Failed", "reason": "Evicted"}
+    world.list_gateways()
+    evidence = world.collector.look(world.snapshot("Switching"))
+    assert (evidence.gateways, evidence.gateways_known) == ((), True)
+
+
+async def test_a_gateway_that_never_tells_of_revisions_gives_no_figures(world: World) -> None:
+    gateway, green = await world.add_gateway(silent=True), await world.add_engine("green")
+    snapshot = world.snapshot("Observing")
+    world.collector.look(snapshot)
+    await until(lambda: green.scrapes > 1)
+    green.observe(0.07, 40)
+    seen = green.scrapes
+    await until(lambda: green.scrapes > seen + 2)
+    assert world.collector.look(snapshot).figures == {}
+    gateway.silent = False
+    await until(lambda: world.collector.look(snapshot).figures != {})
+    gateway.count("team-a/chat", "green", 30, 3)
+    await until(lambda: world.collector.look(snapshot).figures["green"].errors == 3)
+
+
+async def test_without_any_gateway_first_tokens_are_counted(world: World) -> None:
+    world.list_gateways()
+    green = await world.add_engine("green")
+    snapshot = world.snapshot("Observing")
+    await until(lambda: "green" in world.collector.look(snapshot).figures)
+    green.observe(0.07, 40)
+    await until(lambda: world.collector.look(snapshot).figures["green"].requests == 40)
 
 
 async def test_a_gateway_that_comes_up_later_is_asked_too(world: World) -> None:

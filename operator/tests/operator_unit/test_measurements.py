@@ -96,6 +96,28 @@ def test_without_gateways_first_tokens_stand_for_requests() -> None:
     assert requests(found.in_window("green")) == (20, 0)
 
 
+def test_first_tokens_do_not_stand_for_requests_while_gateways_are_silent() -> None:
+    found = Measurements(600)
+    found.add_gateway("g1", "i1", {"green": Counts(5, 0)})
+    found.sampled(0, gateways=True)
+    found.begin(0)
+    for at, count in ((2, 5), (4, 45)):
+        found.add_engine("p1", "green", ttft(count, 0))
+        found.sampled(at, gateways=True)
+        assert found.in_window("green") is None, "no gateway has answered in the window"
+    found.add_gateway("g1", "i1", {"green": Counts(45, 4)})
+    found.sampled(6, gateways=True)
+    assert requests(found.in_window("green")) == (40, 4)
+
+
+def test_gateways_that_were_never_heard_give_nothing_to_compare_with() -> None:
+    found = Measurements(600)
+    for at, count in ((0, 0), (2, 40)):
+        found.add_engine("p1", "blue", ttft(count, 0))
+        found.sampled(at, gateways=True)
+    assert found.recent("blue") is None
+
+
 def test_recent_forgets_what_is_older_than_asked_for() -> None:
     found = Measurements(10)
     for at in range(0, 40, 2):

@@ -48,12 +48,22 @@ class Cause:
 
 def is_ready(pod: Manifest) -> bool:
     """Whether the pod takes requests."""
-    return not is_terminating(pod) and _condition(pod, "Ready").get("status") == "True"
+    return is_alive(pod) and _condition(pod, "Ready").get("status") == "True"
 
 
 def is_terminating(pod: Manifest) -> bool:
     """Whether the pod is on its way out."""
     return "deletionTimestamp" in pod["metadata"]
+
+
+def is_finished(pod: Manifest) -> bool:
+    """Whether the pod has ended for good, as after an eviction or its node's shutdown: it stays only to be looked at."""
+    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
+
+
+def is_alive(pod: Manifest) -> bool:
+    """Whether the pod is, or will be, of use."""
+    return not is_terminating(pod) and not is_finished(pod)
 
 
 def find_cause(deployment: Manifest | None, pods: Sequence[Manifest]) -> Cause | None:

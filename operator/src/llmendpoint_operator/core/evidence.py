@@ -60,7 +60,8 @@ class Evidence:
 
     gateways: tuple[GatewayView, ...] = ()
     gateways_known: bool = False
-    """Whether the gateways were asked since the assignment last changed. Without a gateway (`gateways` empty and this
-    true) an assignment is acknowledged at once: the plain Service follows it."""
+    """Whether the gateways were asked since the assignment last changed: not while there are some of which none is Ready.
+    Without any gateway (`gateways` empty and this true) an assignment is acknowledged at once: the plain Service follows
+    it."""
     verification: Verification | None = None
     figures: Mapping[str, Figures] = field(default_factory=dict)

@@ -44,10 +44,12 @@ class _Total:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """The totals at a moment; monotonic seconds."""
+    """The totals at a moment, in monotonic seconds. `heard`: how often a gateway had answered."""
 
     at: float
     totals: Mapping[str, _Total]
+    heard: int = 0
+    gateways: bool = False
 
 
 class Measurements:
@@ -57,6 +59,7 @@ class Measurements:
         self._recent_seconds = recent_seconds
         self._totals: dict[str, _Total] = {}
         self._gateways: dict[str, tuple[str, Mapping[str, Counts]]] = {}
+        self._heard = 0
         self._engines: dict[str, Latencies] = {}
         self._window: _Mark | None = None
         self._history: deque[_Mark] = deque()
@@ -65,6 +68,7 @@ class Measurements:
         """One gateway's counters by revision; `instance` is new when they began anew."""
         known = self._gateways.get(gateway)
         self._gateways[gateway] = (instance, counts)
+        self._heard += 1
         if known is None:
             return
         for revision, now in counts.items():
@@ -82,15 +86,15 @@ class Measurements:
                 since(before.ttft, now.ttft), since(before.itl, now.itl), since(before.e2e, now.e2e)
             ))  # fmt: skip
 
-    def sampled(self, now: float) -> None:
-        """All sources have been read: what `recent` may begin at."""
-        self._history.append(_Mark(now, dict(self._totals)))
+    def sampled(self, now: float, gateways: bool = False) -> None:
+        """All sources have been read: what `recent` may begin at. `gateways`: whether there are any, answering or not."""
+        self._history.append(_Mark(now, dict(self._totals), self._heard, gateways or bool(self._gateways)))
         while len(self._history) > 2 and self._history[1].at <= now - self._recent_seconds:
             self._history.popleft()
 
     def begin(self, now: float) -> None:
         """A window begins: at the last sample, so that nothing between it and now is lost."""
-        self._window = self._history[-1] if self._history else _Mark(now, dict(self._totals))
+        self._window = self._history[-1] if self._history else _Mark(now, dict(self._totals), self._heard)
 
     def in_window(self, revision: str) -> Figures | None:
         """What was measured since the window began; None before the first sample in it."""
@@ -112,18 +116,22 @@ class Measurements:
         )
 
     def _figures(self, revision: str, mark: _Mark | None) -> Figures | None:
-        """Without gateways, the engines' count of first tokens stands for the requests, and no error is seen."""
-        if mark is None or not self._history or self._history[-1].at <= mark.at:
+        """Without gateways, the engines' count of first tokens stands for the requests, and no error is seen. Where there
+        are gateways and none has answered, nothing is known: engines do not see what fails before them."""
+        last = self._history[-1] if self._history else None
+        if mark is None or last is None or last.at <= mark.at:
             return None
-        now = self._history[-1].totals.get(revision, _Total())
+        if last.gateways and last.heard == mark.heard:
+            return None
+        now = last.totals.get(revision, _Total())
         start = mark.totals.get(revision, _Total())
         ttft = since(start.latencies.ttft, now.latencies.ttft)
-        requests = now.counts.requests - start.counts.requests if self._gateways else ttft.count
+        requests = now.counts.requests - start.counts.requests if last.gateways else ttft.count
         return Figures(
             requests=round(requests),
             errors=round(now.counts.errors - start.counts.errors),
             ttft_p95=quantile(P95, ttft),
             itl_p95=quantile(P95, since(start.latencies.itl, now.latencies.itl)),
             e2e_p95=quantile(P95, since(start.latencies.e2e, now.latencies.e2e)),
-            seconds=self._history[-1].at - mark.at,
+            seconds=last.at - mark.at,
         )

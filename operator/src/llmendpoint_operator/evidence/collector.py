@@ -140,7 +140,7 @@ class _Watcher:
                 log.exception("sample failed", endpoint="/".join(wanted.key))
                 answered = False
             if answered:
-                self._measurements.sampled(time.monotonic())
+                self._measurements.sampled(time.monotonic(), self._gateways.exist)
             if self._wanted.decides and self.figures() != before:
                 self._wake(wanted.key)
             await asyncio.sleep(max(0.0, SAMPLE_S - (time.monotonic() - began)))

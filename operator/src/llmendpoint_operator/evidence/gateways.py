@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from ..core.causes import is_ready
+from ..core.causes import is_finished, is_ready
 from ..core.evidence import GatewayView
 from ..core.measurements import Counts
 from ..errors import Unanswered
@@ -85,6 +85,11 @@ class Gateways:
         """Those that take requests now."""
         return tuple(self._ready())
 
+    @property
+    def exist(self) -> bool:
+        """Whether there is a gateway at all, ready or not."""
+        return any(not is_finished(pod) for pod in self._pods.store)
+
     def pods_changed(self, _: object = None) -> None:
         """The cache of gateway pods has changed."""
         self._changed.set()
@@ -103,15 +108,17 @@ class Gateways:
         self._followed.pop(key, None)
 
     def views(self, key: Key) -> tuple[tuple[GatewayView, ...], bool]:
-        """What each Ready gateway follows, and whether all were asked since the assignment is wanted."""
+        """What each Ready gateway follows, and whether all were asked since the assignment is wanted. Nothing is known
+        while none is Ready: one that restarts follows what it followed before."""
         followed = self._followed.get(key)
         if followed is None or not self._pods.synced.is_set():
             return (), False
         replies = [(gateway, self._replies.get(gateway.uid)) for gateway in self._ready()]
         asked = all(reply is not None and reply.asked >= followed.since for _, reply in replies)
+        known = asked and (bool(replies) or not self.exist)
         name = "/".join(key)
         views = (reply.view(g.name, name) if reply else GatewayView(g.name, None) for g, reply in replies)
-        return tuple(views), asked
+        return tuple(views), known
 
     async def counters(self, gateway: Gateway, key: Key) -> tuple[str, dict[str, Counts]]:
         """Instance and counters by revision of one endpoint on one gateway; Unanswered."""
