@@ -5,8 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from llmendpoint_operator.core.steps import events_of
+from llmendpoint_operator.evidence.wanted import find_wanted
 
+from .fake_cluster import FakeCluster, make_spec
 from .test_rollout_capacity import Small
+from .test_rollout_states import Rollout
 
 
 def told(it: Small) -> list[str]:
@@ -49,3 +52,81 @@ def test_a_canary_without_room_warns_that_its_steps_are_left_out() -> None:
     [said] = [line for line in told(it) if "NoRoomBeside" in line]
     assert said.startswith("Warning NoRoomBeside")
     assert "rollout.canary.steps" in said
+
+
+def late_gateway(it: Rollout, seqs: int) -> str:
+    """A revision that gw-2 follows, and gw-1 does not."""
+    green = it.edit(seqs)
+    it.cluster.make_ready(green)
+    it.work()
+    it.cluster.gateways["gw-2"] = it.cluster.status["traffic"]["epoch"]
+    it.work(11)
+    return green
+
+
+def test_pods_stay_at_rest_while_a_ready_gateway_still_sends_to_them() -> None:
+    it = Rollout(scaleDownDelay=0)
+    second = late_gateway(it, 2)
+    assert it.cluster.state == "Observing"
+    it.edit(3)
+    assert it.edit(2) == second
+    assert it.cluster.state == "Idle"
+    assert it.work(600) == "Idle"
+    assert it.cluster.weights() == {second: 100}
+    assert it.cluster.replicas()[it.blue] == 2, "gw-1 sends to them"
+    assert find_wanted(it.cluster.snapshot()) is not None, "the gateways are asked on"
+    it.cluster.gateways_known = False
+    it.work()
+    assert it.cluster.replicas()[it.blue] == 2
+    it.cluster.gateways_known = True
+    it.cluster.follow()
+    it.work()
+    assert {revision for revision, count in it.cluster.replicas().items() if count} == {second}
+    assert find_wanted(it.cluster.snapshot()) is None
+
+
+def test_a_first_revision_that_never_got_requests_makes_room_at_once() -> None:
+    cluster = FakeCluster(gateways={"gw-1": None})
+    cluster.settle()
+    broken = cluster.target
+    cluster.edit(make_spec(engine={"maxNumSeqs": 2}))
+    cluster.settle()
+    assert cluster.replicas() == {broken: 0, cluster.target: 1}
+
+
+def test_the_last_pods_of_an_exchange_in_place_stay_until_every_gateway_has_left_them() -> None:
+    it = Small(4, capacity="InPlace")
+    it.cluster.gateways = {"gw-1": None, "gw-2": None}
+    it.cluster.follow()
+    green = it.edit()
+    for _ in range(8):
+        it.cluster.make_ready(green)
+        it.cluster.gateways["gw-2"] = it.cluster.status["traffic"]["epoch"]
+        it.work(11)
+    assert it.cluster.weights() == {green: 100}
+    assert it.cluster.replicas() == {it.blue: 1, green: 4}
+    it.cluster.follow()
+    it.work()
+    assert it.cluster.replicas() == {it.blue: 0, green: 4}
+    it.cluster.make_ready(green)
+    it.cluster.follow()
+    assert it.work() == "Idle"
+
+
+def test_pods_of_an_older_revision_in_an_exchange_in_place_stay_for_a_late_gateway_too() -> None:
+    it = Small(4, capacity="InPlace")
+    it.cluster.gateways = {"gw-1": None, "gw-2": None}
+    it.cluster.follow()
+    for seqs in (2, 3):
+        green = it.edit(seqs)
+        for _ in range(8):
+            it.cluster.make_ready(green)
+            it.cluster.gateways["gw-2"] = it.cluster.status["traffic"]["epoch"]
+            it.work(11)
+    assert it.cluster.replicas()[it.blue] == 1, "gw-1 follows the first assignment"
+    for _ in range(8):
+        it.cluster.make_ready(green)
+        it.cluster.follow()
+        it.work(11)
+    assert it.cluster.weights() == {green: 100}
+    assert {revision for revision, count in it.cluster.replicas().items() if count} == {green}

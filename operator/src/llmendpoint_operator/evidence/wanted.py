@@ -69,9 +69,10 @@ def find_wanted(snapshot: Snapshot) -> Wanted | None:
     state = rollout.get("state", RolloutState.IDLE)
     if endpoint.deleting or endpoint.spec is None:
         return None
-    if state in AT_REST and not traffic.get("draining") and not _shrinks(snapshot):
-        return None
     blue, green = rollout.get("blue"), rollout.get("green")
+    settled = not (traffic.get("draining") or _shrinks(snapshot) or _left_over(snapshot, {blue, green}))
+    if state in AT_REST and settled:
+        return None
     revisions = tuple(revision for revision in (blue, green) if revision)
     measured = revisions if state in (*BEFORE_THE_SWITCH, *WITH_REQUESTS) else ()
     return Wanted(
@@ -89,6 +90,12 @@ def _shrinks(snapshot: Snapshot) -> bool:
     """Ready replicas have to go: which, is chosen by what the gateways have in flight on each."""
     spec, active = snapshot.endpoint.spec, snapshot.endpoint.status.get("activeRevision")
     return spec is not None and sum(map(is_ready, snapshot.pods.get(str(active), ()))) > spec.replicas
+
+
+def _left_over(snapshot: Snapshot, about: set[str | None]) -> bool:
+    """Pods of other revisions stay until every gateway has left them."""
+    others = (d for hash_, d in snapshot.deployments.items() if hash_ not in about)
+    return any(int(deployment.get("spec", {}).get("replicas", 1)) > 0 for deployment in others)
 
 
 def _window(rollout: Mapping[str, Any]) -> tuple[str, int | None]:

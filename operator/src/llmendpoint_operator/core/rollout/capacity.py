@@ -6,7 +6,7 @@
 | InPlace | green has its wave, blue the rest | the same, until green has all | blue has what the spec wants, green what minAvailable still needs |
 | Recreate | green has what the spec wants, blue none | the same | the other way round |
 
-What a rollout is not about any more keeps its pods while its last requests end.
+What a rollout is not about any more keeps its pods while its last requests end, and gateways still send to it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def wanted_pods(s: Situation) -> dict[str, int]:
     if s.progress.state is State.IDLE:
         return counts | ({blue: s.wanted} if blue else {})
     if s.progress.mode is Mode.IN_PLACE:
-        return counts | _in_place(s)
+        return counts | _held(s, exchange(s))
     pair = _recreate(s) if s.progress.mode is Mode.RECREATE else _surge(s)
     return counts | {hash_: pair[i] for i, hash_ in enumerate((blue, green)) if hash_ is not None}
 
@@ -54,8 +54,8 @@ def _given_up(s: Situation) -> int:
     return live if kept or s.weight(s.progress.green) > 0 else 0
 
 
-def _in_place(s: Situation) -> dict[str, int]:
-    """Old pods make room for the new ones that wait for it; ready ones only as far as minAvailable allows."""
+def exchange(s: Situation) -> dict[str, int]:
+    """In place: old pods make room for the new ones that wait for it; ready ones only as far as minAvailable allows."""
     blue, green = str(s.progress.blue), str(s.progress.green)
     minimum = min(s.spec.rollout.min_available, s.wanted)
     if s.progress.state in GIVEN_UP:
@@ -76,6 +76,15 @@ def _in_place(s: Situation) -> dict[str, int]:
         counts[other] = max(min(s.live(other), room), min(ready, floor), 0)
         floor, room = floor - min(ready, counts[other]), room - counts[other]
     return counts
+
+
+def _held(s: Situation, counts: dict[str, int]) -> dict[str, int]:
+    """The last old pods stay until every gateway sends to others."""
+    if not s.awaits_gateways:
+        return counts
+    return {
+        hash_: count or (s.live(hash_) if hash_ != s.progress.green else 0) for hash_, count in counts.items()
+    }
 
 
 def _still_needed(s: Situation, other: str) -> bool:

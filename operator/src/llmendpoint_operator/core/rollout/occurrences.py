@@ -58,6 +58,8 @@ def overdue(s: Situation) -> Occurrence | None:
     if progress.blue is None or not exchanging or s.remaining(progress.progress_since, deadline) > 0:
         return None
     said = f"{s.green_ready} of {s.green_needed} replicas were ready after {deadline} s (spec.progressDeadlineSeconds)"
+    if progress.state is State.SWITCHING and s.laggards:
+        said += f"; gateways that still send to old replicas: {', '.join(s.laggards)}"
     cause = find_cause(s.snapshot.deployments.get(progress.green or ""), _green_pods(s))
     return Occurrence("ProgressDeadlineExceeded", f"{said}: {cause.message}" if cause else said)
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from ...api import LLMEndpointSpec, Mode
 from ..causes import is_ready, is_terminating, unscheduled_since
 from ..snapshot import Request, Snapshot
-from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS
+from .machine import BEFORE_THE_SWITCH, WITH_REQUESTS
 from .records import Progress, Rejected, Traffic
 
 ACKNOWLEDGE_SECONDS = 10
@@ -96,11 +96,15 @@ class Situation:
 
     @property
     def keeps_old_pods(self) -> bool:
-        """Whether what was switched away from is still needed: its last requests, and gateways that lag behind. At rest
-        nobody asks the gateways, and there is no need: a rollout rests only after they have acknowledged. Scaled to
-        zero there is no replica without which a gateway could follow."""
+        """Whether what was switched away from is still needed: its last requests, and gateways that lag behind."""
         delay = self.remaining(self.switched_at, self.spec.rollout.scale_down_delay)
-        return delay > 0 or not (self.progress.state in AT_REST or self.wanted == 0 or self.acknowledged)
+        return delay > 0 or self.awaits_gateways
+
+    @property
+    def awaits_gateways(self) -> bool:
+        """Whether a gateway may still send to what was switched away from. None does where nothing ever got requests;
+        scaled to zero there is no replica without which a gateway could follow."""
+        return not (self.traffic is None or self.wanted == 0 or self.acknowledged)
 
     @property
     def verifying_at_zero(self) -> bool:

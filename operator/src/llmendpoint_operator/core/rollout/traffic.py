@@ -12,7 +12,7 @@ from datetime import datetime
 
 from ...api import Mode
 from ..evidence import Evidence
-from .capacity import wanted_pods
+from .capacity import exchange
 from .machine import GIVEN_UP, WITH_REQUESTS, State
 from .records import Traffic
 from .situation import Situation
@@ -74,7 +74,7 @@ def _by_ready_pods(s: Situation) -> Weights:
     ready = dict(s.ready_by_revision())
     if s.progress.state not in WITH_REQUESTS:
         ready.pop(s.progress.green or "", None)
-    kept = wanted_pods(s)
+    kept = exchange(s)
     shares = {hash_: min(count, kept.get(hash_, 0)) for hash_, count in ready.items()}
     shares = {hash_: count for hash_, count in shares.items() if count > 0}
     return percentages(shares) if shares else _now(s) or {str(s.progress.blue): 100}
