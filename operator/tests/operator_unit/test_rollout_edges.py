@@ -130,3 +130,31 @@ def test_pods_of_an_older_revision_in_an_exchange_in_place_stay_for_a_late_gatew
         it.work(11)
     assert it.cluster.weights() == {green: 100}
     assert {revision for revision, count in it.cluster.replicas().items() if count} == {green}
+
+
+def test_a_restart_does_not_bring_back_what_was_undone() -> None:
+    it = Rollout(observe={"duration": 0})
+    undone = it.switched()
+    it.work(20)
+    it.ask("undo", it.blue)
+    answer = it.ask("restart", it.blue, "r-2")
+    assert answer["outcome"] == "Refused"
+    assert answer["message"] == (
+        f"an undo to revision {it.blue} holds, while the spec asks for {undone}; change the spec first"
+    )
+    assert it.cluster.target == it.blue
+    it.edit(1)
+    it.edit(3)
+    assert it.ask("restart", None, "r-3")["outcome"] == "Accepted"
+
+
+def test_a_restarted_revision_can_be_restarted_again_and_undone_to() -> None:
+    it = Rollout(observe={"duration": 0})
+    for id_ in ("r-1", "r-2"):
+        assert it.ask("restart", None, id_)["outcome"] == "Accepted"
+        it.cluster.make_ready(it.cluster.target)
+        it.work()
+        it.cluster.follow()
+        it.work(20)
+    assert it.ask("undo", it.blue, "r-3")["outcome"] == "Accepted"
+    assert it.ask("restart", it.blue, "r-4")["outcome"] == "Accepted", "it has what the spec asks for"

@@ -123,6 +123,10 @@ def _restart(case: _Case) -> Answer:
     made = revision_hash(case.spec, salt)
     if asked not in (None, case.current, made):
         return case.refuse(f"revision {asked} is not what is asked for now; {case.current} is")
+    now = case.snapshot.revisions.get(case.current)
+    if now is not None and case.current != inputs and revision_hash(now.inputs) != inputs:
+        held = f"an undo to revision {case.current} holds, while the spec asks for {inputs}"
+        return case.refuse(f"{held}; change the spec first")
     if was_lost(case.snapshot, case.active) and made not in case.snapshot.records:
         return case.refuse("it was made before the status was lost; ask again")
     return case.accept(f"revision {made} comes up from the same spec", Override(inputs, made, salt))
