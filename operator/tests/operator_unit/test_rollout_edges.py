@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from llmendpoint_operator.core.steps import events_of
 from llmendpoint_operator.evidence.wanted import find_wanted
 
 from .fake_cluster import FakeCluster, make_spec
 from .test_rollout_capacity import Small
-from .test_rollout_states import Rollout
+from .test_rollout_states import GOOD, WATCHED, Rollout
 
 
 def told(it: Small) -> list[str]:
@@ -158,3 +161,72 @@ def test_a_restarted_revision_can_be_restarted_again_and_undone_to() -> None:
         it.work(20)
     assert it.ask("undo", it.blue, "r-3")["outcome"] == "Accepted"
     assert it.ask("restart", it.blue, "r-4")["outcome"] == "Accepted", "it has what the spec asks for"
+
+
+def canary(*weights: int, **rollout: Any) -> Rollout:
+    """Steps of 60 s each."""
+    it = Rollout(strategy="Canary", canary={"steps": steps(*weights)}, **rollout)
+    it.cluster.figures = {}
+    return it
+
+
+def steps(*weights: int) -> list[dict[str, int]]:
+    return [{"weight": weight, "duration": 60} for weight in weights]
+
+
+def at_second_step(*weights: int) -> tuple[Rollout, str]:
+    """100 s into it, with figures that are good."""
+    it = canary(*weights, observe={**WATCHED, "maxDuration": 3600})
+    green = it.switched()
+    it.cluster.figures = {green: GOOD}
+    it.work(61)
+    it.cluster.follow()
+    it.work()
+    it.cluster.figures = {}
+    assert (it.work(100), it.cluster.weights()[green]) == ("Observing", weights[1])
+    return it, green
+
+
+@pytest.mark.parametrize(("edited", "weight"), [([10], 100), ([5, 40], 40), ([1, 2, 5], 2)])
+def test_canary_steps_that_are_edited_in_mid_step_are_observed_from_the_start(
+    edited: list[int], weight: int
+) -> None:
+    it, green = at_second_step(10, 25, 50)
+    assert it.cluster.status["rollout"]["weight"] == 25
+    window = find_wanted(it.cluster.snapshot())
+    it.rollout["canary"] = {"steps": steps(*edited)}
+    it.cluster.edit(it.spec(2))
+    assert it.work() == "Switching"
+    assert it.cluster.weights()[green] == weight
+    assert it.cluster.status["rollout"]["weight"] == weight
+    assert any(line.startswith("CanaryStepChanged") for line in it.told)
+    it.cluster.follow()
+    assert it.work() == "Observing"
+    after = find_wanted(it.cluster.snapshot())
+    assert window is not None
+    assert after is not None
+    assert after.window != window.window, "figures are counted anew"
+    it.cluster.figures = {green: GOOD}
+    assert it.work(55) == "Observing"
+    assert it.cluster.replicas()[it.blue] == 2
+    it.work(10)
+    assert it.cluster.state in ("Switching", "Idle")
+
+
+def test_later_steps_that_are_edited_change_nothing_now() -> None:
+    it, green = at_second_step(10, 25, 50)
+    before = it.cluster.status["rollout"]
+    it.rollout["canary"] = {"steps": steps(10, 25, 75, 90)}
+    it.cluster.edit(it.spec(2))
+    assert it.work() == "Observing"
+    assert it.cluster.status["rollout"] == before
+    assert it.cluster.weights()[green] == 25
+
+
+def test_a_canary_from_before_its_weight_was_recorded_goes_on() -> None:
+    it, green = at_second_step(10, 25)
+    del it.cluster.status["rollout"]["weight"]
+    assert it.work() == "Observing"
+    it.cluster.figures = {green: GOOD}
+    assert it.work(1) == "Switching"
+    assert it.cluster.status["rollout"]["weight"] == 100

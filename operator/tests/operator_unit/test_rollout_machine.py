@@ -24,6 +24,7 @@ WaveReady          .             .             .                 .              
 Acknowledged       .             .             .                 .                 .                  Observing     .             .             .             .
 Breached           .             .             .                 .                 .                  RollingBack   RollingBack   .             .             .
 StepPassed         .             .             .                 .                 .                  .             Switching     .             .             .
+StepChanged        .             .             .                 .                 .                  Switching     Switching     .             .             .
 Confirmed          .             .             .                 .                 .                  .             Draining      .             .             .
 Drained            .             .             .                 .                 .                  .             .             Idle          .             .
 Restored           .             .             .                 .                 .                  .             .             .             RolledBack    .

@@ -347,6 +347,8 @@ class RolloutStatus(ApiModel):
     """From when spec.progressDeadlineSeconds counts."""
     step: int | None = None
     """With a canary: which of its steps, from 0. In place: how many new pods are wanted so far."""
+    weight: Annotated[int, Field(ge=1, le=100)] | None = None
+    """With a canary: percent of new requests for the new revision at this step."""
     verified: bool | None = None
     """Whether the new revision has passed its verification."""
     promoted: bool | None = None

@@ -11,6 +11,8 @@ from ..core.causes import is_ready, is_terminating
 from ..core.snapshot import Snapshot
 
 Key = tuple[str, str]
+Window = tuple[str, int | None, int | None]
+"""The new revision, the canary's step, and its weight."""
 
 BEFORE_THE_SWITCH = (
     RolloutState.PROVISIONING, RolloutState.WARMING, RolloutState.VERIFYING, RolloutState.AWAITING_PROMOTION,
@@ -54,7 +56,7 @@ class Wanted:
     key: Key
     epoch: int = 0
     measured: tuple[str, ...] = ()
-    window: tuple[str, int | None] | None = None
+    window: Window | None = None
     decides: bool = False
     """Whether something is decided on figures now."""
     verification: VerificationJob | None = None
@@ -98,10 +100,10 @@ def _left_over(snapshot: Snapshot, about: set[str | None]) -> bool:
     return any(int(deployment.get("spec", {}).get("replicas", 1)) > 0 for deployment in others)
 
 
-def _window(rollout: Mapping[str, Any]) -> tuple[str, int | None]:
+def _window(rollout: Mapping[str, Any]) -> Window:
     """A canary's steps are watched one by one; the waves of an exchange in place (`step` counts pods) as one."""
     step = None if rollout.get("mode") == "InPlace" else rollout.get("step")
-    return str(rollout.get("green")), step
+    return str(rollout.get("green")), step, rollout.get("weight")
 
 
 def _job(snapshot: Snapshot, rollout: Mapping[str, Any]) -> VerificationJob:

@@ -4,6 +4,7 @@
 |---|---|
 | machine | the states and the table of moves |
 | occurrences | when each event of the table has happened |
+| waiting | when to look again for what only time brings |
 | moves | what a move changes |
 | capacity | pods of each revision: beside each other, in place, or one after the other |
 | traffic | shares of new requests, and the epoch that gateways acknowledge |

@@ -19,7 +19,7 @@ from .capacity import wanted_pods
 from .machine import MOVES, State
 from .moves import move, narrate
 from .observation import Answer as Observed
-from .occurrences import OCCURRED, observing, waits
+from .occurrences import OCCURRED, observing
 from .records import (
     Override,
     Progress,
@@ -36,6 +36,7 @@ from .requests import Answer, answer
 from .situation import Situation
 from .target import Target, find_active, find_override, find_target
 from .traffic import most_weight, next_traffic, wanted_weights
+from .waiting import waits
 
 MOST_MOVES = 32
 """In one moment; a rollout without waiting takes seven."""

@@ -52,6 +52,8 @@ class Event(StrEnum):
     """Green breaks a limit, or has crashed."""
     STEP_PASSED = "StepPassed"
     """A canary step was good."""
+    STEP_CHANGED = "StepChanged"
+    """The canary's steps were edited, and the one it is at has another weight."""
     CONFIRMED = "Confirmed"
     """The observation was good, or there is nothing to observe."""
     DRAINED = "Drained"
@@ -101,12 +103,14 @@ MOVES: Mapping[State, Mapping[Event, State]] = {
     },
     State.SWITCHING: {
         **_AFTER,
+        Event.STEP_CHANGED: State.SWITCHING,
         Event.WAVE_READY: State.SWITCHING,
         Event.ACKNOWLEDGED: State.OBSERVING,
         Event.OVERDUE: State.ROLLING_BACK,
     },
     State.OBSERVING: {
         **_AFTER,
+        Event.STEP_CHANGED: State.SWITCHING,
         Event.STEP_PASSED: State.SWITCHING,
         Event.CONFIRMED: State.DRAINING,
     },

@@ -36,6 +36,7 @@ def narrate(s: Situation, event: Event, why: Occurrence) -> KubernetesEvent | No
         Event.NO_ROOM: ("NoRoomBeside", f"revision {green} takes the place of {blue}: {why.message}"),
         Event.VERIFIED: ("RevisionVerified", f"revision {green} loaded, generated and answered as expected"),
         Event.STEP_PASSED: ("CanaryStepPassed", f"revision {green} at {s.canary_weight} %: {why.message}"),
+        Event.STEP_CHANGED: ("CanaryStepChanged", f"revision {green}: {why.message}"),
         Event.CONFIRMED: ("RevisionConfirmed", f"revision {green}: {why.message}"),
     }  # fmt: skip
     if s.progress.state is State.DRAINING and event is Event.REVERTED:
@@ -122,7 +123,8 @@ def _promoted(s: Situation, progress: Progress) -> Progress:
     canary = progress.mode is Mode.SURGE and s.spec.rollout.canary is not None and s.blue_ready > 0
     step = 0 if canary else progress.step
     baseline = s.snapshot.evidence.figures.get(progress.blue or "")
-    return replace(progress, promoted=True, step=step, baseline=baseline, progress_since=cut(s.now))
+    promoted = replace(progress, promoted=True, step=step, baseline=baseline, progress_since=cut(s.now))
+    return _weighed(s, promoted) if canary else promoted
 
 
 def _next_wave(s: Situation, progress: Progress) -> Progress:
@@ -131,7 +133,12 @@ def _next_wave(s: Situation, progress: Progress) -> Progress:
 
 
 def _next_step(s: Situation, progress: Progress) -> Progress:
-    return replace(progress, step=(progress.step or 0) + 1)
+    return _weighed(s, replace(progress, step=(progress.step or 0) + 1))
+
+
+def _weighed(s: Situation, progress: Progress) -> Progress:
+    """With the weight that the spec gives to the canary's step."""
+    return replace(progress, weight=replace(s, progress=progress).green_share)
 
 
 _CHANGES = {
@@ -141,4 +148,5 @@ _CHANGES = {
     Event.PROMOTED: _promoted,
     Event.WAVE_READY: _next_wave,
     Event.STEP_PASSED: _next_step,
+    Event.STEP_CHANGED: _weighed,
 }

@@ -1,8 +1,8 @@
-"""When each event of the machine has happened, and when to look again for one that only time brings."""
+"""When each event of the machine has happened."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from ...api import Capacity, Mode
 from ..analysis import find_limits
 from ..causes import engine_exited, find_cause, is_ready, is_terminating, unschedulable, unscheduled_since
 from ..evidence import Outcome
-from .machine import AT_REST, BEFORE_THE_SWITCH, GIVEN_UP, WITH_REQUESTS, Event, State
+from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, Event, State
 from .observation import Answer, Observation, observe
 from .records import parse_time
 from .situation import ACKNOWLEDGE_SECONDS, Situation
@@ -66,7 +66,7 @@ def overdue(s: Situation) -> Occurrence | None:
 
 def no_room(s: Situation) -> Occurrence | None:
     """Capacity Auto takes the old pods' place when the new ones find no other."""
-    since = _unschedulable_since(s)
+    since = unschedulable_since(s)
     if since is None or s.remaining(since, s.spec.rollout.unschedulable_seconds) > 0:
         return None
     causes = (unschedulable(pod) for pod in _green_pods(s))
@@ -110,7 +110,7 @@ def promoted(s: Situation) -> Occurrence | None:
         return YES
     if s.accepted is not None and s.accepted.action == "promote":
         return YES
-    return YES if s.spec.rollout.promotion == "Auto" and _measuring_blue(s) == 0 else None
+    return YES if s.spec.rollout.promotion == "Auto" and measuring_blue(s) == 0 else None
 
 
 def wave_ready(s: Situation) -> Occurrence | None:
@@ -148,6 +148,17 @@ def breached(s: Situation) -> Occurrence | None:
 def step_passed(s: Situation) -> Occurrence | None:
     """Of a canary."""
     return _passed(s) if s.canary_weight is not None else None
+
+
+def step_changed(s: Situation) -> Occurrence | None:
+    """What was observed was another share. A status of before weights were recorded tells nothing."""
+    before, share = s.progress.weight, s.green_share
+    if before is None or before == share:
+        return None
+    return Occurrence(
+        "CanaryStepChanged",
+        f"{share} % of the requests now, {before} % before the canary's steps were edited",
+    )
 
 
 def confirmed(s: Situation) -> Occurrence | None:
@@ -190,6 +201,7 @@ OCCURRED: Mapping[Event, Callable[[Situation], Occurrence | None]] = {
     Event.ACKNOWLEDGED: acknowledged,
     Event.BREACHED: breached,
     Event.STEP_PASSED: step_passed,
+    Event.STEP_CHANGED: step_changed,
     Event.CONFIRMED: confirmed,
     Event.DRAINED: drained,
     Event.RESTORED: restored,
@@ -204,30 +216,7 @@ def observing(s: Situation) -> Observation:
     return observe(s, s.spec.rollout.observe.duration)
 
 
-def waits(s: Situation) -> Iterator[float]:
-    """Seconds until time alone may bring something; none at rest."""
-    progress, rollout = s.progress, s.spec.rollout
-    if progress.state in BEFORE_THE_SWITCH or (
-        progress.state is State.SWITCHING and progress.mode is Mode.IN_PLACE
-    ):
-        if progress.blue is not None and progress.state is not State.AWAITING_PROMOTION:
-            yield s.remaining(progress.progress_since, s.spec.progress_deadline_seconds)
-        since = _unschedulable_since(s)
-        if since is not None:
-            yield s.remaining(since, rollout.unschedulable_seconds)
-    if progress.state is State.AWAITING_PROMOTION and rollout.promotion == "Auto":
-        yield _measuring_blue(s)
-    if progress.state in (State.SWITCHING, State.ROLLING_BACK):
-        yield s.remaining(progress.state_since, ACKNOWLEDGE_SECONDS)
-    if progress.state is State.OBSERVING:
-        yield observing(s).seconds
-    if progress.state is State.DRAINING or s.others():
-        yield s.remaining(s.switched_at, rollout.scale_down_delay)
-    if progress.state in GIVEN_UP and s.live(progress.green) > 0:
-        yield s.remaining(progress.state_since, rollout.abort_scale_down_delay)
-
-
-def _measuring_blue(s: Situation) -> float:
+def measuring_blue(s: Situation) -> float:
     """Seconds for which a promotion waits so that green can be compared with blue: 0 where nothing is compared, when
     blue had minRequests, and after the length of an observation in any case."""
     limits = find_limits(s.spec, s.spec.rollout.observe.duration)
@@ -255,7 +244,7 @@ def _verification(s: Situation) -> Outcome | None:
     return found.outcome if found is not None and found.revision == s.progress.green else None
 
 
-def _unschedulable_since(s: Situation) -> datetime | None:
+def unschedulable_since(s: Situation) -> datetime | None:
     """When the first of green's waiting pods began to wait; None where that changes nothing. A single replica keeps
     its place where somebody has to promote: nothing would answer until then."""
     mine = s.spec.rollout.capacity is Capacity.AUTO and s.progress.mode is Mode.SURGE

@@ -37,7 +37,8 @@ def cut(time: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`status.rollout`. `step` counts canary steps from 0; in place, the pods of green that are wanted so far."""
+    """`status.rollout`. `step` counts canary steps from 0, and `weight` is green's share at this one; in place `step` is
+    the pods of green that are wanted so far."""
 
     state: State = State.IDLE
     blue: str | None = None
@@ -47,6 +48,7 @@ class Progress:
     state_since: datetime | None = None
     progress_since: datetime | None = None
     step: int | None = None
+    weight: int | None = None
     verified: bool = False
     promoted: bool = False
     baseline: Figures | None = None
@@ -66,6 +68,7 @@ class Progress:
                 "stateSince": time_text(self.state_since),
                 "progressSince": time_text(self.progress_since),
                 "step": self.step,
+                "weight": self.weight,
                 "verified": self.verified,
                 "promoted": self.promoted,
                 "baseline": _baseline_json(self.baseline),
@@ -92,6 +95,7 @@ def parse_progress(status: Mapping[str, Any], active: str | None) -> Progress:
         state_since=parse_time(found.get("stateSince")),
         progress_since=parse_time(found.get("progressSince")),
         step=found.get("step"),
+        weight=found.get("weight"),
         verified=bool(found.get("verified")),
         promoted=bool(found.get("promoted")),
         baseline=_parse_baseline(found.get("baseline")),

@@ -146,6 +146,11 @@ class Situation:
         return {hash_: count for hash_, count in counts.items() if count}
 
     @property
+    def green_share(self) -> int:
+        """Percent that green is to have at its canary step; all after the last."""
+        return 100 if self.canary_weight is None else self.canary_weight
+
+    @property
     def canary_weight(self) -> int | None:
         """Percent for green in the canary step that it is at; None when it is to have all."""
         canary, step = self.spec.rollout.canary, self.progress.step

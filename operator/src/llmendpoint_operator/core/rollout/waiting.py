@@ -1,0 +1,33 @@
+"""When to look again for what only time brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...api import Mode
+from .machine import BEFORE_THE_SWITCH, GIVEN_UP, State
+from .occurrences import measuring_blue, observing, unschedulable_since
+from .situation import ACKNOWLEDGE_SECONDS, Situation
+
+
+def waits(s: Situation) -> Iterator[float]:
+    """Seconds until time alone may bring something; none at rest."""
+    progress, rollout = s.progress, s.spec.rollout
+    if progress.state in BEFORE_THE_SWITCH or (
+        progress.state is State.SWITCHING and progress.mode is Mode.IN_PLACE
+    ):
+        if progress.blue is not None and progress.state is not State.AWAITING_PROMOTION:
+            yield s.remaining(progress.progress_since, s.spec.progress_deadline_seconds)
+        since = unschedulable_since(s)
+        if since is not None:
+            yield s.remaining(since, rollout.unschedulable_seconds)
+    if progress.state is State.AWAITING_PROMOTION and rollout.promotion == "Auto":
+        yield measuring_blue(s)
+    if progress.state in (State.SWITCHING, State.ROLLING_BACK):
+        yield s.remaining(progress.state_since, ACKNOWLEDGE_SECONDS)
+    if progress.state is State.OBSERVING:
+        yield observing(s).seconds
+    if progress.state is State.DRAINING or s.others():
+        yield s.remaining(s.switched_at, rollout.scale_down_delay)
+    if progress.state in GIVEN_UP and s.live(progress.green) > 0:
+        yield s.remaining(progress.state_since, rollout.abort_scale_down_delay)
