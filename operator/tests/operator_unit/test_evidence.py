@@ -26,6 +26,7 @@ from llmendpoint_operator.metrics import Metrics
 from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers, free_port
 
 KEY = ("team-a", "chat")
+RELATIVE = {"ttft": {"maxRatio": 1.5}}
 PROMPT = {"name": "capital", "prompt": "Capital of France?", "expect": {"contains": ["Paris"]}}
 
 
@@ -77,7 +78,7 @@ class World:
         self, state: str, *, epoch: int = 1, gateway_url: str | None = None, **rollout: Any
     ) -> Snapshot:
         """The endpoint in a state of its rollout, from blue to green."""
-        fields = {"rollout": {"verification": rollout.pop("verification", {})}}
+        fields = {"rollout": {key: rollout.pop(key, {}) for key in ("verification", "observe")}}
         spec = LLMEndpointSpec.model_validate({"model": {"source": "embedded://demo"}, **fields})
         status = {
             "traffic": {"epoch": epoch},
@@ -424,14 +425,14 @@ async def test_figures_of_the_window_come_from_gateways_and_engines(world: World
     gateway, green = await world.add_gateway(epochs={"team-a/chat": 2}), await world.add_engine("green")
     gateway.count("team-a/chat", "green", 100, 100)
     green.observe(4.0, 100)
-    before = world.snapshot("AwaitingPromotion", epoch=1)
+    before = world.snapshot("AwaitingPromotion", epoch=1, observe=RELATIVE)
     world.collector.look(before)
     await until(lambda: world.collector.look(before).figures != {})
     switched = world.snapshot("Switching", epoch=2)
     world.collector.look(switched)
     gateway.count("team-a/chat", "green", 40, 4)
-    green.observe(0.07, 40)
     await until(lambda: "green" in world.collector.look(switched).figures)
+    green.observe(0.07, 40)
     await until(lambda: world.collector.look(switched).figures["green"].requests == 40)
     await until(lambda: world.collector.look(switched).figures["green"].ttft_p95 is not None)
     figures = world.collector.look(world.snapshot("Observing", epoch=2)).figures["green"]
@@ -442,14 +443,14 @@ async def test_figures_of_the_window_come_from_gateways_and_engines(world: World
 
 async def test_before_the_switch_the_old_revision_is_measured_to_be_compared_with(world: World) -> None:
     gateway, blue = await world.add_gateway(), await world.add_engine("blue")
-    snapshot = world.snapshot("AwaitingPromotion")
+    snapshot = world.snapshot("AwaitingPromotion", observe=RELATIVE)
     await until(lambda: "blue" in world.collector.look(snapshot).figures)
     world.woken.clear()
     gateway.count("team-a/chat", "blue", 30, 1)
     blue.observe(0.07, 30)
     await until(lambda: world.collector.look(snapshot).figures["blue"].requests == 30)
     assert KEY in world.woken
-    assert world.collector.look(world.snapshot("Provisioning")).figures["blue"].errors == 1
+    assert world.collector.look(world.snapshot("Provisioning", observe=RELATIVE)).figures["blue"].errors == 1
 
 
 async def test_a_canarys_next_step_counts_anew(world: World) -> None:
@@ -493,7 +494,9 @@ async def test_an_endpoint_at_rest_and_a_deleted_one_leave_no_task_behind(world:
         lambda: world.collector.look(world.snapshot("Idle")),
         lambda: world.collector.forget(KEY),
     ):
-        world.collector.look(world.snapshot("Verifying", verification={"prompts": [PROMPT]}))
+        world.collector.look(
+            world.snapshot("Verifying", verification={"prompts": [PROMPT]}, observe=RELATIVE)
+        )
         assert len(asyncio.all_tasks() - before) == 2, "a sampler and a verifier"
         end()
         await until(lambda: not asyncio.all_tasks() - before)

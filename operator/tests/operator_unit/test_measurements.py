@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -127,6 +128,41 @@ def test_recent_forgets_what_is_older_than_asked_for() -> None:
     assert requests(figures) == (50, 0)
     assert figures is not None
     assert figures.seconds == 10
+
+
+def bounds(count: int, requests: float) -> Histogram:
+    """As large as vLLM's, of which each reading makes new numbers."""
+    return Histogram({0.01 * 1.5**i: requests * i / count for i in range(count)} | {math.inf: requests})
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_an_endpoint_costs_little_memory_however_long_it_is_measured(busy: bool) -> None:
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    found = Measurements(600)
+    for sample in range(300):
+        seen = bounds(21, sample if busy else 100)
+        found.add_engine("p", "blue", Latencies(seen, seen, seen))
+        found.sampled(2.0 * sample)
+    used = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert used < 150_000
+    figures = found.recent("blue")
+    assert figures is not None
+    assert figures.requests == (299 if busy else 0)
+
+
+def test_recent_reaches_back_almost_as_far_as_asked_for_and_no_farther() -> None:
+    found = Measurements(600)
+    for at in range(0, 2000, 2):
+        found.add_gateway("g1", "i1", {"blue": Counts(at, 0)})
+        found.sampled(at)
+        figures = found.recent("blue")
+        if at >= 600:
+            assert figures is not None
+            assert figures.seconds is not None
+            assert 530 <= figures.seconds <= 600
+            assert figures.requests == figures.seconds
 
 
 def test_one_sample_is_no_measurement() -> None:

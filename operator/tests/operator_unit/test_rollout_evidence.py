@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from llmendpoint_operator.core.evidence import Figures
+from typing import Any
 
-from .test_rollout_states import Rollout
+import pytest
+
+from llmendpoint_operator.core.evidence import Figures, Outcome, Verification
+from llmendpoint_operator.evidence.wanted import Wanted, find_wanted
+
+from .fake_cluster import FakeCluster
+from .test_rollout_states import PROMPTS, Rollout
+
+RELATIVE = {"ttft": {"maxRatio": 1.5}}
 
 
 def test_gateways_that_are_all_unready_for_a_moment_confirm_nothing() -> None:
@@ -18,3 +26,47 @@ def test_gateways_that_are_all_unready_for_a_moment_confirm_nothing() -> None:
     it.cluster.gateways, it.cluster.gateways_known = gateways, True
     it.cluster.figures = {green: Figures(requests=20, errors=20, seconds=7)}
     assert it.work(2) == "RollingBack"
+
+
+def wanted(cluster: FakeCluster) -> Wanted:
+    found = find_wanted(cluster.snapshot())
+    assert found is not None
+    return found
+
+
+def test_nothing_is_measured_of_a_first_revision_which_nothing_judges() -> None:
+    cluster = FakeCluster(gateways={"gw-1": None})
+    cluster.settle()
+    assert wanted(cluster).measured == ()
+    cluster.make_ready(cluster.target)
+    cluster.settle()
+    assert cluster.state == "Switching"
+    assert wanted(cluster).measured == ()
+
+
+@pytest.mark.parametrize("observe", [{}, RELATIVE, {"errorRate": {"maxIncrease": 0.01}}])
+def test_before_the_switch_only_the_old_revision_is_measured_and_only_to_be_compared_with(
+    observe: dict[str, Any],
+) -> None:
+    it = Rollout(observe=observe)
+    green = it.edit()
+    assert wanted(it.cluster).measured == ((it.blue,) if observe else ())
+    it.cluster.make_ready(green)
+    it.work()
+    assert it.work(61) in ("Switching", "Observing")
+    assert wanted(it.cluster).measured == (green,)
+
+
+def test_pods_are_there_for_the_prompts_though_nothing_is_measured() -> None:
+    it = Rollout(verification={"prompts": PROMPTS})
+    green = it.edit()
+    it.cluster.make_ready(green)
+    for revision, pods in it.cluster.pods.items():
+        for pod in pods:
+            pod["status"]["podIP"] = f"10.0.0.{1 + (revision == green)}"
+    it.cluster.verification = Verification(green, Outcome.RUNNING)
+    assert it.work() == "Verifying"
+    found = wanted(it.cluster)
+    assert found.measured == ()
+    assert {pod.revision for pod in found.pods} == {it.blue, green}
+    assert found.measured_pods == ()

@@ -14,6 +14,8 @@ from .evidence import Figures
 from .histograms import Histogram, quantile, since, together
 
 P95 = 0.95
+KEPT_MARKS = 10
+"""Moments at which `recent` may begin; each holds a copy of the histograms that changed."""
 NOTHING = Histogram()
 
 
@@ -62,6 +64,7 @@ class Measurements:
         self._heard = 0
         self._engines: dict[str, Latencies] = {}
         self._window: _Mark | None = None
+        self._latest: _Mark | None = None
         self._history: deque[_Mark] = deque()
 
     def add_gateway(self, gateway: str, instance: str, counts: Mapping[str, Counts]) -> None:
@@ -88,13 +91,16 @@ class Measurements:
 
     def sampled(self, now: float, gateways: bool = False) -> None:
         """All sources have been read: what `recent` may begin at. `gateways`: whether there are any, answering or not."""
-        self._history.append(_Mark(now, dict(self._totals), self._heard, gateways or bool(self._gateways)))
-        while len(self._history) > 2 and self._history[1].at <= now - self._recent_seconds:
+        mark = _Mark(now, dict(self._totals), self._heard, gateways or bool(self._gateways))
+        self._latest = mark
+        if not self._history or now - self._history[-1].at >= self._recent_seconds / KEPT_MARKS:
+            self._history.append(mark)
+        while len(self._history) > 1 and self._history[0].at < now - self._recent_seconds:
             self._history.popleft()
 
     def begin(self, now: float) -> None:
         """A window begins: at the last sample, so that nothing between it and now is lost."""
-        self._window = self._history[-1] if self._history else _Mark(now, dict(self._totals), self._heard)
+        self._window = self._latest or _Mark(now, dict(self._totals), self._heard)
 
     def in_window(self, revision: str) -> Figures | None:
         """What was measured since the window began; None before the first sample in it."""
@@ -109,16 +115,16 @@ class Measurements:
         self._totals[revision] = _Total(
             Counts(old.counts.requests + counts.requests, old.counts.errors + counts.errors),
             Latencies(
-                together((old.latencies.ttft, latencies.ttft)),
-                together((old.latencies.itl, latencies.itl)),
-                together((old.latencies.e2e, latencies.e2e)),
+                _plus(old.latencies.ttft, latencies.ttft),
+                _plus(old.latencies.itl, latencies.itl),
+                _plus(old.latencies.e2e, latencies.e2e),
             ),
         )
 
     def _figures(self, revision: str, mark: _Mark | None) -> Figures | None:
         """Without gateways, the engines' count of first tokens stands for the requests, and no error is seen. Where there
         are gateways and none has answered, nothing is known: engines do not see what fails before them."""
-        last = self._history[-1] if self._history else None
+        last = self._latest
         if mark is None or last is None or last.at <= mark.at:
             return None
         if last.gateways and last.heard == mark.heard:
@@ -135,3 +141,8 @@ class Measurements:
             e2e_p95=quantile(P95, since(start.latencies.e2e, now.latencies.e2e)),
             seconds=last.at - mark.at,
         )
+
+
+def _plus(old: Histogram, new: Histogram) -> Histogram:
+    """The sum; where nothing is new the same object, which many marks share."""
+    return together((old, new)) if new.count else old

@@ -134,7 +134,12 @@ class _Watcher:
             began, wanted, before = time.monotonic(), self._wanted, self.figures()
             try:
                 answered = await sample(
-                    self._wire, self._gateways, wanted.key, wanted.pods, self._measurements, self._samples
+                    self._wire,
+                    self._gateways,
+                    wanted.key,
+                    wanted.measured_pods,
+                    self._measurements,
+                    self._samples,
                 )
             except Exception:
                 log.exception("sample failed", endpoint="/".join(wanted.key))

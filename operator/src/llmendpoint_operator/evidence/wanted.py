@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..api import LLMEndpointSpec
 from ..api.rollout import Prompt, RolloutState
+from ..core.analysis import find_limits
 from ..core.causes import is_ready, is_terminating
 from ..core.snapshot import Snapshot
 
@@ -17,7 +19,7 @@ Window = tuple[str, int | None, int | None]
 BEFORE_THE_SWITCH = (
     RolloutState.PROVISIONING, RolloutState.WARMING, RolloutState.VERIFYING, RolloutState.AWAITING_PROMOTION,
 )  # fmt: skip
-"""The old revision is measured, so that there is something to compare with."""
+"""The old revision may be measured, so that there is something to compare with."""
 
 AT_REST = (RolloutState.IDLE, RolloutState.ROLLED_BACK)
 
@@ -62,6 +64,11 @@ class Wanted:
     verification: VerificationJob | None = None
     pods: tuple[Target, ...] = ()
 
+    @property
+    def measured_pods(self) -> tuple[Target, ...]:
+        """Those whose histograms are read."""
+        return tuple(pod for pod in self.pods if pod.revision in self.measured)
+
 
 def find_wanted(snapshot: Snapshot) -> Wanted | None:
     """None where no decision waits for anything."""
@@ -75,17 +82,27 @@ def find_wanted(snapshot: Snapshot) -> Wanted | None:
     settled = not (traffic.get("draining") or _shrinks(snapshot) or _left_over(snapshot, {blue, green}))
     if state in AT_REST and settled:
         return None
-    revisions = tuple(revision for revision in (blue, green) if revision)
-    measured = revisions if state in (*BEFORE_THE_SWITCH, *WITH_REQUESTS) else ()
+    measured = _measured(endpoint.spec, state, blue, green)
+    job = _job(snapshot, rollout) if state == RolloutState.VERIFYING and green else None
     return Wanted(
         key=(endpoint.namespace, endpoint.name),
         epoch=int(traffic.get("epoch", 0)),
         measured=measured,
         window=_window(rollout) if state in WITH_REQUESTS else None,
         decides=state in (RolloutState.AWAITING_PROMOTION, *WITH_REQUESTS),
-        verification=_job(snapshot, rollout) if state == RolloutState.VERIFYING and green else None,
-        pods=tuple(_targets(snapshot, measured)),
+        verification=job,
+        pods=tuple(_targets(snapshot, (job.blue, job.revision) if job else measured)),
     )
+
+
+def _measured(spec: LLMEndpointSpec, state: str, blue: str | None, green: str | None) -> tuple[str, ...]:
+    """Whose figures a decision reads: before the switch blue's, where green is to be compared with it, then green's. A
+    first revision is not judged."""
+    if blue is None or green is None:
+        return ()
+    if state in BEFORE_THE_SWITCH:
+        return (blue,) if find_limits(spec, spec.rollout.observe.duration).relative else ()
+    return (green,) if state in WITH_REQUESTS else ()
 
 
 def _shrinks(snapshot: Snapshot) -> bool:
@@ -121,10 +138,10 @@ def _job(snapshot: Snapshot, rollout: Mapping[str, Any]) -> VerificationJob:
     )
 
 
-def _targets(snapshot: Snapshot, revisions: tuple[str, ...]) -> Iterator[Target]:
+def _targets(snapshot: Snapshot, revisions: tuple[str | None, ...]) -> Iterator[Target]:
     for hash_ in dict.fromkeys(revisions):
-        revision = snapshot.revisions.get(hash_)
-        if revision is None:
+        revision = snapshot.revisions.get(hash_) if hash_ else None
+        if hash_ is None or revision is None:
             continue
         for pod in snapshot.pods.get(hash_, ()):
             address = pod.get("status", {}).get("podIP")
