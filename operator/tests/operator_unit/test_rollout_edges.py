@@ -230,3 +230,60 @@ def test_a_canary_from_before_its_weight_was_recorded_goes_on() -> None:
     it.cluster.figures = {green: GOOD}
     assert it.work(1) == "Switching"
     assert it.cluster.status["rollout"]["weight"] == 100
+
+
+def test_a_promotion_that_was_accepted_holds_though_a_pod_is_unready_at_that_moment() -> None:
+    it = Rollout(promotion="Manual")
+    green = it.edit()
+    it.cluster.make_ready(green)
+    assert it.work() == "AwaitingPromotion"
+    it.cluster.pods[green][0]["status"]["conditions"][0]["status"] = "False"
+    assert it.ask("promote", green)["outcome"] == "Accepted"
+    assert it.cluster.state == "Warming"
+    assert it.cluster.weights() == {it.blue: 100}
+    it.cluster.make_ready(green)
+    assert it.work(5) == "Switching"
+    assert it.cluster.weights() == {green: 100}
+
+
+def test_a_promotion_takes_a_canary_for_good_at_whichever_step() -> None:
+    it = canary(10, 25, observe=WATCHED)
+    green = it.switched()
+    assert it.cluster.weights() == {it.blue: 90, green: 10}
+    answer = it.ask("promote", green)
+    assert answer["outcome"] == "Accepted"
+    assert "without further observation" in answer["message"]
+    assert it.cluster.state == "Draining"
+    assert it.cluster.weights() == {green: 100}
+    assert it.cluster.replicas() == {it.blue: 2, green: 2}
+    it.cluster.follow()
+    assert it.work(11) == "Idle"
+    assert it.cluster.active == green
+
+
+def test_a_promotion_is_not_lost_to_an_edit_of_the_steps() -> None:
+    it, green = at_second_step(10, 25)
+    it.rollout["canary"] = {"steps": steps(10, 40)}
+    it.cluster.edit(it.spec(2))
+    it.ask("promote", green)
+    assert it.cluster.weights() == {green: 100}
+    assert it.cluster.state == "Draining"
+
+
+def test_a_promotion_to_requests_is_not_one_for_good() -> None:
+    it = Rollout(promotion="Manual", observe=WATCHED)
+    it.cluster.gateways = {}
+    green = it.edit()
+    it.cluster.make_ready(green)
+    it.work()
+    it.ask("promote", green)
+    assert it.cluster.state == "Observing", "without a gateway nobody has to acknowledge"
+
+
+def test_an_abort_does_not_hit_the_revision_of_an_edit_at_the_same_moment() -> None:
+    it = Rollout()
+    green = it.edit()
+    it.cluster.edit(it.spec(3))
+    assert it.ask("abort", green)["outcome"] == "Accepted"
+    assert it.cluster.state == "Warming"
+    assert "rejected" not in it.cluster.status

@@ -123,7 +123,8 @@ def _traffic_of(active: str | None) -> Traffic | None:
 
 
 def _advance(s: Situation) -> tuple[Situation, list[Event]]:
-    """Take every move that has happened, each seen in the light of the one before."""
+    """Take every move that has happened, each seen in the light of the one before. A request was about the state that
+    it was accepted in."""
     told: list[Event] = []
     s = _reassign(s)
     for _ in range(MOST_MOVES):
@@ -136,7 +137,7 @@ def _advance(s: Situation) -> tuple[Situation, list[Event]]:
         said = narrate(s, event, why)
         told += [said] if said else []
         progress, rejected = move(s, event, why)
-        s = _reassign(replace(s, progress=progress, rejected=rejected))
+        s = _reassign(replace(s, progress=progress, rejected=rejected, accepted=None))
     raise AssertionError(f"a rollout in {s.progress.state} moves for ever")
 
 

@@ -114,7 +114,8 @@ def _verified(s: Situation, progress: Progress) -> Progress:
 
 
 def _cold(s: Situation, progress: Progress) -> Progress:
-    """The time of waiting for a promotion does not count as lack of progress."""
+    """A promotion that was accepted stays so. The time of waiting for one does not count as lack of progress."""
+    progress = replace(progress, promoted=progress.promoted or s.asked_to("promote"))
     waited = s.progress.state is State.AWAITING_PROMOTION
     return replace(progress, progress_since=cut(s.now)) if waited else progress
 

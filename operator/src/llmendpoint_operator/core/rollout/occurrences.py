@@ -45,7 +45,7 @@ def reverted(s: Situation) -> Occurrence | None:
 
 def aborted(s: Situation) -> Occurrence | None:
     """By an accepted request."""
-    if s.accepted is None or s.accepted.action != "abort":
+    if s.accepted is None or not s.asked_to("abort"):
         return None
     return Occurrence("Aborted", f"given up by request {s.accepted.id}")
 
@@ -106,9 +106,7 @@ def unverified(s: Situation) -> Occurrence | None:
 
 def promoted(s: Situation) -> Occurrence | None:
     """Without a blue there is nothing to weigh up."""
-    if s.progress.blue is None or s.progress.promoted:
-        return YES
-    if s.accepted is not None and s.accepted.action == "promote":
+    if s.progress.blue is None or s.progress.promoted or s.asked_to("promote"):
         return YES
     return YES if s.spec.rollout.promotion == "Auto" and measuring_blue(s) == 0 else None
 
@@ -146,14 +144,14 @@ def breached(s: Situation) -> Occurrence | None:
 
 
 def step_passed(s: Situation) -> Occurrence | None:
-    """Of a canary."""
-    return _passed(s) if s.canary_weight is not None else None
+    """Of a canary; one that is promoted by hand has no more steps."""
+    return _passed(s) if s.canary_weight is not None and not s.asked_to("promote") else None
 
 
 def step_changed(s: Situation) -> Occurrence | None:
     """What was observed was another share. A status of before weights were recorded tells nothing."""
     before, share = s.progress.weight, s.green_share
-    if before is None or before == share:
+    if before is None or before == share or s.asked_to("promote"):
         return None
     return Occurrence(
         "CanaryStepChanged",
@@ -162,7 +160,9 @@ def step_changed(s: Situation) -> Occurrence | None:
 
 
 def confirmed(s: Situation) -> Occurrence | None:
-    """Of the whole."""
+    """Of the whole; or somebody takes it for good at whatever step it is."""
+    if s.accepted is not None and s.asked_to("promote"):
+        return Occurrence("Promoted", f"taken for good by request {s.accepted.id}")
     return _passed(s) if s.canary_weight is None else None
 
 
@@ -229,8 +229,6 @@ def measuring_blue(s: Situation) -> float:
 
 
 def _passed(s: Situation) -> Occurrence | None:
-    if s.accepted is not None and s.accepted.action == "promote":
-        return Occurrence("Promoted", f"taken for good by request {s.accepted.id}")
     found = observing(s)
     return Occurrence(found.reason, found.message) if found.answer is Answer.GOOD else None
 

@@ -83,7 +83,7 @@ def _promote(case: _Case) -> Answer:
         return case.refuse(f"revision {asked} does not wait for a promotion; {progress.green} does")
     if progress.state is State.OBSERVING:
         return case.accept(f"revision {asked} is taken without further observation")
-    return case.accept(f"revision {asked} gets requests now")
+    return case.accept(f"revision {asked} gets requests as soon as enough of its replicas are ready")
 
 
 def _abort(case: _Case) -> Answer:

@@ -46,6 +46,10 @@ class Situation:
         """Replicas that the spec, or its scaler, wants."""
         return self.spec.replicas
 
+    def asked_to(self, action: str) -> bool:
+        """Whether a request to do so was accepted in this moment."""
+        return self.accepted is not None and self.accepted.action == action
+
     @property
     def green_ready(self) -> int:
         """Ready pods."""
