@@ -13,6 +13,7 @@ from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.neighbours import Neighbours
 from llmendpoint_operator.core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
 from llmendpoint_operator.core.revision import parse_revision
+from llmendpoint_operator.core.rollout.records import find_window
 from llmendpoint_operator.core.snapshot import Endpoint, Refusal, Request, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -107,6 +108,7 @@ class FakeCluster:
                 self.gateways_known,
                 self.verification,
                 self.figures,
+                find_window(self.status.get("rollout", {})),
             ),
         )
 

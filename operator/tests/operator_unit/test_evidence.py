@@ -428,6 +428,7 @@ async def test_figures_of_the_window_come_from_gateways_and_engines(world: World
     before = world.snapshot("AwaitingPromotion", epoch=1, observe=RELATIVE)
     world.collector.look(before)
     await until(lambda: world.collector.look(before).figures != {})
+    assert world.collector.look(before).window is None
     switched = world.snapshot("Switching", epoch=2)
     world.collector.look(switched)
     gateway.count("team-a/chat", "green", 40, 4)
@@ -435,7 +436,9 @@ async def test_figures_of_the_window_come_from_gateways_and_engines(world: World
     green.observe(0.07, 40)
     await until(lambda: world.collector.look(switched).figures["green"].requests == 40)
     await until(lambda: world.collector.look(switched).figures["green"].ttft_p95 is not None)
-    figures = world.collector.look(world.snapshot("Observing", epoch=2)).figures["green"]
+    found = world.collector.look(world.snapshot("Observing", epoch=2))
+    figures = found.figures["green"]
+    assert found.window == ("green", None, None)
     assert (figures.requests, figures.errors) == (40, 4)
     assert figures.ttft_p95 == pytest.approx(0.0975)
     assert KEY in world.woken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from llmendpoint_operator.core.evidence import Figures, Outcome, Verification
 from llmendpoint_operator.evidence.wanted import Wanted, find_wanted
 
 from .fake_cluster import FakeCluster
-from .test_rollout_states import PROMPTS, Rollout
+from .test_rollout_states import PROMPTS, WATCHED, Rollout
 
 RELATIVE = {"ttft": {"maxRatio": 1.5}}
 
@@ -70,3 +71,29 @@ def test_pods_are_there_for_the_prompts_though_nothing_is_measured() -> None:
     assert found.measured == ()
     assert {pod.revision for pod in found.pods} == {it.blue, green}
     assert found.measured_pods == ()
+
+
+def test_without_gateways_figures_from_before_the_switch_do_not_judge_it() -> None:
+    it = Rollout(observe={**WATCHED, **RELATIVE})
+    it.cluster.gateways = {}
+    green = it.edit()
+    it.cluster.make_ready(green)
+    assert it.work() == "AwaitingPromotion"
+    it.cluster.figures = {green: Figures(requests=50, errors=50)}
+    it.cluster.reconcile(it.now + timedelta(seconds=61))
+    assert it.cluster.state == "Observing"
+    assert it.cluster.weights() == {green: 100}
+    assert it.work(61) == "RolledBack", "what is read in the window counts"
+
+
+def test_a_canarys_step_is_not_judged_by_the_figures_of_the_step_before() -> None:
+    steps = [{"weight": 10, "duration": 0}, {"weight": 50, "duration": 60}]
+    it = Rollout(strategy="Canary", canary={"steps": steps}, observe=WATCHED)
+    green = it.edit()
+    it.cluster.make_ready(green)
+    assert it.work() == "Switching"
+    it.cluster.figures = {green: Figures(requests=50, errors=50)}
+    it.cluster.gateways = {}
+    it.cluster.reconcile(it.now)
+    assert it.cluster.status["rollout"]["step"] == 1
+    assert it.cluster.state == "Observing"

@@ -21,6 +21,10 @@ class GatewayView:
     """Requests that this gateway has under way, by engine pod, of every revision."""
 
 
+Window = tuple[str, int | None, int | None]
+"""The new revision, the canary's step, and its weight."""
+
+
 class Outcome(StrEnum):
     """Of a check that takes time."""
 
@@ -65,3 +69,5 @@ class Evidence:
     it."""
     verification: Verification | None = None
     figures: Mapping[str, Figures] = field(default_factory=dict)
+    window: Window | None = None
+    """What `figures` were counted in; None before the switch."""

@@ -60,7 +60,7 @@ class Collector:
             )
         watcher.update(wanted)
         views, known = self._gateways.views(key)
-        return Evidence(views, known, watcher.verification, watcher.figures())
+        return Evidence(views, known, watcher.verification, watcher.figures(), wanted.window)
 
     def forget(self, key: Key) -> None:
         """The endpoint is gone or at rest."""

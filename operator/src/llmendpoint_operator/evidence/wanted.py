@@ -10,11 +10,11 @@ from ..api import LLMEndpointSpec
 from ..api.rollout import Prompt, RolloutState
 from ..core.analysis import find_limits
 from ..core.causes import is_ready, is_terminating
+from ..core.evidence import Window
+from ..core.rollout.records import find_window
 from ..core.snapshot import Snapshot
 
 Key = tuple[str, str]
-Window = tuple[str, int | None, int | None]
-"""The new revision, the canary's step, and its weight."""
 
 BEFORE_THE_SWITCH = (
     RolloutState.PROVISIONING, RolloutState.WARMING, RolloutState.VERIFYING, RolloutState.AWAITING_PROMOTION,
@@ -88,7 +88,7 @@ def find_wanted(snapshot: Snapshot) -> Wanted | None:
         key=(endpoint.namespace, endpoint.name),
         epoch=int(traffic.get("epoch", 0)),
         measured=measured,
-        window=_window(rollout) if state in WITH_REQUESTS else None,
+        window=find_window(rollout),
         decides=state in (RolloutState.AWAITING_PROMOTION, *WITH_REQUESTS),
         verification=job,
         pods=tuple(_targets(snapshot, (job.blue, job.revision) if job else measured)),
@@ -115,12 +115,6 @@ def _left_over(snapshot: Snapshot, about: set[str | None]) -> bool:
     """Pods of other revisions stay until every gateway has left them."""
     others = (d for hash_, d in snapshot.deployments.items() if hash_ not in about)
     return any(int(deployment.get("spec", {}).get("replicas", 1)) > 0 for deployment in others)
-
-
-def _window(rollout: Mapping[str, Any]) -> Window:
-    """A canary's steps are watched one by one; the waves of an exchange in place (`step` counts pods) as one."""
-    step = None if rollout.get("mode") == "InPlace" else rollout.get("step")
-    return str(rollout.get("green")), step, rollout.get("weight")
 
 
 def _job(snapshot: Snapshot, rollout: Mapping[str, Any]) -> VerificationJob:

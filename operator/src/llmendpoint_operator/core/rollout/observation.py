@@ -47,7 +47,7 @@ def observe(situation: Situation, duration: float) -> Observation:
     nobody = evidence.gateways_known and not evidence.gateways and not limits_set(spec)
     if duration == 0 or situation.progress.blue is None or situation.wanted == 0 or nobody:
         return Observation(Answer.GOOD, "NothingToObserve", "there was nothing to observe")
-    figures = evidence.figures.get(situation.progress.green or "", Figures())
+    figures = _figures(situation) or Figures()
     elapsed = situation.since(situation.progress.state_since)
     verdict = judge(find_limits(spec, duration), figures, situation.progress.baseline, elapsed)
     if verdict.result is Result.GOOD:
@@ -77,12 +77,17 @@ def _inconclusive(situation: Situation, duration: float, why: str) -> Observatio
     return Observation(Answer.PAUSE, "Inconclusive", f"{said}; {hint}")
 
 
+def _figures(situation: Situation) -> Figures | None:
+    """Green's, of this step: those of the one before were read in the same pass as the move."""
+    evidence, progress = situation.snapshot.evidence, situation.progress
+    return evidence.figures.get(progress.green or "") if evidence.window == progress.window else None
+
+
 def _observed(situation: Situation) -> float | None:
     """Seconds for which the figures were gathered: less than the state lasts when the operator was restarted in it.
     None before the gateways were asked."""
-    evidence = situation.snapshot.evidence
     elapsed = situation.since(situation.progress.state_since)
-    figures = evidence.figures.get(situation.progress.green or "")
+    figures = _figures(situation)
     if figures is not None and figures.seconds is not None:
         return min(elapsed, figures.seconds)
-    return elapsed if evidence.gateways_known else None
+    return elapsed if situation.snapshot.evidence.gateways_known else None

@@ -12,8 +12,9 @@ from typing import Any
 
 from ...api import Mode
 from ...api import RolloutState as State
-from ..evidence import Figures
+from ..evidence import Figures, Window
 from ..sentences import fitting
+from .machine import WITH_REQUESTS
 
 Json = dict[str, Any]
 
@@ -54,6 +55,11 @@ class Progress:
     baseline: Figures | None = None
     message: str | None = None
 
+    @property
+    def window(self) -> Window | None:
+        """Figures of any other say nothing about what green does now."""
+        return find_window(self.as_json())
+
     def as_json(self) -> Json:
         """Of one at rest that never began, only the state and who serves."""
         if self.state is State.IDLE:
@@ -75,6 +81,15 @@ class Progress:
                 "message": fitting(self.message) if self.message else None,
             }
         )
+
+
+def find_window(rollout: Mapping[str, Any]) -> Window | None:
+    """Of `status.rollout`: when it changes, figures are counted anew. A canary's steps are watched one by one; the waves
+    of an exchange in place (`step` counts pods) as one. None while green has no requests."""
+    if rollout.get("state") not in WITH_REQUESTS:
+        return None
+    step = None if rollout.get("mode") == Mode.IN_PLACE else rollout.get("step")
+    return str(rollout.get("green")), step, rollout.get("weight")
 
 
 def parse_progress(status: Mapping[str, Any], active: str | None) -> Progress:
