@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from llmendpoint_operator.core.evidence import Outcome, Verification
 from llmendpoint_operator.core.steps import events_of
 from llmendpoint_operator.evidence.wanted import find_wanted
 
 from .fake_cluster import FakeCluster, make_spec
 from .test_rollout_capacity import Small
-from .test_rollout_states import GOOD, WATCHED, Rollout
+from .test_rollout_states import GOOD, PROMPTS, WATCHED, Rollout
 
 
 def told(it: Small) -> list[str]:
@@ -287,3 +288,63 @@ def test_an_abort_does_not_hit_the_revision_of_an_edit_at_the_same_moment() -> N
     assert it.ask("abort", green)["outcome"] == "Accepted"
     assert it.cluster.state == "Warming"
     assert "rejected" not in it.cluster.status
+
+
+def unready(it: Rollout, revision: str) -> None:
+    it.cluster.pods[revision][0]["status"]["conditions"][0]["status"] = "False"
+
+
+@pytest.mark.parametrize("prompts", [[], PROMPTS])
+def test_pods_that_come_and_go_before_an_automatic_promotion_are_given_up_at_the_deadline(
+    prompts: list[dict[str, Any]],
+) -> None:
+    relative = {"duration": 30, "ttft": {"maxRatio": 1.5}}
+    it = Rollout(observe=relative, verification={"prompts": prompts})
+    green = it.edit()
+    seen = set()
+    for _ in range(30):
+        it.cluster.make_ready(green)
+        seen.add(it.work(10))
+        if it.cluster.state == "RolledBack":
+            break
+        unready(it, green)
+        seen.add(it.work(20))
+    assert seen == {"Warming", "Verifying" if prompts else "AwaitingPromotion", "RolledBack"}
+    assert it.rejected["reason"] == "ProgressDeadlineExceeded"
+    assert it.cluster.weights() == {it.blue: 100}
+
+
+def test_what_was_waited_for_a_promotion_by_hand_does_not_count_and_what_was_not_does() -> None:
+    it = Rollout(promotion="Manual")
+    green = it.edit()
+    it.cluster.make_ready(green)
+    assert it.work(500) == "AwaitingPromotion"
+    unready(it, green)
+    assert it.work(100_000) == "Warming"
+    assert it.work(400) == "Warming"
+    it.cluster.make_ready(green)
+    assert it.work() == "AwaitingPromotion"
+    unready(it, green)
+    assert it.work(100_000) == "Warming"
+    assert it.work(199) == "Warming"
+    assert it.work(2) == "RolledBack"
+
+
+def test_a_verification_has_a_deadline_of_its_own_and_its_own_words() -> None:
+    it = Rollout(verification={"prompts": PROMPTS})
+    green = it.edit()
+    it.cluster.make_ready(green)
+    assert it.work(500) == "Verifying"
+    problem = "prompt capital: judge team-b/judge: HTTP 503: loading"
+    it.cluster.verification = Verification(green, Outcome.RUNNING, problem)
+    assert it.work(200) == "Verifying"
+    assert it.cluster.status["rollout"]["message"] == problem
+    assert it.cluster.condition("Progressing")["message"] == problem
+    assert it.cluster.plan(it.now).requeue_after == 400
+    it.cluster.verification = Verification(green, Outcome.RUNNING)
+    it.work()
+    assert "message" not in it.cluster.status["rollout"]
+    it.cluster.verification = Verification(green, Outcome.RUNNING, problem)
+    assert it.work(401) == "RolledBack"
+    assert it.rejected["reason"] == "ProgressDeadlineExceeded"
+    assert it.rejected["message"] == f"not verified within 600 s (spec.progressDeadlineSeconds): {problem}"

@@ -344,7 +344,7 @@ class RolloutStatus(ApiModel):
     state_since: Time | None = None
     """When `state` or `step` last changed."""
     progress_since: Time | None = None
-    """From when spec.progressDeadlineSeconds counts."""
+    """From when spec.progressDeadlineSeconds counts; a verification has them for itself, from `stateSince`."""
     step: int | None = None
     """With a canary: which of its steps, from 0. In place: how many new pods are wanted so far."""
     weight: Annotated[int, Field(ge=1, le=100)] | None = None

@@ -19,7 +19,7 @@ from .capacity import wanted_pods
 from .machine import MOVES, State
 from .moves import move, narrate
 from .observation import Answer as Observed
-from .occurrences import OCCURRED, observing
+from .occurrences import OCCURRED, observing, verification
 from .records import (
     Override,
     Progress,
@@ -142,7 +142,11 @@ def _advance(s: Situation) -> tuple[Situation, list[Event]]:
 
 
 def _pause(s: Situation, told: list[Event]) -> tuple[Situation, list[Event]]:
-    """An observation without a verdict says so, once."""
+    """A verification says what holds it up, and an observation without a verdict says so, once."""
+    if s.progress.state is State.VERIFYING:
+        running = verification(s)
+        if running is not None:
+            s = replace(s, progress=replace(s.progress, message=running.message or None))
     if s.progress.state is State.OBSERVING:
         found = observing(s)
         if found.answer is Observed.PAUSE and s.progress.message != found.message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from ...api import Capacity, Mode, Strategy
 from ..steps import Event as KubernetesEvent
@@ -110,14 +111,19 @@ def _without_room(s: Situation, progress: Progress) -> Progress:
 
 
 def _verified(s: Situation, progress: Progress) -> Progress:
-    return replace(progress, verified=True)
+    """That it is so is progress; that it still is, is none."""
+    return progress if progress.verified else replace(progress, verified=True, progress_since=cut(s.now))
 
 
 def _cold(s: Situation, progress: Progress) -> Progress:
-    """A promotion that was accepted stays so. The time of waiting for one does not count as lack of progress."""
+    """A promotion that was accepted stays so. The time of waiting for somebody to promote does not count as lack of
+    progress; that of waiting for figures of blue does, as pods that come and go would have it begin again for ever."""
     progress = replace(progress, promoted=progress.promoted or s.asked_to("promote"))
-    waited = s.progress.state is State.AWAITING_PROMOTION
-    return replace(progress, progress_since=cut(s.now)) if waited else progress
+    by_hand = s.progress.state is State.AWAITING_PROMOTION and s.spec.rollout.promotion == "Manual"
+    if not by_hand or progress.progress_since is None:
+        return progress
+    waited = timedelta(seconds=s.since(s.progress.state_since))
+    return replace(progress, progress_since=cut(progress.progress_since + waited))
 
 
 def _promoted(s: Situation, progress: Progress) -> Progress:

@@ -9,7 +9,7 @@ from datetime import datetime
 from ...api import Capacity, Mode
 from ..analysis import find_limits
 from ..causes import engine_exited, find_cause, is_ready, is_terminating, unschedulable, unscheduled_since
-from ..evidence import Outcome
+from ..evidence import Outcome, Verification
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, Event, State
 from .observation import Answer, Observation, observe
 from .records import parse_time
@@ -55,8 +55,14 @@ def overdue(s: Situation) -> Occurrence | None:
     in place still makes progress."""
     progress, deadline = s.progress, s.spec.progress_deadline_seconds
     exchanging = progress.state in BEFORE_THE_SWITCH or progress.mode is Mode.IN_PLACE
-    if progress.blue is None or not exchanging or s.remaining(progress.progress_since, deadline) > 0:
+    if progress.blue is None or not exchanging or s.remaining(deadline_since(s), deadline) > 0:
         return None
+    if progress.state is State.VERIFYING:
+        found = verification(s)
+        said = f"not verified within {deadline} s (spec.progressDeadlineSeconds)"
+        return Occurrence(
+            "ProgressDeadlineExceeded", f"{said}: {found.message}" if found and found.message else said
+        )
     said = f"{s.green_ready} of {s.green_needed} replicas were ready after {deadline} s (spec.progressDeadlineSeconds)"
     if progress.state is State.SWITCHING and s.laggards:
         said += f"; gateways that still send to old replicas: {', '.join(s.laggards)}"
@@ -93,13 +99,14 @@ def verified(s: Situation) -> Occurrence | None:
     """A verification without prompts is the warm-up. Nothing runs to be asked at zero without verifyAtZero."""
     if s.progress.verified or not s.spec.rollout.verification.prompts or s.green_wanted == 0:
         return YES
-    return YES if _verification(s) is Outcome.PASSED else None
+    found = verification(s)
+    return YES if found is not None and found.outcome is Outcome.PASSED else None
 
 
 def unverified(s: Situation) -> Occurrence | None:
     """A prompt was answered badly."""
-    found = s.snapshot.evidence.verification
-    if s.progress.verified or found is None or _verification(s) is not Outcome.FAILED:
+    found = verification(s)
+    if s.progress.verified or found is None or found.outcome is not Outcome.FAILED:
         return None
     return Occurrence("VerificationFailed", found.message)
 
@@ -216,6 +223,18 @@ def observing(s: Situation) -> Observation:
     return observe(s, s.spec.rollout.observe.duration)
 
 
+def verification(s: Situation) -> Verification | None:
+    """What is known of green's."""
+    found = s.snapshot.evidence.verification
+    return found if found is not None and found.revision == s.progress.green else None
+
+
+def deadline_since(s: Situation) -> datetime | None:
+    """From when progressDeadlineSeconds counts: a verification has them for itself."""
+    progress = s.progress
+    return progress.state_since if progress.state is State.VERIFYING else progress.progress_since
+
+
 def measuring_blue(s: Situation) -> float:
     """Seconds for which a promotion waits so that green can be compared with blue: 0 where nothing is compared, when
     blue had minRequests, and after the length of an observation in any case."""
@@ -235,11 +254,6 @@ def _passed(s: Situation) -> Occurrence | None:
 
 def _green_pods(s: Situation) -> tuple[dict[str, object], ...]:
     return s.snapshot.pods.get(s.progress.green or "", ())
-
-
-def _verification(s: Situation) -> Outcome | None:
-    found = s.snapshot.evidence.verification
-    return found.outcome if found is not None and found.revision == s.progress.green else None
 
 
 def unschedulable_since(s: Situation) -> datetime | None:
