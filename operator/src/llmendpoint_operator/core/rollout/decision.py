@@ -19,7 +19,8 @@ from .capacity import wanted_pods
 from .machine import MOVES, State
 from .moves import move, narrate
 from .observation import Answer as Observed
-from .occurrences import OCCURRED, observing, verification
+from .observation import observing
+from .occurrences import OCCURRED, verification
 from .records import (
     Override,
     Progress,

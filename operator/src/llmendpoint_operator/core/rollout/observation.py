@@ -57,6 +57,26 @@ def observe(situation: Situation, duration: float) -> Observation:
     return _inconclusive(situation, duration, verdict.message)
 
 
+def observing(s: Situation) -> Observation:
+    """What the observation of this step has come to."""
+    canary, weight = s.spec.rollout.canary, s.canary_weight
+    if canary is not None and weight is not None:
+        return observe(s, canary.steps[s.progress.step or 0].duration)
+    return observe(s, s.spec.rollout.observe.duration)
+
+
+def measuring_blue(s: Situation) -> float:
+    """Seconds for which a promotion waits so that green can be compared with blue: 0 where nothing is compared, when
+    blue had minRequests, and after the length of an observation in any case."""
+    limits = find_limits(s.spec, s.spec.rollout.observe.duration)
+    if not limits.relative or s.wanted == 0 or s.blue_ready == 0:
+        return 0.0
+    figures = s.snapshot.evidence.figures.get(s.progress.blue or "")
+    if figures is not None and figures.requests >= limits.min_requests:
+        return 0.0
+    return s.remaining(s.progress.state_since, limits.duration)
+
+
 def _inconclusive(situation: Situation, duration: float, why: str) -> Observation:
     """Too little for a verdict: more time, or what `onInconclusive` says."""
     spec = situation.spec

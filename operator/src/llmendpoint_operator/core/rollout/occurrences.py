@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ...api import Capacity, Mode
-from ..analysis import find_limits
 from ..causes import engine_exited, find_cause, is_ready, is_terminating, unschedulable, unscheduled_since
 from ..evidence import Outcome, Verification
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, Event, State
-from .observation import Answer, Observation, observe
+from .observation import Answer, measuring_blue, observing
 from .records import parse_time
 from .situation import ACKNOWLEDGE_SECONDS, Situation
 
@@ -215,14 +214,6 @@ OCCURRED: Mapping[Event, Callable[[Situation], Occurrence | None]] = {
 }
 
 
-def observing(s: Situation) -> Observation:
-    """What the observation of this step has come to."""
-    canary, weight = s.spec.rollout.canary, s.canary_weight
-    if canary is not None and weight is not None:
-        return observe(s, canary.steps[s.progress.step or 0].duration)
-    return observe(s, s.spec.rollout.observe.duration)
-
-
 def verification(s: Situation) -> Verification | None:
     """What is known of green's."""
     found = s.snapshot.evidence.verification
@@ -233,18 +224,6 @@ def deadline_since(s: Situation) -> datetime | None:
     """From when progressDeadlineSeconds counts: a verification has them for itself."""
     progress = s.progress
     return progress.state_since if progress.state is State.VERIFYING else progress.progress_since
-
-
-def measuring_blue(s: Situation) -> float:
-    """Seconds for which a promotion waits so that green can be compared with blue: 0 where nothing is compared, when
-    blue had minRequests, and after the length of an observation in any case."""
-    limits = find_limits(s.spec, s.spec.rollout.observe.duration)
-    if not limits.relative or s.wanted == 0 or s.blue_ready == 0:
-        return 0.0
-    figures = s.snapshot.evidence.figures.get(s.progress.blue or "")
-    if figures is not None and figures.requests >= limits.min_requests:
-        return 0.0
-    return s.remaining(s.progress.state_since, limits.duration)
 
 
 def _passed(s: Situation) -> Occurrence | None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ...api import Mode
 from .machine import BEFORE_THE_SWITCH, GIVEN_UP, State
-from .occurrences import deadline_since, measuring_blue, observing, unschedulable_since
+from .observation import measuring_blue, observing
+from .occurrences import deadline_since, unschedulable_since
 from .situation import ACKNOWLEDGE_SECONDS, Situation
 
 
