@@ -14,6 +14,7 @@ import ssl
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
@@ -33,6 +34,8 @@ from tests.integration.operator_process import ROOT
 RUNTIME = "rollout"
 NAME = "chat"
 TICK_S = 0.1
+TAKEN = "2026-01-01T00:00:00Z"
+"""When every node took its pod."""
 REQUESTS_A_TICK = 5
 """Of each gateway: about 50 requests/s while the machine keeps up."""
 
@@ -389,11 +392,15 @@ class Stage:
 
 
 def running(address: str, *, ready: bool, crashed: bool = False) -> Json:
-    """What a kubelet writes of a running pod."""
+    """What a kubelet writes of a running pod. Its engine crashes after it was ready, and is ready after it was not."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    changed = now if ready or crashed else TAKEN
     conditions = [
-        {"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True" if ready else "False"},
-    ]  # fmt: skip
-    ended = {"exitCode": 1, "reason": "Error", "message": "device lost"}
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": TAKEN},
+        {"type": "Initialized", "status": "True", "lastTransitionTime": TAKEN},
+        {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": changed},
+    ]
+    ended = {"exitCode": 1, "reason": "Error", "message": "device lost", "finishedAt": now}
     container = {
         "name": "engine", "image": "e:1", "imageID": "e", "ready": ready, "restartCount": int(crashed),
         "state": {"terminated": ended} if crashed else {"running": {}},

@@ -109,6 +109,13 @@ def test_a_ready_pod_that_crashed_once_has_no_cause() -> None:
     assert find_cause(None, [live]) is None
 
 
+def test_an_evicted_pod_is_a_cause_only_until_another_has_taken_its_place() -> None:
+    gone = pod("a", phase="Failed", reason="Evicted", message="low on memory")
+    loading, deployment = pod("b", phase="Running"), {"spec": {"replicas": 2}}
+    assert find_cause(deployment, [gone, loading]) == find_cause(None, [gone])
+    assert find_cause(deployment, [gone, loading, pod("c", phase="Running")]) is None
+
+
 def test_the_message_does_not_change_while_the_kubelet_alternates() -> None:
     crash = {"exitCode": 1, "reason": "Error", "message": "boom"}
     between = pod(phase="Running", container={"state": {"terminated": crash}, "restartCount": 7})

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import copy
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from llmendpoint_operator.core.evidence import Figures, Outcome, Verification
+from llmendpoint_operator.core.plan import WriteStatus, make_plan
 from llmendpoint_operator.evidence.wanted import Wanted, find_wanted
 
-from .fake_cluster import FakeCluster
+from .fake_cluster import NOW, FakeCluster
 from .test_rollout_states import PROMPTS, WATCHED, Rollout
 
 RELATIVE = {"ttft": {"maxRatio": 1.5}}
@@ -97,3 +100,78 @@ def test_a_canarys_step_is_not_judged_by_the_figures_of_the_step_before() -> Non
     it.cluster.reconcile(it.now)
     assert it.cluster.status["rollout"]["step"] == 1
     assert it.cluster.state == "Observing"
+
+
+def set_ready(pod: dict[str, Any], ready: bool, at: datetime) -> None:
+    """As a kubelet writes it; a new pod's condition begins False when its node takes it."""
+    pod["status"]["conditions"] = [
+        {"type": "Ready", "status": str(ready), "lastTransitionTime": text(at)},
+        {"type": "Initialized", "status": "True", "lastTransitionTime": text(NOW)},
+    ]
+
+
+def end_engine(pod: dict[str, Any], at: datetime, code: int = 1) -> None:
+    """The engine ended once; it runs again, or waits to."""
+    ended = {"exitCode": code, "message": "CUDA error", "finishedAt": text(at)}
+    pod["status"]["containerStatuses"] = [
+        {"name": "engine", "state": {"running": {}}, "lastState": {"terminated": ended}}
+    ]
+
+
+def text(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_a_crash_in_the_second_of_the_switch_counts_though_kubelets_write_whole_seconds() -> None:
+    it = Rollout()
+    it.now += timedelta(seconds=0.7)
+    green = it.switched()
+    [pod, _] = it.cluster.pods[green]
+    end_engine(pod, it.now)
+    set_ready(pod, False, it.now)
+    assert it.work(1) == "RollingBack"
+
+
+def test_an_engine_that_ended_while_it_loaded_and_a_blip_after_the_switch_are_no_crash() -> None:
+    it = Rollout()
+    before = it.now
+    it.now += timedelta(seconds=60)
+    green = it.switched()
+    [pod, _] = it.cluster.pods[green]
+    end_engine(pod, before)
+    set_ready(pod, False, it.now + timedelta(seconds=5))
+    assert it.work(5) == "Observing"
+    assert "rejected" not in it.cluster.status
+
+
+def test_the_first_load_of_a_replica_that_was_added_after_the_switch_is_no_crash() -> None:
+    it = Rollout()
+    green = it.switched()
+    it.cluster.edit(it.cluster.spec.model_copy(update={"replicas": 3}))
+    it.work()
+    added = it.cluster.pods[green][2]
+    end_engine(added, it.now + timedelta(seconds=20))
+    set_ready(added, False, NOW)
+    assert it.work(21) == "Observing"
+    assert it.cluster.condition("Degraded")["reason"] == "EngineCrashed", "it is told all the same"
+
+
+@pytest.mark.parametrize("code", [None, 143])
+def test_a_pod_that_its_node_took_off_is_no_crash_and_no_replica(code: int | None) -> None:
+    it = Rollout()
+    green = it.switched()
+    gone = copy.deepcopy(it.cluster.pods[green][0])
+    gone["metadata"]["name"] += "-gone"
+    gone["status"] |= {"phase": "Failed", "reason": "Terminated", "message": "Pod was terminated"}
+    set_ready(gone, False, it.now + timedelta(seconds=5))
+    if code is not None:
+        end_engine(gone, it.now + timedelta(seconds=5), code)
+    it.cluster.pods[green].append(gone)
+    before = it.cluster.status["replicas"]
+    snapshot = replace(it.cluster.snapshot(), pods={h: tuple(p) for h, p in it.cluster.pods.items()})
+    plan = make_plan(snapshot, it.now + timedelta(seconds=6))
+    [status] = [step.status for step in plan.steps if isinstance(step, WriteStatus)] or [it.cluster.status]
+    assert status["rollout"]["state"] == "Observing"
+    assert status["replicas"] == before
+    [degraded] = [c for c in status["conditions"] if c["type"] == "Degraded"]
+    assert degraded["status"] == "False"

@@ -174,10 +174,10 @@ def test_a_crash_after_the_switch_needs_no_figures() -> None:
     it = Rollout()
     green = it.switched()
     pod = it.cluster.pods[green][0]
-    pod["status"]["conditions"][0]["status"] = "False"
-    pod["status"]["containerStatuses"] = [
-        {"name": "engine", "state": {"terminated": {"exitCode": 1, "message": "CUDA error"}}}
-    ]
+    crashed = (it.now + timedelta(seconds=1)).isoformat()
+    pod["status"]["conditions"][0] |= {"status": "False", "lastTransitionTime": crashed}
+    ended = {"exitCode": 1, "message": "CUDA error", "finishedAt": crashed}
+    pod["status"]["containerStatuses"] = [{"name": "engine", "state": {"terminated": ended}}]
     assert it.work(1) == "RollingBack"
     assert it.rejected["reason"] == "RevisionCrashed"
     assert "CUDA error" in it.rejected["message"]

@@ -67,11 +67,12 @@ def is_alive(pod: Manifest) -> bool:
 
 
 def find_cause(deployment: Manifest | None, pods: Sequence[Manifest]) -> Cause | None:
-    """The first cause that the rules find for a revision's pods; None when they are ready or merely loading."""
-    waiting = sorted(
-        (p for p in pods if not is_ready(p) and not is_terminating(p)),
-        key=lambda p: str(p["metadata"]["name"]),
-    )
+    """The first cause that the rules find for a revision's pods; None when they are ready or merely loading. A pod that
+    has ended for good counts only while no other has taken its place."""
+    wanted = int((deployment or {}).get("spec", {}).get("replicas", 1))
+    missing = sum(map(is_alive, pods)) < wanted
+    waiting = [p for p in pods if not is_ready(p) and (is_alive(p) or (missing and is_finished(p)))]
+    waiting.sort(key=lambda pod: (is_finished(pod), str(pod["metadata"]["name"])))
     found = (cause for rule in POD_RULES for pod in waiting if (cause := rule(pod)) is not None)
     return next(found, None) or pods_refused(deployment)
 
@@ -147,8 +148,7 @@ def container_not_created(pod: Manifest) -> Cause | None:
 
 def engine_exited(pod: Manifest) -> Cause | None:
     """The engine ended; the exit codes are those of docs/contracts.md."""
-    engine = _engine(pod)
-    ended = engine.get("state", {}).get("terminated") or engine.get("lastState", {}).get("terminated")
+    ended = _ended(pod)
     if not ended:
         return None
     line = last_line(ended.get("message", ""))
@@ -169,6 +169,14 @@ def engine_exited(pod: Manifest) -> Cause | None:
             "EngineKilled", f"{where}: the engine was killed (exit code {code}), {said}{_last(line)}"
         )
     return Cause("EngineCrashed", f"{where}: the engine ended with exit code {code}{_last(line)}")
+
+
+def served_until(pod: Manifest) -> str | None:
+    """When the engine of a pod that had been ready last ended; None where it never was, or did not end. The condition
+    Ready begins False when the node takes the pod, and can change only after its engine could start."""
+    if _changed(pod, "Ready") <= _changed(pod, "Initialized"):
+        return None
+    return _ended(pod).get("finishedAt")
 
 
 def evicted(pod: Manifest) -> Cause | None:
@@ -219,6 +227,18 @@ def _conditions(thing: Manifest) -> Iterable[Manifest]:
 
 def _condition(thing: Manifest, kind: str) -> Manifest:
     return next((c for c in _conditions(thing) if c.get("type") == kind), {})
+
+
+def _changed(pod: Manifest, kind: str) -> str:
+    return str(_condition(pod, kind).get("lastTransitionTime") or "")
+
+
+def _ended(pod: Manifest) -> Manifest:
+    engine = _engine(pod)
+    found: Manifest = (
+        engine.get("state", {}).get("terminated") or engine.get("lastState", {}).get("terminated") or {}
+    )
+    return found
 
 
 def _engine(pod: Manifest) -> Manifest:

@@ -9,7 +9,7 @@ from typing import Any
 from ..api import LLMEndpointSpec
 from ..api.rollout import Prompt, RolloutState
 from ..core.analysis import find_limits
-from ..core.causes import is_ready, is_terminating
+from ..core.causes import is_alive, is_ready
 from ..core.evidence import Window
 from ..core.rollout.records import find_window
 from ..core.snapshot import Snapshot
@@ -139,7 +139,7 @@ def _targets(snapshot: Snapshot, revisions: tuple[str | None, ...]) -> Iterator[
             continue
         for pod in snapshot.pods.get(hash_, ()):
             address = pod.get("status", {}).get("podIP")
-            if address and not is_terminating(pod):
+            if address and is_alive(pod):
                 metadata = pod["metadata"]
                 url = base_url(address, revision.runtime.ports.http)
                 yield Target(metadata["name"], metadata.get("uid", ""), hash_, url, is_ready(pod))

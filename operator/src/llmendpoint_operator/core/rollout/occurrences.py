@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ...api import Capacity, Mode
-from ..causes import engine_exited, find_cause, is_ready, is_terminating, unschedulable, unscheduled_since
+from ..causes import engine_exited, find_cause, is_alive, unschedulable, unscheduled_since
 from ..evidence import Outcome, Verification
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, Event, State
 from .observation import Answer, measuring_blue, observing
@@ -242,7 +242,7 @@ def unschedulable_since(s: Situation) -> datetime | None:
     mine = mine and not (s.wanted == 1 and s.spec.rollout.promotion == "Manual")
     if not mine or s.live(s.progress.blue) == 0 or s.progress.state not in BEFORE_THE_SWITCH:
         return None
-    waiting = (unscheduled_since(pod) for pod in _green_pods(s) if not is_terminating(pod))
+    waiting = (unscheduled_since(pod) for pod in _green_pods(s) if is_alive(pod))
     moments = [parse_time(text) or s.progress.state_since for text in waiting if text is not None]
     return min((moment for moment in moments if moment is not None), default=None)
 
@@ -253,7 +253,7 @@ def _crashed(s: Situation) -> Occurrence | None:
     if s.wanted == 0 or s.progress.blue is None or s.progress.state not in WITH_REQUESTS:
         return None
     green = s.progress.green
-    exits = (engine_exited(pod) for pod in _green_pods(s) if not is_ready(pod) and not is_terminating(pod))
+    exits = (engine_exited(pod) for pod in s.crashed_pods)
     cause = next((cause for cause in exits if cause is not None), None)
     served = s.progress.mode is not Mode.IN_PLACE or s.progress.state is State.OBSERVING
     if cause is not None and served:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ...api import LLMEndpointSpec, Mode
-from ..causes import is_ready, is_terminating, unscheduled_since
+from ..builders import Manifest
+from ..causes import is_alive, is_ready, served_until, unscheduled_since
 from ..snapshot import Request, Snapshot
 from .machine import BEFORE_THE_SWITCH, WITH_REQUESTS
-from .records import Progress, Rejected, Traffic
+from .records import Progress, Rejected, Traffic, parse_time
 
 ACKNOWLEDGE_SECONDS = 10
 """So long a switch waits for a Ready gateway; blue's pods wait for longer."""
@@ -22,8 +23,8 @@ def ready_count(snapshot: Snapshot, revision: str | None) -> int:
 
 
 def pod_count(snapshot: Snapshot, revision: str | None) -> int:
-    """Pods of a revision that are not being deleted."""
-    return sum(not is_terminating(pod) for pod in snapshot.pods.get(revision or "", ()))
+    """Pods of a revision that are neither being deleted nor ended for good."""
+    return sum(is_alive(pod) for pod in snapshot.pods.get(revision or "", ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,17 @@ class Situation:
     @property
     def green_scheduled(self) -> bool:
         """Whether every pod that shall be there has a node."""
-        pods = [p for p in self.snapshot.pods.get(self.progress.green or "", ()) if not is_terminating(p)]
+        pods = [p for p in self.snapshot.pods.get(self.progress.green or "", ()) if is_alive(p)]
         return len(pods) >= self.green_wanted and all(unscheduled_since(pod) is None for pod in pods)
+
+    @property
+    def crashed_pods(self) -> tuple[Manifest, ...]:
+        """Of green, which had served and whose engine has ended since the switch: not while it loaded, and not because
+        the node took the pod off. Kubelets write whole seconds."""
+        pods = self.snapshot.pods.get(self.progress.green or "", ())
+        switched = self.switched_at.replace(microsecond=0) if self.switched_at else self.now
+        ended = ((p, parse_time(served_until(p))) for p in pods if is_alive(p) and not is_ready(p))
+        return tuple(pod for pod, at in ended if at is not None and at >= switched)
 
     def ready_by_revision(self) -> Mapping[str, int]:
         """Ready pods of every revision that has some, sorted by hash."""
