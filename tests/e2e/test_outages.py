@@ -12,7 +12,7 @@ from tests.cluster import Cluster, configuration, wait_for
 from tests.cluster.processes import send_signal
 from tests.demo.product import NAMESPACE as SYSTEM
 from tests.e2e.machine_pods import stopped
-from tests.e2e.product import NAMESPACE, START_LIMIT_S, Object, Product, is_ready
+from tests.e2e.product import NAMESPACE, START_LIMIT_S, Object, Product, is_ready, names
 from tests.e2e.test_rollouts import LIMIT_S, simulated
 from tests.e2e.traffic import flowing
 
@@ -56,14 +56,17 @@ def switched(product: Product, name: str) -> bool:
 
 
 def test_a_gateway_that_stands_still_during_a_switch_costs_no_request(product: Product, sim: str) -> None:
-    """When it goes on, blue is gone; not one request through it fails, and none waits for the old pods."""
+    """It goes on when blue is gone. As soon as it is Ready again, every request through it is answered by green."""
     model = f"{NAMESPACE}/{sim}"
     with two_gateways(product) as (live, frozen):
+        name = frozen["metadata"]["name"]
         with flowing(through(product, live), model) as traffic:
             with stopped(frozen):
                 product.apply(sim, simulated("green"))
                 wait_for("green takes over", lambda: switched(product, sim), LIMIT_S)
                 product.wait_settled(sim)
+                assert name not in names(gateways(product)), "a gateway that answers nothing is Ready"
+            wait_for("it is Ready again", lambda: name in names(gateways(product)), START_LIMIT_S)
             with flowing(through(product, frozen), model) as late:
                 late.wait_for_more(200)
         assert traffic.failures == []
