@@ -6,13 +6,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
 
 from llmendpoint_operator.core.evidence import Outcome, Verification
 from llmendpoint_operator.core.steps import events_of
 from llmendpoint_operator.evidence.wanted import find_wanted
 
+from . import test_rollout_capacity as capacity
 from .fake_cluster import FakeCluster, make_spec
-from .test_rollout_capacity import Small
+from .test_rollout_capacity import InPlace, Small
 from .test_rollout_states import GOOD, PROMPTS, WATCHED, Rollout
 
 
@@ -348,3 +352,55 @@ def test_a_verification_has_a_deadline_of_its_own_and_its_own_words() -> None:
     assert it.work(401) == "RolledBack"
     assert it.rejected["reason"] == "ProgressDeadlineExceeded"
     assert it.rejected["message"] == f"not verified within 600 s (spec.progressDeadlineSeconds): {problem}"
+
+
+class LateGateways(InPlace):
+    """Exchanges in a full cluster whose gateways follow when they like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.it.cluster.gateways = {"gw-1": None, "gw-2": None}
+        self.it.cluster.follow()
+        self.epochs: dict[int | None, dict[str, int]] = {}
+
+    def reconcile(self, stop_after: int = 1000) -> None:
+        cluster = self.it.cluster
+        for step in cluster.plan(self.it.now).steps[:stop_after]:
+            had = cluster.replicas()
+            cluster.do(step)
+            if "traffic" in cluster.status:
+                self.epochs[cluster.status["traffic"]["epoch"]] = cluster.weights()
+            if cluster.state not in ("RollingBack", "RolledBack"):
+                self.check_gateways(had)
+
+    def check_gateways(self, had: dict[str, int]) -> None:
+        left = {revision for revision, count in self.it.cluster.replicas().items() if count}
+        for name, epoch in self.it.cluster.gateways.items():
+            pods = {revision for revision in self.epochs.get(epoch, {}) if had.get(revision)}
+            assert not pods or pods & left, f"{name} sends requests to {pods}, whose pods went"
+
+    @rule(count=st.integers(1, 4))
+    def waves_come_up(self, count: int) -> None:
+        for _ in range(count):
+            self.it.cluster.make_ready(self.it.cluster.status.get("targetRevision", ""))
+            self.reconcile()
+            self.reconcile()
+            self.it.now += timedelta(seconds=11)
+
+    @rule(name=st.sampled_from(["gw-1", "gw-2"]))
+    def a_gateway_follows(self, name: str) -> None:
+        self.it.cluster.gateways[name] = self.it.cluster.status.get("traffic", {}).get("epoch")
+
+    def teardown(self) -> None:
+        for _ in range(20):
+            self.it.cluster.follow()
+            for revision in list(self.it.cluster.pods):
+                self.it.cluster.make_ready(revision)
+            self.reconcile()
+            self.it.now += timedelta(seconds=5)
+        self.it.cluster.follow()
+        super().teardown()
+
+
+TestLateGateways = LateGateways.TestCase
+TestLateGateways.settings = settings(capacity.TestInPlace.settings)
