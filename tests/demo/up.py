@@ -50,6 +50,7 @@ def run() -> None:
     clock = Clock()
     kubeconfig = clusters.foreign_kubeconfig()
     embedded = clusters.embedded_of(kubeconfig) if kubeconfig else lifecycle.find_running(clusters.NAME)
+    kind = _kind(embedded)
     if kubeconfig and not embedded:
         cluster, images = clusters.foreign_cluster(kubeconfig, FOLDER), clusters.published_images()
         _announce_foreign(cluster, images)
@@ -79,14 +80,21 @@ def run() -> None:
         _chat(cluster, port)
     print(f"\nWhat took how long:\n{clock.table()}\n")
     if cluster.instance is not None:
-        _keep_figure("on the cluster that ran already" if embedded else "cluster started", clock)
+        _keep_figure(kind, clock)
     print(_what_next(cluster, port))
 
 
-def _keep_figure(how: str, clock: Clock) -> None:
-    """The whole time, for docs/benchmarks.md, beside the last one of the other kind."""
-    goal = "<= 60 s where nothing changed" if how.endswith("already") else "<= 900 s, building everything"
-    mine = Result(f"make demo, {how}", time.monotonic() - clock.started, "s", goal=goal)
+def _kind(embedded: Cluster | None) -> str:
+    """What this run has to do before the chart is installed."""
+    if embedded:
+        return "on the cluster that ran already"
+    return "cluster started from the cache" if (cache.root() / "bin-kube").exists() else "everything built"
+
+
+def _keep_figure(kind: str, clock: Clock) -> None:
+    """The whole time, for docs/benchmarks.md, beside the last ones of the other kinds."""
+    goal = "<= 900 s" if kind == "everything built" else "<= 60 s"
+    mine = Result(f"make demo, {kind}", time.monotonic() - clock.started, "s", goal=goal)
     before = results.read("demo") if (results.RESULTS / "demo.json").exists() else []
     results.save("demo", [*(other for other in before if other.metric != mine.metric), mine])
 
