@@ -86,11 +86,20 @@ class Product:
             error.add_note(self.cluster.kubectl("describe", "llmendpoint,pods", "-n", NAMESPACE)[-12000:])
             raise
 
-    def gateway_state(self) -> Object:
-        """`/state` of the gateway's picker."""
+    def gateways(self) -> list[Object]:
+        """Ready gateway pods, the oldest first."""
         pods = self.cluster.get("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/component=gateway")["items"]
-        [address] = [pod["status"]["podIP"] for pod in pods if is_ready(pod)]
-        return httpx.get(f"http://{address}:8081/state", timeout=10).json()
+        return sorted(filter(is_ready, pods), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+    def gateway_state(self) -> Object:
+        """`/state` of the only gateway's picker."""
+        [gateway] = self.gateways()
+        return httpx.get(f"http://{gateway['status']['podIP']}:8081/state", timeout=10).json()
+
+    def switched(self, name: str) -> bool:
+        """Whether the revision that the spec asks for gets the requests."""
+        status = self.status(name)
+        return bool(status["activeRevision"] == status["targetRevision"])
 
     @contextmanager
     def temporary(self, name: str, spec: Object) -> Iterator[str]:

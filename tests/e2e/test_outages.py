@@ -12,7 +12,7 @@ from tests.cluster import Cluster, configuration, wait_for
 from tests.cluster.processes import send_signal
 from tests.demo.product import NAMESPACE as SYSTEM
 from tests.e2e.machine_pods import stopped
-from tests.e2e.product import NAMESPACE, START_LIMIT_S, Object, Product, is_ready, names
+from tests.e2e.product import NAMESPACE, START_LIMIT_S, Object, Product, names
 from tests.e2e.test_rollouts import LIMIT_S, simulated
 from tests.e2e.traffic import flowing
 
@@ -26,12 +26,6 @@ def sim(product: Product) -> Iterator[str]:
         yield name
 
 
-def gateways(product: Product) -> list[Object]:
-    """Ready gateway pods, the oldest first."""
-    found = product.cluster.get("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/component=gateway")["items"]
-    return sorted(filter(is_ready, found), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
-
-
 def through(product: Product, gateway: Object) -> Product:
     """The product as it is reached through one gateway, past the Service."""
     return replace(product, url=f"http://{gateway['status']['podIP']}:8080")
@@ -42,17 +36,12 @@ def two_gateways(product: Product) -> Iterator[tuple[Object, Object]]:
     scale = ["scale", "deployment", "llmendpoint-gateway", "-n", SYSTEM]
     product.cluster.kubectl(*scale, "--replicas=2")
     try:
-        wait_for("two gateways are ready", lambda: len(gateways(product)) == 2, START_LIMIT_S)
-        first, second = gateways(product)
+        wait_for("two gateways are ready", lambda: len(product.gateways()) == 2, START_LIMIT_S)
+        first, second = product.gateways()
         yield first, second
     finally:
         product.cluster.kubectl(*scale, "--replicas=1")
-        wait_for("one gateway is left", lambda: len(gateways(product)) == 1, START_LIMIT_S)
-
-
-def switched(product: Product, name: str) -> bool:
-    status = product.status(name)
-    return bool(status["activeRevision"] == status["targetRevision"])
+        wait_for("one gateway is left", lambda: len(product.gateways()) == 1, START_LIMIT_S)
 
 
 def test_a_gateway_that_stands_still_during_a_switch_costs_no_request(product: Product, sim: str) -> None:
@@ -63,10 +52,10 @@ def test_a_gateway_that_stands_still_during_a_switch_costs_no_request(product: P
         with flowing(through(product, live), model) as traffic:
             with stopped(frozen):
                 product.apply(sim, simulated("green"))
-                wait_for("green takes over", lambda: switched(product, sim), LIMIT_S)
+                wait_for("green takes over", lambda: product.switched(sim), LIMIT_S)
                 product.wait_settled(sim)
-                assert name not in names(gateways(product)), "a gateway that answers nothing is Ready"
-            wait_for("it is Ready again", lambda: name in names(gateways(product)), START_LIMIT_S)
+                assert name not in names(product.gateways()), "a gateway that answers nothing is Ready"
+            wait_for("it is Ready again", lambda: name in names(product.gateways()), START_LIMIT_S)
             with flowing(through(product, frozen), model) as late:
                 late.wait_for_more(200)
         assert traffic.failures == []
@@ -80,10 +69,10 @@ def test_a_gateway_that_restarts_during_a_rollout_costs_no_request(product: Prod
         product.apply(sim, simulated("green"))
         name = restarted["metadata"]["name"]
         product.cluster.kubectl("delete", "pod", name, "-n", SYSTEM, "--grace-period=0", "--force")
-        wait_for("green takes over", lambda: switched(product, sim), LIMIT_S)
+        wait_for("green takes over", lambda: product.switched(sim), LIMIT_S)
         product.wait_settled(sim)
-        wait_for("the next gateway is ready", lambda: len(gateways(product)) == 2, START_LIMIT_S)
-        with flowing(through(product, gateways(product)[-1]), model) as fresh:
+        wait_for("the next gateway is ready", lambda: len(product.gateways()) == 2, START_LIMIT_S)
+        with flowing(through(product, product.gateways()[-1]), model) as fresh:
             fresh.wait_for_more(100)
         assert traffic.failures == []
         assert fresh.failures == []
@@ -120,7 +109,7 @@ def test_a_control_plane_that_is_away_for_a_minute_costs_time_and_no_request(
         spec = simulated("green")
         spec["rollout"]["observe"]["duration"] = 20
         product.apply(sim, spec)
-        wait_for("green takes over", lambda: switched(product, sim), LIMIT_S)
+        wait_for("green takes over", lambda: product.switched(sim), LIMIT_S)
         with without_control_plane(product.cluster, OUTAGE_S):
             traffic.wait_for_more(20 * OUTAGE_S // 2)
             assert traffic.failures == [], "requests fail while the control plane is away"

@@ -77,7 +77,7 @@ def check_rolled_back(product: Product, name: str, blue: str, traffic: Traffic) 
 def test_a_good_revision_takes_over_and_not_one_of_2000_requests_fails(product: Product, sim: str) -> None:
     with flowing(product, f"{NAMESPACE}/{sim}") as traffic:
         product.apply(sim, simulated("green"))
-        wait_for("green takes over", lambda: _switched(product, sim), LIMIT_S)
+        wait_for("green takes over", lambda: product.switched(sim), LIMIT_S)
         wait_for("the gateway follows", lambda: _followed(product, sim), 10)
         switched = time.monotonic()
         product.wait_settled(sim)
@@ -87,11 +87,6 @@ def test_a_good_revision_takes_over_and_not_one_of_2000_requests_fails(product: 
     assert set(traffic.texts(since=switched)) == {"green"}, (
         "blue got new requests after the acknowledged switch"
     )
-
-
-def _switched(product: Product, name: str) -> bool:
-    status = product.status(name)
-    return status["activeRevision"] == status["targetRevision"]
 
 
 def _followed(product: Product, name: str) -> bool:
@@ -214,7 +209,7 @@ def test_a_manual_promotion_waits_until_it_is_asked_for(product: Product, sim: s
     product.cluster.kubectl(
         "annotate", "llmendpoint", sim, "-n", NAMESPACE, "--overwrite", f"llmendpoint.io/request={request}"
     )
-    wait_for("green takes over", lambda: _switched(product, sim), LIMIT_S)
+    wait_for("green takes over", lambda: product.switched(sim), LIMIT_S)
 
 
 @pytest.mark.usefixtures("chat")
@@ -228,7 +223,7 @@ def test_where_there_is_room_for_one_replica_alone_requests_are_held_and_none_fa
         product.wait_settled(name)
         with flowing(product, f"{NAMESPACE}/{name}", per_second=20) as traffic:
             product.apply(name, second)
-            wait_for("green takes over", lambda: _switched(product, name), LIMIT_S)
+            wait_for("green takes over", lambda: product.switched(name), LIMIT_S)
             product.wait_settled(name)
             traffic.wait_for_more(100)
         assert traffic.failures == []

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.cluster import Cluster
-from tests.integration.operator_process import Namespace, OperatorProcess, install
+from tests.integration.operator_process import Namespace, OperatorProcess
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def prepared(control_plane: Cluster) -> Cluster:
-    install(control_plane)
-    return control_plane
-
-
-@pytest.fixture
-def namespace(prepared: Cluster) -> Iterator[Namespace]:
-    found = Namespace(prepared)
-    yield found
-    prepared.kubectl("delete", "namespace", found.name, "--wait=false")
 
 
 def log_lines(operator: OperatorProcess) -> list[dict[str, Any]]:

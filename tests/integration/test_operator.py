@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,20 +20,6 @@ from tests.integration.operator_process import Namespace, OperatorProcess, endpo
 pytestmark = pytest.mark.integration
 
 CHILD_KINDS = "deployments", "services", "serviceaccounts", "controllerrevisions", "pods"
-
-
-@pytest.fixture(scope="module")
-def operator(control_plane: Cluster) -> Iterator[OperatorProcess]:
-    install(control_plane)
-    with OperatorProcess(control_plane) as process:
-        yield process
-
-
-@pytest.fixture
-def namespace(control_plane: Cluster) -> Iterator[Namespace]:
-    found = Namespace(control_plane)
-    yield found
-    control_plane.kubectl("delete", "namespace", found.name, "--wait=false")
 
 
 def selected(namespace: Namespace) -> str:

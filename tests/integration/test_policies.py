@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.cluster import Cluster
 from tests.cluster.errors import CommandFailed
-from tests.integration.operator_process import READY, Namespace, OperatorProcess, install
+from tests.integration.operator_process import READY, Namespace, OperatorProcess
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def operator(control_plane: Cluster) -> Iterator[OperatorProcess]:
-    install(control_plane)
-    with OperatorProcess(control_plane) as process:
-        yield process
-
-
-@pytest.fixture
-def namespace(control_plane: Cluster) -> Iterator[Namespace]:
-    found = Namespace(control_plane)
-    yield found
-    control_plane.kubectl("delete", "namespace", found.name, "--wait=false")
 
 
 def evict(namespace: Namespace, pod: str) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.cluster import Cluster
-from tests.integration.operator_process import OperatorProcess, install
+from tests.integration.operator_process import OperatorProcess
 from tests.integration.rollout_stage import QUICK, Behaviour, Operator, Stage, Stages, Valve, open_stages
 
 pytestmark = pytest.mark.integration
@@ -19,18 +18,6 @@ GOLDEN = {
     "prompts": [{"name": "capital", "prompt": "Capital of France?", "expect": {"contains": ["Paris"]}}],
     "timeoutSeconds": 5,
 }
-
-
-@pytest.fixture(scope="module")
-def prepared(control_plane: Cluster) -> Cluster:
-    install(control_plane)
-    return control_plane
-
-
-@pytest.fixture
-async def stages(prepared: Cluster) -> AsyncIterator[Stages]:
-    async with open_stages(prepared) as found:
-        yield found
 
 
 async def first_revision(stage: Stage, **fields: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -12,23 +11,9 @@ import pytest
 
 from llmendpoint_operator.core.scaledown import ACKNOWLEDGE_SECONDS, COST, COST_ANNOTATION
 from llmendpoint_operator.kube.resources import EVENTS, PODS
-from tests.cluster import Cluster
-from tests.integration.operator_process import install
-from tests.integration.rollout_stage import Operator, Stage, Stages, open_stages
+from tests.integration.rollout_stage import Operator, Stage, Stages
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def prepared(control_plane: Cluster) -> Cluster:
-    install(control_plane)
-    return control_plane
-
-
-@pytest.fixture
-async def stages(prepared: Cluster) -> AsyncIterator[Stages]:
-    async with open_stages(prepared) as found:
-        yield found
 
 
 async def pods(stage: Stage) -> dict[str, dict[str, Any]]:

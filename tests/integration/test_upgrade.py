@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,19 +10,11 @@ from llmendpoint_operator.core import deployment, plan, revision
 from llmendpoint_operator.core.rollout import target
 from llmendpoint_operator.kube.resources import CONTROLLER_REVISIONS, PODS
 from tests.cluster import Cluster
-from tests.integration.operator_process import install
-from tests.integration.rollout_stage import RUNTIME, Operator, Stage, Stages, open_stages
+from tests.integration.rollout_stage import RUNTIME, Operator, Stage, Stages
 
 pytestmark = pytest.mark.integration
 
 Json = dict[str, Any]
-
-
-@pytest.fixture
-async def stages(control_plane: Cluster) -> AsyncIterator[Stages]:
-    install(control_plane)
-    async with open_stages(control_plane) as found:
-        yield found
 
 
 def next_template(owner: Any, of: revision.Revision, replicas: int) -> Json:
