@@ -34,7 +34,7 @@ def selected(cluster: FakeCluster) -> str:
 def test_a_first_apply_makes_the_children_in_a_safe_order() -> None:
     plan = FakeCluster().plan()
     kinds = [step.manifest["kind"] if isinstance(step, Apply) else "status" for step in plan.steps]
-    before = ["ServiceAccount", "Service", "Deployment", "ControllerRevision"]
+    before = ["ServiceAccount", "Deployment", "Service", "ControllerRevision"]
     assert kinds == [*before, "status", "Service", "PodDisruptionBudget"]
 
 

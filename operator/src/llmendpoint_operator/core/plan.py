@@ -2,9 +2,9 @@
 
 The order makes every prefix safe, because the process may die after any write:
 
-1. what adds capacity: ServiceAccount, headless Services, Deployments that are new or grow, then the record of a new
-   revision (after its Deployment, so that a runtime that the API server refuses is not recorded for good; and before
-   the status, so that nothing unrecorded gets requests);
+1. what adds capacity: ServiceAccount, Deployments that are new or grow (the slowest to follow, so the first to know),
+   headless Services, then the record of a new revision (after its Deployment, so that a runtime that the API server
+   refuses is not recorded for good; and before the status, so that nothing unrecorded gets requests);
 2. the status, with the resourceVersion that the decision was made from: a switch that somebody overtook fails here;
 3. the plain Service, which follows the status;
 4. what takes capacity away: Deployments that shrink, then old revisions.
@@ -59,8 +59,8 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
     steps = (
         *_service_account(snapshot),
         *network_policy_steps(snapshot),
-        *_headless_services(snapshot, rollout),
         *grow,
+        *_headless_services(snapshot, rollout),
         *_record(snapshot, rollout),
         *_status(snapshot, rollout, endpoint.spec.replicas, now),
         *_service(snapshot, rollout),
