@@ -1,6 +1,7 @@
 """`make test`: lint, build, then one pytest run over unit, integration and end-to-end tests.
 
-The binaries and images are built in the background while lint runs. Every stage prints its name, its result and its
+The binaries and images are built in the background while lint runs, the unit tests run beside the integration tests
+(stages_report.py). Every stage prints its name, its result and its
 time; pytest's own closing line is the last that is printed. Exit status: 0, or 1 with the name of the stage that
 failed.
 """
@@ -17,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import stages_report
+
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 BUILD_LOG = ROOT / "build" / "stage-build.log"
@@ -30,7 +33,7 @@ LINT: tuple[tuple[str, ...], ...] = (
     ("python", "-m", "llmendpoint_operator.api.generate", "--check"),
 )
 SELECTIONS = {
-    "unit": "not integration and not e2e and not extended",
+    "unit": stages_report.UNIT,
     "integration": "integration and not extended",
     "e2e": "e2e and not extended",
     "all": "not extended",
@@ -140,7 +143,7 @@ def main() -> None:
     finally:
         build.stop()
     print(f"stage build: ok, {clock.taken['build']:.0f} s (beside lint)", flush=True)
-    os.environ["LLMENDPOINT_STAGES"] = json.dumps(clock.taken)
+    os.environ[stages_report.EARLIER] = json.dumps(clock.taken)
     clock.run("tests", pytest_command("all", extra))
 
 

@@ -128,6 +128,16 @@ async def all_ready(api: KubeApi, namespace: str, what: str) -> list[Json]:
     return found
 
 
+async def one_at_rest(api: KubeApi, name: str) -> None:
+    """Once this endpoint is Ready with nothing going on, and what the cluster does for it is done."""
+
+    async def missing() -> str:
+        return "" if at_rest(await api.get(resources.ENDPOINTS, WATCHED, name)) else f"{name} not at rest"
+
+    await until("an edit", missing, 0.2)
+    await asyncio.sleep(0.5)
+
+
 def at_rest(item: Json) -> bool:
     """Ready, and what the spec asks for is what serves."""
     status = item.get("status", {})
@@ -237,15 +247,16 @@ class DeploymentWatch:
 
 
 async def time_edits(api: KubeApi, number: int, edits: int, what: str, spec: Json) -> list[float]:
-    """Edits one by one, spread over the endpoints, with pauses so that none waits for the one before."""
+    """Edits one by one, spread over the endpoints; each begins when the endpoint of the one before is at rest again."""
     listed = await api.list(resources.DEPLOYMENTS, WATCHED)
     watch = DeploymentWatch(api)
     task = asyncio.create_task(watch.run(listed["metadata"]["resourceVersion"]))
     taken = []
     try:
         for turn in range(min(edits, number)):
-            taken.append(await watch.time_edit(name_of(turn * number // min(edits, number)), {"spec": spec}))
-            await asyncio.sleep(0.2)
+            name = name_of(turn * number // min(edits, number))
+            taken.append(await watch.time_edit(name, {"spec": spec}))
+            await one_at_rest(api, name)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
