@@ -51,6 +51,7 @@ class Settings:
     kv_cache_memory: int | None = None
     prefix_caching: bool = True
     drain_timeout: float = 600.0
+    step_timeout: float = 120.0
     revision: str | None = None
 
 
@@ -80,6 +81,13 @@ def seconds(text: str) -> float:
         value = -1.0
     if not 0 <= value < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
+    return value
+
+
+def some_seconds(text: str) -> float:
+    value = seconds(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
     return value
 
 
@@ -154,6 +162,8 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
     )
     add("--drain-timeout", type=seconds, metavar="SECONDS", default=600.0,
         help="how long running requests may go on after SIGTERM (default: 600)")  # fmt: skip
+    add("--step-timeout", type=some_seconds, metavar="SECONDS", default=120.0,
+        help="how long one step of the engine may take; an engine that ends none in this time is stuck, and /health turns to 503 (default: 120)")  # fmt: skip
 
 
 def default_name(model: str) -> str:

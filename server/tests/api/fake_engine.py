@@ -2,7 +2,8 @@
 
 It generates the tokens of its prompt again and again, one per step, and misbehaves as FAKE_ENGINE (JSON) says:
 `delay` seconds per step, `max_running` requests at once, `die_with` that many running (after a few steps, exit code 9,
-no word), `load_error` [message, exit code], `stay_loading`.
+no word), `stall_with` that many requests (it goes on beating, and makes no step), `load_error` [message, exit code],
+`stay_loading`.
 """
 
 from __future__ import annotations
@@ -105,8 +106,12 @@ class FakeEngine:
                     return
                 for message in self.reader.feed(data):
                     self.take(message)
-            if self.running or self.waiting:
+            requests = len(self.running) + len(self.waiting)
+            if requests and requests < OPTIONS.get("stall_with", float("inf")):
                 self.step()
+            elif requests:
+                self.send(protocol.Stats(len(self.waiting), len(self.running), steps=self.steps))
+                time.sleep(0.01)
             else:
                 self.send(protocol.Stats(steps=self.steps))
 

@@ -18,13 +18,17 @@ from llmendpoint_server.errors import RequestError
 def status_routes(service: Service) -> list[Route]:
     engine = service.engine
 
+    def failed(why: str) -> Response:
+        return json_response({"status": "failed", "detail": why}, 503)
+
     async def health(_: Request) -> Response:
-        alive = engine.is_alive()
-        return json_response(
-            {"status": "ok" if alive else "failed", "detail": engine.detail}, 200 if alive else 503
-        )
+        if (failure := engine.failure()) is not None:
+            return failed(failure)
+        return json_response({"status": "ok", "detail": engine.detail})
 
     async def ready(_: Request) -> Response:
+        if (failure := engine.failure()) is not None:
+            return failed(failure)
         return json_response(
             {"status": engine.state, "detail": engine.detail}, 200 if engine.state == "ready" else 503
         )

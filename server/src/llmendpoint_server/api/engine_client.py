@@ -15,6 +15,7 @@ import structlog
 from llmendpoint_server import protocol
 from llmendpoint_server.api.interfaces import EngineEnd
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
+from llmendpoint_server.core.watchdog import Watchdog
 from llmendpoint_server.errors import ProtocolError, Unavailable
 from llmendpoint_server.limits import usable_threads
 
@@ -28,8 +29,6 @@ ENGINE_ENVIRONMENT = {
 }
 """Unless the caller's environment says otherwise."""
 EXIT_WAIT_S = 20.0
-HEARTBEAT_LIMIT_S = 120.0
-"""A step of a long prefill on a processor takes seconds, never minutes."""
 
 
 class EngineStream:
@@ -63,7 +62,9 @@ class EngineStream:
 class EngineClient(asyncio.Protocol):
     """One engine process over one socket. All methods are for the event loop's thread."""
 
-    def __init__(self, configure: protocol.Configure, command: Sequence[str] = ENGINE_COMMAND) -> None:
+    def __init__(
+        self, configure: protocol.Configure, step_timeout: float, command: Sequence[str] = ENGINE_COMMAND
+    ) -> None:
         self._configure = configure
         self._command = tuple(command)
         self._reader = protocol.ApiReader()
@@ -71,7 +72,7 @@ class EngineClient(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._last_word: protocol.StateChanged | None = None
-        self._last_heard = 0.0
+        self._watchdog = Watchdog(step_timeout)
         self._stopping = False
         self.state: protocol.State = "loading"
         self.detail = "starting the engine process"
@@ -87,7 +88,6 @@ class EngineClient(asyncio.Protocol):
         with theirs:
             self._process = self._spawn(theirs)
         loop = asyncio.get_running_loop()
-        self._last_heard = loop.time()
         await loop.create_connection(lambda: self, sock=ours)
         self._send(self._configure)
 
@@ -110,8 +110,6 @@ class EngineClient(asyncio.Protocol):
         """Hand a request over. Raises Unavailable when this replica does not take any."""
         if self.state != "ready":
             raise Unavailable(f"This replica is {self.state}: {self.detail}. Try again.", retry_after=1.0)
-        if not self._streams:
-            self._last_heard = asyncio.get_running_loop().time()
         stream = self._streams[request.id] = EngineStream(request.id, self.forget)
         self.idle.clear()
         self._send(protocol.AddRequest(request))
@@ -137,16 +135,18 @@ class EngineClient(asyncio.Protocol):
         for stream in self._streams.values():
             stream.deliver(RequestOutput(stream.id, (), FinishReason.FAILED, detail=detail))
 
-    def is_alive(self) -> bool:
-        """Whether the engine beats. Silence counts only while it has work and is past loading."""
+    def failure(self) -> str | None:
+        """Why the engine makes no progress; None while it does."""
         if self.ended.done() or self.state == "failed":
-            return False
-        silent = asyncio.get_running_loop().time() - self._last_heard
-        return self.loaded is None or not self._streams or silent < HEARTBEAT_LIMIT_S
+            return self.detail
+        return self._watchdog.stuck(asyncio.get_running_loop().time())
 
     async def stop(self) -> None:
-        """End the engine process: it leaves when its socket closes, and is made to if it does not."""
+        """End the engine process: it leaves when its socket closes, and is made to if it does not. One that is stuck
+        is not waited for."""
         self._stopping = True
+        if self._process is not None and self.failure() is not None:
+            self._process.kill()
         if self._transport is not None:
             self._transport.close()
         if self._process is not None:
@@ -159,7 +159,7 @@ class EngineClient(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._last_heard = asyncio.get_running_loop().time()
+        self._watchdog.hear(asyncio.get_running_loop().time())
         try:
             for message in self._reader.feed(data):
                 self._take(message)
@@ -176,10 +176,14 @@ class EngineClient(asyncio.Protocol):
                         stream.deliver(output)
             case protocol.Stats():
                 self.stats = message
+                requests = message.waiting + message.running
+                self._watchdog.count(message.steps, requests, asyncio.get_running_loop().time())
             case protocol.Loaded():
                 self.loaded = message
             case protocol.StateChanged(state=state, detail=detail):
                 self._last_word = message
+                if state == "ready":
+                    self._watchdog.start(asyncio.get_running_loop().time())
                 # Once draining, only failing matters: the engine's word may be older than ours.
                 if self.state != "draining" or state == "failed":
                     self.state, self.detail = state, detail or state

@@ -57,8 +57,8 @@ class Engine(Protocol):
     def fail_all(self, detail: str) -> None:
         """End every open stream with `detail`."""
 
-    def is_alive(self) -> bool:
-        """Whether the engine makes progress."""
+    def failure(self) -> str | None:
+        """Why the engine makes no progress; None while it does."""
 
 
 class Tokenizer(Protocol):

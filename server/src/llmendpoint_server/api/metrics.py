@@ -123,7 +123,7 @@ class Metrics:
             registry=registry,
         )
         ready = Gauge("llmendpoint:ready", "1 while /ready answers 200.", ["model_name"], registry=registry)
-        ready.labels(model).set_function(lambda: float(engine.state == "ready"))
+        ready.labels(model).set_function(lambda: float(engine.state == "ready" and engine.failure() is None))
         for reason in ("stop", "length", "abort"):  # so that a rate() sees each from the start
             self._finished.labels(model, reason)
 

@@ -22,7 +22,7 @@ def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMM
     """For the event loop's thread; starts nothing. Raises ModelNotFound."""
     folder = resolve_model(settings.model, settings.revision)
     tokenizer = ModelTokenizer(folder)
-    engine = EngineClient(make_configure(settings, folder), engine_command)
+    engine = EngineClient(make_configure(settings, folder), settings.step_timeout, engine_command)
     metrics = Metrics(engine, settings.served_names[0])
     return Service(
         engine, tokenizer, metrics, settings.served_names, _sampling(folder), version("llmendpoint-server"),

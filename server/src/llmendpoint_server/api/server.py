@@ -62,9 +62,10 @@ class Process:
         try:
             happenings: set[asyncio.Future[Any]] = {serving, stopping, engine.ended}
             await asyncio.wait(happenings, return_when=asyncio.FIRST_COMPLETED)
+            end = None
             if not engine.ended.done() and not serving.done():
-                await self._drain(engine)
-            end = engine.ended.result() if engine.ended.done() else None
+                end = await self._drain(engine)
+            end = engine.ended.result() if engine.ended.done() else end
             server.should_exit = True
             await serving
             return end
@@ -101,12 +102,13 @@ class Process:
         self._log.info("signal", name=signal.Signals(number).name, count=self._signals)
         self._stop.set()
 
-    async def _drain(self, engine: Engine) -> None:
-        """Until nothing runs, the time is up, a second signal comes or the engine ends."""
+    async def _drain(self, engine: Engine) -> EngineEnd | None:
+        """Until nothing runs, the time is up, a second signal comes or the engine ends. Says why, when the engine is
+        stuck: then nothing is waited for, and liveness is why the signal came."""
         timeout, started = self._settings.drain_timeout, time.monotonic()
         self._log.info("draining", in_flight=engine.in_flight, timeout_s=timeout)
         engine.drain()
-        while engine.in_flight and not engine.ended.done():
+        while engine.in_flight and not engine.ended.done() and engine.failure() is None:
             if time.monotonic() - started > timeout or self._signals > 1:
                 why = "a second signal" if self._signals > 1 else f"the drain timeout of {timeout:g} s"
                 self._log.warning("requests cut", in_flight=engine.in_flight, why=why)
@@ -114,7 +116,11 @@ class Process:
                 break
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(engine.idle.wait(), 0.1)
+        if (failure := engine.failure()) is not None:
+            engine.fail_all(failure)
+            return EngineEnd(failure, 1)
         self._log.info("drained", duration_s=round(time.monotonic() - started, 3))
+        return None
 
 
 def serve(

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Protocol
 
 import structlog
+import torch
 
 from llmendpoint_server import protocol
 from llmendpoint_server.core.blocks import BlockManager
@@ -44,12 +45,15 @@ class Engine:
     def step(self) -> list[RequestOutput]:
         """Computes one batch. A batch that raises is computed again row by row: who is at fault fails alone.
 
-        Raises RuntimeError when every row of several fails: then it is the device, and only a new process helps."""
+        Raises RuntimeError when it is the device, and only a new process helps: every row of several fails, or torch
+        says so (after a fault, every later call on a CUDA context fails)."""
         batch = self.scheduler.schedule(self._clock())
         if not batch.rows:
             return []
         try:
             sampled = self.runner.run(batch)
+        except torch.AcceleratorError:
+            raise
         except RuntimeError as error:
             structlog.get_logger().error("a batch failed", rows=len(batch.rows), error=str(error))
             return self._step_alone(batch)
@@ -62,6 +66,8 @@ class Engine:
             alone = Batch((row,), batch.time)
             try:
                 sampled = self.runner.run(alone)
+            except torch.AcceleratorError:
+                raise
             except RuntimeError as error:
                 failed += 1
                 if failed == len(batch.rows) > 1:

@@ -95,8 +95,10 @@ class SimulatedEngine:
         if self.state not in ("draining", "failed"):
             self.state, self.detail = "draining", "shutting down"
 
-    def is_alive(self) -> bool:
-        return not self._frozen and self.state != "failed"
+    def failure(self) -> str | None:
+        if self.state == "failed":
+            return self.detail
+        return "The simulator was told to freeze (--freeze-after)." if self._frozen else None
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
