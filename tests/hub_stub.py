@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tests.file_server import Faults, send_range
 
 MODEL = "acme/demo"
+PAGE = 5
+"""Files on one page of a listing."""
 
 
 @dataclass
@@ -23,11 +27,16 @@ class Hub:
     requests: list[str] = field(default_factory=list)
     """paths that were asked for"""
     down: bool = False
+    token: str = ""
+    """that requests must carry; empty: none"""
+    faults: Faults = field(default_factory=Faults)
+    redirects: dict[str, str] = field(default_factory=dict)
+    """where files lie that are somewhere else"""
 
     def __post_init__(self) -> None:
         handler = type("Handler", (_Handler,), {"hub": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
 
     @property
@@ -56,6 +65,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.requests.append(path)
         if self.hub.down:
             self._refuse(503, "")
+            return
+        if self.hub.token and self.headers.get("Authorization") != f"Bearer {self.hub.token}":
+            self._refuse(401, "GatedRepo")
             return
         api, tree, resolve = (
             f"/api/models/{MODEL}/revision/",
@@ -89,11 +101,12 @@ class _Handler(BaseHTTPRequestHandler):
         if commit is None:
             self._refuse(404, "RevisionNotFound")
             return
-        files = [
-            {"type": "file", "path": path.name, "size": path.stat().st_size, "oid": _etag(path.read_bytes())}
-            for path in sorted(self.hub.commits[commit].iterdir())
-        ]
-        self._send(json.dumps(files).encode(), {"Content-Type": "application/json"})
+        files = [_entry(path) for path in sorted(self.hub.commits[commit].iterdir())]
+        page = int(dict(parse_qsl(urlsplit(self.path).query)).get("page", 0))
+        headers = {"Content-Type": "application/json"}
+        if len(files) > (page + 1) * PAGE:
+            headers["Link"] = f'<{self.hub.url}{urlsplit(self.path).path}?page={page + 1}>; rel="next"'
+        self._send(json.dumps(files[page * PAGE : (page + 1) * PAGE]).encode(), headers)
 
     def _file(self, revision: str, name: str) -> None:
         commit = self._commit(revision)
@@ -101,8 +114,15 @@ class _Handler(BaseHTTPRequestHandler):
         if commit is None or path is None or not path.is_file():
             self._refuse(404, "RevisionNotFound" if commit is None else "EntryNotFound")
             return
+        if name in self.hub.redirects:
+            self.send_response(302)
+            self.send_header("Location", self.hub.redirects[name])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         content = path.read_bytes()
-        self._send(content, {"X-Repo-Commit": commit, "ETag": f'"{_etag(content)}"'})
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{_etag(content)}"'}
+        send_range(self, self.hub.faults, name, content, headers)
 
     def _refuse(self, status: int, code: str) -> None:
         self.send_response(status)
@@ -124,4 +144,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _etag(content: bytes) -> str:
-    return hashlib.sha1(content).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    """Weights are large files, as on a real hub: what is in git is a pointer, and the content has a SHA-256."""
+    content = path.read_bytes()
+    entry = {"type": "file", "path": path.name, "size": len(content), "oid": _etag(content)}
+    if path.suffix == ".safetensors":
+        large = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
+        entry |= {"oid": "0" * 40, "lfs": large}
+    return entry

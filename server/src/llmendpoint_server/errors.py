@@ -13,7 +13,12 @@
     │   ├── BadConfiguration     2
     │   ├── ModelNotFound        3
     │   ├── ModelUnavailable     1: the hub does not answer; a later start may succeed
-    │   └── UnsupportedArchitecture  4
+    │   ├── UnsupportedArchitecture  4
+    │   ├── FormatRefused        5: weights that are pickles
+    │   ├── NoSpace              6: the model does not fit into the volume
+    │   ├── AccessDenied         7: the source wants other credentials
+    │   ├── ModelCorrupt         8: what arrives is not what the source says it holds
+    │   └── SourceChanged        9: what the source holds is not what it held when it was resolved
     └── ProtocolError            the two processes do not understand each other
 
 Each message says what was wrong, where, and what would be right. `status`, `type` and `code` are OpenAI's error
@@ -109,6 +114,26 @@ class ModelNotFound(LoadError):
 
 class ModelUnavailable(LoadError):
     exit_code = 1
+
+
+class FormatRefused(LoadError):
+    exit_code = 5
+
+
+class NoSpace(LoadError):
+    exit_code = 6
+
+
+class AccessDenied(LoadError):
+    exit_code = 7
+
+
+class ModelCorrupt(LoadError):
+    exit_code = 8
+
+
+class SourceChanged(LoadError):
+    exit_code = 9
 
 
 class UnsupportedArchitecture(LoadError):

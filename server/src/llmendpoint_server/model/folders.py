@@ -1,0 +1,139 @@
+"""Models on a volume: `<root>/<name>` is a complete one, `<root>/.partial-<name>` one that arrives.
+
+A complete model appears by a rename, so that nobody reads half of one; its record says what it is made of.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from llmendpoint_server.core.model_plan import RECORD, SourceFile, human, missing_bytes
+from llmendpoint_server.errors import BadConfiguration, LoadError, NoSpace
+
+PART = ".part"
+"""Ending of a file that is not whole."""
+LOCK_POLL_S = 0.5
+
+
+class Place:
+    """Where one model lies, or will."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root, self.name = root, name
+        self.final = root / name
+        self.partial = root / f".partial-{name}"
+
+    def complete(self) -> bool:
+        """Whether every file that the record names is there in its size."""
+        try:
+            files = json.loads((self.final / RECORD).read_text())["files"]
+            return all((self.final / path).stat().st_size == size for path, size in files.items())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return False
+
+    def prepare(self) -> None:
+        """A folder to download into, with what an earlier attempt left. A model that is not whole any more is taken
+        back into it."""
+        if self.final.exists():
+            shutil.rmtree(self.partial, ignore_errors=True)
+            self.final.rename(self.partial)
+        self.partial.mkdir(parents=True, exist_ok=True)
+
+    def present(self, files: Sequence[SourceFile]) -> dict[str, int]:
+        """Bytes on disk by path."""
+        found = {file.path: max(_size(self.partial / file.path), _size(self.part(file))) for file in files}
+        return {path: size for path, size in found.items() if size}
+
+    def part(self, file: SourceFile) -> Path:
+        """The file while it is not whole."""
+        return self.partial / (file.path + PART)
+
+    def check_space(self, files: Sequence[SourceFile]) -> None:
+        """Raises NoSpace with both figures."""
+        needed = missing_bytes(files, self.present(files))
+        if needed > shutil.disk_usage(self.root).free:
+            raise self._no_space(needed)
+
+    def failed(self, error: OSError, needed: int) -> LoadError:
+        """What it means that the volume took a write of a file no more, of which `needed` bytes are still to come."""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return self._no_space(needed)
+        return BadConfiguration(
+            f"the volume at {self.root} cannot be written by user {os.getuid()}: {error.strerror or error}; "
+            "docs/models.md says what it needs"
+        )
+
+    def _no_space(self, needed: int) -> NoSpace:
+        free = human(shutil.disk_usage(self.root).free)
+        return NoSpace(
+            f"the volume has {free} free, and {human(needed)} are still to come; enlarge it, or make room"
+        )
+
+    def finish(self, source: str, revision: str, files: Sequence[SourceFile]) -> None:
+        """Write the record and show the model."""
+        record = {"source": source, "revision": revision, "files": {file.path: file.size for file in files}}
+        wanted = {*record["files"], RECORD}
+        for path in [p for p in self.partial.rglob("*") if p.is_file()]:
+            if str(path.relative_to(self.partial)) not in wanted:
+                path.unlink()
+        with (self.partial / RECORD).open("w") as file:
+            json.dump(record, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        self.partial.rename(self.final)
+
+    def remove(self) -> None:
+        """Everything of this model."""
+        gone = self.root / f".removed-{self.name}"
+        for folder in (self.final, self.partial):
+            if folder.exists():
+                shutil.rmtree(gone, ignore_errors=True)
+                folder.rename(gone)
+                shutil.rmtree(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+        self._lock_file.unlink(missing_ok=True)
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.root / f".lock-{self.name}"
+
+    @contextmanager
+    def lock(self, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
+        """One at a time on this machine; across machines where the file system knows locks. Where it knows none the
+        operator sees to it that there is one."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with self._lock_file.open("a") as file:
+            waited = False
+            while not _locked(file.fileno()):
+                if not waited:
+                    structlog.get_logger().info("another process downloads this model", name=self.name)
+                waited = True
+                sleep(LOCK_POLL_S)
+            yield
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        structlog.get_logger().warning("the volume knows no locks", error=str(error))
+    return True
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
