@@ -13,6 +13,6 @@ fi
 echo "bootstrap: installing the locked Python packages into .venv (torch is large; about a minute the first time)"
 [ -x .venv/bin/uv ] || .venv/bin/python -m pip install --quiet --require-hashes -r requirements/bootstrap.txt
 VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip sync --quiet --require-hashes --allow-empty-requirements requirements/bootstrap.txt requirements/dev.txt
-VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install --quiet --no-deps -e operator -e gateway -e server -e cli
+VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install --quiet --no-deps -e fit -e operator -e gateway -e server -e cli
 touch .venv/.stamp
 echo "bootstrap: ready in $((SECONDS - start)) s"

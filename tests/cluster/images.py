@@ -127,8 +127,9 @@ def _build(image: Image, base: Path) -> Path:
         with progress.step(f"building the image {image.name}"):
             build(dockerfile, image.name, folder / "image.tar", target=image.target, context=ROOT)
 
+    shared = (cache.tree_digest(ROOT / "fit" / "src"),) if image.part == "operator" else ()
     sources = (cache.tree_digest(ROOT / source / "src"), ROOT / source / "pyproject.toml", ROOT / "LICENSE")
-    key = cache.digest_of(dockerfile, image.target or "", base.parent.name, *locks, *sources)
+    key = cache.digest_of(dockerfile, image.target or "", base.parent.name, *locks, *sources, *shared)
     folder = cache.obtain(f"image-{image.part}", key, make)
     cache.forget_older(f"image-{image.part}", keep=folder, count=2)
     return folder / "image.tar"

@@ -1,0 +1,2 @@
+"""Whether a model fits an accelerator, what would, and what it costs: the one copy of the formulas that the operator
+(`CapacityFits`) and the CLI (`kubectl llm plan`) share. Standard library only. docs/sizing.md explains them."""

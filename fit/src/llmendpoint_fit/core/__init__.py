@@ -1,0 +1,1 @@
+"""The formulas: pure functions of numbers that somebody else has read."""

@@ -1,0 +1,128 @@
+"""Which accelerator it is, and what memory it has: from the labels of nodes, or from what an endpoint's spec says.
+
+| label | written by | holds |
+|---|---|---|
+| `nvidia.com/gpu.product`, `nvidia.com/gpu.memory` | NVIDIA GPU feature discovery | product; MiB of one |
+| `amd.com/gpu.product-name`, `amd.com/gpu.vram` | AMD GPU node labeller | product; `64G` (GiB), or MiB without a unit |
+| `cloud.google.com/gke-accelerator` | GKE | product |
+| `karpenter.k8s.aws/instance-gpu-name`, `…-gpu-memory` | Karpenter on AWS | product; MiB of one |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .accelerators import AMD, NVIDIA, Accelerator, recognise, slice_memory
+from .quantity import parse_bytes
+
+MIB, GIB = 2**20, 2**30
+
+LABELS = (
+    ("nvidia.com/gpu.product", "nvidia.com/gpu.memory"),
+    ("amd.com/gpu.product-name", "amd.com/gpu.vram"),
+    ("cloud.google.com/gke-accelerator", None),
+    ("karpenter.k8s.aws/instance-gpu-name", "karpenter.k8s.aws/instance-gpu-memory"),
+)
+"""Of a product and of its memory."""
+
+LABEL_KINDS = frozenset({NVIDIA, AMD})
+"""Resource names whose accelerators those labels are about: a whole one, not a slice."""
+
+SHARED = "-SHARED"
+"""Ends the product's name where several pods share one (time slicing): nobody knows how much of it a pod gets."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Device:
+    """Bytes of one accelerator, and what it is called."""
+
+    memory: int
+    title: str
+
+    @property
+    def accelerator(self) -> Accelerator | None:
+        """The entry of the table; None where only the memory is known."""
+        return recognise(self.title)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`resources.accelerator` of a spec, with its node selector."""
+
+    kind: str
+    count: int = 1
+    product: str | None = None
+    memory: int | None = None
+    selector: Mapping[str, str] | None = None
+
+
+def parse_wanted(spec: Mapping[str, Any]) -> Wanted | None:
+    """From an LLMEndpoint's spec as JSON; None when it asks for none. Raises ValueError."""
+    resources = spec.get("resources") or {}
+    found = resources.get("accelerator")
+    if not found:
+        return None
+    memory = found.get("memory")
+    return Wanted(
+        kind=str(found["kind"]),
+        count=int(found.get("count") or 1),
+        product=found.get("product"),
+        memory=parse_bytes(memory) if memory is not None else None,
+        selector=resources.get("nodeSelector"),
+    )
+
+
+def said(wanted: Wanted) -> Device | None:
+    """What the spec itself says: the memory, the product, the resource's name, the node selector. None: nothing."""
+    if wanted.memory is not None:
+        return Device(wanted.memory, wanted.product or wanted.kind)
+    if wanted.product is not None:
+        return _known(wanted.product)
+    slice_ = slice_memory(wanted.kind)
+    if slice_ is not None:
+        return Device(slice_, wanted.kind)
+    return labelled(wanted.selector or {}) if wanted.kind in LABEL_KINDS else None
+
+
+def labelled(labels: Mapping[str, str]) -> Device | None:
+    """What a node's labels say of its accelerators; None when nothing certain."""
+    for product_label, memory_label in LABELS:
+        product = labels.get(product_label)
+        if product is None:
+            continue
+        if product.endswith(SHARED):
+            return None
+        memory = _memory(labels.get(memory_label or ""))
+        return Device(memory, product) if memory is not None else _known(product)
+    return None
+
+
+def on_nodes(wanted: Wanted, nodes: Iterable[Mapping[str, Any]]) -> tuple[Device | None, ...]:
+    """The different devices of the nodes that have the kind and the labels that the spec selects; None among them for
+    nodes that do not say. Empty when no node fits."""
+    slice_ = slice_memory(wanted.kind)
+    found: set[Device | None] = set()
+    for node in nodes:
+        labels = node["metadata"].get("labels") or {}
+        has = str((node.get("status") or {}).get("allocatable", {}).get(wanted.kind, "0")) not in ("0", "")
+        selected = all(labels.get(key) == value for key, value in (wanted.selector or {}).items())
+        if has and selected:
+            whole = labelled(labels) if wanted.kind in LABEL_KINDS else None
+            found.add(Device(slice_, wanted.kind) if slice_ is not None else whole)
+    return tuple(sorted(found, key=lambda device: (device is None, device or Device(0, ""))))
+
+
+def _known(product: str) -> Device | None:
+    accelerator = recognise(product)
+    return Device(accelerator.memory, product) if accelerator is not None else None
+
+
+def _memory(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(text[:-1]) * GIB if text.endswith("G") else int(text) * MIB
+    except ValueError:
+        return None

@@ -1,0 +1,99 @@
+"""How much of one accelerator's memory a model takes. Bytes, tokens and counts; docs/sizing.md has the derivations.
+
+| part | formula | source |
+|---|---|---|
+| weights | stored bytes (floats converted to the dtype asked for) / accelerators | the files themselves |
+| overhead | max(20 % of the weights, 1 GiB + activations) | the usual rule of 1.2 x weights; the floor is for small models |
+| activations | tokens of a step x (4 x hidden + 2 x intermediate / accelerators) x 2 + sequences x vocabulary x 4 | a layer's residual, norm and feed-forward rows, and the logits in fp32 |
+| KV of a token and layer | 2 x key heads x head size x bytes | arXiv 1911.02150 (multi-query), 2305.13245 (grouped-query) |
+| KV of a token and layer, latent | (latent rank + rotary part) x bytes, on each accelerator | arXiv 2405.04434, section 2.1 |
+| KV of a sequence in a windowed layer | min(tokens, window) where the engine frees what has left the window, else all | arXiv 2310.06825, section 2 |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .model import ELEMENT_BYTES, SAFETENSORS_FLOATS, Attention, Model
+
+GIB = 1024**3
+OVERHEAD_SHARE = 0.2
+CONTEXT_BYTES = GIB
+"""The driver's context, workspaces of kernels and collectives, and what the allocator cannot use, on each accelerator."""
+
+DEFAULT_SEQUENCES = 256
+DEFAULT_BATCHED_TOKENS = 8192
+"""What the engines take on an accelerator when they are told nothing: ours, and vLLM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the engine is asked to hold. None: the engine's or the model's own. `dtype`: floats are converted to it.
+    `kv_element_bytes`: 2, or 1 for an 8-bit cache. `kv_cache`: bytes of cache that the engine is told to take.
+    `frees_windows`: the engine gives back what has left a window."""
+
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    dtype: str | None = None
+    kv_element_bytes: int | None = None
+    kv_cache: int | None = None
+    frees_windows: bool = False
+
+    @property
+    def sequences(self) -> int:
+        """Sequences in one batch."""
+        return self.max_num_seqs or DEFAULT_SEQUENCES
+
+
+def weights_bytes(model: Model, dtype: str | None) -> int:
+    """Of the whole model as the engine holds it."""
+    total = 0
+    for stored, size in model.weights.items():
+        name = SAFETENSORS_FLOATS.get(stored)
+        if dtype is not None and name is not None:
+            size = size * ELEMENT_BYTES[dtype] // ELEMENT_BYTES[name]
+        total += size
+    return total
+
+
+def kv_token_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
+    """Keys and values of one token in all layers, on one of the accelerators."""
+    return sum(a.layers * _width(a, accelerators) for a in model.shape.attention) * kv_element_bytes(
+        model, load
+    )
+
+
+def kv_sequence_bytes(model: Model, load: Load, tokens: int, accelerators: int = 1) -> int:
+    """Keys and values of a sequence of so many tokens, on one of the accelerators."""
+    total = 0
+    for a in model.shape.attention:
+        kept = min(tokens, a.window) if a.window is not None and load.frees_windows else tokens
+        total += a.layers * _width(a, accelerators) * kept
+    return total * kv_element_bytes(model, load)
+
+
+def kv_element_bytes(model: Model, load: Load) -> int:
+    """As asked for; else those of the dtype that the engine computes in."""
+    if load.kv_element_bytes is not None:
+        return load.kv_element_bytes
+    return ELEMENT_BYTES[load.dtype or model.shape.dtype]
+
+
+def activation_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
+    """At the peak of a step, on one of the accelerators."""
+    shape = model.shape
+    tokens = max(DEFAULT_BATCHED_TOKENS, load.sequences)
+    rows = 4 * shape.hidden + -(-2 * shape.intermediate // accelerators)
+    return tokens * rows * 2 + load.sequences * shape.vocabulary * 4
+
+
+def overhead_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
+    """Whatever is neither weights nor keys and values, on one of the accelerators."""
+    share = int(OVERHEAD_SHARE * weights_bytes(model, load.dtype) / accelerators)
+    return max(share, CONTEXT_BYTES + activation_bytes(model, load, accelerators))
+
+
+def _width(attention: Attention, accelerators: int) -> int:
+    """Elements on one accelerator: whole key heads, at least one of them."""
+    heads = -(-attention.split // min(accelerators, attention.split))
+    return attention.width // attention.split * heads
