@@ -6,11 +6,11 @@ import sys
 
 import typer
 
-from . import rollout
+from . import plan, rollout
 from .errors import CliError
 from .status import EXAMPLES, status
 
-EXIT_CODES = """Exit codes: 0 done; 1 the rollout failed, or an error; 2 bad usage; 3 not found; 4 refused, here or by the operator; 5 not in time; 6 no access to the cluster.
+EXIT_CODES = """Exit codes: 0 done; 1 the rollout failed, the model does not fit, or an error; 2 bad usage; 3 not found; 4 refused, here or by the operator; 5 not in time; 6 no access to the cluster.
 
 Examples:
 
@@ -18,11 +18,12 @@ Examples:
   kubectl llm status -w
   kubectl llm rollout status chat
   kubectl llm rollout promote chat
+  kubectl llm plan Qwen/Qwen3-8B --accelerator l4
 """
 
 app = typer.Typer(
     name="kubectl llm",
-    help="What LLM endpoints are doing, and requests to their rollouts.",
+    help="What LLM endpoints are doing, requests to their rollouts, and what a model needs.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
@@ -31,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("status", epilog=EXAMPLES)(status)
+app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.add_typer(rollout.app, name="rollout")
 
 

@@ -35,7 +35,11 @@ GOLDEN = Path(__file__).parent / "golden"
 def check_golden(name: str, renderable: object) -> None:
     file = io.StringIO()
     make_console(file, width=120).print(renderable)
-    text = "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+    check_golden_text(name, file.getvalue())
+
+
+def check_golden_text(name: str, printed: str) -> None:
+    text = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
     path = GOLDEN / name
     if os.environ.get("LLMENDPOINT_GOLDEN") == "write":
         path.write_text(text)

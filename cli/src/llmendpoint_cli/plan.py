@@ -1,0 +1,187 @@
+"""`kubectl llm plan`: no cluster is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from llmendpoint_fit.core.accelerators import ACCELERATORS, recognise
+from llmendpoint_fit.core.devices import Device
+from llmendpoint_fit.core.memory import Load
+from llmendpoint_fit.core.model import Model
+from llmendpoint_fit.core.quantity import parse_bytes
+
+from .core.planning import Asked, Prices, Report, asked_by, make_report
+from .core.tree import as_json
+from .errors import BadUsage, CliError
+from .models import invented, read_model
+from .options import Format, Output, print_json
+
+NAMES = ", ".join(accelerator.name for accelerator in ACCELERATORS)
+
+EXAMPLES = f"""Exit codes: 0 it fits, 1 it does not, 2 bad usage, 3 no such model, 4 a model that cannot be read, 6 no answer from the hub.
+
+Accelerators: {NAMES}.
+
+Examples:
+
+\b
+  kubectl llm plan ./Qwen3-8B                                         which accelerators would do
+  kubectl llm plan Qwen/Qwen3-8B --accelerator l4 --max-model-len 8192 --max-num-seqs 16
+  kubectl llm plan -f chat.yaml --price 0.60 --tokens-per-second 900 --api-price 0.50
+  kubectl llm plan -f chat.yaml --model ./Qwen3-8B -o json
+  kubectl llm plan --parameters 8B --layers 36 --kv-heads 8 --head-dim 128 --accelerator a10
+"""
+
+
+def option(help: str, *names: str, metavar: str, minimum: float | None = None) -> Any:
+    """An option without a default of its own."""
+    return typer.Option(*names, help=help, metavar=metavar, min=minimum, show_default=False)
+
+
+def plan(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]", help="A folder, or organisation/name[@revision] of a hub.", show_default=False
+        ),
+    ] = None,
+    filename: Annotated[
+        Path | None, option("Manifest with LLMEndpoints.", "--filename", "-f", metavar="FILE")
+    ] = None,
+    model_option: Annotated[
+        str | None, option("Where the manifest's model is read instead.", "--model", metavar="MODEL")
+    ] = None,
+    accelerator: Annotated[
+        str | None, option("One of the list below, or a product's name.  [default: try all]", metavar="NAME")
+    ] = None,
+    accelerator_memory: Annotated[
+        str | None, option("Memory of one, such as 24Gi, where it is not in the list.", metavar="BYTES")
+    ] = None,
+    count: Annotated[int | None, option("Accelerators of one replica.", metavar="N", minimum=1)] = None,
+    max_model_len: Annotated[
+        int | None, option("Tokens of one request.  [default: the model's]", metavar="TOKENS", minimum=1)
+    ] = None,
+    max_num_seqs: Annotated[
+        int | None, option("Sequences in one batch.  [default: 256]", metavar="N", minimum=1)
+    ] = None,
+    price: Annotated[
+        float | None,
+        option("USD per hour of one accelerator.  [default: a list price]", metavar="USD", minimum=0),
+    ] = None,
+    tokens_per_second: Annotated[
+        float | None, option("What one replica gave when it was measured.", metavar="N", minimum=0.001)
+    ] = None,
+    api_price: Annotated[
+        float | None,
+        option("USD per million tokens of an API to compare with.", metavar="USD", minimum=0.000001),
+    ] = None,
+    parameters: Annotated[str | None, option("Instead of MODEL: how many, such as 8B.", metavar="N")] = None,
+    layers: Annotated[int | None, option("With --parameters.", metavar="N", minimum=1)] = None,
+    kv_heads: Annotated[int | None, option("With --parameters.", metavar="N", minimum=1)] = None,
+    head_dim: Annotated[int | None, option("With --parameters.", metavar="N", minimum=1)] = None,
+    hub_endpoint: Annotated[
+        str | None, option("The hub.  [default: $HF_ENDPOINT, else the public one]", metavar="URL")
+    ] = None,
+    output: Format = Output.TEXT,
+) -> None:
+    """Say whether a model fits an accelerator, what would, and what its tokens cost. No cluster is asked."""
+    prices = Prices(price, api_price, tokens_per_second)
+    device = device_of(accelerator, accelerator_memory)
+    given = invented_of(parameters, layers, kv_heads, head_dim, max_model_len)
+    named = model_option or model
+    if sum(x is not None for x in (given, named)) > 1 or (
+        filename is None and given is None and named is None
+    ):
+        raise BadUsage(
+            "name one model: MODEL, or -f FILE (with --model, where it is not of a hub), or --parameters"
+        )
+    reports = []
+    for asked, source in _asked(filename, named):
+        load = replace(
+            asked.load,
+            max_model_len=max_model_len or asked.load.max_model_len,
+            max_num_seqs=max_num_seqs or asked.load.max_num_seqs,
+        )
+        asked = replace(asked, load=load, device=device or asked.device, count=count or asked.count)
+        found = given or read_model(source, hub_endpoint)
+        reports.append(make_report(found, asked, prices))
+    _print(reports, output)
+    if not all(report.fits for report in reports):
+        raise typer.Exit(CliError.exit_code)
+
+
+def device_of(accelerator: str | None, memory: str | None) -> Device | None:
+    """The accelerator that the options name; None when they name none. Raises BadUsage."""
+    try:
+        size = parse_bytes(memory) if memory is not None else None
+    except ValueError as error:
+        raise BadUsage(f"--accelerator-memory: {error}") from None
+    if size is not None:
+        return Device(size, accelerator or "accelerator")
+    if accelerator is None:
+        return None
+    known = recognise(accelerator)
+    if known is None:
+        raise BadUsage(
+            f"--accelerator {accelerator} is not known; known are {NAMES}; for another one give --accelerator-memory"
+        )
+    return Device(known.memory, known.name)
+
+
+def invented_of(
+    parameters: str | None,
+    layers: int | None,
+    kv_heads: int | None,
+    head_dim: int | None,
+    context: int | None,
+) -> Model | None:
+    """The model that the options describe; None when they do not. Raises BadUsage."""
+    if parameters is None and layers is None and kv_heads is None and head_dim is None:
+        return None
+    if parameters is None or layers is None or kv_heads is None or head_dim is None:
+        raise BadUsage(
+            "--parameters, --layers, --kv-heads and --head-dim describe a model together: give all four"
+        )
+    return invented(parameters, layers, kv_heads, head_dim, context)
+
+
+def _asked(filename: Path | None, named: str | None) -> Iterator[tuple[Asked, str]]:
+    """What is to be planned, and where the model is."""
+    if filename is None:
+        yield Asked(named or "", Load()), named or ""
+        return
+    for manifest in read_manifests(filename):
+        try:
+            asked = asked_by(manifest)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadUsage(f"{filename}: this LLMEndpoint cannot be read: {error}") from None
+        yield asked, named or str(((manifest.get("spec") or {}).get("model") or {}).get("source") or "")
+
+
+def read_manifests(path: Path) -> list[dict[str, Any]]:
+    """The LLMEndpoints of a file. Raises BadUsage."""
+    try:
+        documents = list(yaml.safe_load_all(path.read_text()))
+    except (OSError, yaml.YAMLError) as error:
+        raise BadUsage(f"{path} cannot be read: {error}") from None
+    found = [d for d in documents if isinstance(d, dict) and d.get("kind") == "LLMEndpoint"]
+    if not found:
+        raise BadUsage(f"{path} holds no LLMEndpoint")
+    return found
+
+
+def _print(reports: list[Report], output: Output) -> None:
+    if output is Output.JSON:
+        print_json(as_json(reports))
+        return
+    from .render import make_console  # rich: not for those who want JSON
+    from .render_plan import report_view
+
+    for report in reports:
+        make_console().print(report_view(report))
