@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -221,3 +222,10 @@ def test_fewer_bits_are_never_more_bytes(model: Model) -> None:
     eight, four = quantized(model, 8), quantized(model, 4)
     assert four.stored <= eight.stored
     assert weights_bytes(eight, None) <= weights_bytes(model, "bfloat16") + 2
+
+
+def test_the_documented_table_is_the_one_that_is_used() -> None:
+    text = (Path(__file__).parents[3] / "docs/sizing.md").read_text()
+    for a in ACCELERATORS:
+        price = "" if a.hourly is None else a.hourly
+        assert f"| {a.name} | {a.memory_mib:,} | {a.bandwidth:,.0f} | {a.tflops:,.0f} | {price} |" in text
