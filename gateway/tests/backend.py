@@ -4,6 +4,7 @@ Options: `500`, `503` or `429` answers every request with it, `retriable-503` ad
 `reset` closes the connection without an answer, `keepalive=N` closes idle connections after N seconds as uvicorn does.
 A body that holds "poison" kills the process. Request headers: `x-tokens` (stream so many), `x-interval` (seconds
 between them), `x-delay` (seconds before the first byte). GET /stub/stats tells what was seen, and is not counted.
+`seqs=N` gives it a `GET /load` as of an engine with room for N sequences; it is not counted either.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import sys
 
 PORT, NAME, OPTIONS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 KEEPALIVE = next((float(o.partition("=")[2]) for o in OPTIONS if o.startswith("keepalive=")), None)
+SEQS = next((int(o.partition("=")[2]) for o in OPTIONS if o.startswith("seqs=")), 0)
 STATS = {"requests": 0, "aborted": 0, "running": 0, "idle_closed_by_peer": 0, "idle_closed_here": 0}
 SEEN: list[dict[str, object]] = []
 
@@ -25,6 +27,18 @@ def event(text: str, finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
     body = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
     return b"data: " + json.dumps(body).encode() + b"\n\n"
+
+
+def load() -> dict[str, object]:
+    running = min(STATS["running"], SEQS)
+    waiting = STATS["running"] - running
+    return {
+        "running": running,
+        "waiting": waiting,
+        "kv_usage": 0.0,
+        "max_num_seqs": SEQS,
+        "outstanding_tokens": 10 * STATS["running"],
+    }
 
 
 class Engine(asyncio.Protocol):
@@ -67,6 +81,9 @@ class Engine(asyncio.Protocol):
         if path.startswith("/stub/"):
             answer = SEEN if path == "/stub/seen" else STATS
             self.reply(200, json.dumps(answer).encode())
+            return
+        if path == "/load":
+            self.reply(200 if SEQS else 404, json.dumps(load()).encode())
             return
         STATS["requests"] += 1
         self.used = True

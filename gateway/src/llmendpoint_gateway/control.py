@@ -5,7 +5,7 @@ came in the same turn of the loop, so that a list of a thousand objects costs on
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import structlog
@@ -13,6 +13,7 @@ import structlog
 from llmendpoint_gateway.ads import Ads
 from llmendpoint_gateway.core.breaker import Breakers, Outcome
 from llmendpoint_gateway.core.in_flight import InFlight
+from llmendpoint_gateway.core.loads import Load, Loads
 from llmendpoint_gateway.core.objects import Endpoint, Replica, Slice
 from llmendpoint_gateway.core.pick import Picked, Rejected, pick, starting
 from llmendpoint_gateway.core.rotation import Rotation
@@ -26,7 +27,7 @@ log = structlog.get_logger()
 
 class Control:
     """`clock`: seconds, monotonic. `stale` tells whether the API server is out of reach. `on_table` is told when requests
-    may go elsewhere than before."""
+    may go elsewhere than before, `on_first_wait` when the first request waits for an endpoint."""
 
     def __init__(self, ads: Ads, clock: Callable[[], float]) -> None:
         self._ads = ads
@@ -39,11 +40,18 @@ class Control:
         self._told: dict[str, int] = {}
         self._turn = 0
         self._dirty = False
+        self._changed: set[str] = (
+            set()
+        )  # endpoints of which something may have changed since it was last asked
+        self._endpoint_of: dict[str, str] = {}  # by address
         self.stale: Callable[[], bool] = lambda: False
         self.on_table: Callable[[], None] = lambda: None
+        self.on_first_wait: Callable[[str], None] = lambda _: None
         self.waiting: Waiting[Any] = Waiting()
         self.in_flight = InFlight()
         self.breakers = Breakers()
+        self.loads = Loads()
+        self.known_revisions: Mapping[str, Mapping[str, tuple[Replica, ...]]] = {}
         self.view: View = make_view(self._store)
         ads.on_change = self._retable
 
@@ -89,14 +97,50 @@ class Control:
 
     def take(self, picked: Picked) -> None:
         self.in_flight.take(picked.cluster, picked.addresses[0])
+        self.loads.touched.add(picked.addresses[0])
+        self._changed.add(picked.endpoint)
         if picked.trial:
             self.breakers.trial_began(picked.addresses[0])
 
     def release(self, picked: Picked) -> None:
         self.breakers.ended(picked.addresses[0], self._clock(), trial=picked.trial)
+        self._changed.add(picked.endpoint)
         last = self.in_flight.release(picked.cluster, picked.addresses[0])
         if last and picked.cluster not in self._wanted:
             self._change()  # an old revision's cluster goes with its last request
+
+    def wait(self, endpoint: str, held: Hashable, size: int) -> bool:
+        """Let a request wait, with so many bytes of body; False when there is no room."""
+        if not self.waiting.add(endpoint, held, size):
+            return False
+        self._changed.add(endpoint)
+        if self.waiting.count(endpoint) == 1:
+            self.on_first_wait(endpoint)
+        return True
+
+    def leave(self, endpoint: str, held: Hashable) -> None:
+        """It waits no longer."""
+        self.waiting.remove(endpoint, held)
+        self._changed.add(endpoint)
+
+    def unread(self, most: int) -> list[str]:
+        """Addresses of replicas that are to be asked for their load now, at most so many."""
+        now = self._clock()
+        for address in self.loads.expire(now):
+            self._changed.add(self._endpoint_of[address])
+        busy = (address for counts in self.in_flight.counts.values() for address in counts)
+        return self.loads.due(now, busy, most)
+
+    def note_load(self, address: str, load: Load | None) -> None:
+        """What a replica answered; None: nothing that could be read."""
+        if self.loads.note(address, load, self._clock()):
+            self._changed.add(self._endpoint_of[address])
+
+    def take_changed(self) -> frozenset[str]:
+        """Endpoints of which something may have changed since this was last called."""
+        changed = frozenset(self._changed)
+        self._changed.clear()
+        return changed
 
     def report(self, address: str, outcome: Outcome, trial: bool) -> None:
         """What came of an attempt at a replica, as Envoy saw it."""
@@ -115,11 +159,11 @@ class Control:
 
     def revisions(self, key: str) -> list[str]:
         """Of one endpoint, those that are known here."""
-        return list(self.view.revisions().get(key, ()))
+        return list(self.known_revisions.get(key, ()))
 
     def state(self) -> dict[str, Any]:
         """What `/state` answers (docs/contracts.md)."""
-        revisions, now = self.view.revisions(), self._clock()
+        revisions, now = self.known_revisions, self._clock()
         names: dict[str, list[str]] = {}
         for name, key in self.view.names.items():
             names.setdefault(key, []).append(name)
@@ -184,8 +228,14 @@ class Control:
         self.view = make_view(self._store)
         for key in before.endpoints.keys() - self.view.endpoints.keys():
             self._told.pop(key, None)
+        self.known_revisions = self.view.revisions()
+        self._changed.update(before.endpoints, self.view.endpoints)
         self._rotation.keep(frozenset(self.view.endpoints))
-        self.breakers.keep({r.address for rs in self.view.replicas.values() for r in rs if r.routable})
+        self._endpoint_of = {
+            r.address: key for (key, _), rs in self.view.replicas.items() for r in rs if r.routable
+        }
+        self.breakers.keep(self._endpoint_of.keys())
+        self.loads.keep(self._endpoint_of.keys(), self._clock())
         wanted = make_clusters(self.view)
         self._wanted = frozenset(wanted)
         clusters: dict[str, Hosts] = (

@@ -137,7 +137,7 @@ class Picker:
 
         timer = self._later(self._hold_seconds, expire)
         held = Held(stream, request, endpoint, name, body is not None, timer)
-        if not self._control.waiting.add(endpoint, held, len(body or b"")):
+        if not self._control.wait(endpoint, held, len(body or b"")):
             timer.cancel()
             return False
         stream.state = held
@@ -160,4 +160,4 @@ class Picker:
 
     def _forget(self, held: Held) -> None:
         held.timer.cancel()
-        self._control.waiting.remove(held.endpoint, held)
+        self._control.leave(held.endpoint, held)

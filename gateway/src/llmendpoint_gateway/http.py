@@ -8,6 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from llmendpoint_gateway.ads import Ads
 from llmendpoint_gateway.control import Control
+from llmendpoint_gateway.demand import DemandStream
 from llmendpoint_gateway.envoy_stats import EnvoyStats
 from llmendpoint_gateway.errors import EnvoyAway
 
@@ -18,6 +19,7 @@ def make_app(
     registry: CollectorRegistry,
     staleness: Callable[[], float],
     envoy: EnvoyStats,
+    demand: DemandStream,
 ) -> web.Application:
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -63,6 +65,7 @@ def make_app(
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app = web.Application()
+    app.on_shutdown.append(demand.close)
     app.add_routes(
         [
             web.get("/healthz", healthz),
@@ -70,6 +73,7 @@ def make_app(
             web.get("/state", state),
             web.get("/revisions/{namespace}/{name}", revisions),
             web.post("/epoch", epoch),
+            web.get("/demand", demand.handle),
             web.get("/metrics", metrics),
         ]
     )

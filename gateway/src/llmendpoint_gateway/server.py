@@ -16,12 +16,14 @@ from llmendpoint_gateway.access import Access
 from llmendpoint_gateway.ads import Ads
 from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.decisions import DecisionServer, decisions_socket
+from llmendpoint_gateway.demand import DemandStream
 from llmendpoint_gateway.envoy import admin_socket
 from llmendpoint_gateway.envoy_stats import EnvoyStats
 from llmendpoint_gateway.ext_proc import Picker
 from llmendpoint_gateway.failures import access_log_handler
 from llmendpoint_gateway.http import make_app
 from llmendpoint_gateway.metrics import Metrics, StateCollector
+from llmendpoint_gateway.readings import Readings
 from llmendpoint_gateway.watch import SOURCES, Watch
 
 GRPC_OPTIONS = [
@@ -55,7 +57,9 @@ async def run_picker(
 
         control.stale = lambda: staleness() > 0
         metrics.registry.register(StateCollector(control, ads, staleness))
-        runner = web.AppRunner(make_app(control, ads, metrics.registry, staleness, envoy), access_log=None)
+        demand, readings = DemandStream(control), Readings(control)
+        app = make_app(control, ads, metrics.registry, staleness, envoy, demand)
+        runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, host, http_port).start()
         socket.unlink(missing_ok=True)  # noqa: ASYNC240 (once, at start): a killed process leaves its socket behind
@@ -64,7 +68,8 @@ async def run_picker(
         decisions = DecisionServer(decisions_socket(socket), picker)
         await decisions.start()
         log.info("picker started", socket=str(socket), http_port=http_port, namespace=namespace or "(all)")
-        tasks = [asyncio.create_task(watch.run()) for watch in watches]
+        runs = [*(watch.run() for watch in watches), demand.run(), readings.run()]
+        tasks = [asyncio.create_task(run) for run in runs]
         stop = asyncio.create_task(_stopped())
         done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -73,7 +78,7 @@ async def run_picker(
         await server.stop(None)
         await runner.cleanup()
         for task in done:
-            task.result()  # a watch never ends by itself: its error is the process's
+            task.result()  # none of these ends by itself: its error is the process's
         log.info("picker stopped")
 
 

@@ -1,0 +1,104 @@
+"""What each replica said of its load, how often it is asked, and how long that holds. Time is the caller's, in seconds."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+BUSY_SECONDS = 10.0
+"""After its last request a replica counts as busy for so long."""
+BUSY_PERIOD, IDLE_PERIOD = 0.2, 5.0
+MISSED = 3
+"""Readings that may fail before the last good one is stale; but it holds for SHORTEST_SECONDS in any case, as a machine
+that is short of time answers late."""
+SHORTEST_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The answer to `GET /load` (docs/contracts.md). `kv_usage`: 0..1 of the pages that live requests hold."""
+
+    running: int
+    waiting: int
+    kv_usage: float
+    max_num_seqs: int
+    outstanding_tokens: int
+
+
+def parse_load(document: Any) -> Load | None:
+    """None for what is no such answer: other engines have a `/load` of their own, or none."""
+    if not isinstance(document, Mapping):
+        return None
+    names = ("running", "waiting", "max_num_seqs", "outstanding_tokens")
+    counts: list[Any] = [document.get(name) for name in names]
+    usage: Any = document.get("kv_usage")
+    if not all(type(count) is int and count >= 0 for count in counts):
+        return None
+    if type(usage) not in (int, float) or not 0 <= usage <= 1 or not document["max_num_seqs"]:
+        return None
+    running, waiting, sequences, tokens = counts
+    return Load(running, waiting, float(usage), sequences, tokens)
+
+
+@dataclass(slots=True)
+class _Replica:
+    due: float
+    asked: bool = False
+    busy_until: float = 0.0
+    load: Load | None = None
+    read_at: float = 0.0
+    stale_at: float = 0.0
+
+    def period(self, now: float) -> float:
+        return BUSY_PERIOD if now < self.busy_until else IDLE_PERIOD
+
+
+class Loads:
+    """By address. `touched` is told of every replica that gets a request, which costs a request next to nothing."""
+
+    def __init__(self) -> None:
+        self._replicas: dict[str, _Replica] = {}
+        self.touched: set[str] = set()
+
+    def keep(self, addresses: Collection[str], now: float) -> None:
+        """These are there; all others are forgotten."""
+        self._replicas = {a: self._replicas.get(a) or _Replica(due=now) for a in addresses}
+
+    def due(self, now: float, busy: Iterable[str], most: int) -> list[str]:
+        """Whom to ask now, the longest due first; each is not due again before its answer was noted. `busy` have
+        requests in flight."""
+        for address in {*busy, *self.touched}:
+            if replica := self._replicas.get(address):
+                replica.busy_until = now + BUSY_SECONDS
+                replica.due = min(replica.due, now)
+        self.touched.clear()
+        due = [a for a, replica in self._replicas.items() if replica.due <= now and not replica.asked]
+        due.sort(key=lambda address: self._replicas[address].due)
+        for address in due[:most]:
+            self._replicas[address].asked = True
+        return due[:most]
+
+    def note(self, address: str, load: Load | None, now: float) -> bool:
+        """What came of asking, None for no answer; whether this changed what is known."""
+        replica = self._replicas.get(address)
+        if replica is None:
+            return False
+        period = replica.period(now)
+        replica.asked, replica.due = False, now + period
+        if load is None:
+            return False
+        changed = load != replica.load
+        replica.load, replica.read_at = load, now
+        replica.stale_at = now + max(MISSED * period, SHORTEST_SECONDS)
+        return changed
+
+    def expire(self, now: float) -> list[str]:
+        """Forget what is stale: unknown, which is not the same as none. The addresses of which nothing is known now."""
+        gone = [a for a, r in self._replicas.items() if r.load is not None and r.stale_at <= now]
+        for address in gone:
+            self._replicas[address].load = None
+        return gone
+
+    def of(self, address: str) -> tuple[Load, float] | None:
+        """The last reading that still holds, and when it was taken."""
+        replica = self._replicas.get(address)
+        return (replica.load, replica.read_at) if replica and replica.load else None

@@ -1,0 +1,47 @@
+"""Asks the replicas for their load: the busy ones every 200 ms, the others every 5 s."""
+
+import asyncio
+
+import aiohttp
+import orjson
+import structlog
+
+from llmendpoint_gateway.control import Control
+from llmendpoint_gateway.core.loads import BUSY_PERIOD, Load, parse_load
+
+TIMEOUT = aiohttp.ClientTimeout(total=1)
+MOST_BYTES = 1 << 14
+MOST_AT_ONCE = 128  # per turn: thousands of idle replicas are spread over their 5 s
+log = structlog.get_logger()
+
+
+class Readings:
+    """Its session closes idle connections before engines do (5 s)."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()
+        ) as session:
+            while True:
+                for address in self._control.unread(MOST_AT_ONCE):
+                    task = asyncio.create_task(self._read(session, address))
+                    self._tasks.add(task)  # the loop itself holds tasks by weak references only
+                    task.add_done_callback(self._tasks.discard)
+                await asyncio.sleep(BUSY_PERIOD)
+
+    async def _read(self, session: aiohttp.ClientSession, address: str) -> None:
+        """An engine without such an answer is no error: its load is unknown."""
+        load: Load | None = None
+        try:
+            async with session.get(f"http://{address}/load", allow_redirects=False) as response:
+                if response.status == 200:
+                    load = parse_load(orjson.loads(await response.content.read(MOST_BYTES)))
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            log.debug("no load", address=address, cause=repr(error))
+        finally:
+            self._control.note_load(address, load)
