@@ -146,14 +146,16 @@ class FakeCluster:
         raise AssertionError("still writing after 10 reconciles")
 
     def run_deployments(self) -> None:
-        """Pods follow their Deployment's count; the newest go first."""
+        """Pods follow their Deployment's count; the newest go first. Those that failed (evicted ones do) stay."""
         wanted = self.replicas()
         for revision in {*wanted, *self.pods}:
             pods = self.pods.setdefault(revision, [])
-            del pods[wanted.get(revision, 0) :]
+            failed = [pod for pod in pods if pod["status"]["phase"] == "Failed"]
+            pods[:] = [pod for pod in pods if pod not in failed][: wanted.get(revision, 0)]
             while len(pods) < wanted.get(revision, 0):
                 self.made += 1
                 pods.append(loading_pod(f"chat-{revision}-{self.made}"))
+            pods += failed
         self.pods = {revision: pods for revision, pods in self.pods.items() if pods}
 
     def make_ready(self, revision: str, count: int = 1000) -> None:

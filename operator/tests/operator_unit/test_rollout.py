@@ -12,7 +12,7 @@ from llmendpoint_operator.api import LLMRuntimeSpec
 from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.plan import Apply, Delete, WriteStatus
 
-from .fake_cluster import NOW, RUNTIME, FakeCluster, make_spec
+from .fake_cluster import NOW, RUNTIME, FakeCluster, loading_pod, make_spec
 
 LATER = NOW + timedelta(seconds=11)
 
@@ -159,6 +159,9 @@ def test_scaling_makes_no_revision_and_zero_is_ready(serving: FakeCluster) -> No
 
 def test_old_revisions_beyond_the_limit_are_deleted_oldest_first(serving: FakeCluster) -> None:
     hashes = [str(serving.active)]
+    evicted = loading_pod("chat-evicted")
+    evicted["status"] = {"phase": "Failed", "reason": "Evicted"}
+    serving.pods[hashes[0]].append(evicted)
     for count in range(1, 4):
         now = NOW + timedelta(minutes=count)
         serving.edit(make_spec(replicas=2, revisionHistoryLimit=2, engine={"maxNumSeqs": count}))

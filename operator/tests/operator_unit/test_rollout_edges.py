@@ -39,6 +39,18 @@ def test_a_single_replica_is_not_stopped_for_a_revision_that_waits_for_a_promoti
     assert it.least == 1
 
 
+def test_a_promotion_by_hand_that_is_asked_for_when_the_only_replica_has_made_room_is_not_waited_for() -> None:
+    it = Small(1)
+    green = it.edit()
+    it.work(31)
+    assert it.cluster.replicas()[it.blue] == 0
+    it.rollout["promotion"] = "Manual"
+    it.cluster.edit(it.spec(2))
+    it.cluster.make_ready(green)
+    assert it.work() != "AwaitingPromotion"
+    assert it.cluster.weights() == {green: 100}
+
+
 def test_an_exchange_in_place_that_shrinks_to_one_replica_keeps_the_old_one_until_the_promotion() -> None:
     it = Small(2, promotion="Manual")
     green = it.edit()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from ...api import LLMEndpointSpec
-from ..causes import Cause
+from ..causes import Cause, is_finished
 from ..revision import Revision
 from ..scaledown import ScaleDown, plan_scale_down
 from ..snapshot import Snapshot
@@ -226,11 +226,12 @@ def _number(snapshot: Snapshot, target: Revision | None) -> int:
 def _pruned(
     snapshot: Snapshot, spec: LLMEndpointSpec, serving: set[str | None], replicas: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """Old revisions beyond the history limit whose pods are all gone, and old Deployments without a record, which nobody
-    could render any more."""
+    """Old revisions beyond the history limit whose pods are all gone or have ended, and old Deployments without a
+    record, which nobody could render any more."""
     old = [hash_ for hash_ in {*snapshot.records, *snapshot.deployments} if hash_ not in serving]
     unused = [hash_ for hash_ in old if replicas.get(hash_, 0) == 0]
-    gone = [hash_ for hash_ in unused if not (snapshot.pods.get(hash_) and hash_ in snapshot.records)]
+    empty = [hash_ for hash_ in unused if all(map(is_finished, snapshot.pods.get(hash_, ())))]
+    gone = [hash_ for hash_ in unused if hash_ in empty or hash_ not in snapshot.records]
     newest_first = sorted(old, key=lambda hash_: -int(snapshot.records.get(hash_, {}).get("revision", 0)))
     kept = [hash_ for hash_ in newest_first if hash_ in snapshot.records and hash_ in snapshot.deployments]
     return tuple(sorted(hash_ for hash_ in gone if hash_ not in kept[: spec.revision_history_limit]))

@@ -111,10 +111,12 @@ def unverified(s: Situation) -> Occurrence | None:
 
 
 def promoted(s: Situation) -> Occurrence | None:
-    """Without a blue there is nothing to weigh up."""
+    """Without a blue there is nothing to weigh up. Once blue made room nobody is waited for: nothing answers until
+    then (the spec refuses this pair, but the rollout may have begun before the edit)."""
     if s.progress.blue is None or s.progress.promoted or s.asked_to("promote"):
         return YES
-    return YES if s.spec.rollout.promotion == "Auto" and measuring_blue(s) == 0 else None
+    by_itself = s.spec.rollout.promotion == "Auto" or s.progress.mode is Mode.RECREATE
+    return YES if by_itself and measuring_blue(s) == 0 else None
 
 
 def wave_ready(s: Situation) -> Occurrence | None:
