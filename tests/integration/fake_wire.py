@@ -120,15 +120,36 @@ class FakeGateway:
     told: list[dict[str, int]] = field(default_factory=list)
     page: str | None = None
     """In place of `/state`."""
+    demand: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What `/demand` tells, by endpoint."""
+    mute: bool = False
+    """Refuses `/demand`."""
+    _listeners: set[asyncio.Queue[dict[str, Any] | None]] = field(default_factory=set)
 
     async def serve(self, servers: Servers, port: int) -> str:
         """Start it; its address."""
         app = web.Application()
         app.add_routes([
             web.get("/state", self._state), web.get("/revisions/{namespace}/{name}", self._revisions),
-            web.post("/epoch", self._epoch),
+            web.post("/epoch", self._epoch), web.get("/demand", self._demand),
         ])  # fmt: skip
         return await servers.add(app, port)
+
+    def tell(self, endpoint: str, waiting: int = 0, **replicas: dict[str, Any]) -> None:
+        """The load and demand of an endpoint from now on; replicas by pod as in docs/contracts.md."""
+        self.tell_of(endpoint, {"waiting": waiting, "in_flight": 0, "replicas": replicas})
+
+    def tell_of(self, endpoint: str, told: dict[str, Any]) -> None:
+        """The same, as a whole."""
+        self.demand[endpoint] = told
+        for listener in self._listeners:
+            listener.put_nowait({"endpoints": {endpoint: told}})
+
+    def hush(self) -> None:
+        """Every stream ends, and none is opened any more."""
+        self.mute = True
+        for listener in self._listeners:
+            listener.put_nowait(None)
 
     def count(self, endpoint: str, revision: str, requests: int, errors: int = 0) -> None:
         """So many requests have ended."""
@@ -159,6 +180,25 @@ class FakeGateway:
             for revision, (requests, errors) in self.counts.get(name, {}).items()
         }
         return web.json_response({"instance": self.instance, "revisions": found})
+
+    async def _demand(self, request: web.Request) -> web.StreamResponse:
+        if self.mute:
+            return web.Response(status=503)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        listener: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._listeners.add(listener)
+        try:
+            line: dict[str, Any] | None = {"instance": self.instance, "endpoints": self.demand}
+            while line is not None:
+                await response.write(json.dumps(line).encode() + b"\n")
+                try:
+                    line = await asyncio.wait_for(listener.get(), 0.5)
+                except TimeoutError:
+                    line = {}
+        finally:
+            self._listeners.discard(listener)
+        return response
 
     async def _epoch(self, request: web.Request) -> web.Response:
         await self._hang()

@@ -33,6 +33,17 @@ def prompts(fields: dict[str, Any]) -> dict[str, Any]:
     return {"rollout": {"verification": {"prompts": [prompt]}}}
 
 
+def schedule(**fields: Any) -> dict[str, Any]:
+    """With one bound at least."""
+    return {
+        "name": "office",
+        "start": "30 7 * * mon-fri",
+        "end": "0 18 * * MON-FRI",
+        "minReplicas": 2,
+        **fields,
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "spec", "message"),
     [
@@ -58,6 +69,55 @@ def prompts(fields: dict[str, Any]) -> dict[str, Any]:
         ("x", {"runtime": {"args": ["--port=1"]}}, "use spec.model.source, spec.model.servedNames"),
         ("x", {"replicas": -1}, "greater than or equal to 0"),
         ("x", {"rollout": {"observe": {"minRequests": 0}}}, "greater than or equal to 1"),
+        ("x", {"autoscaling": {}}, "spec.autoscaling.maxReplicas: Required value"),
+        (
+            "x",
+            {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}},
+            "minReplicas may not be above autoscaling.maxR",
+        ),
+        ("x", {"autoscaling": {"maxReplicas": 2, "idleReplicas": 1}}, "idleReplicas must be below"),
+        ("x", {"autoscaling": {"maxReplicas": 2, "activationThreshold": 5}}, "may not be above the target"),
+        (
+            "x",
+            {
+                "autoscaling": {
+                    "maxReplicas": 2,
+                    "activationThreshold": 9,
+                    "signals": {"concurrency": {"target": 8}},
+                }
+            },
+            "may not be above the target",
+        ),
+        (
+            "x",
+            {"autoscaling": {"maxReplicas": 2, "signals": {}}},
+            "needs queueDepth, concurrency or kvCacheUtil",
+        ),
+        (
+            "x",
+            {"autoscaling": {"maxReplicas": 2, "fallback": {"replicas": 3}}},
+            "fallback.replicas may not be above",
+        ),
+        (
+            "x",
+            {"autoscaling": {"maxReplicas": 2, "schedules": [schedule(start="99 7 * * *")]}},
+            "five fields of cron",
+        ),
+        (
+            "x",
+            {"autoscaling": {"maxReplicas": 2, "schedules": [schedule(end="daily")]}},
+            "five fields of cron",
+        ),
+        (
+            "x",
+            {"autoscaling": {"maxReplicas": 2, "schedules": [schedule(minReplicas=3)]}},
+            "in autoscaling.schedules",
+        ),
+        (
+            "x",
+            {"autoscaling": {"maxReplicas": 2, "provider": "magic"}},
+            'supported values: "builtin", "none"',
+        ),
         (
             "x",
             {"rollout": {"observe": {"duration": 60, "maxDuration": 30}}},
@@ -107,6 +167,22 @@ def test_a_bad_spec_is_refused_with_what_to_write_instead(
         {"model": {"source": "file:///models/x"}, "resources": {"cpu": 2, "memory": "1.5Gi"}},
         {"engine": {"device": "cuda"}, "resources": {"accelerator": {"kind": "nvidia.com/gpu"}}},
         {"runtime": {"name": "other", "args": ["--port=1"]}},
+        {"autoscaling": {"maxReplicas": 4}},
+        {
+            "autoscaling": {
+                "minReplicas": 2,
+                "maxReplicas": 8,
+                "idleReplicas": 0,
+                "activationThreshold": 2,
+                "signals": {"queueDepth": {"target": 4}, "kvCacheUtilization": {"target": 0.8}},
+                "behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}},
+                "fallback": {"replicas": 3, "behavior": "currentReplicasIfHigher"},
+                "schedules": [
+                    schedule(timeZone="Europe/Berlin"),
+                    schedule(name="night", start="*/5 22-23 1,15 jan-mar *", end="0 6 * * 0", maxReplicas=3),
+                ],
+            }
+        },
         {
             "slo": {"ttftSeconds": 2, "itlSeconds": 0.1, "e2eSeconds": 30},
             "rollout": {

@@ -20,6 +20,7 @@ REJECTED = {
     [
         (endpoint(generation=4), Verdict.RUNNING, "not yet seen"),
         (rolling("Warming"), Verdict.RUNNING, f"revision {GREEN}: 1 of 2 replicas ready; takes over from {BLUE}"),
+        (rolling("Warming", autoscaling={"desiredReplicas": 5}), Verdict.RUNNING, "1 of 5 replicas ready"),
         (rolling("Observing", weights=(75, 25)), Verdict.RUNNING, "25 % of new requests"),
         (rolling("AwaitingPromotion"), Verdict.RUNNING, "kubectl llm rollout promote chat"),
         (rolling("RollingBack", "ttft p95 4.1 s, allowed are 2 s"), Verdict.RUNNING, "4.1 s"),

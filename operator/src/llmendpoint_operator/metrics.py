@@ -54,6 +54,17 @@ class Metrics:
             "Endpoints whose gateways or engines are being asked",
             registry=self.registry,
         )
+        self.scalings = Counter(
+            "llmendpoint_operator_scalings",
+            "Changes of the number of replicas by the builtin scaler",
+            ["direction", "reason"],
+            registry=self.registry,
+        )
+        self.demand_streams = Gauge(
+            "llmendpoint_operator_demand_streams",
+            "Gateways that tell load and demand",
+            registry=self.registry,
+        )
         self.leader = Gauge(
             "llmendpoint_operator_leader", "1 while this process holds the lease", registry=self.registry
         )

@@ -24,6 +24,7 @@ from .kube.caches import Caches
 from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
 from .metrics import Metrics
+from .scaler import Scaler
 
 log = structlog.get_logger()
 
@@ -48,6 +49,7 @@ class Reconciler:
         probe_image: str | None = None,
         *,
         hub: Hub,
+        scaler: Scaler,
     ) -> None:
         self._api = api
         self._caches = caches
@@ -59,6 +61,7 @@ class Reconciler:
         self._neighbours = neighbours
         self._probe_image = probe_image
         self._hub = hub
+        self._scaler = scaler
         self._refusals: dict[Key, Refusal] = {}
         self._passes: dict[Key, int] = {}
 
@@ -86,6 +89,7 @@ class Reconciler:
             self._passes.pop(key, None)
             self._collector.forget(key)
             self._hub.forget(key)
+            self._scaler.forget(key)
             self._auditor.forget(key)
             return None
         self._auditor.look(manifest)
@@ -118,8 +122,9 @@ class Reconciler:
             self._caches, manifest, refusal, self._gateway_url, self._neighbours, self._probe_image
         )
         snapshot = replace(
-            snapshot, evidence=self._collector.look(snapshot), resolved=self._resolved(key, snapshot)
+            snapshot, scaling=self._scaler.look(snapshot), resolved=self._resolved(key, snapshot)
         )
+        snapshot = replace(snapshot, evidence=self._collector.look(snapshot))
         return make_plan(snapshot, datetime.now(UTC)), snapshot
 
     def _resolved(self, key: Key, snapshot: Snapshot) -> dict[str, Identity]:

@@ -7,15 +7,16 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 
 from .core.neighbours import Neighbours
-from .evidence import GATEWAY_SELECTOR, Collector, Gateways, Wire
+from .evidence import GATEWAY_SELECTOR, Collector, Demands, Gateways, Wire
 from .hub import Hub
 from .kube import resources
 from .kube.caches import Caches
-from .kube.client import KubeApi
+from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
 from .kube.store import Informer
 from .metrics import Metrics
 from .reconcile import Reconciler
+from .scaler import Scaler
 from .settings import Settings
 from .workqueue import WorkQueue
 
@@ -66,11 +67,17 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
         gateway=settings.gateway_namespace or namespace,
         prometheus=settings.prometheus_namespace,
     )
-    gateway_pods = Informer(
-        api, resources.PODS, lambda _: gateways.pods_changed(), neighbours.gateway, GATEWAY_SELECTOR
-    )
+
+    def gateway_pods_changed(_: Json) -> None:
+        gateways.pods_changed()
+        demands.pods_changed()
+
+    gateway_pods = Informer(api, resources.PODS, gateway_pods_changed, neighbours.gateway, GATEWAY_SELECTOR)
     gateways = Gateways(wire, gateway_pods, settings.gateway_state_port, queue.add)
     collector = Collector(wire, gateways, queue.add)
+    demands = Demands(wire, gateways, lambda key: scaler.heard(key))
+    scaler = Scaler(demands.of, queue.add, metrics)
+    metrics.demand_streams.set_function(lambda: len(demands))
     metrics.watched.set_function(lambda: len(collector))
     reconciler = Reconciler(
         api,
@@ -82,6 +89,13 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
         neighbours,
         settings.probe_image,
         hub=Hub(settings.hub_endpoint, queue.add),
+        scaler=scaler,
     )
-    background = {"events": events.run, "gateway pods": gateway_pods.run, "evidence": collector.run}
+    background = {
+        "events": events.run,
+        "gateway pods": gateway_pods.run,
+        "evidence": collector.run,
+        "demand": demands.run,
+        "scaler": scaler.run,
+    }
     return Work(caches, queue, background)

@@ -39,7 +39,9 @@ def test_a_single_replica_is_not_stopped_for_a_revision_that_waits_for_a_promoti
     assert it.least == 1
 
 
-def test_a_promotion_by_hand_that_is_asked_for_when_the_only_replica_has_made_room_is_not_waited_for() -> None:
+def test_a_promotion_by_hand_that_is_asked_for_when_the_only_replica_has_made_room_is_not_waited_for() -> (
+    None
+):
     it = Small(1)
     green = it.edit()
     it.work(31)

@@ -48,6 +48,12 @@ def rejection_of(endpoint: Object) -> Object:
     return found
 
 
+def wanted_of(endpoint: Object) -> int:
+    """Replicas that there shall be: the scaler's count, or without one that of the spec."""
+    scaled: Object = status_of(endpoint).get("autoscaling") or {}
+    return int(scaled.get("desiredReplicas", endpoint["spec"].get("replicas", 1)))
+
+
 def conditions_of(thing: Object) -> dict[str, Object]:
     """Conditions by type."""
     found: Iterable[Object] = status_of(thing).get("conditions") or ()

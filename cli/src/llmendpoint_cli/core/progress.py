@@ -26,6 +26,7 @@ from .objects import (
     rejection_of,
     rollout_of,
     status_of,
+    wanted_of,
 )
 from .tree import weights_of
 
@@ -100,7 +101,7 @@ def _under_way(endpoint: Object, state: str) -> str:
 
 
 def _counts(endpoint: Object, revision: str) -> str:
-    wanted = int(endpoint["spec"].get("replicas", 1))
+    wanted = wanted_of(endpoint)
     found: Object = next(
         (r for r in status_of(endpoint).get("revisions") or () if r.get("name") == revision), {}
     )

@@ -27,6 +27,7 @@ from .objects import (
     rejection_of,
     rollout_of,
     status_of,
+    wanted_of,
 )
 from .pods import PodView, view_pod
 
@@ -79,7 +80,7 @@ def view_endpoint(endpoint: Object, pods: Iterable[Object]) -> EndpointView:
         namespace=namespace_of(endpoint),
         name=name_of(endpoint),
         phase=phase_of(endpoint),
-        wanted=int(endpoint["spec"].get("replicas", 1)),
+        wanted=wanted_of(endpoint),
         ready=int(status.get("readyReplicas", 0)),
         url=status.get("url"),
         why=reasons(endpoint),

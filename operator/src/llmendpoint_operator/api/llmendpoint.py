@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from .autoscaling import AutoscalingSpec, AutoscalingStatus
 from .base import ApiModel, ByteQuantity, Quantity, map_list, rule, rules, set_list
 from .rollout import (
     OverrideStatus,
@@ -201,7 +202,10 @@ class LLMEndpointSpec(PodInputs, json_schema_extra=rules(CUDA_RULE)):
     """The wanted state of an endpoint."""
 
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
-    """How many replicas serve the model. 0 keeps everything but the pods. `kubectl scale` sets it."""
+    """How many replicas serve the model. 0 keeps everything but the pods. `kubectl scale` sets it. With autoscaling by
+    provider builtin it is the first count, and a change of it is where the scaler goes on from."""
+    autoscaling: AutoscalingSpec | None = None
+    """How many replicas serve the model, by what callers ask for. Absent: `replicas`."""
     revision_history_limit: Annotated[int, Field(ge=0, le=20)] = 3
     """How many old revisions are kept, scaled to zero, so that going back to one of them makes nothing new."""
     rollout: RolloutSpec = RolloutSpec()
@@ -216,7 +220,7 @@ class Condition(ApiModel):
     """One aspect of the endpoint's state; as in metav1."""
 
     type: Annotated[str, Field(max_length=64)]
-    """Ready, Progressing, Degraded, Reconciling or Stalled."""
+    """Ready, Progressing, Degraded, Scaling, ScalingBlind, Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
     observed_generation: int | None = None
@@ -261,6 +265,8 @@ class LLMEndpointStatus(ApiModel):
     """The answer to the last request made by annotation."""
     override: OverrideStatus | None = None
     """A revision in place of the spec's own, after `undo` or `restart`."""
+    autoscaling: AutoscalingStatus | None = None
+    """The last decision on the number of replicas."""
     replicas: int = 0
     """Pods of the active revision."""
     ready_replicas: int = 0
@@ -277,4 +283,5 @@ class LLMEndpointStatus(ApiModel):
         tuple[Condition, ...], Field(max_length=16, json_schema_extra=map_list("type"))
     ] = ()
     """Ready: requests are answered. Progressing: a revision is coming up. Degraded: something is wrong, with the
-    cause. Reconciling and Stalled are there, with status True, for tools that read kstatus."""
+    cause. Scaling and ScalingBlind, with autoscaling: what the scaler follows, and whether it knows the load. Reconciling
+    and Stalled are there, with status True, for tools that read kstatus."""

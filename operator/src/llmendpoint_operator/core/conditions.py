@@ -5,6 +5,8 @@
 | Ready | requests are answered, or the endpoint is scaled to zero on purpose | everybody |
 | Progressing | a revision or replicas are coming up | people |
 | Degraded | something is wrong; reason and message name the cause | people, alerts |
+| Scaling | the scaler follows its signals (only there with autoscaling) | people |
+| ScalingBlind | nobody tells it the load (only there with autoscaling) | people, alerts |
 | Reconciling | work goes on (only there when True) | kstatus: Flux, Argo CD, kubectl wait |
 | Stalled | it will not get better without a change (only there when True) | kstatus |
 """
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..api import RolloutState as State
+from .autoscaling.outcome import Outlook
 from .causes import Cause
 from .sentences import fitting
 
@@ -52,6 +55,10 @@ class View:
     state: State = State.IDLE
     message: str = ""
     """What the rollout waits for, when that is something unusual."""
+    scaled: bool = False
+    """Whether a scaler decides on the count."""
+    outlook: Outlook | None = None
+    """How it fares; None while it does not know yet."""
 
     @property
     def rolling(self) -> bool:
@@ -98,6 +105,9 @@ def ready_at_zero(view: View) -> Condition | None:
     """The spec wants no pods."""
     if view.wanted > 0 or view.active is None:
         return None
+    if view.scaled:
+        said = "nobody calls; the next request waits in the gateway until a replica has loaded"
+        return Condition("Ready", "True", "ScaledToZero", said)
     return Condition("Ready", "True", "ScaledToZero", "spec.replicas is 0; raise it to serve requests")
 
 
@@ -176,11 +186,33 @@ _DEADLINE = Cause(
     "no replica became ready within spec.progressDeadlineSeconds; see the pods' logs",
 )
 
+
+def scaling_now(view: View) -> Condition | None:
+    """What the scaler follows, or why it does not."""
+    outlook = view.outlook
+    if outlook is None:
+        return None
+    return Condition("Scaling", "True" if outlook.follows else "False", outlook.reason, outlook.message)
+
+
+def scaling_blind(view: View) -> Condition | None:
+    """Whether the scaler knows no load, or only a part."""
+    outlook = view.outlook
+    if outlook is None:
+        return None
+    if outlook.blind and not outlook.partly:
+        return Condition("ScalingBlind", "True", "NoFigures", outlook.blind)
+    reason = "SomeFigures" if outlook.blind else "AsExpected"
+    return Condition("ScalingBlind", "False", reason, outlook.blind)
+
+
 Rule = Callable[[View], Condition | None]
 RULES: tuple[tuple[Rule, ...], ...] = (
     (ready_serving, ready_at_zero, ready_failing, ready_starting),
     (progressing_stalled, progressing_rolling, progressing_done),
     (degraded_cause, degraded_not),
+    (scaling_now,),
+    (scaling_blind,),
     (reconciling_now,),
     (stalled_now,),
 )

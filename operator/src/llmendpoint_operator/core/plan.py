@@ -8,6 +8,9 @@ The order makes every prefix safe, because the process may die after any write:
 2. the status, with the resourceVersion that the decision was made from: a switch that somebody overtook fails here;
 3. the plain Service, which follows the status;
 4. what takes capacity away: Deployments that shrink, then old revisions.
+
+A new count of the scaler's stands in the status before anything grows by it (there is no new record then): a process
+that follows another one knows it, and one that was overtaken fails before it changes anything.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from .autoscaling.record import event_of
 from .builders import (
     Manifest,
     make_controller_revision,
@@ -56,13 +60,16 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         return Plan(tuple(_status(snapshot, freeze(snapshot, problem), 0, now)))
     rollout = decide(snapshot, endpoint.spec, now)
     grow, shrink = _deployments(snapshot, rollout)
+    record, status = list(_record(snapshot, rollout)), list(_status(snapshot, rollout, snapshot.wanted, now))
+    scaled = status if _rescaled(snapshot) and not record else []
     steps = (
         *_service_account(snapshot),
         *network_policy_steps(snapshot),
+        *scaled,
         *grow,
         *_headless_services(snapshot, rollout),
-        *_record(snapshot, rollout),
-        *_status(snapshot, rollout, endpoint.spec.replicas, now),
+        *record,
+        *([] if scaled else status),
         *_service(snapshot, rollout),
         *disruption_budget_steps(snapshot, rollout.active),
         *cost_steps(snapshot, rollout.scale_down),
@@ -70,6 +77,12 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         *_prune(snapshot, rollout),
     )
     return Plan(steps, rollout.requeue_after)
+
+
+def _rescaled(snapshot: Snapshot) -> bool:
+    """Whether the scaler has decided on another count than the status says."""
+    decided = snapshot.endpoint.status.get("autoscaling") or {}
+    return snapshot.scaling is not None and decided.get("desiredReplicas") != snapshot.scaling.replicas
 
 
 def _service_account(snapshot: Snapshot) -> Iterator[Step]:
@@ -142,6 +155,9 @@ def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) ->
     if rollout.active != rollout.previous:
         said = f"revision {rollout.active} gets requests now (before: {rollout.previous or 'none'})"
         events = (*events, Event("RevisionActivated", said))
+    if snapshot.scaling is not None:
+        told = event_of(snapshot.scaling, snapshot.endpoint.status.get("autoscaling") or {})
+        events = (*events, told) if told else events
     yield WriteStatus(status, snapshot.endpoint.resource_version, events)
 
 

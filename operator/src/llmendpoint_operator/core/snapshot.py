@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..api import LLMEndpointSpec, LLMRuntimeSpec
+from .autoscaling.outcome import Scaling
 from .builders import Manifest, Owner
 from .evidence import Evidence
 from .identity import Identity
@@ -77,3 +78,12 @@ class Snapshot:
     """What hf:// sources are, by the hash of the revision that is about to be made."""
     refusal: Refusal | None = None
     gateway_url: str | None = None
+    scaling: Scaling | None = None
+    """What the scaler decided. None: there is none."""
+
+    @property
+    def wanted(self) -> int:
+        """Replicas that the scaler wants, or without one the spec."""
+        if self.scaling is not None:
+            return self.scaling.replicas
+        return self.endpoint.spec.replicas if self.endpoint.spec else 0

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from .autoscaling.record import make_record
 from .causes import Cause, deadline_exceeded, find_cause
 from .conditions import View, make_conditions
 from .names import selector_text
@@ -32,6 +33,7 @@ def make_status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime
         "rejected": rollout.rejected.as_json() if rollout.rejected else None,
         "override": rollout.override.as_json() if rollout.override else None,
         "request": rollout.answer.as_json() if rollout.answer else endpoint.status.get("request"),
+        "autoscaling": _autoscaling(snapshot),
         "replicas": pod_count(snapshot, rollout.active),
         "readyReplicas": ready_count(snapshot, rollout.active),
         "selector": selector_text(endpoint.name, shown) if shown else None,
@@ -42,6 +44,15 @@ def make_status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime
         ),
     }
     return {key: value for key, value in status.items() if value is not None and value != []}
+
+
+def _autoscaling(snapshot: Snapshot) -> dict[str, Any] | None:
+    """None, and so not there, without a scaler; while the spec cannot be read it stays as it was."""
+    endpoint = snapshot.endpoint
+    live: Mapping[str, Any] | None = endpoint.status.get("autoscaling")
+    if endpoint.spec is None:
+        return dict(live) if live else None
+    return make_record(snapshot.scaling, live or {}, endpoint.spec.replicas) if snapshot.scaling else None
 
 
 def _revisions(snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -64,6 +75,8 @@ def _view(snapshot: Snapshot, rollout: Rollout, wanted: int) -> View:
         deadline_exceeded=deadline_exceeded(snapshot.deployments.get(target or "")),
         state=rollout.progress.state,
         message=rollout.progress.message or "",
+        scaled=snapshot.scaling is not None,
+        outlook=snapshot.scaling.outlook if snapshot.scaling else None,
     )
 
 

@@ -5,7 +5,8 @@ pod answers may end a task here or hold up another endpoint.
 """
 
 from .collector import Collector
+from .demand import Demands
 from .gateways import GATEWAY_SELECTOR, Gateways
 from .wire import Wire
 
-__all__ = ["GATEWAY_SELECTOR", "Collector", "Gateways", "Wire"]
+__all__ = ["GATEWAY_SELECTOR", "Collector", "Demands", "Gateways", "Wire"]

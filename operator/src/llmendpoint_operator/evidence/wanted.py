@@ -107,8 +107,8 @@ def _measured(spec: LLMEndpointSpec, state: str, blue: str | None, green: str | 
 
 def _shrinks(snapshot: Snapshot) -> bool:
     """Ready replicas have to go: which, is chosen by what the gateways have in flight on each."""
-    spec, active = snapshot.endpoint.spec, snapshot.endpoint.status.get("activeRevision")
-    return spec is not None and sum(map(is_ready, snapshot.pods.get(str(active), ()))) > spec.replicas
+    active = snapshot.endpoint.status.get("activeRevision")
+    return sum(map(is_ready, snapshot.pods.get(str(active), ()))) > snapshot.wanted
 
 
 def _left_over(snapshot: Snapshot, about: set[str | None]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any
 
@@ -53,6 +54,27 @@ class Wire:
         except ValueError as error:
             raise Unanswered("the answer is no JSON") from error
 
+    async def lines(self, kind: str, url: str, silence_s: float) -> AsyncIterator[bytes]:
+        """The lines of a page that goes on, each as it comes; Unanswered on anything but a 2xx, and when nothing comes
+        for so long. It is counted once, when it opens or fails."""
+        assert self._session is not None, "use Wire as a context manager"
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=silence_s, sock_read=silence_s)
+        opened = False
+        try:
+            async with self._session.get(url, timeout=timeout, allow_redirects=False) as response:
+                if not 200 <= response.status < 300:
+                    raise Unanswered(f"HTTP {response.status}", response.status)
+                opened = True
+                self._metrics.evidence_calls.labels(kind, "ok").inc()
+                async for line in _lines(response):
+                    yield line
+        except Unanswered:
+            self._metrics.evidence_calls.labels(kind, "failed").inc()
+            raise
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+            self._metrics.evidence_calls.labels(kind, "broken" if opened else "failed").inc()
+            raise Unanswered(f"{type(error).__name__}: {error}") from error
+
     async def _exchange(self, url: str, timeout_s: float, body: Any) -> str:
         assert self._session is not None, "use Wire as a context manager"
         try:
@@ -80,6 +102,17 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         if len(data) > LARGEST_BODY:
             raise ValueError(f"the answer is larger than {LARGEST_BODY} bytes")
     return bytes(data)
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *found, rest = (rest + chunk).split(b"\n")
+        if len(rest) > LARGEST_BODY:
+            raise ValueError(f"a line is larger than {LARGEST_BODY} bytes")
+        for line in found:
+            if line:
+                yield line
 
 
 def _said(text: str) -> str:

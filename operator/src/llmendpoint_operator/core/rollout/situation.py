@@ -45,7 +45,7 @@ class Situation:
     @property
     def wanted(self) -> int:
         """Replicas that the spec, or its scaler, wants."""
-        return self.spec.replicas
+        return self.snapshot.wanted
 
     def asked_to(self, action: str) -> bool:
         """Whether a request to do so was accepted in this moment."""

@@ -1,0 +1,70 @@
+"""The least and the most replicas at a moment: those of the spec, or of the schedules that hold now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from ...api.autoscaling import AutoscalingSpec, Schedule
+from .cron import CronError, parse_cron
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`idle` is the count while nobody calls; `schedules` names those that hold; `problem` says which cannot be read."""
+
+    least: int
+    most: int
+    idle: int
+    schedules: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def awake(self) -> int:
+        """The least while somebody calls."""
+        return max(1, self.least)
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether the count while nobody calls is another."""
+        return self.idle < self.awake
+
+    def clamp(self, count: int) -> int:
+        """Within the bounds; the idle count and what lies between it and the least is left to who decides on it."""
+        return max(min(self.least, self.idle), min(count, self.most))
+
+
+def find_bounds(spec: AutoscalingSpec, now: datetime) -> Bounds:
+    """At this moment; `now` is aware. A schedule that cannot be read does not hold."""
+    holding, problems = [], []
+    for schedule in spec.schedules:
+        try:
+            if _holds(schedule, now):
+                holding.append(schedule)
+        except CronError as error:
+            problems.append(f"autoscaling.schedules[{schedule.name}]: {error}")
+    least = _largest((s.min_replicas for s in holding), spec.min_replicas)
+    most = max(_largest((s.max_replicas for s in holding), spec.max_replicas), least)
+    warm = any(s.min_replicas is not None for s in holding)
+    idle = least if warm or spec.idle_replicas is None else spec.idle_replicas
+    return Bounds(least, most, idle, tuple(s.name for s in holding), "; ".join(problems))
+
+
+def _largest(counts: Iterable[int | None], otherwise: int) -> int:
+    return max((count for count in counts if count is not None), default=otherwise)
+
+
+def _holds(schedule: Schedule, now: datetime) -> bool:
+    """From each start to the next end."""
+    try:
+        zone = ZoneInfo(schedule.time_zone)
+    except (KeyError, ValueError, OSError):
+        raise CronError(f"timeZone '{schedule.time_zone}' is not known, as Europe/Berlin is") from None
+    there = now.astimezone(zone)
+    began, ended = parse_cron(schedule.start).last(there), parse_cron(schedule.end).last(there)
+    for field, found in (("start", began), ("end", ended)):
+        if found is None:
+            raise CronError(f"{field}: no day is as it says")
+    return began is not None and ended is not None and began > ended

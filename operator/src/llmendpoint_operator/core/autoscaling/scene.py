@@ -1,0 +1,80 @@
+"""All that one decision is made from: what stands in the snapshot, what the gateways tell, and what is remembered.
+
+The memory lives in the leader. A new leader begins with an empty one: it knows the count from the status, waits for
+figures, and lowers nothing before a whole window of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...api.autoscaling import AutoscalingSpec
+from ..builders import Manifest
+from ..causes import is_alive, is_ready, unscheduled_since
+from ..rollout.records import parse_time
+from ..snapshot import Snapshot
+from .demand import Demand
+from .smoothing import Series
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Of one endpoint. `polled_at`: the last decision; `active_at`: when it was last called; `failures`: polls in a row
+    without any figure; `recommendations` and `changes`: what the smoother looks back on."""
+
+    polled_at: datetime
+    active_at: datetime
+    failures: int = 0
+    recommendations: Series = ()
+    changes: Series = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """`current` is the count that holds now; `ready` the pods that serve; `loading` whether one of them is on its way;
+    `max_num_seqs` what the spec says of a replica's batch. Nothing is lowered before a revision has served: `served`."""
+
+    spec: AutoscalingSpec
+    current: int
+    ready: tuple[str, ...] = ()
+    loading: bool = False
+    served: bool = True
+    max_num_seqs: int | None = None
+    demand: Demand | None = None
+
+    @property
+    def serving(self) -> int:
+        """Replicas that answer now; in a canary both revisions have as many as are wanted."""
+        return min(len(self.ready), self.current)
+
+    @property
+    def called(self) -> bool:
+        """Whether more requests wait or run than the activation threshold, on whichever revision."""
+        return self.demand is not None and self.demand.requests > self.spec.activation_threshold
+
+
+def read_scene(snapshot: Snapshot, spec: AutoscalingSpec, current: int, now: datetime) -> Scene:
+    """Of the revisions that get requests; their demand comes later."""
+    endpoint = snapshot.endpoint
+    active = endpoint.status.get("activeRevision")
+    traffic = endpoint.status.get("traffic") or {}
+    serving = {item["revision"] for item in traffic.get("weights") or () if item["weight"]} | {active}
+    pods = [pod for hash_ in serving if hash_ for pod in snapshot.pods.get(hash_, ()) if is_alive(pod)]
+    deadline = endpoint.spec.progress_deadline_seconds if endpoint.spec else 0
+    return Scene(
+        spec=spec,
+        current=current,
+        ready=tuple(sorted(str(pod["metadata"]["name"]) for pod in pods if is_ready(pod))),
+        loading=any(_loads(pod, deadline, now) for pod in pods),
+        served=active is not None,
+        max_num_seqs=endpoint.spec.engine.max_num_seqs if endpoint.spec else None,
+    )
+
+
+def _loads(pod: Manifest, deadline: int, now: datetime) -> bool:
+    """Not ready, on a node or about to be, and within its time."""
+    if is_ready(pod) or unscheduled_since(pod) is not None:
+        return False
+    began = parse_time(pod.get("status", {}).get("startTime") or pod["metadata"].get("creationTimestamp"))
+    return began is None or (now - began).total_seconds() < deadline

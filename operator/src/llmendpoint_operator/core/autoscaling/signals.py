@@ -1,0 +1,99 @@
+"""The number of replicas that each signal recommends, from totals alone: the same load gives the same number however
+it lies on the replicas, so that nothing swings under a constant load.
+
+| signal | recommends |
+|---|---|
+| queueDepth | beyond the replicas that serve, one for each `target` that waits; fewer only when all fits 80 % of theirs |
+| concurrency | requests / target |
+| kvCacheUtilization | memory in use, in replicas / target; one that does not tell counts as empty for up, full for down |
+
+The last two leave the count alone within 10 % of their target, as a HorizontalPodAutoscaler does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...api.autoscaling import ConcurrencySignal, KvCacheSignal, QueueDepthSignal, SignalsSpec
+from .demand import Demand
+from .scene import Scene
+
+TOLERANCE = 0.1
+FULL = (4, 5)
+"""Of their sequences, what remaining replicas may be filled with: 80 %, in whole numbers."""
+
+DEFAULT_SIGNALS = SignalsSpec(queue_depth=QueueDepthSignal(target=4))
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """`said`: the figures behind it. `lowers`: whether enough is known to go below the present count."""
+
+    replicas: int
+    said: str
+    lowers: bool = True
+
+
+def recommend(scene: Scene, demand: Demand) -> list[Recommendation]:
+    """Of every signal that the spec names."""
+    signals = scene.spec.signals or DEFAULT_SIGNALS
+    found = []
+    if signals.queue_depth is not None:
+        found.append(queue_depth(scene, demand, signals.queue_depth))
+    if signals.concurrency is not None:
+        found.append(concurrency(scene, demand, signals.concurrency))
+    if signals.kv_cache_utilization is not None:
+        found.append(kv_cache(scene, demand, signals.kv_cache_utilization))
+    return found
+
+
+def queue_depth(scene: Scene, demand: Demand, signal: QueueDepthSignal) -> Recommendation:
+    """Replicas that are still starting are in `current`, and count as what was asked for already."""
+    waiting = demand.queued
+    up = scene.serving + -(-waiting // signal.target) if waiting else 0
+    said = f"queueDepth {waiting} waiting / target {signal.target}, beyond {scene.serving} ready"
+    if up > scene.current:
+        return Recommendation(up, said)
+    requests, sequences = demand.requests, _sequences(scene, demand)
+    if requests and sequences is None:
+        unknown = "nobody says how many sequences a replica takes"
+        return Recommendation(scene.current, f"{said}; {unknown}", lowers=False)
+    full, of = FULL
+    fits = -(-requests * of // (full * sequences)) if sequences else 0
+    room = f"; {requests} requests fit {fits} x {sequences} sequences at 80 %" if sequences else ""
+    return Recommendation(min(scene.current, max(up, fits)), said + room)
+
+
+def concurrency(scene: Scene, demand: Demand, signal: ConcurrencySignal) -> Recommendation:
+    """From the gateways' own counts, and the engines' where they tell more."""
+    wanted = demand.requests / signal.target
+    said = f"concurrency {demand.requests} requests / target {signal.target}"
+    return Recommendation(_tolerant(wanted, scene.current), said)
+
+
+def kv_cache(scene: Scene, demand: Demand, signal: KvCacheSignal) -> Recommendation:
+    """No opinion while no engine tells."""
+    known = list(demand.loads.values())
+    if not known and scene.current > 0:
+        return Recommendation(scene.current, "kvCacheUtilization unknown", lowers=False)
+    used = sum(load.kv_usage for load in known)
+    missing = max(0, scene.serving - len(known))
+    up = _tolerant(used / signal.target, scene.current)
+    down = _tolerant((used + missing) / signal.target, scene.current)
+    wanted = up if up > scene.current else min(down, scene.current)
+    said = f"kvCacheUtilization {used:.2f} of {len(known)} replicas / target {signal.target:g}"
+    return Recommendation(wanted, said + (f", {missing} unknown" if missing else ""))
+
+
+def _tolerant(wanted: float, current: int) -> int:
+    """The count as it is, where it is near enough."""
+    if current and abs(wanted / current - 1) <= TOLERANCE:
+        return current
+    return math.ceil(wanted - 1e-9)
+
+
+def _sequences(scene: Scene, demand: Demand) -> int | None:
+    """What one replica takes in one batch: the least that an engine tells, else what the spec says."""
+    told = [load.max_num_seqs for load in demand.loads.values() if load.max_num_seqs > 0]
+    return min(told, default=scene.max_num_seqs)

@@ -1,0 +1,237 @@
+"""The gateways' streams of load and demand, played on loopback; and the scaler that they wake."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from llmendpoint_operator.core.autoscaling.demand import Demand, Load
+from llmendpoint_operator.core.autoscaling.outcome import Reason
+from llmendpoint_operator.core.snapshot import Endpoint, Snapshot
+from llmendpoint_operator.evidence import Demands, Gateways, Wire, demand
+from llmendpoint_operator.evidence.demand import parse_report
+from llmendpoint_operator.kube import resources
+from llmendpoint_operator.kube.client import KubeApi
+from llmendpoint_operator.kube.store import Informer
+from llmendpoint_operator.metrics import Metrics
+from llmendpoint_operator.scaler import Scaler
+from tests.integration.fake_wire import FakeGateway, Servers, free_port
+
+from .fake_cluster import make_spec
+from .test_evidence import ready_pod, until
+
+KEY = ("team-a", "chat")
+NAME = "team-a/chat"
+LOAD = {"running": 2, "waiting": 1, "kv_usage": 0.5, "max_num_seqs": 8, "outstanding_tokens": 9, "age": 0.1}
+
+
+@dataclass
+class World:
+    serving: Servers
+    cache: Informer
+    demands: Demands
+    port: int
+    heard: list[tuple[str, str]]
+    pods: list[dict[str, Any]] = field(default_factory=list)
+
+    async def add(self, **fields: Any) -> FakeGateway:
+        gateway = FakeGateway(**fields)
+        address = await gateway.serve(self.serving, self.port)
+        self.pods.append(ready_pod(f"gw-{len(self.pods)}", address))
+        self.listed()
+        return gateway
+
+    def listed(self) -> None:
+        self.cache.store.replace(self.pods, "1")
+        self.cache.synced.set()
+        self.demands.pods_changed()
+
+    async def known(self, expected: Callable[[Demand | None], bool]) -> Demand | None:
+        await until(lambda: expected(self.demands.of(KEY)))
+        return self.demands.of(KEY)
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(demand, "LAST_RETRY_S", 0.1)
+    heard: list[tuple[str, str]] = []
+    async with Wire(Metrics()) as wire, Servers() as serving:
+        port = free_port()
+        cache = Informer(cast(KubeApi, None), resources.PODS, lambda _: None)
+        demands = Demands(wire, Gateways(wire, cache, port, lambda _: None), heard.append)
+        running = asyncio.create_task(demands.run())
+        yield World(serving, cache, demands, port, heard)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_what_all_gateways_tell_is_one_demand(world: World) -> None:
+    first, second = await world.add(), await world.add()
+    first.tell(NAME, 3, p0={"in_flight": 2, "load": LOAD})
+    second.tell(NAME, 1, p0={"in_flight": 1, "load": None})
+    found = await world.known(lambda demand: demand is not None and demand.waiting == 4)
+    assert found is not None
+    assert (found.waiting, found.in_flight, found.silent) == (4, {"p0": 3}, ())
+    assert replace(found.loads["p0"], read_at=0.0) == Load(2, 1, 0.5, 8)
+    assert len(world.demands) == 2
+    assert KEY in world.heard
+
+
+async def test_a_change_is_heard_as_it_comes_and_an_endpoint_that_is_gone_is_unknown(world: World) -> None:
+    gateway = await world.add()
+    gateway.tell(NAME, 1)
+    await world.known(lambda demand: demand == Demand(1))
+    gateway.tell(NAME, 7)
+    await world.known(lambda demand: demand == Demand(7))
+    gateway.tell_of(NAME, cast(dict[str, Any], None))
+    await world.known(lambda demand: demand is None)
+
+
+async def test_a_gateway_whose_stream_ends_tells_nothing_until_it_is_back_with_everything(
+    world: World,
+) -> None:
+    first, second = await world.add(), await world.add()
+    first.tell(NAME, 3)
+    second.tell(NAME, 1)
+    await world.known(lambda demand: demand == Demand(4))
+    first.hush()
+    await world.known(lambda demand: demand == Demand(1, silent=("gw-0",)))
+    second.hush()
+    await world.known(lambda demand: demand is None)
+    first.mute = False
+    await world.known(lambda demand: demand == Demand(3, silent=("gw-1",)))
+
+
+async def test_a_stream_that_is_silent_tells_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demand, "SILENCE_S", 0.2)
+    gateway = await world.add()
+    gateway.tell(NAME, 3)
+    await until(lambda: KEY in world.heard)
+    await world.known(lambda demand: demand is None)  # its lines are half a second apart
+
+
+async def test_a_gateway_that_is_no_more_is_not_waited_for(world: World) -> None:
+    gateway = await world.add()
+    gateway.tell(NAME, 3)
+    (await world.add()).tell(NAME, 1)
+    await world.known(lambda demand: demand == Demand(4))
+    del world.pods[0]
+    world.listed()
+    assert world.demands.of(KEY) == Demand(1)
+
+
+@pytest.mark.parametrize(
+    "told", [{"waiting": "many"}, {"waiting": None}, {}, [], {"waiting": 1, "replicas": 3}]
+)
+async def test_lines_that_make_no_sense_end_the_stream_and_nothing_else(world: World, told: Any) -> None:
+    broken, good = await world.add(), await world.add()
+    good.tell(NAME, 2)
+    broken.tell_of("team-a/other", told)
+    await world.known(lambda demand: demand == Demand(2, silent=("gw-0",)))
+
+
+def test_a_load_that_was_not_read_is_none_and_never_zeros() -> None:
+    report = parse_report({"waiting": 0, "replicas": {"p0": {"in_flight": 1, "load": None}}}, 5.0)
+    assert report.replicas["p0"].load is None
+
+
+def test_a_load_is_as_old_as_it_was_when_its_line_was_sent() -> None:
+    report = parse_report({"waiting": 0, "replicas": {"p0": {"in_flight": 1, "load": LOAD}}}, 5.0)
+    assert report.replicas["p0"].load == Load(2, 1, 0.5, 8, read_at=4.9)
+
+
+# --- the scaler
+
+
+@dataclass
+class Scaled:
+    """A scaler, and the endpoint that it is asked about."""
+
+    demand: Demand | None = None
+    woken: list[tuple[str, str]] = field(default_factory=list)
+    status: dict[str, Any] = field(default_factory=lambda: {"activeRevision": "r1"})
+    autoscaling: dict[str, Any] | None = field(
+        default_factory=lambda: {"minReplicas": 0, "maxReplicas": 10, "pollingInterval": 3600}
+    )
+    replicas: int = 1
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics()
+        self.scaler = Scaler(lambda _: self.demand, self.woken.append, self.metrics)
+
+    def look(self) -> int | None:
+        fields = {"autoscaling": self.autoscaling} if self.autoscaling else {}
+        spec = make_spec(replicas=self.replicas, **fields)
+        endpoint = Endpoint(*KEY, "uid", 1, "1", deleting=False, spec=spec, status=self.status)
+        found = self.scaler.look(Snapshot(endpoint, None))
+        return found.replicas if found else None
+
+    def at(self, count: int) -> Scaled:
+        self.status["autoscaling"] = {"desiredReplicas": count, "specReplicas": self.replicas}
+        return self
+
+
+def test_a_request_held_at_zero_wakes_the_endpoint_at_once() -> None:
+    scaled = Scaled().at(0)
+    assert scaled.look() == 0
+    scaled.demand = Demand(waiting=1)
+    scaled.scaler.heard(KEY)
+    assert scaled.woken == [KEY]
+    assert scaled.look() == 1
+    sample = {"direction": "up", "reason": str(Reason.ACTIVATED)}
+    assert scaled.metrics.registry.get_sample_value("llmendpoint_operator_scalings_total", sample) == 1
+
+
+def test_what_is_told_of_an_endpoint_that_is_awake_waits_for_the_poll() -> None:
+    scaled = Scaled().at(1)
+    scaled.look()
+    scaled.demand = Demand(waiting=100)
+    scaled.scaler.heard(KEY)
+    assert (scaled.woken, scaled.look()) == ([], 1)
+
+
+def test_kubectl_scale_sets_the_count_that_the_scaler_goes_on_from() -> None:
+    scaled = Scaled().at(2)
+    assert scaled.look() == 2
+    scaled.replicas = 5
+    assert scaled.look() == 5
+    scaled.replicas = 50
+    assert scaled.look() == 10
+
+
+def test_a_leader_that_finds_another_spec_replicas_than_was_recorded_follows_it() -> None:
+    scaled = Scaled().at(2)
+    scaled.replicas = 4
+    assert scaled.look() == 4
+
+
+@pytest.mark.parametrize("autoscaling", [None, {"provider": "none", "maxReplicas": 3}])
+def test_without_the_builtin_provider_the_scaler_has_no_say(autoscaling: dict[str, Any] | None) -> None:
+    scaled = Scaled().at(2)
+    scaled.look()
+    scaled.autoscaling = autoscaling
+    assert scaled.look() is None
+    scaled.demand = Demand(waiting=1)
+    scaled.scaler.heard(KEY)
+    assert scaled.woken == []
+
+
+async def test_a_poll_that_changes_nothing_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmendpoint_operator.scaler.TICK_S", 0.01)
+    scaled = Scaled(demand=Demand(), autoscaling={"maxReplicas": 10, "pollingInterval": 1}).at(1)
+    scaled.look()
+    running = asyncio.create_task(scaled.scaler.run())
+    await until(lambda: scaled.woken == [KEY])  # the first figures, for the conditions
+    scaled.look()
+    asked: list[object] = []
+    scaled.scaler._demand_of = lambda key: (asked.append(key), Demand())[1]  # type: ignore[func-returns-value]
+    await until(lambda: len(asked) >= 2)
+    assert scaled.woken == [KEY]
+    scaled.scaler._demand_of = lambda _: replace(Demand(), waiting=8)
+    await until(lambda: len(scaled.woken) == 2)
+    assert scaled.look() == 2
+    running.cancel()
