@@ -268,12 +268,19 @@ class Gateway:
         state: dict[str, Any] = self.get("/state")
         return state
 
-    def metric(self, name: str) -> float:
+    def metric(self, name: str, absent: float | None = None) -> float:
+        """`absent`: what one is that does not exist yet; None: an error."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/metrics", timeout=PATIENCE) as answer:
             lines = answer.read().decode().splitlines()
-        return float(
-            next(line for line in lines if line.startswith(f"llmendpoint_gateway_{name} ")).split()[1]
-        )
+        found = [line for line in lines if line.startswith(f"llmendpoint_gateway_{name} ")]
+        if not found and absent is not None:
+            return absent
+        return float(found[0].rsplit(" ", 1)[1])
+
+    def resident_bytes(self) -> int:
+        """Of the picker."""
+        pages = Path(f"/proc/{self.picker.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def ready(self) -> "Gateway":
         wait_for(
@@ -336,8 +343,9 @@ class Gateway:
         names: tuple[str, ...] = (),
         created: str = "",
         replicas: int = 0,
+        **spec: Any,
     ) -> None:
-        """`replicas` is what the spec asks for: with 0, nobody waits for one."""
+        """`replicas` is what the spec asks for: with 0, nobody waits for one. `spec`: further fields of it."""
         body: dict[str, Any] = {
             "metadata": {
                 "namespace": "team",
@@ -347,6 +355,7 @@ class Gateway:
             "spec": {
                 "model": {"source": "embedded://demo", **({"servedNames": names} if names else {})},
                 "replicas": replicas,
+                **spec,
             },
             "status": {"activeRevision": revision},
         }

@@ -7,11 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.tests.harness import HOLD_SECONDS, Gateway, running_gateway, wait_for
-from llmendpoint_gateway.core.waiting import Waiting
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -122,33 +119,3 @@ def test_a_killed_picker_leaves_nobody_waiting_for_ever() -> None:
         status, headers, _ = answer.result(5)
         assert status == 503
         assert "retry-after" in headers
-
-
-def test_what_has_no_room_to_wait_is_refused_and_the_room_is_found_again() -> None:
-    queue: Waiting[int] = Waiting(most_requests=3, most_bytes=100)
-    assert queue.add("a", 1, 60)
-    assert not queue.add("a", 2, 41)
-    assert queue.add("b", 3, 40)
-    queue.remove("a", 1)
-    assert queue.add("a", 4, 0)
-    assert queue.add("a", 5, 0)
-    assert not queue.add("b", 6, 0)
-    assert queue.of("a") == [4, 5]
-
-
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60), st.booleans()), max_size=40))
-def test_the_bounds_hold_and_nothing_is_counted_twice(steps: list[tuple[str, int, bool]]) -> None:
-    queue: Waiting[int] = Waiting(most_requests=4, most_bytes=100)
-    sizes: dict[tuple[str, int], int] = {}
-    for number, (endpoint, size, leave) in enumerate(steps):
-        if leave and sizes:
-            key = next(iter(sizes))
-            queue.remove(*key)
-            del sizes[key]
-            continue
-        fits = len(sizes) < 4 and sum(sizes.values()) + size <= 100
-        assert queue.add(endpoint, number, size) == fits
-        if fits:
-            sizes[endpoint, number] = size
-        assert set(queue) == {name for name, _ in sizes}
-        assert all(queue.count(name) == sum(e == name for e, _ in sizes) for name in "ab")

@@ -1,12 +1,13 @@
 """The decision for one request."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llmendpoint_gateway.core.breaker import EJECTION_SECONDS, FIRST_SECONDS, MISSES, Breakers, Outcome
 from llmendpoint_gateway.core.in_flight import InFlight
 from llmendpoint_gateway.core.objects import Assignment
-from llmendpoint_gateway.core.pick import MOST_REPLICAS, Picked, Rejected, least_loaded, pick
+from llmendpoint_gateway.core.pick import MOST_REPLICAS, Picked, Rejected, least_loaded, pick, queue_full
 from llmendpoint_gateway.core.rotation import Rotation
 from llmendpoint_gateway.core.routing import Route, Table, Target
 
@@ -24,9 +25,10 @@ def decide(
     now: float = 0,
     stale: bool = False,
     route: Route = ROUTE,
+    limits: dict[str, int] | None = None,
 ) -> Picked | Rejected:
-    table = Table(NAMES, {"a/chat": route})
-    return pick(name, table, Rotation(), {CLUSTER: load or {}}, breakers or Breakers(), tie, now, stale)
+    table, loads = Table(NAMES, {"a/chat": route}), {CLUSTER: load or {}}
+    return pick(name, table, Rotation(), loads, breakers or Breakers(), tie, now, stale, limits or {})
 
 
 def picked(**more) -> tuple[str, ...]:  # type: ignore[no-untyped-def]
@@ -130,6 +132,42 @@ def test_a_replica_that_stays_away_is_tried_less_and_less_often() -> None:
     breakers = unreachable(A, trials=1)
     assert A not in picked(breakers=breakers, now=FIRST_SECONDS + EJECTION_SECONDS - 1)
     assert picked(breakers=breakers, now=FIRST_SECONDS + EJECTION_SECONDS, load={B: 1, C: 1})[0] == A
+
+
+def test_a_replica_at_its_limit_is_left_out_and_with_all_at_theirs_the_request_may_wait() -> None:
+    assert picked(load={A: 1, B: 2, C: 3}, limits={A: 1}) == (B, C)
+    assert picked(load={A: 1, B: 2, C: 3}, limits={A: 1, B: 2}) == (C,)
+    assert picked(load={A: 9, B: 9, C: 9}, limits={A: 9, B: 10})[0] in (B, C)
+    decision = decide(load={A: 1, B: 2, C: 3}, limits={A: 1, B: 2, C: 0})
+    assert isinstance(decision, Rejected)
+    assert (decision.status, decision.code, decision.awaited) == (503, "queue_timeout", "a/chat")
+    assert decision.retry_after
+
+
+def test_a_replica_at_its_limit_is_not_relieved_by_one_that_is_ejected_but_by_its_trial() -> None:
+    route = Route(ROUTE.assignment, (Target("r1", CLUSTER, (A, B)),))
+    full = {"load": {A: 2, B: 0}, "limits": {A: 2}, "route": route}
+    assert isinstance(decide(breakers=unreachable(B), now=1, **full), Rejected)  # type: ignore[arg-type]
+    trial = decide(breakers=unreachable(B), now=FIRST_SECONDS, **full)  # type: ignore[arg-type]
+    assert trial == Picked("a/chat", CLUSTER, (B, A), trial=True)
+
+
+def test_a_revision_at_its_limit_gives_its_share_to_one_with_room() -> None:
+    parts = (Target("r0", "a/chat/r0", (D,), 90), Target("r1", CLUSTER, (A, B), 10))
+    route = Route(Assignment(2, (("r0", 90), ("r1", 10))), parts)
+    table, rotation, loads = Table(NAMES, {"a/chat": route}), Rotation(), {"a/chat/r0": {D: 4}}
+    decisions = [
+        pick("chat", table, rotation, loads, Breakers(), 0, 0, False, {D: 4, A: 9, B: 9}) for _ in range(10)
+    ]
+    assert {d.cluster for d in decisions if isinstance(d, Picked)} == {CLUSTER}
+
+
+@pytest.mark.parametrize(("seconds", "after"), [(None, 5), (0.1, 1), (7.2, 8), (500.0, 30)])
+def test_who_finds_the_queue_full_is_told_to_come_when_it_has_moved_on(
+    seconds: float | None, after: int
+) -> None:
+    full = queue_full("a/chat", 1000, seconds)
+    assert (full.status, full.code, full.retry_after) == (429, "queue_full", after)
 
 
 def test_an_unknown_model_is_404_and_names_it_in_bounded_length() -> None:

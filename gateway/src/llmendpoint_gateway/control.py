@@ -6,7 +6,7 @@ came in the same turn of the loop, so that a list of a thousand objects costs on
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -19,19 +19,23 @@ from llmendpoint_gateway.core.pick import Picked, Rejected, pick, starting
 from llmendpoint_gateway.core.rotation import Rotation
 from llmendpoint_gateway.core.routing import Table, cluster_name, make_table
 from llmendpoint_gateway.core.snapshot import Hosts, Snapshot, make_clusters
+from llmendpoint_gateway.core.traffic import DEFAULT_QUEUE, QueueSettings
 from llmendpoint_gateway.core.view import Kind, Store, View, make_view
-from llmendpoint_gateway.core.waiting import Waiting
+from llmendpoint_gateway.core.waiting import Admission, Claim, Waiting
 
+T = TypeVar("T", bound=Hashable)
 log = structlog.get_logger()
 
 
 class Control:
-    """`clock`: seconds, monotonic. `stale` tells whether the API server is out of reach. `on_table` is told when requests
-    may go elsewhere than before, `on_first_wait` when the first request waits for an endpoint."""
+    """`clock`: seconds, monotonic. `hold_seconds`: how long a request waits where its endpoint does not say. `stale` tells whether the API server is out of reach. `on_table` is told when requests
+    may go elsewhere than before, `on_room` when one that waits for this endpoint may have room, and `on_first_wait` when
+    the first waits for it."""
 
-    def __init__(self, ads: Ads, clock: Callable[[], float]) -> None:
+    def __init__(self, ads: Ads, clock: Callable[[], float], hold_seconds: float = 0.0) -> None:
         self._ads = ads
         self._clock = clock
+        self._hold_seconds = hold_seconds
         self._store = Store()
         self._snapshot = Snapshot(0)
         self._wanted: frozenset[str] = frozenset()  # clusters held for more than their requests in flight
@@ -43,9 +47,10 @@ class Control:
         self._changed: set[str] = (
             set()
         )  # endpoints of which something may have changed since it was last asked
-        self._endpoint_of: dict[str, str] = {}  # by address
+        self._cluster_of: dict[str, str] = {}  # by address
         self.stale: Callable[[], bool] = lambda: False
         self.on_table: Callable[[], None] = lambda: None
+        self.on_room: Callable[[str], None] = lambda _: None
         self.on_first_wait: Callable[[str], None] = lambda _: None
         self.waiting: Waiting[Any] = Waiting()
         self.in_flight = InFlight()
@@ -93,6 +98,7 @@ class Control:
             self._turn,
             self._clock(),
             self.stale(),
+            self.loads.limits,
         )
 
     def take(self, picked: Picked) -> None:
@@ -108,15 +114,33 @@ class Control:
         last = self.in_flight.release(picked.cluster, picked.addresses[0])
         if last and picked.cluster not in self._wanted:
             self._change()  # an old revision's cluster goes with its last request
+        if self.waiting.requests and self.waiting.count(picked.endpoint):
+            self.on_room(picked.endpoint)
 
-    def wait(self, endpoint: str, held: Hashable, size: int) -> bool:
-        """Let a request wait, with so many bytes of body; False when there is no room."""
-        if not self.waiting.add(endpoint, held, size):
-            return False
+    def queue_of(self, endpoint: str) -> QueueSettings:
+        found = self.view.endpoints.get(endpoint)
+        return found.queue if found else DEFAULT_QUEUE
+
+    def patience(self, endpoint: str) -> float:
+        """Seconds for which a request waits for this endpoint; 0: nobody does."""
+        queue = self.queue_of(endpoint)
+        if not queue.most:
+            return 0.0
+        return self._hold_seconds if queue.seconds is None else queue.seconds
+
+    def wait(self, endpoint: str, held: T, claim: Claim) -> Admission[T]:
+        """Let a request wait, where there is room for it."""
+        admission = self.waiting.add(endpoint, held, claim, self.queue_of(endpoint).most)
+        if admission.admitted:
+            self._changed.add(endpoint)
+            if self.waiting.count(endpoint) == 1:
+                self.on_first_wait(endpoint)
+        return admission
+
+    def serve(self, endpoint: str, held: Hashable, seconds: float) -> None:
+        """It was its turn, after so long."""
+        self.waiting.serve(endpoint, held, seconds)
         self._changed.add(endpoint)
-        if self.waiting.count(endpoint) == 1:
-            self.on_first_wait(endpoint)
-        return True
 
     def leave(self, endpoint: str, held: Hashable) -> None:
         """It waits no longer."""
@@ -127,14 +151,26 @@ class Control:
         """Addresses of replicas that are to be asked for their load now, at most so many."""
         now = self._clock()
         for address in self.loads.expire(now):
-            self._changed.add(self._endpoint_of[address])
-        busy = (address for counts in self.in_flight.counts.values() for address in counts)
+            self._changed.add(_endpoint_of(self._cluster_of[address]))
+        busy = {address for counts in self.in_flight.counts.values() for address in counts}
+        for endpoint in self.waiting:
+            busy.update(r.address for rs in self.known_revisions.get(endpoint, {}).values() for r in rs)
+            self.on_room(endpoint)  # what is unknown since just now has room
         return self.loads.due(now, busy, most)
 
     def note_load(self, address: str, load: Load | None) -> None:
         """What a replica answered; None: nothing that could be read."""
-        if self.loads.note(address, load, self._clock()):
-            self._changed.add(self._endpoint_of[address])
+        changed, cluster = self.loads.note(address, load, self._clock()), self._cluster_of.get(address)
+        if cluster is None:
+            return
+        endpoint = _endpoint_of(cluster)
+        queue = self.queue_of(endpoint)
+        if load is not None and self.patience(endpoint) > 0:
+            self.loads.limits[address] = queue.limit(load, self.in_flight.of(cluster, address))
+        if changed:
+            self._changed.add(endpoint)
+        if self.waiting.count(endpoint):
+            self.on_room(endpoint)
 
     def take_changed(self) -> frozenset[str]:
         """Endpoints of which something may have changed since this was last called."""
@@ -231,11 +267,16 @@ class Control:
         self.known_revisions = self.view.revisions()
         self._changed.update(before.endpoints, self.view.endpoints)
         self._rotation.keep(frozenset(self.view.endpoints))
-        self._endpoint_of = {
-            r.address: key for (key, _), rs in self.view.replicas.items() for r in rs if r.routable
+        self.waiting.keep(self.view.endpoints)
+        self._cluster_of = {
+            r.address: cluster_name(*revision)
+            for revision, replicas in self.view.replicas.items()
+            for r in replicas
+            if r.routable
         }
-        self.breakers.keep(self._endpoint_of.keys())
-        self.loads.keep(self._endpoint_of.keys(), self._clock())
+        self.breakers.keep(self._cluster_of.keys())
+        limited = [a for a, c in self._cluster_of.items() if self.patience(_endpoint_of(c)) > 0]
+        self.loads.keep(self._cluster_of.keys(), self._clock(), limited)
         wanted = make_clusters(self.view)
         self._wanted = frozenset(wanted)
         clusters: dict[str, Hosts] = (
@@ -253,3 +294,7 @@ class Control:
             if self._epoch(key, -1) < epoch:
                 del self._told[key]  # a restored backup: what was told is of a time that is no more
         self.on_table()
+
+
+def _endpoint_of(cluster: str) -> str:
+    return cluster.rpartition("/")[0]

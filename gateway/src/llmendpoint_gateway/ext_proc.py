@@ -1,4 +1,4 @@
-"""The decision for each request: one ext_proc stream per request. Without a replica, where one will come, it waits.
+"""The decision for each request: one ext_proc stream per request. Without a replica that has room for it, it waits.
 
 A stream lives as long as its request, so a replica's requests in flight are its open streams: the count ends with
 the answer's last byte, an error, or the client's disconnect alike.
@@ -13,7 +13,7 @@ import orjson
 
 from llmendpoint_gateway import messages
 from llmendpoint_gateway.control import Control
-from llmendpoint_gateway.core.pick import Picked, Rejected, starting
+from llmendpoint_gateway.core.pick import Picked, Rejected, queue_full, starting
 from llmendpoint_gateway.core.replies import bad_request, model_list, one_model, unknown_path
 from llmendpoint_gateway.core.request import Asked, ByModel, ByPath, GetModel, ListModels, Unknown, read_path
 from llmendpoint_gateway.core.wire import Stream
@@ -31,16 +31,18 @@ Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """A request whose headers are known and whose body is awaited."""
+    """A request whose headers are known and whose body is awaited. `headers`: the message that they came in, of which
+    the rest is read when the request must wait."""
 
     method: str
     path: str
     asked: Asked
+    headers: bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """A request that waits for a replica of `endpoint`, which it asked for by `name`."""
+    """A request that waits for a replica of `endpoint`, which it asked for by `name`; `since` in seconds, monotonic."""
 
     stream: Stream
     request: Undecided
@@ -48,18 +50,18 @@ class Held:
     name: str
     with_body: bool
     timer: asyncio.TimerHandle
+    since: float
 
 
 class Picker:
     """What is done with ext_proc's streams. A stream's `state` is None, then Undecided, then Held where there is no
     replica yet, then Picked, where it is."""
 
-    def __init__(self, control: Control, metrics: Metrics, later: Later, hold_seconds: float) -> None:
+    def __init__(self, control: Control, metrics: Metrics, later: Later) -> None:
         self._control = control
         self._metrics = metrics
         self._later = later
-        self._hold_seconds = hold_seconds
-        control.on_table = self._retry
+        control.on_table, control.on_room = self._retry_all, self._retry
 
     def message(self, stream: Stream, message: bytes) -> None:
         """The headers, and then the body where one is needed."""
@@ -67,7 +69,7 @@ class Picker:
             self._decide(stream, stream.state, messages.read_body(message))
             return
         method, path, body_follows = messages.read_headers(message)
-        request = Undecided(method, path, read_path(method, path))
+        request = Undecided(method, path, read_path(method, path), message)
         if body_follows and isinstance(request.asked, ByModel | ByPath):
             stream.state = request
             stream.send(messages.CONTINUE)
@@ -127,34 +129,56 @@ class Picker:
     def _hold(
         self, stream: Stream, request: Undecided, name: str, body: bytes | None, none: Rejected
     ) -> bool:
-        """Let it wait where a replica will come and there is room; when none has come in time, `none` is the answer."""
+        """Let it wait where a replica will come or have room; when none has in time, `none` is the answer."""
         endpoint = none.awaited
-        if endpoint is None or self._hold_seconds <= 0:
+        if endpoint is None:
+            return False
+        seconds = self._control.patience(endpoint)
+        if seconds <= 0:
             return False
 
         def expire() -> None:
+            self._forget(held)
             self._release(held, none)
 
-        timer = self._later(self._hold_seconds, expire)
-        held = Held(stream, request, endpoint, name, body is not None, timer)
-        if not self._control.wait(endpoint, held, len(body or b"")):
+        timer = self._later(seconds, expire)
+        held = Held(stream, request, endpoint, name, body is not None, timer, time.monotonic())
+        claim = messages.read_claim(request.headers, len(body or b""))
+        admission = self._control.wait(endpoint, held, claim)
+        if not admission.admitted:
             timer.cancel()
-            return False
+            self._answer(stream, request, body is not None, self._full(endpoint), time.perf_counter())
+            return True
         stream.state = held
-        stream.send(messages.wait(self._hold_seconds + MARGIN_SECONDS))
+        stream.send(messages.wait(seconds + MARGIN_SECONDS))
+        if admission.displaced is not None:
+            admission.displaced.timer.cancel()
+            self._release(admission.displaced, self._full(admission.displaced.endpoint))
         return True
 
-    def _retry(self) -> None:
-        """Replicas may have come: who waits for them goes on, in turn."""
+    def _full(self, endpoint: str) -> Rejected:
+        waiting = self._control.waiting
+        return queue_full(endpoint, waiting.count(endpoint), waiting.seconds(endpoint))
+
+    def _retry_all(self) -> None:
+        """Replicas may have come, or requests may go elsewhere."""
         for endpoint in self._control.waiting:
-            for held in self._control.waiting.of(endpoint):
-                decision = self._control.pick(held.name)
-                if isinstance(decision, Rejected) and decision.awaited == endpoint:
-                    break
-                self._release(held, decision)
+            self._retry(endpoint)
+
+    def _retry(self, endpoint: str) -> None:
+        """There may be room: who waits for it goes on, in turn."""
+        while (held := self._control.waiting.first(endpoint)) is not None:
+            decision = self._control.pick(held.name)
+            if isinstance(decision, Rejected) and decision.awaited == endpoint:
+                return
+            held.timer.cancel()
+            seconds = time.monotonic() - held.since
+            self._control.serve(endpoint, held, seconds)
+            self._metrics.waited(seconds)
+            self._release(held, decision)
 
     def _release(self, held: Held, decision: Picked | Rejected) -> None:
-        self._forget(held)
+        """The answer for who waits no longer."""
         held.stream.state = None
         self._answer(held.stream, held.request, held.with_body, decision, time.perf_counter())
 

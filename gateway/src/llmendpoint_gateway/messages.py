@@ -3,6 +3,7 @@
 Answers repeat (same cluster, same replicas), so their bytes are made once.
 """
 
+import hashlib
 from datetime import timedelta
 from functools import lru_cache
 
@@ -14,8 +15,14 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from llmendpoint_gateway.core.breaker import Outcome, read_outcome
 from llmendpoint_gateway.core.pick import Rejected
 from llmendpoint_gateway.core.replies import error_body
-from llmendpoint_gateway.core.resources import CLUSTER_HEADER, DESTINATION_HEADER, TRIAL_HEADER
+from llmendpoint_gateway.core.resources import (
+    CLUSTER_HEADER,
+    DESTINATION_HEADER,
+    PRIORITY_HEADER,
+    TRIAL_HEADER,
+)
 from llmendpoint_gateway.core.upstream_logs import RETRIABLE_HEADER
+from llmendpoint_gateway.core.waiting import Claim, Priority
 from llmendpoint_gateway.errors import BadRequest
 
 CONTINUE = pb.ProcessingResponse(request_headers=pb.HeadersResponse()).SerializeToString()
@@ -31,6 +38,23 @@ def read_headers(message: bytes) -> tuple[str, str, bool]:
         elif header.key == ":method":
             method = header.raw_value.decode("latin-1")
     return method, path, not headers.end_of_stream
+
+
+def read_claim(message: bytes, size: int) -> Claim:
+    """Of the message with the headers: whose the request is and how urgent; its body has `size` bytes.
+
+    A tenant is the hash of the token that came with the request; those without are one tenant together.
+    """
+    tenant, priority = b"", Priority.NORMAL
+    for header in pb.ProcessingRequest.FromString(message).request_headers.headers.headers:
+        if header.key == "authorization":
+            scheme, _, token = header.raw_value.partition(b" ")
+            if scheme.lower() == b"bearer" and token.strip():
+                tenant = hashlib.sha256(token.strip()).digest()
+        elif header.key == PRIORITY_HEADER:
+            name = header.raw_value.decode("latin-1").strip().upper()
+            priority = Priority[name] if name in Priority.__members__ else Priority.NORMAL
+    return Claim(size, tenant, priority)
 
 
 def read_body(message: bytes) -> bytes:

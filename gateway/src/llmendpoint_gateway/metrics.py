@@ -10,7 +10,8 @@ from llmendpoint_gateway.ads import Ads
 from llmendpoint_gateway.control import Control
 
 PREFIX = "llmendpoint_gateway_"
-# Decisions take microseconds, far below prometheus_client's default buckets.
+# Seconds. Decisions take microseconds, far below prometheus_client's default buckets.
+WAIT_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 20, 40, 60)
 BUCKETS = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 1e-2, 1e-1)
 
 
@@ -28,6 +29,12 @@ class Metrics:
             buckets=BUCKETS,
             registry=self.registry,
         )
+        self._waited = Histogram(
+            f"{PREFIX}waited_seconds",
+            "How long requests waited that had to, until a replica had room",
+            buckets=WAIT_BUCKETS,
+            registry=self.registry,
+        )
         self._by_outcome: dict[str, Counter] = {}
 
     def decided(self, outcome: str, seconds: float) -> None:
@@ -36,6 +43,9 @@ class Metrics:
             counter = self._by_outcome[outcome] = self._decisions.labels(outcome)
         counter.inc()
         self._seconds.observe(seconds)
+
+    def waited(self, seconds: float) -> None:
+        self._waited.observe(seconds)
 
 
 class StateCollector(Collector):
@@ -82,6 +92,11 @@ class StateCollector(Collector):
         for endpoint in self._control.waiting:
             waiting.add_metric([endpoint], self._control.waiting.count(endpoint))
         yield waiting
+        for name, text, number in (
+            ("waiting_requests", "Requests that wait for any replica", self._control.waiting.requests),
+            ("waiting_bytes", "Size of their bodies", self._control.waiting.bytes),
+        ):
+            yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(number))
         family = GaugeMetricFamily(f"{PREFIX}in_flight", "Requests in flight", labels=["cluster", "address"])
         for cluster, counts in self._control.in_flight.counts.items():
             for address, count in counts.items():

@@ -42,7 +42,7 @@ async def run_picker(
 ) -> None:
     """Until SIGTERM or SIGINT."""
     ads = Ads()
-    control = Control(ads, time.monotonic)
+    control = Control(ads, time.monotonic, hold_seconds)
     metrics = Metrics()
     connector = aiohttp.TCPConnector(ssl=access.ssl or True, socket_factory=_kept_alive)
     # A list of many slices is one long line; a watch event is one too.
@@ -64,7 +64,7 @@ async def run_picker(
         await web.TCPSite(runner, host, http_port).start()
         socket.unlink(missing_ok=True)  # noqa: ASYNC240 (once, at start): a killed process leaves its socket behind
         server = await serve_grpc(socket, ads, control)
-        picker = Picker(control, metrics, asyncio.get_running_loop().call_later, hold_seconds)
+        picker = Picker(control, metrics, asyncio.get_running_loop().call_later)
         decisions = DecisionServer(decisions_socket(socket), picker)
         await decisions.start()
         log.info("picker started", socket=str(socket), http_port=http_port, namespace=namespace or "(all)")

@@ -8,12 +8,14 @@ from llmendpoint_gateway.core.resources import (
     CLUSTER_HEADER,
     MAX_BODY_BYTES,
     PICKER_CLUSTER,
+    PRIORITY_HEADER,
     RESERVED_PREFIX,
     Resource,
     extension,
 )
 from llmendpoint_gateway.core.upstream_logs import PERIOD, RETRIABLE_HEADER, make_upstream_logs
 
+READ_HEADERS = (":path", ":method", "authorization", PRIORITY_HEADER)
 COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
 # A stream may be silent for as long as an engine prefills; nothing ends it but its own end.
 STREAM_IDLE_TIMEOUT = "3600s"
@@ -118,7 +120,7 @@ def _picker() -> Resource:
             "response_trailer_mode": "SKIP",
         },
         # Nothing else is read, and each header sent costs the picker time.
-        forward_rules={"allowed_headers": {"patterns": [{"exact": ":path"}, {"exact": ":method"}]}},
+        forward_rules={"allowed_headers": {"patterns": [{"exact": name} for name in READ_HEADERS]}},
         failure_mode_allow=True,
         message_timeout="1s",  # a picker that hangs is noticed in a second
         max_message_timeout="3600s",

@@ -10,6 +10,8 @@ BUSY_PERIOD, IDLE_PERIOD = 0.2, 5.0
 MISSED = 3
 """Readings that may fail before the last good one is stale; but it holds for SHORTEST_SECONDS in any case, as a machine
 that is short of time answers late."""
+FIRST_LIMIT = 8
+"""Requests that a replica gets before it was asked for the first time: all that wait for it are not to fall upon it."""
 SHORTEST_SECONDS = 2.0
 
 
@@ -53,15 +55,27 @@ class _Replica:
 
 
 class Loads:
-    """By address. `touched` is told of every replica that gets a request, which costs a request next to nothing."""
+    """By address. `touched` is told of every replica that gets a request, which costs a request next to nothing.
+
+    `limits`: how many requests of this gateway a replica may have in flight; one of which nothing is known has none.
+    """
 
     def __init__(self) -> None:
         self._replicas: dict[str, _Replica] = {}
+        self.limits: dict[str, int] = {}
         self.touched: set[str] = set()
 
-    def keep(self, addresses: Collection[str], now: float) -> None:
-        """These are there; all others are forgotten."""
-        self._replicas = {a: self._replicas.get(a) or _Replica(due=now) for a in addresses}
+    def keep(self, addresses: Collection[str], now: float, limited: Collection[str] = ()) -> None:
+        """These are there; all others are forgotten. `limited`: those of them that may have a limit."""
+        before, self._replicas = self._replicas, {}
+        limits, self.limits = self.limits, {}
+        for address in addresses:
+            self._replicas[address] = before.get(address) or _Replica(due=now)
+        for address in limited:
+            if address not in before:
+                self.limits[address] = FIRST_LIMIT
+            elif address in limits:
+                self.limits[address] = limits[address]
 
     def due(self, now: float, busy: Iterable[str], most: int) -> list[str]:
         """Whom to ask now, the longest due first; each is not due again before its answer was noted. `busy` have
@@ -85,6 +99,8 @@ class Loads:
         period = replica.period(now)
         replica.asked, replica.due = False, now + period
         if load is None:
+            if replica.load is None:
+                self.limits.pop(address, None)
             return False
         changed = load != replica.load
         replica.load, replica.read_at = load, now
@@ -96,6 +112,7 @@ class Loads:
         gone = [a for a, r in self._replicas.items() if r.load is not None and r.stale_at <= now]
         for address in gone:
             self._replicas[address].load = None
+            self.limits.pop(address, None)
         return gone
 
     def of(self, address: str) -> tuple[Load, float] | None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from llmendpoint_gateway.core.traffic import DEFAULT_QUEUE, QueueSettings, parse_queue, part
 from llmendpoint_gateway.errors import MalformedObject
 
 ENDPOINT_LABEL = "llmendpoint.io/endpoint"
@@ -27,7 +28,8 @@ class Endpoint:
     """An LLMEndpoint. `created` is RFC 3339 in UTC as Kubernetes writes it, so that text order is time order.
 
     `draining`: pods that are to get no new requests, by name. `proven`: the revision that a rollout goes back to.
-    `expects`: whether a replica is to come when there is none (spec.replicas, which the API server fills in, is not 0).
+    `expects`: whether a replica is to come when there is none: spec.replicas, which the API server fills in, is not 0,
+    or a scaler sees who waits.
     """
 
     namespace: str
@@ -39,6 +41,7 @@ class Endpoint:
     draining: frozenset[str] = frozenset()
     proven: str | None = None
     expects: bool = False
+    queue: QueueSettings = DEFAULT_QUEUE
 
     @property
     def key(self) -> str:
@@ -77,7 +80,7 @@ class Slice:
 
 def object_key(body: Mapping[str, Any]) -> str:
     """`namespace/name`, the key of an object within its kind."""
-    metadata = _part(body, "metadata")
+    metadata = part(body, "metadata")
     try:
         return f"{metadata['namespace']}/{metadata['name']}"
     except KeyError as error:
@@ -90,10 +93,10 @@ def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
     created = body["metadata"].get("creationTimestamp")
     if not isinstance(created, str):
         raise MalformedObject(f"LLMEndpoint {key}: metadata.creationTimestamp is missing")
-    spec = _part(body, "spec")
-    served = _part(spec, "model").get("servedNames") or [name]
-    status = _part(body, "status")
-    traffic = _part(status, "traffic")
+    spec = part(body, "spec")
+    served = part(spec, "model").get("servedNames") or [name]
+    status = part(body, "status")
+    traffic = part(status, "traffic")
     return Endpoint(
         namespace,
         name,
@@ -102,8 +105,9 @@ def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
         status.get("activeRevision") or None,
         _assignment(key, traffic) if traffic else None,
         frozenset(traffic.get("draining") or ()),
-        _part(status, "rollout").get("blue") or None,
-        bool(spec.get("replicas")),
+        part(status, "rollout").get("blue") or None,
+        bool(spec.get("replicas")) or _scales_from_zero(spec),
+        parse_queue(spec),
     )
 
 
@@ -123,6 +127,12 @@ def parse_slice(body: Mapping[str, Any]) -> Slice:
         )
     namespace = key.split("/")[0]
     return Slice(f"{namespace}/{labels[ENDPOINT_LABEL]}", labels[REVISION_LABEL], replicas)
+
+
+def _scales_from_zero(spec: Mapping[str, Any]) -> bool:
+    """A HorizontalPodAutoscaler does not."""
+    scaling = part(spec, "autoscaling")
+    return bool(scaling) and scaling.get("provider", "builtin") in ("builtin", "keda")
 
 
 def _assignment(key: str, traffic: Mapping[str, Any]) -> Assignment:
@@ -153,8 +163,3 @@ def _replica(entry: Mapping[str, Any], family: str, port: int) -> Replica:
         ready=ready is not False,  # the API: an unknown state (null) is to be read as ready
         terminating=conditions.get("terminating") is True,
     )
-
-
-def _part(body: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    part = body.get(field)
-    return part if isinstance(part, Mapping) else {}

@@ -1,7 +1,8 @@
 """The decision for one request: which replica, or why none."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 
 from llmendpoint_gateway.core.breaker import Breakers, Standing
 from llmendpoint_gateway.core.rotation import Rotation
@@ -13,8 +14,17 @@ NO_REPLICA_RETRY_AFTER = (
     5  # seconds: about what a replica needs from Ready to its first request, and no stampede
 )
 
+# After a wait that was in vain the request has lost its place, and is to have another soon.
+EXPIRED_RETRY_AFTER = 1
+# Of a full queue, where nothing is known of how long requests wait in it.
+FULL_RETRY_AFTER, LONGEST_RETRY_AFTER = 5, 30
+
 # A picker is back in 1 to 2 s, and SDKs try twice more by default: their three attempts must span that.
 RESTART_RETRY_AFTER = 2
+
+
+NO_LOAD: Mapping[str, int] = {}
+NO_LIMITS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +59,13 @@ def pick(
     tie: int,
     now: float,
     stale: bool,
+    limits: Mapping[str, int] = NO_LIMITS,
 ) -> Picked | Rejected:
     """The revision by its weight, then of its replicas those with the fewest requests in flight.
 
     `in_flight`: cluster -> address -> requests. `tie` rotates the replicas, so that equals take turns. `now`: seconds,
-    for the breakers. `stale`: the API server is out of reach, so what it last said may be over.
+    for the breakers. `stale`: the API server is out of reach, so what it last said may be over. `limits`: how many
+    requests in flight a replica may have; those without one may have any number.
     """
     key = table.names.get(name)
     if key is None:
@@ -62,10 +74,46 @@ def pick(
     target = _target(key, route, rotation, breakers, now, stale) if route else None
     if target is None:
         return no_replica(key, awaited=key in table.expecting)
-    load = in_flight.get(target.cluster, {})
+    load = in_flight.get(target.cluster, NO_LOAD)
     if breakers.ejected:
         addresses, trial = choose(target.addresses, load, breakers, tie, now)
-        return Picked(key, target.cluster, addresses, trial)
+    else:
+        addresses, trial = least_loaded(target.addresses, load, tie), False
+    if not trial and not _has_room(addresses[0], load, limits):
+        return _with_room(key, table.routes[key], rotation, in_flight, breakers, tie, now, limits)
+    return Picked(key, target.cluster, addresses, trial)
+
+
+def _has_room(address: str, load: Mapping[str, int], limits: Mapping[str, int]) -> bool:
+    limit = limits.get(address)
+    return limit is None or load.get(address, 0) < limit
+
+
+def _with_room(
+    key: str,
+    route: Route,
+    rotation: Rotation,
+    in_flight: Mapping[str, Mapping[str, int]],
+    breakers: Breakers,
+    tie: int,
+    now: float,
+    limits: Mapping[str, int],
+) -> Picked | Rejected:
+    """The first choice has no room: another replica that has, of whichever assigned revision; else the request waits."""
+    targets = []
+    for target in route.targets:
+        load = in_flight.get(target.cluster, NO_LOAD)
+        free = tuple(
+            address
+            for address in target.addresses
+            if _has_room(address, load, limits) and breakers.standing(address, now) is Standing.CLOSED
+        )
+        if free:
+            targets.append(replace(target, addresses=free))
+    if not targets:
+        return saturated(key)
+    target = rotation.next(key, tuple(targets))
+    load = in_flight.get(target.cluster, NO_LOAD)
     return Picked(key, target.cluster, least_loaded(target.addresses, load, tie))
 
 
@@ -142,4 +190,26 @@ def no_replica(key: str, *, awaited: bool = False) -> Rejected:
         f"The endpoint {key} has no ready replica now. Try again, or see `kubectl describe llmendpoint {key.split('/')[1]} -n {key.split('/')[0]}`.",
         retry_after=NO_REPLICA_RETRY_AFTER,
         awaited=key if awaited else None,
+    )
+
+
+def saturated(key: str) -> Rejected:
+    """Every replica has as much as it is to have: the answer for who has waited in vain."""
+    return Rejected(
+        503,
+        "queue_timeout",
+        f"Every replica of the endpoint {key} is busy, and the request has waited as long as it may. Try again.",
+        retry_after=EXPIRED_RETRY_AFTER,
+        awaited=key,
+    )
+
+
+def queue_full(key: str, waiting: int, seconds: float | None) -> Rejected:
+    """`seconds`: how long who was served last had waited: until then there will be room."""
+    after = FULL_RETRY_AFTER if seconds is None else min(max(ceil(seconds), 1), LONGEST_RETRY_AFTER)
+    return Rejected(
+        429,
+        "queue_full",
+        f"{waiting} requests wait for the endpoint {key}, and there is no room for more. Try again later.",
+        retry_after=after,
     )

@@ -9,6 +9,8 @@ from llmendpoint_gateway.core.view import View
 
 def error_body(rejected: Rejected) -> dict[str, Any]:
     kind = "server_error" if rejected.status >= 500 else "invalid_request_error"
+    if rejected.status == 429:
+        kind = "rate_limit_error"
     return {
         "error": {
             "message": rejected.message,

@@ -12,6 +12,7 @@ Resource = dict[str, Any]
 DESTINATION_HEADER = "x-gateway-destination-endpoint"
 CLUSTER_HEADER = "x-gateway-cluster"
 TRIAL_HEADER = "x-gateway-trial"  # on a request that tries an ejected replica
+PRIORITY_HEADER = "x-llmendpoint-priority"  # of a client: high, normal or low
 RESERVED_PREFIX = "x-gateway-"
 CONTROL_CLUSTER = "control"
 PICKER_CLUSTER = "picker"

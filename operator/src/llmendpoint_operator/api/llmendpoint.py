@@ -19,6 +19,7 @@ from .rollout import (
     TrafficStatus,
 )
 from .security import SecuritySpec
+from .traffic import TrafficSpec
 
 NAME_RULE = rule(
     "size(self.metadata.name) <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
@@ -214,6 +215,8 @@ class LLMEndpointSpec(PodInputs, json_schema_extra=rules(CUDA_RULE)):
     """What the endpoint's users are promised."""
     security: SecuritySpec = SecuritySpec()
     """Who may reach the endpoint's pods."""
+    traffic: TrafficSpec = TrafficSpec()
+    """How the gateway treats requests."""
 
 
 class Condition(ApiModel):
