@@ -40,6 +40,7 @@ class Images:
             "gateway": {"image": _image(self.gateway)},
             "runtime": {"image": _image(self.server), **self._shared_libraries()},
             "simulator": simulator,
+            "models": {"image": _image(self.simulator)} if self.simulator else {},
         }
 
     @property

@@ -48,7 +48,33 @@ def schedule(**fields: Any) -> dict[str, Any]:
     ("name", "spec", "message"),
     [
         ("x", {"model": {"source": "gpt-4"}}, "for example embedded://demo, pvc://models/qwen3-8b"),
-        ("x", {"model": {"source": "s3://bucket/model"}}, "model.source must be embedded://<name>"),
+        ("x", {"model": {"source": "s3://B/model"}}, "model.source must be embedded://<name>"),
+        (
+            "x",
+            {"model": {"source": "oci://images.example/m:latest"}},
+            "oci://<image>@sha256:<64 hexadecimal digits>",
+        ),
+        (
+            "x",
+            {"model": {"source": "pvc://a/b", "cache": {"claimName": "c"}}},
+            "model.cache is for what is downloaded",
+        ),
+        (
+            "x",
+            {"model": {"source": "embedded://demo", "allowPickle": True}},
+            "model.allowPickle is about what is downloaded",
+        ),
+        (
+            "x",
+            {"model": {"source": "embedded://demo", "credentials": {"secretName": "s"}}},
+            "imagePullSecrets of the endpoint's ServiceAccount",
+        ),
+        ("x", {"model": {"source": "s3://b12/m", "cache": {"claimName": "A_b"}}}, "for example models"),
+        (
+            "x",
+            {"model": {"source": "s3://b12/m", "cache": {"claimName": "c", "scope": "Pod"}}},
+            '"Shared", "Node"',
+        ),
         ("x", {"model": {"source": "file:///a/../etc/passwd"}}, "may not contain '..'"),
         ("x", {"model": {}}, "spec.model.source: Required value"),
         (
@@ -183,6 +209,15 @@ def test_a_bad_spec_is_refused_with_what_to_write_instead(
                 ],
             }
         },
+        {
+            "model": {
+                "source": "s3://models.example/qwen3-8b/",
+                "cache": {"claimName": "cache", "scope": "Node"},
+                "credentials": {"secretName": "store"},
+                "allowPickle": True,
+            }
+        },
+        {"model": {"source": f"oci://images.example/qwen3@sha256:{'a' * 64}"}},
         {
             "slo": {"ttftSeconds": 2, "itlSeconds": 0.1, "e2eSeconds": 30},
             "rollout": {

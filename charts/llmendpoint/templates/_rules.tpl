@@ -17,6 +17,10 @@
 - apiGroups: [""]
   resources: [services]
   verbs: [list, watch, create, patch, delete]
+# Jobs that ask what a model's source is, download it to a cache, and delete what is not used any more.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [list, watch, create, patch]

@@ -12,7 +12,7 @@ import structlog
 from .app import run
 from .errors import OperatorError
 from .hub import PUBLIC_HUB
-from .settings import Settings
+from .settings import DEFAULT_RETENTION_SECONDS, Settings
 
 EXAMPLES = """\
 examples:
@@ -68,13 +68,21 @@ def parse(argv: list[str] | None = None) -> Settings:
         "--hub-endpoint", default=PUBLIC_HUB, metavar="URL",
         help="hub that is asked for the commits of hf:// models (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--model-image", metavar="IMAGE",
+        help="image with llmendpoint-model, which downloads models, for LLMRuntimes that name none",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cache-retention-seconds", type=float, default=DEFAULT_RETENTION_SECONDS, metavar="N",
+        help="how long a shared cache keeps a model that no revision uses (default: 604800, a week)",
+    )  # fmt: skip
     args = parser.parse_args(argv)
     if args.lease_seconds < 3:
         parser.error(f"--lease-seconds must be at least 3, got {args.lease_seconds}")
     return Settings(
         args.http_port, args.watch_namespace, args.kubeconfig, args.gateway_url, args.lease_seconds,
         args.gateway_namespace, args.prometheus_namespace, args.probe_image, args.gateway_state_port,
-        args.hub_endpoint,
+        args.hub_endpoint, args.model_image, args.cache_retention_seconds,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from .api import LLMEndpointSpec, LLMRuntimeSpec, Readiness
+from .core.models.files import needs_image
 from .core.names import REVISION_LABEL
 from .core.neighbours import Neighbours
 from .core.revision import parse_revision
@@ -30,6 +31,7 @@ def gather(
     gateway_url: str | None,
     neighbours: Neighbours | None = None,
     probe_image: str | None = None,
+    model_image: str | None = None,
 ) -> Snapshot:
     """Everything about the endpoint `manifest`."""
     endpoint = parse_endpoint(manifest)
@@ -41,7 +43,7 @@ def gather(
         pods[pod["metadata"].get("labels", {}).get(REVISION_LABEL, "")].append(pod)
     return Snapshot(
         endpoint=endpoint,
-        runtime=_runtime(caches, endpoint, probe_image),
+        runtime=_runtime(caches, endpoint, probe_image, model_image),
         records=records,
         revisions={hash_: revision for hash_, revision in parsed.items() if revision is not None},
         deployments=_by_revision(caches.children(resources.DEPLOYMENTS, namespace, name)),
@@ -100,14 +102,18 @@ def parse_request(text: str | None) -> Request | None:
     return Request(id_, action, revision)
 
 
-def _runtime(caches: Caches, endpoint: Endpoint, probe_image: str | None) -> LLMRuntimeSpec | None:
-    """The runtime as a new revision records it, with the image of its sidecar where it needs one."""
+def _runtime(
+    caches: Caches, endpoint: Endpoint, probe_image: str | None, model_image: str | None
+) -> LLMRuntimeSpec | None:
+    """The runtime as a new revision records it, with the images of what stands beside the engine where it is needed."""
     if endpoint.spec is None:
         return None
     manifest = caches.get(resources.RUNTIMES, "", endpoint.spec.runtime.name)
     if manifest is None:
         return None
     runtime = LLMRuntimeSpec.model_validate(manifest["spec"])
+    if needs_image(endpoint.spec.model) and runtime.model_image is None:
+        runtime = runtime.model_copy(update={"model_image": model_image})
     if runtime.readiness is Readiness.GENERATION and runtime.probe_image is None:
         return runtime.model_copy(update={"probe_image": probe_image})
     return runtime

@@ -9,21 +9,19 @@ from datetime import UTC, datetime
 import structlog
 
 from .audit import Auditor
-from .core.identity import Identity
 from .core.neighbours import Neighbours
 from .core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
-from .core.rollout.target import unresolved
 from .core.snapshot import Endpoint, Refusal, Snapshot
 from .core.steps import events_of
 from .errors import ApiError, Conflict, NotFound, Refused
 from .evidence import Collector
 from .gather import gather
-from .hub import Hub, Question
 from .kube import resources
 from .kube.caches import Caches
 from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
 from .metrics import Metrics
+from .models import Models
 from .scaler import Scaler
 
 log = structlog.get_logger()
@@ -48,8 +46,9 @@ class Reconciler:
         neighbours: Neighbours | None = None,
         probe_image: str | None = None,
         *,
-        hub: Hub,
         scaler: Scaler,
+        models: Models,
+        model_image: str | None = None,
     ) -> None:
         self._api = api
         self._caches = caches
@@ -60,8 +59,9 @@ class Reconciler:
         self._collector = collector
         self._neighbours = neighbours
         self._probe_image = probe_image
-        self._hub = hub
         self._scaler = scaler
+        self._models = models
+        self._model_image = model_image
         self._refusals: dict[Key, Refusal] = {}
         self._passes: dict[Key, int] = {}
 
@@ -88,8 +88,8 @@ class Reconciler:
             self._refusals.pop(key, None)
             self._passes.pop(key, None)
             self._collector.forget(key)
-            self._hub.forget(key)
             self._scaler.forget(key)
+            self._models.forget(key)
             self._auditor.forget(key)
             return None
         self._auditor.look(manifest)
@@ -119,18 +119,12 @@ class Reconciler:
     def _plan(self, key: Key, manifest: Json) -> tuple[Plan, Snapshot]:
         refusal = self._refusals.get(key)
         snapshot = gather(
-            self._caches, manifest, refusal, self._gateway_url, self._neighbours, self._probe_image
-        )
-        snapshot = replace(
-            snapshot, scaling=self._scaler.look(snapshot), resolved=self._resolved(key, snapshot)
-        )
+            self._caches, manifest, refusal, self._gateway_url, self._neighbours, self._probe_image,
+            self._model_image,
+        )  # fmt: skip
+        snapshot = self._models.look(key, replace(snapshot, scaling=self._scaler.look(snapshot)))
         snapshot = replace(snapshot, evidence=self._collector.look(snapshot))
         return make_plan(snapshot, datetime.now(UTC)), snapshot
-
-    def _resolved(self, key: Key, snapshot: Snapshot) -> dict[str, Identity]:
-        wanted = unresolved(snapshot)
-        found = self._hub.look(key, Question(*wanted) if wanted else None)
-        return {wanted[0]: found} if wanted and found else {}
 
     async def _report(self, key: Key, error: Refused) -> None:
         """Write into the status that a write was refused; the write itself is tried again later."""

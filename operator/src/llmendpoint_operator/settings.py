@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from .hub import PUBLIC_HUB
 
+DEFAULT_RETENTION_SECONDS = 7 * 86_400.0
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -21,3 +23,5 @@ class Settings:
     probe_image: str | None = None
     gateway_state_port: int = 8081
     hub_endpoint: str = PUBLIC_HUB
+    model_image: str | None = None
+    cache_retention_seconds: float = DEFAULT_RETENTION_SECONDS

@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from .core.neighbours import Neighbours
 from .evidence import GATEWAY_SELECTOR, Collector, Demands, Gateways, Wire
 from .hub import Hub
+from .janitor import Janitor
 from .kube import resources
 from .kube.caches import Caches
 from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
 from .kube.store import Informer
 from .metrics import Metrics
+from .models import Models
 from .reconcile import Reconciler
 from .scaler import Scaler
 from .settings import Settings
@@ -79,6 +81,9 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
     scaler = Scaler(demands.of, queue.add, metrics)
     metrics.demand_streams.set_function(lambda: len(demands))
     metrics.watched.set_function(lambda: len(collector))
+    models = Models(caches, Hub(settings.hub_endpoint, queue.add), wire, queue.add)
+    janitor = Janitor(api, caches, lambda: models.wanted, settings.cache_retention_seconds)
+    caches.on_model_job = models.on_wanted = janitor.wake
     reconciler = Reconciler(
         api,
         caches,
@@ -88,8 +93,9 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
         collector,
         neighbours,
         settings.probe_image,
-        hub=Hub(settings.hub_endpoint, queue.add),
         scaler=scaler,
+        models=models,
+        model_image=settings.model_image,
     )
     background = {
         "events": events.run,
@@ -97,5 +103,6 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
         "evidence": collector.run,
         "demand": demands.run,
         "scaler": scaler.run,
+        "janitor": janitor.run,
     }
     return Work(caches, queue, background)

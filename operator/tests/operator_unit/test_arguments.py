@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmendpoint_operator.api import Argument, PodInputs
+from llmendpoint_operator.api import Argument, ModelSpec, PodInputs
 from llmendpoint_operator.core.arguments import field_values, model_path, render_arguments
 from llmendpoint_operator.errors import SpecError
 
@@ -80,4 +80,4 @@ def test_text_without_a_field_is_passed_on_as_it_is(text: str) -> None:
     ],
 )
 def test_a_claim_becomes_the_path_where_it_is_mounted(source: str, path: str) -> None:
-    assert model_path(source) == path
+    assert model_path(ModelSpec(source=source)) == path

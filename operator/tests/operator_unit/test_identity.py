@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from llmendpoint_operator.api import LLMRuntimeSpec
-from llmendpoint_operator.core.identity import HubModel, Identity
+from llmendpoint_operator.core.identity import HubModel, Identity, split_hub
 from llmendpoint_operator.core.plan import Apply, Plan, WriteStatus, make_plan
 from llmendpoint_operator.core.revision import parse_revision, revision_hash
 from llmendpoint_operator.core.rollout.target import unresolved
@@ -47,7 +47,8 @@ def ready_reason(found: Plan) -> str:
 
 def test_nothing_is_made_before_the_commit_is_known_and_the_status_says_what_is_awaited() -> None:
     fake = cluster()
-    assert unresolved(fake.snapshot()) == (HASH, HubModel("acme/demo", "v1"))
+    assert unresolved(fake.snapshot()) == (HASH, SPEC)
+    assert split_hub(SPEC.model.source) == HubModel("acme/demo", "v1")
     waiting = plan(fake)
     assert "Deployment" not in applied(waiting)
     assert "ControllerRevision" not in applied(waiting)

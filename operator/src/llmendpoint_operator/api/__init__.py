@@ -6,7 +6,6 @@ from .llmendpoint import (
     EnvVar,
     LLMEndpointSpec,
     LLMEndpointStatus,
-    ModelSpec,
     PodInputs,
     ResourcesSpec,
     RuntimeRef,
@@ -23,6 +22,7 @@ from .llmruntime import (
     Volume,
     VolumeMount,
 )
+from .model import CacheScope, ModelCache, ModelCredentials, ModelSpec
 from .rollout import (
     CanarySpec,
     CanaryStep,
@@ -53,6 +53,7 @@ __all__ = [
     "VERSION",
     "Accelerator",
     "Argument",
+    "CacheScope",
     "CanarySpec",
     "CanaryStep",
     "Capacity",
@@ -66,6 +67,8 @@ __all__ = [
     "LLMRuntimeSpec",
     "LatencyLimit",
     "Mode",
+    "ModelCache",
+    "ModelCredentials",
     "ModelSpec",
     "ObserveSpec",
     "OnInconclusive",

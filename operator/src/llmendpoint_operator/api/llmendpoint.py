@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .autoscaling import AutoscalingSpec, AutoscalingStatus
-from .base import ApiModel, ByteQuantity, Quantity, map_list, rule, rules, set_list
+from .base import ApiModel, ByteQuantity, Quantity, map_list, rule, rules
+from .model import ModelSpec, ModelStatus
 from .rollout import (
     OverrideStatus,
     RejectedStatus,
@@ -25,23 +26,6 @@ NAME_RULE = rule(
     "size(self.metadata.name) <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
     "metadata.name must be at most 52 characters of a-z, 0-9 and '-', begin with a letter and end with a letter or "
     "digit, because Services and Deployments are named after it; for example qwen3-chat",
-)
-SOURCE_RULE = rule(
-    "self.matches('^embedded://[a-z0-9][a-z0-9-]*$') || self.matches('^file:///.+') || "
-    "self.matches('^pvc://[a-z0-9]([-a-z0-9]*[a-z0-9])?(/.*)?$') || "
-    "self.matches('^hf://[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9][A-Za-z0-9._/-]*)?$')",
-    "model.source must be embedded://<name> (a model inside the server image), file:///<absolute path in the "
-    "container>, pvc://<claim>/<path> or hf://<organisation>/<name>[@<branch, tag or commit>]; for example "
-    "embedded://demo, pvc://models/qwen3-8b or hf://Qwen/Qwen3-8B@main",
-)
-PARENT_RULE = rule(
-    "!self.contains('/../') && !self.endsWith('/..')",
-    "model.source may not contain '..'; write the path without it",
-)
-SERVED_NAME_RULE = rule(
-    "self.all(n, n.matches('^[A-Za-z0-9][A-Za-z0-9._:-]*$'))",
-    "model.servedNames may hold letters, digits and . _ : - only; '<namespace>/<name>' always works and need not be "
-    "listed, and no other name may contain '/'",
 )
 RESERVED_ARGS_RULE = rule(
     "self.name != 'llmendpoint' || !has(self.args) || !self.args.exists(a, "
@@ -87,24 +71,6 @@ class EnvVar(ApiModel):
     """Name of the variable."""
     value: Annotated[str, Field(max_length=4096)] = ""
     """Value of the variable, in clear: it is readable by everyone who may read the endpoint, so never a secret."""
-
-
-class ModelSpec(ApiModel):
-    """Which model is served, and under which names callers ask for it."""
-
-    source: Annotated[
-        str, Field(min_length=1, max_length=512, json_schema_extra=rules(SOURCE_RULE, PARENT_RULE))
-    ]
-    """Where the model lies: `embedded://<name>` is inside the server image, `file:///<path>` is a path in the
-    container (from a volume of the runtime), `pvc://<claim>/<path>` is a PersistentVolumeClaim of the endpoint's
-    namespace, mounted read-only. `hf://<organisation>/<name>[@<branch>]` is a public model of a hub: the operator asks
-    once for each revision which commit that is, and every pod of the revision downloads that commit."""
-    served_names: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=128)], ...],
-        Field(max_length=16, json_schema_extra=set_list() | rules(SERVED_NAME_RULE)),
-    ] = ()
-    """Bare model names under which the gateway serves this endpoint beside `<namespace>/<name>`. Default: the
-    endpoint's name. A name that several endpoints claim belongs to the oldest of them."""
 
 
 class RuntimeRef(ApiModel, json_schema_extra=rules(RESERVED_ARGS_RULE)):
@@ -262,6 +228,8 @@ class LLMEndpointStatus(ApiModel):
     """Who gets new requests."""
     rollout: RolloutStatus | None = None
     """The rollout that goes on, or how the last one ended."""
+    model: ModelStatus | None = None
+    """The model of the revision that the spec asks for, where it is downloaded."""
     rejected: RejectedStatus | None = None
     """The revision that the spec asks for, when it was rolled back."""
     request: RequestStatus | None = None

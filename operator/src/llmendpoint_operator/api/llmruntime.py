@@ -114,8 +114,11 @@ class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
     probes.startup and probes.live must name paths that the engine has, such as /health."""
     probe_image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     """Image of the sidecar. Absent: the operator's own, which a revision records when it is made."""
+    model_image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """Image with llmendpoint-model, which downloads models. Absent: the operator's --model-image, which a revision
+    records when it is made."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=map_list("name"))] = ()
-    """Environment variables of the engine container."""
+    """Environment variables of the engine container, and of what downloads the model."""
     volumes: Annotated[tuple[Volume, ...], Field(max_length=16, json_schema_extra=map_list("name"))] = ()
     """Further volumes of the pod, such as a cache."""
     volume_mounts: Annotated[

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..api import Argument, PodInputs
+from ..api import Argument, ModelSpec, PodInputs
 from ..errors import SpecError
 from .identity import HUB, split_hub
+from .models.files import engine_path
 from .names import DRAIN_MARGIN_SECONDS, PRE_STOP_SECONDS
 
 Fields = Mapping[str, Any]
@@ -24,8 +25,12 @@ def split_pvc(source: str) -> tuple[str, str] | None:
     return claim, path.strip("/")
 
 
-def model_path(source: str) -> str:
-    """What the engine is told: a claim's path as mounted, a hub's model without its branch, any other as it is."""
+def model_path(model: ModelSpec, commit: str = "") -> str:
+    """What the engine is told: a claim's path as mounted, the folder that a model was downloaded to, a hub's model
+    without its branch, any other as it is."""
+    downloaded, source = engine_path(model, commit), model.source
+    if downloaded is not None:
+        return downloaded
     hub = split_hub(source)
     if hub is not None:
         return f"{HUB}{hub.repository}"
@@ -54,8 +59,8 @@ def field_values(namespace: str, name: str, inputs: PodInputs, http_port: int, c
         "namespace": namespace,
         "name": name,
         "model.source": inputs.model.source,
-        "model.path": model_path(inputs.model.source),
-        "model.revision": commit or None,
+        "model.path": model_path(inputs.model, commit),
+        "model.revision": (commit or None) if engine_path(inputs.model, commit) is None else None,
         "model.servedNames": served_names(namespace, name, inputs),
         "ports.http": http_port,
         "drainSeconds": drain_seconds(inputs),

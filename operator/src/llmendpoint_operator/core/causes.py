@@ -32,6 +32,7 @@ _CREATE_REASONS = {
 
 
 _IMAGE_HINTS = {
+    "model": "correct spec.modelImage of the LLMRuntime (or the operator's --model-image), or let the node pull it",
     CONTAINER: "correct spec.runtime.image (or the LLMRuntime's image), or let the node pull it",
     PROBE_CONTAINER: "correct spec.probeImage of the LLMRuntime (or the operator's --probe-image), or let the node pull it",
 }
@@ -39,11 +40,13 @@ _IMAGE_HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why something is wrong. `permanent`: it stays so until somebody changes something."""
+    """Why something is wrong. `permanent`: it stays so until somebody changes something. `expected`: nothing is wrong, it
+    takes its time."""
 
     reason: str
     message: str
     permanent: bool = False
+    expected: bool = False
 
 
 def is_ready(pod: Manifest) -> bool:
@@ -108,7 +111,7 @@ def unschedulable(pod: Manifest) -> Cause | None:
         return None
     message = _short(condition.get("message", ""))
     if "persistentvolumeclaim" in message and "not found" in message:
-        hint = "create the claim in the endpoint's namespace or correct spec.model.source"
+        hint = "create the claim in the endpoint's namespace, or correct spec.model.source (or spec.model.cache.claimName)"
         return Cause("ModelClaimNotFound", f"{message}; {hint}", permanent=True)
     for kind, count in _accelerators(pod).items():
         if f"Insufficient {kind}" in message:

@@ -131,6 +131,8 @@ def progressing_rolling(view: View) -> Condition | None:
     """A new revision, or more replicas of the active one, are coming up."""
     if not view.rolling:
         return None
+    if view.cause is not None and view.cause.expected:
+        return Condition("Progressing", "True", view.cause.reason, view.cause.message)
     if view.state in STATES:
         reason, message = STATES[view.state]
         return Condition("Progressing", "True", reason, view.message or message.format(green=view.target))
@@ -150,7 +152,7 @@ def progressing_done(view: View) -> Condition | None:
 
 def degraded_cause(view: View) -> Condition | None:
     """Something is wrong."""
-    if view.cause is not None:
+    if view.cause is not None and not view.cause.expected:
         return Condition("Degraded", "True", view.cause.reason, view.cause.message)
     return (
         Condition("Degraded", "True", _DEADLINE.reason, _DEADLINE.message)

@@ -12,8 +12,10 @@ from typing import Any
 from ..api import PROBE_PORT, PodInputs, Readiness
 from ..errors import SpecError
 from .arguments import field_values, render_arguments, split_pvc
-from .builders import Manifest, Owner, child_metadata
+from .builders import Manifest, Owner, child_metadata, container_security, environment
 from .grace import with_grace
+from .models.files import CACHE_PATH, FETCHED_PATH, IMAGE_PATH, OCI, VOLUME, Delivery, delivery
+from .models.jobs import make_init_container
 from .names import (
     CONTAINER,
     PORT_NAME,
@@ -66,13 +68,25 @@ def _pod_spec(owner: Owner, revision: Revision) -> Manifest:
         "containers": [_container(owner, revision)],
         "volumes": _volumes(revision),
     }
-    if revision.runtime.readiness is Readiness.GENERATION:
-        spec["initContainers"] = [_probe_sidecar(revision)]
+    first = _before_the_engine(revision)
+    if first:
+        spec["initContainers"] = first
+    if delivery(inputs.model) is Delivery.POD and inputs.model.cache is not None:
+        spec["securityContext"] |= {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"}
     if inputs.resources.node_selector:
         spec["nodeSelector"] = dict(inputs.resources.node_selector)
     if inputs.resources.tolerations:
         spec["tolerations"] = [_json(toleration) for toleration in inputs.resources.tolerations]
     return spec
+
+
+def _before_the_engine(revision: Revision) -> list[Manifest]:
+    found = []
+    if delivery(revision.inputs.model) is Delivery.POD:
+        found.append(make_init_container(revision.commit, revision.inputs, revision.runtime))
+    if revision.runtime.readiness is Readiness.GENERATION:
+        found.append(_probe_sidecar(revision))
+    return found
 
 
 def _container(owner: Owner, revision: Revision) -> Manifest:
@@ -85,21 +99,16 @@ def _container(owner: Owner, revision: Revision) -> Manifest:
         "ports": [{"name": PORT_NAME, "containerPort": runtime.ports.http, "protocol": "TCP"}],
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _container_security(),
+        "securityContext": container_security(),
         "volumeMounts": _mounts(revision),
         **_probes(revision),
     }
-    optional = {"command": list(runtime.command), "env": _env(revision), "resources": _resources(inputs)}
-    return container | {key: value for key, value in optional.items() if value}
-
-
-def _container_security() -> Manifest:
-    return {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "runAsNonRoot": True,
-        "capabilities": {"drop": ["ALL"]},
+    optional = {
+        "command": list(runtime.command),
+        "env": environment(runtime.env, inputs.runtime.env),
+        "resources": _resources(inputs),
     }
+    return container | {key: value for key, value in optional.items() if value}
 
 
 def _probe_sidecar(revision: Revision) -> Manifest:
@@ -122,15 +131,10 @@ def _probe_sidecar(revision: Revision) -> Manifest:
         "restartPolicy": "Always",
         "ports": [{"name": PROBE_CONTAINER, "containerPort": PROBE_PORT, "protocol": "TCP"}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": _container_security(),
+        "securityContext": container_security(),
         "livenessProbe": _probe("/healthz", 10, 3, timeout=5, port=PROBE_PORT),
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
     }
-
-
-def _env(revision: Revision) -> list[Manifest]:
-    merged = {item.name: item.value for item in (*revision.runtime.env, *revision.inputs.runtime.env)}
-    return [{"name": name, "value": value} if value else {"name": name} for name, value in merged.items()]
 
 
 def _resources(inputs: PodInputs) -> Manifest:
@@ -170,18 +174,39 @@ def _probe(path: str, period: int, failures: int, timeout: int, port: str | int 
 
 def _volumes(revision: Revision) -> list[Manifest]:
     volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {}}]
-    found = split_pvc(revision.inputs.model.source)
-    if found is not None:
-        claim = {"claimName": found[0], "readOnly": True}
-        volumes.append({"name": "model-weights", "persistentVolumeClaim": claim})
+    source = _weights(revision)
+    if source is not None:
+        volumes.append({"name": VOLUME, **source})
     return volumes + [_json(volume) for volume in revision.runtime.volumes]
+
+
+def _weights(revision: Revision) -> Manifest | None:
+    """The volume with the model's files; None where the engine finds them in its image, or downloads them itself."""
+    model = revision.inputs.model
+    found, how = split_pvc(model.source), delivery(model)
+    if model.source.startswith(OCI):
+        return {"image": {"reference": model.source.removeprefix(OCI), "pullPolicy": "IfNotPresent"}}
+    if found is not None:
+        return {"persistentVolumeClaim": {"claimName": found[0], "readOnly": True}}
+    if how is Delivery.JOB and model.cache is not None:
+        return {"persistentVolumeClaim": {"claimName": model.cache.claim_name, "readOnly": True}}
+    if how is Delivery.POD:
+        return (
+            {"persistentVolumeClaim": {"claimName": model.cache.claim_name}}
+            if model.cache
+            else {"emptyDir": {}}
+        )
+    return None
 
 
 def _mounts(revision: Revision) -> list[Manifest]:
     mounts: list[Manifest] = [{"name": "tmp", "mountPath": "/tmp"}]
-    found = split_pvc(revision.inputs.model.source)
-    if found is not None:
-        mounts.append({"name": "model-weights", "mountPath": f"/models/{found[0]}", "readOnly": True})
+    if _weights(revision) is not None:
+        model = revision.inputs.model
+        found = split_pvc(model.source)
+        downloaded = CACHE_PATH if model.cache else FETCHED_PATH
+        path = IMAGE_PATH if model.source.startswith(OCI) else f"/models/{found[0]}" if found else downloaded
+        mounts.append({"name": VOLUME, "mountPath": path, "readOnly": True})
     return mounts + [_json(mount) for mount in revision.runtime.volume_mounts]
 
 

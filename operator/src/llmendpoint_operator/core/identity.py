@@ -1,4 +1,5 @@
-"""What an hf:// source means: a name and a branch, which a revision resolves once to a commit that never changes."""
+"""What an hf:// source means: a name and a branch, which a revision resolves once to a commit that never changes. An
+s3:// source is resolved to a hash over what it holds."""
 
 from __future__ import annotations
 
@@ -18,11 +19,13 @@ class HubModel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a hub said of a source: its commit now; or why there is none, and whether asking again may help."""
+    """What a hub or a store said of a source: its commit (or hash) now; or why there is none, and whether asking again may
+    help."""
 
     commit: str = ""
     problem: str = ""
     permanent: bool = False
+    reason: str = "ModelNotResolved"
 
 
 def split_hub(source: str) -> HubModel | None:

@@ -7,6 +7,8 @@ MANAGER = "llmendpoint-operator"
 
 ENDPOINT_LABEL = "llmendpoint.io/endpoint"
 REVISION_LABEL = "llmendpoint.io/revision"
+MODEL_JOB_LABEL = "llmendpoint.io/model-job"
+"""On Jobs that resolve, download or delete models, and on their pods: the Job's name."""
 NO_REVISION = "none"
 """What the plain Service selects before any revision has been ready: no pod."""
 

@@ -2,7 +2,7 @@
 
 The order makes every prefix safe, because the process may die after any write:
 
-1. what adds capacity: ServiceAccount, Deployments that are new or grow (the slowest to follow, so the first to know),
+1. what adds capacity: ServiceAccount, the Job that a model waits for, Deployments that are new or grow (the slowest to follow, so the first to know),
    headless Services, then the record of a new revision (after its Deployment, so that a runtime that the API server
    refuses is not recorded for good; and before the status, so that nothing unrecorded gets requests);
 2. the status, with the resourceVersion that the decision was made from: a switch that somebody overtook fails here;
@@ -30,10 +30,12 @@ from .builders import (
 from .causes import Cause
 from .deployment import make_deployment
 from .drift import first_difference
+from .models.awaited import model_steps, retry_in
 from .names import NO_REVISION, child_name
 from .policies import disruption_budget_steps, network_policy_steps
 from .revision import Revision, revision_data
 from .rollout import Rollout, decide, freeze
+from .rollout.target import unresolved
 from .scaledown import cost_steps
 from .snapshot import Snapshot
 from .status import make_status
@@ -59,6 +61,7 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         problem = Cause("SpecInvalid", endpoint.spec_error, permanent=True)
         return Plan(tuple(_status(snapshot, freeze(snapshot, problem), 0, now)))
     rollout = decide(snapshot, endpoint.spec, now)
+    waiting = unresolved(snapshot)
     grow, shrink = _deployments(snapshot, rollout)
     record, status = list(_record(snapshot, rollout)), list(_status(snapshot, rollout, snapshot.wanted, now))
     scaled = status if _rescaled(snapshot) and not record else []
@@ -66,6 +69,7 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         *_service_account(snapshot),
         *network_policy_steps(snapshot),
         *scaled,
+        *model_steps(snapshot, waiting, now),
         *grow,
         *_headless_services(snapshot, rollout),
         *record,
@@ -76,7 +80,8 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         *shrink,
         *_prune(snapshot, rollout),
     )
-    return Plan(steps, rollout.requeue_after)
+    pauses = [pause for pause in (rollout.requeue_after, retry_in(snapshot.task, now)) if pause]
+    return Plan(steps, min(pauses, default=None))
 
 
 def _rescaled(snapshot: Snapshot) -> bool:

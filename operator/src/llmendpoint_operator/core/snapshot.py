@@ -11,6 +11,7 @@ from .autoscaling.outcome import Scaling
 from .builders import Manifest, Owner
 from .evidence import Evidence
 from .identity import Identity
+from .models.tasks import Task
 from .neighbours import Neighbours
 from .revision import Revision
 
@@ -75,7 +76,9 @@ class Snapshot:
     pods: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
     evidence: Evidence = field(default_factory=Evidence)
     resolved: Mapping[str, Identity] = field(default_factory=dict)
-    """What hf:// sources are, by the hash of the revision that is about to be made."""
+    """What the model's source is, by the hash of the revision that is about to be made."""
+    task: Task | None = None
+    """The Job that this revision waits for: it asks what the source is, or downloads it. None: there need be none."""
     refusal: Refusal | None = None
     gateway_url: str | None = None
     scaling: Scaling | None = None

@@ -3,13 +3,16 @@ verdict stand in it because they were written once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from .autoscaling.record import make_record
-from .causes import Cause, deadline_exceeded, find_cause
+from .builders import Manifest
+from .causes import Cause, deadline_exceeded, find_cause, is_alive, is_ready
 from .conditions import View, make_conditions
+from .models.files import Delivery, delivery
+from .models.tasks import fetch_failed
 from .names import selector_text
 from .rollout import Rollout, pod_count, ready_count
 from .rollout.records import time_text
@@ -30,6 +33,7 @@ def make_status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime
         "switchedAt": time_text(rollout.switched_at),
         "traffic": rollout.traffic.as_json() if rollout.traffic else None,
         "rollout": rollout.progress.as_json(),
+        "model": _model(snapshot, rollout),
         "rejected": rollout.rejected.as_json() if rollout.rejected else None,
         "override": rollout.override.as_json() if rollout.override else None,
         "request": rollout.answer.as_json() if rollout.answer else endpoint.status.get("request"),
@@ -53,6 +57,18 @@ def _autoscaling(snapshot: Snapshot) -> dict[str, Any] | None:
     if endpoint.spec is None:
         return dict(live) if live else None
     return make_record(snapshot.scaling, live or {}, endpoint.spec.replicas) if snapshot.scaling else None
+
+
+def _model(snapshot: Snapshot, rollout: Rollout) -> dict[str, Any] | None:
+    """Of the target: as recorded, or as far as it has come."""
+    spec, target = snapshot.endpoint.spec, rollout.target
+    identity = next(iter(snapshot.resolved.values()), None)
+    commit = target.commit if target else identity.commit if identity else ""
+    if spec is None or not commit:
+        return None
+    cached = delivery((target.inputs if target else spec).model) is Delivery.JOB
+    progress = 100 if target else snapshot.task.progress if snapshot.task else 0
+    return {"revision": commit} | ({"progress": progress} if cached else {})
 
 
 def _revisions(snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -93,10 +109,15 @@ def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None) -> Cause | 
         hint = "change the spec, or `kubectl llm rollout restart` to try the same again"
         return Cause("RevisionRejected", f"{said}; {hint}", permanent=True)
     for revision in dict.fromkeys((target, rollout.active)):
-        found = find_cause(snapshot.deployments.get(revision or ""), snapshot.pods.get(revision or "", ()))
+        pods = snapshot.pods.get(revision or "", ())
+        found = find_cause(snapshot.deployments.get(revision or ""), pods) or _not_fetched(pods)
         if found is not None:
             return found
     return None
+
+
+def _not_fetched(pods: Sequence[Manifest]) -> Cause | None:
+    return fetch_failed([pod for pod in pods if is_alive(pod) and not is_ready(pod)])
 
 
 def _conditions(live: Mapping[str, Any], generation: int, view: View, now: datetime) -> list[dict[str, Any]]:

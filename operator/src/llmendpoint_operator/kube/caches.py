@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from ..core.names import ENDPOINT_LABEL, MANAGER
+from ..core.names import ENDPOINT_LABEL, MANAGER, MODEL_JOB_LABEL
 from . import resources
 from .client import Json, KubeApi
 from .resources import Resource
-from .store import Informer, endpoint_of, key_of
+from .store import Informer, endpoint_of, key_of, model_job_key
 
 Wake = Callable[[tuple[str, str]], None]
 
@@ -21,6 +21,8 @@ class Caches:
 
     def __init__(self, api: KubeApi, wake: Wake, namespace: str | None) -> None:
         self._wake = wake
+        self.on_model_job: Callable[[], None] = lambda: None
+        """Called when a Job that resolves, downloads or deletes a model changes, or one of its pods."""
         watched = ((kind, MANAGED) for kind in (*resources.CHILDREN, resources.PODS))
         self.informers: dict[Resource, Informer] = {
             kind: Informer(api, kind, self._child_changed, namespace, selector) for kind, selector in watched
@@ -37,6 +39,14 @@ class Caches:
     def children(self, resource: Resource, namespace: str, endpoint: str) -> list[Json]:
         """An endpoint's children of one kind."""
         return self.informers[resource].store.of_endpoint(namespace, endpoint)
+
+    def of_model_job(self, resource: Resource, namespace: str, job: str) -> list[Json]:
+        """What belongs to a Job that resolves, downloads or deletes a model."""
+        return self.children(resource, *model_job_key(namespace, job))
+
+    def all(self, resource: Resource) -> Iterator[Json]:
+        """Everything of a kind."""
+        return iter(self.informers[resource].store)
 
     def remember(self, resource: Resource, item: Json) -> None:
         """The answer to our own write."""
@@ -67,8 +77,20 @@ class Caches:
         self._wake(key_of(item))
 
     def _child_changed(self, item: Json) -> None:
-        if ENDPOINT_LABEL in item["metadata"].get("labels", {}):
+        labels = item["metadata"].get("labels", {})
+        if ENDPOINT_LABEL in labels:
             self._wake(endpoint_of(item))
+        elif MODEL_JOB_LABEL in labels:
+            self._model_job_changed(item)
+
+    def _model_job_changed(self, item: Json) -> None:
+        """Who of its namespace may wait for it is cheaper to ask than to know: such Jobs change a few times each."""
+        self.on_model_job()
+        for endpoint in self.informers[resources.ENDPOINTS].store:
+            model, (namespace, _) = endpoint.get("spec", {}).get("model", {}), key_of(endpoint)
+            source = str(model.get("source", ""))
+            if namespace == key_of(item)[0] and source.startswith(("hf://", "s3://")):
+                self._wake(key_of(endpoint))
 
     def _runtime_changed(self, item: Json) -> None:
         for endpoint in self.informers[resources.ENDPOINTS].store:

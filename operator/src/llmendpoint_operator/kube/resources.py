@@ -39,11 +39,12 @@ SERVICE_ACCOUNTS = Resource("v1", "ServiceAccount", "serviceaccounts")
 PODS = Resource("v1", "Pod", "pods")
 DISRUPTION_BUDGETS = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+JOBS = Resource("batch/v1", "Job", "jobs")
 EVENTS = Resource("v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
 POLICIES = (DISRUPTION_BUDGETS, NETWORK_POLICIES)
-CHILDREN = (DEPLOYMENTS, CONTROLLER_REVISIONS, SERVICES, SERVICE_ACCOUNTS, *POLICIES)
+CHILDREN = (DEPLOYMENTS, CONTROLLER_REVISIONS, SERVICES, SERVICE_ACCOUNTS, JOBS, *POLICIES)
 BY_KIND = {(resource.api_version, resource.kind): resource for resource in (*CHILDREN, PODS)}
 """What a plan's steps may be about. Of pods only annotations are written."""
 
@@ -58,6 +59,7 @@ PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("", "serviceaccounts"): frozenset({"list", "watch", "create", "patch"}),
     ("policy", "poddisruptionbudgets"): frozenset({"list", "watch", "create", "patch"}),
     ("networking.k8s.io", "networkpolicies"): frozenset({"list", "watch", "create", "patch"}),
+    ("batch", "jobs"): frozenset({"list", "watch", "create", "patch", "delete"}),
     ("", "pods"): frozenset({"list", "watch", "patch"}),
     ("", "events"): frozenset({"create", "get", "patch"}),
     ("coordination.k8s.io", "leases"): frozenset({"get", "create", "update"}),

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import structlog
 
-from ..core.names import ENDPOINT_LABEL
+from ..core.names import ENDPOINT_LABEL, MODEL_JOB_LABEL
 from ..errors import ApiError, Gone, api_error
 from .client import Json, KubeApi
 from .resources import Resource
@@ -174,9 +174,18 @@ def key_of(item: Json) -> Key:
 
 
 def endpoint_of(item: Json) -> Key:
-    """The endpoint that a child belongs to, by label; of the endpoint itself its own key."""
+    """The endpoint that a child belongs to, by label; of the endpoint itself its own key. What belongs to a model's Job is
+    kept under a name that no endpoint can have."""
     namespace, name = key_of(item)
-    return namespace, item["metadata"].get("labels", {}).get(ENDPOINT_LABEL, name)
+    labels = item["metadata"].get("labels", {})
+    if MODEL_JOB_LABEL in labels:
+        return model_job_key(namespace, labels[MODEL_JOB_LABEL])
+    return namespace, labels.get(ENDPOINT_LABEL, name)
+
+
+def model_job_key(namespace: str, job: str) -> Key:
+    """Under which the pods of a model's Job are kept."""
+    return namespace, f"model-job/{job}"
 
 
 def trim(item: Json) -> Json:

@@ -12,7 +12,9 @@ from ...errors import SpecError
 from ..causes import Cause
 from ..deployment import make_deployment
 from ..grace import derived_grace
-from ..identity import HubModel, Identity, split_hub
+from ..identity import Identity
+from ..models.awaited import model_awaited
+from ..models.files import is_downloaded, needs_image
 from ..names import REVISION_LABEL, child_name
 from ..revision import TEMPLATE_VERSION, Revision, revision_hash
 from ..snapshot import Snapshot
@@ -42,14 +44,18 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
         message = f"LLMRuntime {spec.runtime.name} does not exist"
         hint = "see `kubectl get llmruntimes` and correct spec.runtime.name"
         return Target(hash_, None, Cause("RuntimeNotFound", f"{message}; {hint}", permanent=True))
-    identity = snapshot.resolved.get(hash_) if split_hub(spec.model.source) else Identity()
-    if identity is None:
-        message = f"asking the hub which commit {spec.model.source} is"
-        return Target(hash_, None, Cause("ModelResolving", message))
-    if identity.problem:
-        hint = "correct spec.model.source, or the operator's --hub-endpoint"
-        problem = Cause("ModelNotResolved", f"{identity.problem}; {hint}", identity.permanent)
-        return Target(hash_, None, problem)
+    if needs_image(spec.model) and snapshot.runtime.model_image is None:
+        message = (
+            f"model.source {spec.model.source} is brought by llmendpoint-model, and no image of it is known"
+        )
+        hint = (
+            f"set spec.modelImage of LLMRuntime {spec.runtime.name}, or start the operator with --model-image"
+        )
+        return Target(hash_, None, Cause("RuntimeInvalid", f"{message}; {hint}", permanent=True))
+    identity = snapshot.resolved.get(hash_) if is_downloaded(spec.model) else Identity()
+    waits_for = model_awaited(spec.model, identity, snapshot.task)
+    if identity is None or waits_for is not None:
+        return Target(hash_, None, waits_for)
     salt, grace = override.salt if override else "", derived_grace(spec)
     revision = Revision(hash_, 0, TEMPLATE_VERSION, spec, snapshot.runtime, salt, grace, identity.commit)
     try:
@@ -60,15 +66,14 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
     return Target(hash_, revision)
 
 
-def unresolved(snapshot: Snapshot) -> tuple[str, HubModel] | None:
-    """The revision that is about to be made of a hub's model, and that model; None when there is none."""
+def unresolved(snapshot: Snapshot) -> tuple[str, LLMEndpointSpec] | None:
+    """The revision that is about to be made of a model that must be resolved, and its inputs; None when there is none."""
     spec = snapshot.endpoint.spec
-    model = split_hub(spec.model.source) if spec is not None else None
-    if spec is None or model is None or snapshot.endpoint.deleting:
+    if spec is None or snapshot.endpoint.deleting or not is_downloaded(spec.model):
         return None
     override = find_override(snapshot, spec, find_active(snapshot))
     hash_ = override.revision if override else revision_hash(spec)
-    return None if hash_ in snapshot.records else (hash_, model)
+    return None if hash_ in snapshot.records else (hash_, spec)
 
 
 def find_active(snapshot: Snapshot) -> str | None:

@@ -1,0 +1,73 @@
+"""What a revision still waits for before it can be made: what its model is, and that it lies in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from ...api import LLMEndpointSpec, ModelSpec
+from ..causes import Cause
+from ..identity import Identity
+from ..snapshot import Snapshot
+from ..steps import Apply, Delete, Event, Step
+from .files import Delivery, delivery, model_files, resolved_by_job
+from .jobs import make_download_job, make_resolve_job
+from .tasks import RETRY_SECONDS, Stage, Task
+
+
+def model_awaited(model: ModelSpec, identity: Identity | None, task: Task | None) -> Cause | None:
+    """None when nothing of the model stands in the way of its revision."""
+    if identity is None:
+        whom = "a Job asks" if resolved_by_job(model) else "asking the hub"
+        return Cause("ModelResolving", f"{whom} which content {model.source} has", expected=True)
+    if identity.problem:
+        hint = (
+            "; correct spec.model.source, or the operator's --hub-endpoint"
+            if not resolved_by_job(model)
+            else ""
+        )
+        return Cause(identity.reason, f"{identity.problem}{hint}", identity.permanent)
+    if delivery(model) is not Delivery.JOB or task is None or task.stage is Stage.DONE:
+        return None
+    if task.cause is not None:
+        return task.cause
+    files = model_files(model, identity.commit)
+    if task.stage is Stage.LEAVING:
+        said = f"{files.source} is being removed from claim {files.claim}, and then downloaded to it again"
+        return Cause("ModelDownloading", said, expected=True)
+    said = f"{files.source} at {files.revision} is downloaded to claim {files.claim}: {task.progress} %"
+    return Cause("ModelDownloading", said, expected=True)
+
+
+def model_steps(
+    snapshot: Snapshot, wanted: tuple[str, LLMEndpointSpec] | None, now: datetime
+) -> Iterator[Step]:
+    """The Job that is missing; and a failed one out of the way of the next attempt. `wanted` is the revision that waits
+    for its model."""
+    if (
+        wanted is None
+        or snapshot.task is None
+        or snapshot.runtime is None
+        or not snapshot.runtime.model_image
+    ):
+        return
+    hash_, spec = wanted
+    identity, owner = snapshot.resolved.get(hash_), snapshot.endpoint.owner
+    if snapshot.task.stage is Stage.ABSENT and identity is None:
+        yield Apply(make_resolve_job(owner, hash_, spec, snapshot.runtime))
+    elif snapshot.task.stage is Stage.ABSENT and identity is not None:
+        job = make_download_job(owner.namespace, identity.commit, spec, snapshot.runtime)
+        files = model_files(spec.model, identity.commit)
+        said = f"Job {files.job_name} downloads {files.source} at {files.revision} to claim {files.claim}"
+        yield Apply(job, Event("ModelDownloadStarted", said))
+    elif identity is not None and identity.commit and retry_in(snapshot.task, now) == 0:
+        name = model_files(spec.model, identity.commit).job_name
+        event = Event("ModelDownloadRetried", f"Job {name} had failed and is made anew", "Warning")
+        yield Delete("batch/v1", "Job", owner.namespace, name, event)
+
+
+def retry_in(task: Task | None, now: datetime) -> float | None:
+    """Seconds until a failed Job is made anew; None where it has not failed."""
+    if task is None or task.stage is not Stage.FAILED or task.ended is None:
+        return None
+    return max(0.0, RETRY_SECONDS - (now - task.ended).total_seconds())

@@ -1,0 +1,108 @@
+"""What is downloaded, by whom, and where the engine finds it.
+
+| delivery | when | who downloads |
+|---|---|---|
+| DIRECT | embedded, file, pvc, oci; a public hf:// model without a cache | nobody, or the engine itself |
+| JOB | cache.scope: Shared | one Job for each claim, source, revision and credentials |
+| POD | cache.scope: Node; s3:// or with credentials, without a cache | an init container of each pod |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import NamedTuple
+
+from ...api import CacheScope, ModelSpec
+from ..identity import split_hub
+
+S3, OCI = "s3://", "oci://"
+
+VOLUME = "model-weights"
+CACHE_PATH = "/models/cache"
+FETCHED_PATH = "/models/fetched"
+IMAGE_PATH = "/models/image"
+
+
+class Delivery(StrEnum):
+    """How the files come to a pod."""
+
+    DIRECT = "Direct"
+    JOB = "Job"
+    POD = "Pod"
+
+
+class Files(NamedTuple):
+    """A model's files for good: `source` without a branch, `revision` what it was resolved to."""
+
+    source: str
+    revision: str
+    allow_pickle: bool
+    secret: str | None
+    claim: str | None
+
+    @property
+    def folder(self) -> str:
+        """Its folder on the volume. Who has other credentials has another one: nobody gets a model from the cache that
+        they could not download."""
+        text = json.dumps(self[:4], separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def job_name(self) -> str:
+        """Of the Job that downloads them to the claim."""
+        return f"llm-model-{_short_hash(self.folder, self.claim or '')}"
+
+
+def delivery(model: ModelSpec) -> Delivery:
+    """How this model's files come to a pod."""
+    if not is_downloaded(model):
+        return Delivery.DIRECT
+    if model.cache is not None:
+        return Delivery.JOB if model.cache.scope is CacheScope.SHARED else Delivery.POD
+    plain = split_hub(model.source) is not None and model.credentials is None and not model.allow_pickle
+    return Delivery.DIRECT if plain else Delivery.POD
+
+
+def is_downloaded(model: ModelSpec) -> bool:
+    """Whether the source is one whose content can change, and which a revision resolves."""
+    return split_hub(model.source) is not None or model.source.startswith(S3)
+
+
+def needs_image(model: ModelSpec) -> bool:
+    """Whether the image of llmendpoint-model is run for this model."""
+    return resolved_by_job(model) or delivery(model) is not Delivery.DIRECT
+
+
+def resolved_by_job(model: ModelSpec) -> bool:
+    """Whether a Job asks what the source is: it has the credentials, and knows S3. A public hub the operator asks."""
+    return is_downloaded(model) and (model.source.startswith(S3) or model.credentials is not None)
+
+
+def model_files(model: ModelSpec, revision: str) -> Files:
+    """Of a model that was resolved."""
+    hub = split_hub(model.source)
+    source = f"hf://{hub.repository}" if hub else model.source.rstrip("/")
+    secret = model.credentials.secret_name if model.credentials else None
+    return Files(
+        source, revision, model.allow_pickle, secret, model.cache.claim_name if model.cache else None
+    )
+
+
+def engine_path(model: ModelSpec, revision: str) -> str | None:
+    """Where the engine finds the files; None where the source itself is what it is told."""
+    if model.source.startswith(OCI):
+        return IMAGE_PATH
+    if delivery(model) is Delivery.DIRECT:
+        return None
+    return f"{CACHE_PATH if model.cache else FETCHED_PATH}/{model_files(model, revision).folder}"
+
+
+def resolve_job_name(endpoint_uid: str, revision_hash: str) -> str:
+    """Of the Job that asks what a source is, for one revision of one endpoint."""
+    return f"llm-resolve-{_short_hash(endpoint_uid, revision_hash)}"
+
+
+def _short_hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

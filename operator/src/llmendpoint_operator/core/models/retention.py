@@ -1,0 +1,94 @@
+"""When what a shared cache holds is deleted: after it was not used for the retention, and never while it is.
+
+The record is the Job that downloaded it. One step at a time, each written before the next is thought of:
+
+    used                    the Job has no mark (a mark is taken off)
+    unused                  marked with the time; who wants it now waits until the mark is off again
+    unused for long enough  marked as being removed, which nobody takes back; what goes on is suspended
+    being removed           a second Job deletes the files, then both Jobs go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from ..builders import Manifest
+from ..revision import Revision
+from .files import Delivery, delivery, model_files
+from .jobs import DOWNLOAD
+from .tasks import REMOVING_ANNOTATION, UNUSED_ANNOTATION, Stage, read_task
+
+ABANDONED_SECONDS = 60.0
+"""A download that nobody waits for any more is not gone on with, whatever the retention."""
+
+
+class Act(StrEnum):
+    """What is to be done about one Job."""
+
+    MARK = "Mark"
+    UNMARK = "Unmark"
+    DOOM = "Doom"
+    REMOVE = "Remove"
+    DELETE = "Delete"
+    DELETE_REMOVAL = "DeleteRemoval"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A download's Job with the Job that deletes what it brought, when there is one."""
+
+    job: Manifest
+    removal: Manifest | None
+    used: bool
+
+
+def next_act(kept: Kept, now: datetime, retention: float) -> Act | None:
+    """`retention` in seconds; None when there is nothing to do now."""
+    metadata = kept.job["metadata"]
+    if "deletionTimestamp" in metadata:
+        return None
+    annotations = metadata.get("annotations") or {}
+    if REMOVING_ANNOTATION in annotations:
+        removed = read_task(kept.removal, ())
+        if removed.stage is Stage.ABSENT:
+            return None if kept.job.get("status", {}).get("active") else Act.REMOVE
+        return Act.DELETE if removed.stage is Stage.DONE else None
+    if kept.removal is not None and read_task(kept.removal, ()).stage is Stage.DONE:
+        return Act.DELETE_REMOVAL
+    since = annotations.get(UNUSED_ANNOTATION)
+    if kept.used or since is None:
+        return Act.UNMARK if kept.used and since is not None else None if kept.used else Act.MARK
+    complete = any(
+        c.get("type") == "Complete" and c.get("status") == "True"
+        for c in kept.job.get("status", {}).get("conditions") or ()
+    )
+    limit = retention if complete else min(retention, ABANDONED_SECONDS)
+    unused = (now - datetime.fromisoformat(since)).total_seconds()
+    return Act.DOOM if unused >= limit else None
+
+
+def is_download(job: Manifest) -> bool:
+    """Whether the Job is one that downloads, and so a record of what a claim holds."""
+    return bool(job["metadata"].get("labels", {}).get("app.kubernetes.io/component") == DOWNLOAD)
+
+
+def used_jobs(revisions: Iterable[tuple[str, Revision]]) -> set[tuple[str, str]]:
+    """Namespace and name of the Jobs whose files recorded revisions use: those that serve, and those that could."""
+    return {
+        (namespace, model_files(revision.inputs.model, revision.commit).job_name)
+        for namespace, revision in revisions
+        if revision.commit and delivery(revision.inputs.model) is Delivery.JOB
+    }
+
+
+def marking(act: Act, now: datetime) -> dict[str, Any]:
+    """What an act of marking changes of a Job, as a merge patch. A download that still goes on ends with DOOM."""
+    if act is Act.UNMARK:
+        return {"metadata": {"annotations": {UNUSED_ANNOTATION: None}}}
+    if act is Act.DOOM:
+        return {"metadata": {"annotations": {REMOVING_ANNOTATION: "true"}}, "spec": {"suspend": True}}
+    return {"metadata": {"annotations": {UNUSED_ANNOTATION: now.isoformat(timespec="seconds")}}}

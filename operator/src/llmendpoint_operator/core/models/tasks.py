@@ -1,0 +1,156 @@
+"""What has become of a Job that runs `llmendpoint-model`, from what the API server says of it and of its pods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from ..builders import Manifest
+from ..causes import Cause, find_cause, last_line
+from ..identity import Identity
+from .jobs import CONTAINER
+
+UNUSED_ANNOTATION = "llmendpoint.io/unused-since"
+REMOVING_ANNOTATION = "llmendpoint.io/removing"
+RETRY_SECONDS = 300
+"""A failed download is begun anew so long after its end: what is wrong is often put right outside of the spec."""
+
+_SOURCE = "correct spec.model.source"
+EXITS = {
+    1: ("ModelUnavailable", "it is tried again; if it stays so, correct spec.model.source", False),
+    2: ("ModelCacheUnusable", "correct spec.model.cache.claimName, or make its volume writable", True),
+    3: ("ModelNotFound", _SOURCE, True),
+    5: ("ModelFormatRefused", "name one with *.safetensors or *.gguf in spec.model.source, or, for an engine that "
+        "loads pickles and a source that you trust, set spec.model.allowPickle: true", True),
+    6: ("ModelCacheFull", "enlarge the claim of spec.model.cache.claimName, or name another one", True),
+    7: ("ModelAccessDenied", "correct spec.model.source, or name a Secret with the credentials in "
+        "spec.model.credentials.secretName", True),
+    8: ("ModelCorrupt", "upload the model anew, or correct spec.model.source", True),
+    9: ("ModelSourceChanged", "`kubectl llm rollout restart` makes a revision of what lies in spec.model.source now", True),
+}  # fmt: skip
+"""By exit code: reason, what to do, and whether it stays so until somebody changes something."""
+
+
+_NOT_CREATED = ("CreateContainerConfigError", "CreateContainerError")
+"""Mostly a Secret that is not there."""
+
+
+class Stage(StrEnum):
+    """Of a Job."""
+
+    ABSENT = "Absent"
+    RUNNING = "Running"
+    DONE = "Done"
+    FAILED = "Failed"
+    LEAVING = "Leaving"
+    """What it brought is about to be deleted, or it is itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A Job as it is now. `answer` is what a finished one told; `cause` what is wrong; `address` that of the pod that
+    downloads, where its progress can be asked for; `progress` percent in steps of ten."""
+
+    stage: Stage = Stage.ABSENT
+    answer: str = ""
+    cause: Cause | None = None
+    ended: datetime | None = None
+    address: str | None = None
+    progress: int = 0
+
+
+def read_task(job: Manifest | None, pods: Sequence[Manifest]) -> Task:
+    """`pods` are the Job's."""
+    if job is None:
+        return Task()
+    annotations = job["metadata"].get("annotations") or {}
+    if "deletionTimestamp" in job["metadata"] or annotations.keys() & {
+        UNUSED_ANNOTATION,
+        REMOVING_ANNOTATION,
+    }:
+        return Task(Stage.LEAVING)
+    ended = _condition(job, "Complete")
+    if ended is not None:
+        return Task(Stage.DONE, _answer(pods), ended=_time(ended), progress=100)
+    ended = _condition(job, "Failed")
+    if ended is not None:
+        said = str(ended.get("message", ""))
+        cause = fetch_failed(pods) or Cause(
+            "ModelUnavailable", f"Job {job['metadata']['name']} failed: {said}"
+        )
+        return Task(Stage.FAILED, cause=cause, ended=_time(ended))
+    address = next((a for pod in pods if (a := _address(pod))), None)
+    wrong = None if address else find_cause(None, pods) or fetch_failed(pods)
+    return Task(Stage.RUNNING, cause=wrong, address=address)
+
+
+def identity_of(task: Task) -> Identity | None:
+    """What a Job found out about a source; None while it goes on."""
+    if task.stage is Stage.FAILED and task.cause is not None:
+        return Identity(problem=task.cause.message, permanent=task.cause.permanent, reason=task.cause.reason)
+    if task.stage is Stage.RUNNING and task.cause is not None:
+        return Identity(problem=task.cause.message, reason=task.cause.reason)
+    if task.stage is not Stage.DONE:
+        return None
+    try:
+        return Identity(commit=str(json.loads(task.answer)["revision"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def fetch_failed(pods: Sequence[Manifest]) -> Cause | None:
+    """Why the container that downloads ended, in a pod of a Job or before an engine starts; the last that did."""
+    statuses = [
+        (pod, status)
+        for pod in pods
+        for kind in ("containerStatuses", "initContainerStatuses")
+        for status in pod.get("status", {}).get(kind) or ()
+        if status.get("name") == CONTAINER
+    ]
+    ended = []
+    for pod, status in statuses:
+        waiting = status.get("state", {}).get("waiting") or {}
+        if waiting.get("reason") in _NOT_CREATED:
+            said = f"pod {pod['metadata']['name']}: {waiting['reason']}: {waiting.get('message', '')}"
+            return Cause("ContainerNotCreated", f"{said}; see spec.model.credentials.secretName")
+        state = (
+            status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated") or {}
+        )
+        if state.get("exitCode"):
+            ended.append((str(state.get("finishedAt") or ""), pod["metadata"]["name"], state))
+    if not ended:
+        return None
+    _, name, state = max(ended, key=lambda item: item[:2])
+    line = last_line(state.get("message", ""))
+    if state.get("reason") == "OOMKilled":
+        return Cause("ModelUnavailable", f"pod {name}: the download was killed at its memory limit")
+    reason, hint, permanent = EXITS.get(state["exitCode"], EXITS[1])
+    said = line or f"llmendpoint-model ended with exit code {state['exitCode']}"
+    return Cause(reason, f"{said}; {hint}", permanent)
+
+
+def _answer(pods: Sequence[Manifest]) -> str:
+    for pod in pods:
+        for status in pod.get("status", {}).get("containerStatuses") or ():
+            ended = status.get("state", {}).get("terminated") or {}
+            if status.get("name") == CONTAINER and ended.get("exitCode") == 0 and ended.get("message"):
+                return str(ended["message"])
+    return ""
+
+
+def _address(pod: Manifest) -> str | None:
+    status = pod.get("status", {})
+    return status.get("podIP") if status.get("phase") == "Running" else None
+
+
+def _condition(job: Manifest, kind: str) -> Manifest | None:
+    conditions: list[Manifest] = job.get("status", {}).get("conditions") or []
+    return next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), None)
+
+
+def _time(condition: Manifest) -> datetime | None:
+    text = condition.get("lastTransitionTime")
+    return datetime.fromisoformat(str(text)) if text else None

@@ -1,0 +1,102 @@
+"""Deletes models from shared caches that no revision has used for long enough: core/models/retention.py decides."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+
+from .core.models.files import Files
+from .core.models.jobs import REMOVE_SUFFIX, make_remove_job
+from .core.models.retention import Act, Kept, is_download, marking, next_act, used_jobs
+from .core.revision import parse_revision
+from .errors import ApiError, Conflict, NotFound
+from .kube import resources
+from .kube.caches import Caches
+from .kube.client import Json, KubeApi
+
+log = structlog.get_logger()
+
+Key = tuple[str, str]
+
+SWEEP_S = 30.0
+
+
+class Janitor:
+    """`wanted` says which files endpoints wait for now, by endpoint; `retention_s` how long what is unused is kept."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        caches: Caches,
+        wanted: Callable[[], dict[Key, Files]],
+        retention_s: float,
+    ) -> None:
+        self._api = api
+        self._caches = caches
+        self._wanted = wanted
+        self._retention_s = retention_s
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Somebody waits for a model, or one of the Jobs changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause = min(SWEEP_S, max(1.0, self._retention_s / 2))
+        while True:
+            await self.sweep(datetime.now(UTC))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), pause)
+            self._woken.clear()
+
+    async def sweep(self, now: datetime) -> None:
+        """One step of each Job that needs one. What the API server refuses is tried again in the next."""
+        jobs = [job for job in self._caches.all(resources.JOBS) if is_download(job)]
+        if not jobs:
+            return
+        used = self._used()
+        for job in jobs:
+            namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+            removal = self._caches.get(resources.JOBS, namespace, name + REMOVE_SUFFIX)
+            act = next_act(Kept(job, removal, (namespace, name) in used), now, self._retention_s)
+            if act is None:
+                continue
+            try:
+                await self._do(act, job, removal, now)
+            except (Conflict, NotFound):
+                pass  # somebody was faster; the watch brings what they did
+            except ApiError as error:
+                log.warning("cache not tidied", job=f"{namespace}/{name}", act=act, error=str(error))
+
+    def _used(self) -> set[Key]:
+        records = self._caches.all(resources.CONTROLLER_REVISIONS)
+        parsed = ((record["metadata"]["namespace"], parse_revision(record)) for record in records)
+        used = used_jobs((namespace, revision) for namespace, revision in parsed if revision is not None)
+        return used | {(key[0], files.job_name) for key, files in self._wanted().items()}
+
+    async def _do(self, act: Act, job: Json, removal: Json | None, now: datetime) -> None:
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        log.info("model cache", job=f"{namespace}/{name}", act=act, **_about(job))
+        if act is Act.REMOVE:
+            self._caches.remember(resources.JOBS, await self._api.apply(resources.JOBS, make_remove_job(job)))
+        elif act is Act.DELETE:
+            await self._api.delete(resources.JOBS, namespace, name)
+        elif act is Act.DELETE_REMOVAL and removal is not None:
+            await self._api.delete(resources.JOBS, namespace, removal["metadata"]["name"])
+        else:
+            change = marking(act, now)
+            change["metadata"]["resourceVersion"] = job["metadata"]["resourceVersion"]
+            written = await self._api.merge(resources.JOBS, namespace, name, change)
+            self._caches.remember(resources.JOBS, written)
+
+
+def _about(job: Json) -> dict[str, str]:
+    annotations = job["metadata"].get("annotations") or {}
+    return {
+        field: annotations.get(f"llmendpoint.io/model-{field}", "unknown") for field in ("source", "revision")
+    }

@@ -1,0 +1,153 @@
+"""What is known of the model that an endpoint's next revision waits for: from the hub, from Jobs and from their pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from .core.identity import Identity, split_hub
+from .core.models.files import Delivery, Files, delivery, model_files, resolve_job_name, resolved_by_job
+from .core.models.jobs import PROGRESS_PORT, REMOVE_SUFFIX
+from .core.models.tasks import Stage, Task, identity_of, read_task
+from .core.rollout.target import unresolved
+from .core.snapshot import Snapshot
+from .errors import Unanswered
+from .evidence.wanted import base_url
+from .evidence.wire import Wire
+from .hub import Hub, Question
+from .kube import resources
+from .kube.caches import Caches
+
+log = structlog.get_logger()
+
+Key = tuple[str, str]
+
+POLL_S = 3.0
+ANSWER_LIMIT_S = 2.0
+STEP = 10
+"""Percent: the status is written at most ten times in a download."""
+
+
+class Models:
+    """`wanted` are the files that somebody waits for, by endpoint. An answer of a Job stays here until the endpoint asks
+    another question, for its Job goes before a long download is done."""
+
+    def __init__(self, caches: Caches, hub: Hub, wire: Wire, wake: Callable[[Key], None]) -> None:
+        self._caches = caches
+        self._hub = hub
+        self._progress = _Progress(wire, wake)
+        self._answers: dict[Key, tuple[str, Identity]] = {}
+        self.wanted: dict[Key, Files] = {}
+        self.on_wanted: Callable[[], None] = lambda: None
+        """Called when somebody begins to wait for files."""
+
+    def look(self, key: Key, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with what is known now; sees to it that the rest is being found out."""
+        waiting = unresolved(snapshot)
+        if waiting is None:
+            self.forget(key)
+            return snapshot
+        hash_, spec = waiting
+        waited_for = self.wanted.pop(key, None)
+        identity, task = self._identity(key, hash_, snapshot)
+        if identity is not None and identity.commit and delivery(spec.model) is Delivery.JOB:
+            files = self.wanted[key] = model_files(spec.model, identity.commit)
+            if files != waited_for:
+                self.on_wanted()
+            task = self._download(key, files)
+        self._progress.follow(key, task.address if task else None)
+        resolved = {hash_: identity} if identity is not None else {}
+        return replace(snapshot, resolved=resolved, task=task)
+
+    def forget(self, key: Key) -> None:
+        """The endpoint waits for nothing any more."""
+        self._hub.forget(key)
+        self._progress.follow(key, None)
+        self._answers.pop(key, None)
+        self.wanted.pop(key, None)
+
+    def _identity(self, key: Key, hash_: str, snapshot: Snapshot) -> tuple[Identity | None, Task | None]:
+        assert snapshot.endpoint.spec is not None
+        model = snapshot.endpoint.spec.model
+        hub = split_hub(model.source)
+        if hub is not None and not resolved_by_job(model):
+            return self._hub.look(key, Question(hash_, hub)), None
+        self._hub.forget(key)
+        question, known = self._answers.get(key, ("", Identity()))
+        if question == hash_:
+            return known, None
+        task = self._task(key[0], resolve_job_name(snapshot.endpoint.uid, hash_))
+        identity = identity_of(task)
+        if identity is not None and identity.commit:
+            self._answers[key] = (hash_, identity)
+            log.info("model resolved", endpoint="/".join(key), source=model.source, revision=identity.commit)
+        return identity, task
+
+    def _download(self, key: Key, files: Files) -> Task:
+        task = self._task(key[0], files.job_name)
+        if task.stage is Stage.ABSENT and self._job(key[0], files.job_name + REMOVE_SUFFIX) is not None:
+            return Task(Stage.LEAVING)
+        if task.stage is Stage.RUNNING:
+            return replace(task, progress=self._progress.of(key))
+        return task
+
+    def _task(self, namespace: str, name: str) -> Task:
+        pods = self._caches.of_model_job(resources.PODS, namespace, name)
+        return read_task(self._job(namespace, name), pods)
+
+    def _job(self, namespace: str, name: str) -> dict[str, Any] | None:
+        return self._caches.get(resources.JOBS, namespace, name)
+
+
+class _Progress:
+    """Asks the pods that download how far they are, while somebody looks."""
+
+    def __init__(self, wire: Wire, wake: Callable[[Key], None]) -> None:
+        self._wire = wire
+        self._wake = wake
+        self._followed: dict[Key, tuple[str, asyncio.Task[None]]] = {}
+        self._steps: dict[Key, int] = {}
+
+    def of(self, key: Key) -> int:
+        """Percent, in whole steps."""
+        return self._steps.get(key, 0)
+
+    def follow(self, key: Key, address: str | None) -> None:
+        """Begin, go on, or (without an address) end."""
+        followed = self._followed.get(key)
+        if followed is not None and followed[0] == address:
+            return
+        if followed is not None:
+            followed[1].cancel()
+            del self._followed[key]
+        self._steps.pop(key, None)
+        if address is not None:
+            self._followed[key] = (address, asyncio.create_task(self._ask(key, address), name="progress"))
+
+    async def _ask(self, key: Key, address: str) -> None:
+        while True:
+            try:
+                url = f"{base_url(address, PROGRESS_PORT)}/progress"
+                found = await self._wire.json("progress", url, ANSWER_LIMIT_S)
+                step = percent(found)
+            except Unanswered:
+                step = None
+            if step is not None and step != self._steps.get(key, 0):
+                self._steps[key] = step
+                self._wake(key)
+            await asyncio.sleep(POLL_S)
+
+
+def percent(found: Any) -> int | None:
+    """Of what `/progress` answers, in whole steps, below 100 until the Job itself says that it is done."""
+    try:
+        done, total = int(found["bytes"]), int(found["total"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    if total <= 0:
+        return 0
+    return max(0, min(100 * done // total // STEP * STEP, 100 - STEP))

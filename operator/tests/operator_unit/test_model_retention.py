@@ -1,0 +1,86 @@
+"""What a shared cache holds goes after it was unused for long enough, and never while it is used."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmendpoint_operator.core.models.jobs import make_remove_job
+from llmendpoint_operator.core.models.retention import Act, Kept, is_download, marking, next_act, used_jobs
+from llmendpoint_operator.core.revision import Revision
+
+from .fake_cluster import NOW
+from .model_stage import REVISION, RUNTIME
+from .test_models import CACHED, DOWNLOAD_JOB, NODE, inputs
+
+WEEK = 7 * 86_400.0
+
+
+def job(complete: bool = True, unused_for: float | None = None, removing: bool = False) -> dict[str, Any]:
+    annotations: dict[str, str] = {}
+    if unused_for is not None:
+        annotations |= marking(Act.MARK, NOW - timedelta(seconds=unused_for))["metadata"]["annotations"]
+    if removing:
+        annotations["llmendpoint.io/removing"] = "true"
+    conditions = [{"type": "Complete", "status": "True"}] if complete else []
+    return {**DOWNLOAD_JOB, "metadata": {**DOWNLOAD_JOB["metadata"], "annotations": annotations}, "status": {"conditions": conditions}}  # fmt: skip
+
+
+def removal(complete: bool) -> dict[str, Any]:
+    conditions = [{"type": "Complete", "status": "True"}] if complete else []
+    return {**make_remove_job(DOWNLOAD_JOB), "status": {"conditions": conditions}}
+
+
+@pytest.mark.parametrize(
+    ("kept", "act"),
+    [
+        (Kept(job(), None, used=True), None),
+        (Kept(job(), None, used=False), Act.MARK),
+        (Kept(job(unused_for=WEEK + 1), None, used=True), Act.UNMARK),
+        (Kept(job(unused_for=WEEK - 1), None, used=False), None),
+        (Kept(job(unused_for=WEEK + 1), None, used=False), Act.DOOM),
+        (Kept(job(complete=False, unused_for=59), None, used=False), None),
+        (Kept(job(complete=False, unused_for=61), None, used=False), Act.DOOM),
+        (Kept(job(unused_for=WEEK, removing=True), None, used=True), Act.REMOVE),
+        (Kept(job(unused_for=WEEK, removing=True) | {"status": {"active": 1}}, None, used=False), None),
+        (Kept(job(unused_for=WEEK, removing=True), removal(False), used=False), None),
+        (Kept(job(unused_for=WEEK, removing=True), removal(True), used=False), Act.DELETE),
+        (Kept(job(), removal(True), used=True), Act.DELETE_REMOVAL),
+    ],
+)
+def test_each_job_takes_one_step_at_a_time(kept: Kept, act: Act | None) -> None:
+    assert next_act(kept, NOW, WEEK) is act
+
+
+@given(st.floats(0, 1e9), st.booleans(), st.floats(0, 1e9))
+def test_what_is_used_is_never_doomed(unused_for: float, complete: bool, retention: float) -> None:
+    kept = Kept(job(complete, unused_for), None, used=True)
+    assert next_act(kept, NOW, retention) is Act.UNMARK
+
+
+def test_a_job_that_is_being_deleted_is_left_alone() -> None:
+    leaving = job(unused_for=2 * WEEK)
+    leaving["metadata"]["deletionTimestamp"] = "x"
+    assert next_act(Kept(leaving, None, used=False), NOW, WEEK) is None
+
+
+def test_every_recorded_revision_uses_its_files_whether_it_serves_or_could() -> None:
+    recorded = [
+        ("team-a", Revision("a", 1, 1, inputs(CACHED), RUNTIME, commit=REVISION)),
+        ("team-b", Revision("b", 1, 1, inputs(CACHED), RUNTIME, commit="5" * 40)),
+        ("team-b", Revision("c", 1, 1, inputs(NODE), RUNTIME, commit=REVISION)),
+        ("team-b", Revision("d", 1, 1, inputs({"source": "embedded://demo"}), RUNTIME)),
+    ]
+    used = used_jobs(recorded)
+    assert ("team-a", DOWNLOAD_JOB["metadata"]["name"]) in used
+    assert {namespace for namespace, _ in used} == {"team-a", "team-b"}
+    assert len(used) == 2
+
+
+def test_only_downloads_are_records_of_what_a_claim_holds() -> None:
+    assert is_download(DOWNLOAD_JOB)
+    assert not is_download(make_remove_job(DOWNLOAD_JOB))
