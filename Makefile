@@ -59,6 +59,9 @@ bench-gateway: .venv/.stamp ## CPU per decision and latency beside a direct call
 bench-operator: .venv/.stamp ## 1,000 endpoints with faked pods, beside a bare client's same writes
 	@$(PY) -m tests.bench.operator
 
+bench-day: .venv/.stamp ## bursty days in virtual time: replica-hours and missed deadlines beside KEDA's policy
+	@$(PY) -m tests.bench.day
+
 bench-rollout: .venv/.stamp ## from a bad revision's figures to the verdict and back, real pods under load
 	@$(PYTEST) -q tests/e2e/test_rollouts.py -k "slow or one_in_ten" && cat build/bench/rollout.json
 
@@ -74,4 +77,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended lint crds cluster cluster-down images bench-engine bench-gateway bench-operator bench-rollout bench-cluster bench-docs demo-model lock
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended lint crds cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-cluster bench-docs demo-model lock

@@ -30,6 +30,7 @@ SECTIONS = (
     Section("gateway", "Gateway", "make bench-gateway"),
     Section("rollout", "Rollback under 50 requests a second", "make bench-rollout"),
     Section("operator", "Operator", "make bench-operator"),
+    Section("day", "Autoscaling: three bursty days in virtual time", "make bench-day"),
     Section("cluster", "Embedded Kubernetes", "make bench-cluster"),
     Section("demo", "The demo", "make demo"),
 )
