@@ -17,8 +17,8 @@ BEGIN = datetime(2026, 1, 5, 6, 0, tzinfo=UTC)
 
 
 def rules(**fields: Any) -> AutoscalingSpec:
-    """Fields as in a manifest; ten replicas at most where nothing else is said."""
-    return AutoscalingSpec.model_validate({"maxReplicas": 10, **fields})
+    """Fields as in a manifest; ten replicas at most and a look every 15 s where nothing else is said."""
+    return AutoscalingSpec.model_validate({"maxReplicas": 10, "pollingInterval": 15, **fields})
 
 
 def loads(

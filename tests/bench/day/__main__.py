@@ -22,7 +22,7 @@ from tests.bench.results import Result, write
 
 LEAST, MOST, FIRST = 1, 24, 2
 TTFT_LIMIT_S, PATIENCE_S = 2.0, 60.0
-SPEC = {"minReplicas": LEAST, "maxReplicas": MOST, "pollingInterval": 5}
+SPEC = {"minReplicas": LEAST, "maxReplicas": MOST}
 WAITING_THRESHOLD = 5.0
 
 EXAMPLES = """examples:

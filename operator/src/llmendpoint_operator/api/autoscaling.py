@@ -195,7 +195,7 @@ class AutoscalingSpec(
     """The endpoint is called while more requests than this wait or run."""
     cooldown_period: Annotated[int, Field(ge=0, le=86_400)] = 300
     """Seconds without calls after which the endpoint goes to idleReplicas, or to minReplicas where that is 0."""
-    polling_interval: Annotated[int, Field(ge=1, le=3600)] = 15
+    polling_interval: Annotated[int, Field(ge=1, le=3600)] = 5
     """Seconds between two decisions. A request that waits for an endpoint without replicas does not wait for the next."""
     signals: SignalsSpec | None = None
     """What the number of replicas follows. Absent: queueDepth with a target of 4."""
