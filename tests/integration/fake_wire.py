@@ -58,6 +58,8 @@ class FakeEngine:
     answer: Callable[[str], Reply] = lambda _: (200, "Paris")
     asked: list[dict[str, Any]] = field(default_factory=list)
     scrapes: int = 0
+    load: dict[str, Any] | None = None
+    """What `/load` says; None: it has none."""
     _buckets: dict[str, list[float]] = field(default_factory=dict)
 
     async def serve(self, servers: Servers, port: int) -> str:
@@ -65,7 +67,7 @@ class FakeEngine:
         app = web.Application()
         app.add_routes([
             web.post("/v1/chat/completions", self._complete), web.get("/metrics", self._metrics),
-            web.get("/v1/models", self._models),
+            web.get("/v1/models", self._models), web.get("/load", self._load),
         ])  # fmt: skip
         return await servers.add(app, port)
 
@@ -88,6 +90,9 @@ class FakeEngine:
             return web.json_response({"error": {"message": text}}, status=status)
         message = {"role": "assistant", "content": text}
         return web.json_response({"choices": [{"index": 0, "message": message}]})
+
+    async def _load(self, _: web.Request) -> web.Response:
+        return web.json_response(self.load) if self.load is not None else web.Response(status=404)
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "the-judge"}]})

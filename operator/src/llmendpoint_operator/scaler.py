@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol
 
 import structlog
 
@@ -39,13 +40,24 @@ class _Scaled:
     scaling: Scaling
 
 
-class Scaler:
-    """Of one leader. `demand_of` says what is known of an endpoint; `wake` puts it into the queue."""
+class Source(Protocol):
+    """Who knows load and demand: evidence.Demands."""
 
-    def __init__(
-        self, demand_of: Callable[[Key], Demand | None], wake: Callable[[Key], None], metrics: Metrics
-    ) -> None:
-        self._demand_of = demand_of
+    def follow(self, snapshot: Snapshot) -> None:
+        """This endpoint's are wanted."""
+
+    def forget(self, key: Key) -> None:
+        """They are not any more."""
+
+    def of(self, key: Key) -> Demand | None:
+        """What is known; None when nothing is."""
+
+
+class Scaler:
+    """Of one leader. `source` says what is known of an endpoint; `wake` puts it into the queue."""
+
+    def __init__(self, source: Source, wake: Callable[[Key], None], metrics: Metrics) -> None:
+        self._source = source
         self._wake = wake
         self._metrics = metrics
         self._scaled: dict[Key, _Scaled] = {}
@@ -58,6 +70,7 @@ class Scaler:
         if spec is None or rules is None or rules.provider is not Provider.BUILTIN:
             self.forget(key)
             return None
+        self._source.follow(snapshot)
         now = datetime.now(UTC)
         one = self._scaled.get(key)
         if one is None:
@@ -70,6 +83,7 @@ class Scaler:
 
     def forget(self, key: Key) -> None:
         """The endpoint is gone, or another decides."""
+        self._source.forget(key)
         self._scaled.pop(key, None)
 
     def heard(self, key: Key) -> None:
@@ -77,7 +91,7 @@ class Scaler:
         one = self._scaled.get(key)
         if one is None:
             return
-        now, scene = datetime.now(UTC), replace(one.scene, demand=self._demand_of(key))
+        now, scene = datetime.now(UTC), replace(one.scene, demand=self._source.of(key))
         if wakes(scene, find_bounds(scene.spec, now)):
             self._decide_and_wake(key, one, now)
         elif scene.called:
@@ -99,7 +113,7 @@ class Scaler:
             self._wake(key)
 
     def _decide(self, key: Key, one: _Scaled, now: datetime) -> None:
-        scene = replace(one.scene, current=one.scaling.replicas, demand=self._demand_of(key))
+        scene = replace(one.scene, current=one.scaling.replicas, demand=self._source.of(key))
         found: Decision = decide(scene, one.memory, now)
         one.memory = found.memory
         if found.change is not None:

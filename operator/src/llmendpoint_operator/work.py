@@ -78,7 +78,7 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
     gateways = Gateways(wire, gateway_pods, settings.gateway_state_port, queue.add)
     collector = Collector(wire, gateways, queue.add)
     demands = Demands(wire, gateways, lambda key: scaler.heard(key))
-    scaler = Scaler(demands.of, queue.add, metrics)
+    scaler = Scaler(demands, queue.add, metrics)
     metrics.demand_streams.set_function(lambda: len(demands))
     metrics.watched.set_function(lambda: len(collector))
     models = Models(caches, Hub(settings.hub_endpoint, queue.add), wire, queue.add)

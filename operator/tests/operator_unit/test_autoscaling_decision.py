@@ -253,6 +253,15 @@ def test_a_minimum_above_zero_without_idle_replicas_never_goes_below() -> None:
     assert stage.current == 2
 
 
+def test_nobody_sleeps_where_requests_would_not_be_held() -> None:
+    stage = Stage(rules(minReplicas=0, cooldownPeriod=0), demand=Demand(held=False))
+    stage.poll(30)
+    assert stage.current == 1
+    stage.current = 0
+    stage.poll()
+    assert stage.current == 1
+
+
 def test_nobody_sleeps_while_a_gateway_is_silent() -> None:
     stage = Stage(rules(minReplicas=0, cooldownPeriod=0), demand=Demand(silent=("gw-1",)))
     stage.poll(10)

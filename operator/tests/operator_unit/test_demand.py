@@ -9,17 +9,19 @@ from typing import Any, cast
 
 import pytest
 
+from llmendpoint_operator.api import LLMRuntimeSpec
 from llmendpoint_operator.core.autoscaling.demand import Demand, Load
 from llmendpoint_operator.core.autoscaling.outcome import Reason
+from llmendpoint_operator.core.revision import Revision
 from llmendpoint_operator.core.snapshot import Endpoint, Snapshot
 from llmendpoint_operator.evidence import Demands, Gateways, Wire, demand
-from llmendpoint_operator.evidence.demand import parse_report
+from llmendpoint_operator.evidence.reports import parse_report
 from llmendpoint_operator.kube import resources
 from llmendpoint_operator.kube.client import KubeApi
 from llmendpoint_operator.kube.store import Informer
 from llmendpoint_operator.metrics import Metrics
 from llmendpoint_operator.scaler import Scaler
-from tests.integration.fake_wire import FakeGateway, Servers, free_port
+from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers, free_port
 
 from .fake_cluster import make_spec
 from .test_evidence import ready_pod, until
@@ -58,6 +60,7 @@ class World:
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr(demand, "LAST_RETRY_S", 0.1)
+    monkeypatch.setattr(demand, "TICK_S", 0.02)
     heard: list[tuple[str, str]] = []
     async with Wire(Metrics()) as wire, Servers() as serving:
         port = free_port()
@@ -144,6 +147,39 @@ def test_a_load_is_as_old_as_it_was_when_its_line_was_sent() -> None:
     assert report.replicas["p0"].load == Load(2, 1, 0.5, 8, read_at=4.9)
 
 
+# --- without a gateway
+
+
+def followed(engines: dict[str, str], port: int) -> Snapshot:
+    """An endpoint whose active revision has these replicas, by address."""
+    spec = make_spec(autoscaling={"maxReplicas": 10, "pollingInterval": 1})
+    endpoint = Endpoint(*KEY, "uid", 1, "1", deleting=False, spec=spec, status={"activeRevision": "r1"})
+    runtime = LLMRuntimeSpec.model_validate({"image": "e:1", "ports": {"http": port}})
+    pods = tuple(ready_pod(name, address) for name, address in engines.items())
+    return Snapshot(
+        endpoint, runtime, revisions={"r1": Revision("r1", 1, 1, spec, runtime)}, pods={"r1": pods}
+    )
+
+
+async def test_where_there_is_no_gateway_the_engines_are_asked(world: World) -> None:
+    world.listed()
+    port, engines = free_port(), [FakeEngine(load=LOAD), FakeEngine(load={**LOAD, "running": 5})]
+    addresses = {f"p{i}": await engine.serve(world.serving, port) for i, engine in enumerate(engines)}
+    world.demands.follow(followed(addresses, port))
+    found = await world.known(lambda demand: demand is not None)
+    assert found is not None
+    assert {pod: load.running for pod, load in found.loads.items()} == {"p0": 2, "p1": 5}
+    assert (found.held, found.partial) == (False, False)
+    engines[1].load = None
+    await world.known(lambda demand: demand is not None and demand.silent == ("p1",))
+    engines[0].load = None
+    await world.known(lambda demand: demand is None)
+    world.demands.follow(followed({}, port))
+    await world.known(lambda demand: demand == Demand(held=False))
+    await world.add()
+    await world.known(lambda demand: demand is None)
+
+
 # --- the scaler
 
 
@@ -161,7 +197,18 @@ class Scaled:
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
-        self.scaler = Scaler(lambda _: self.demand, self.woken.append, self.metrics)
+        self.scaler = Scaler(self, self.woken.append, self.metrics)
+        self.asked = 0
+
+    def of(self, key: tuple[str, str]) -> Demand | None:
+        self.asked += key == KEY
+        return self.demand
+
+    def follow(self, snapshot: Snapshot) -> None:
+        pass
+
+    def forget(self, key: tuple[str, str]) -> None:
+        pass
 
     def look(self) -> int | None:
         fields = {"autoscaling": self.autoscaling} if self.autoscaling else {}
@@ -227,11 +274,10 @@ async def test_a_poll_that_changes_nothing_wakes_nobody(monkeypatch: pytest.Monk
     running = asyncio.create_task(scaled.scaler.run())
     await until(lambda: scaled.woken == [KEY])  # the first figures, for the conditions
     scaled.look()
-    asked: list[object] = []
-    scaled.scaler._demand_of = lambda key: (asked.append(key), Demand())[1]  # type: ignore[func-returns-value]
-    await until(lambda: len(asked) >= 2)
+    before = scaled.asked
+    await until(lambda: scaled.asked >= before + 2)
     assert scaled.woken == [KEY]
-    scaled.scaler._demand_of = lambda _: replace(Demand(), waiting=8)
+    scaled.demand = Demand(waiting=8)
     await until(lambda: len(scaled.woken) == 2)
     assert scaled.look() == 2
     running.cancel()

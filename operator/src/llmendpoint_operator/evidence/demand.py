@@ -1,6 +1,7 @@
 """What every gateway tells of load and demand: one stream from each Ready one (docs/contracts.md, `GET /demand`).
 
-A gateway whose stream is silent tells nothing, whatever it said before. It decides nothing.
+A gateway whose stream is silent tells nothing, whatever it said before. Where there is no gateway at all, the engines are
+asked. It decides nothing.
 """
 
 from __future__ import annotations
@@ -9,20 +10,26 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
-from ..core.autoscaling.demand import Demand, Load, Reading, Report, combine
+from ..core.autoscaling.demand import Demand, Report, combine
+from ..core.snapshot import Snapshot
 from ..errors import Unanswered
 from .gateways import Gateway, Gateways
-from .wanted import Key
+from .loads import EngineLoads
+from .reports import parse_report
+from .wanted import Key, active_targets
 from .wire import Wire
 
 log = structlog.get_logger()
 
 SILENCE_S = 3.0
 """A gateway sends a line every second at least."""
+TICK_S = 0.5
+"""How often it is looked whether engines are to be asked."""
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
 
 
@@ -33,6 +40,7 @@ class Demands:
         self._wire = wire
         self._gateways = gateways
         self._heard = heard
+        self._loads = EngineLoads(wire)
         self._streams: dict[str, _Stream] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
@@ -45,14 +53,39 @@ class Demands:
         """The cache of gateway pods has changed."""
         self._changed.set()
 
+    def follow(self, snapshot: Snapshot) -> None:
+        """The replicas of an endpoint whose demand is wanted."""
+        endpoint = snapshot.endpoint
+        if endpoint.spec and endpoint.spec.autoscaling:
+            interval = endpoint.spec.autoscaling.polling_interval
+            self._loads.follow((endpoint.namespace, endpoint.name), active_targets(snapshot), interval)
+
+    def forget(self, key: Key) -> None:
+        """Nobody wants to know any more."""
+        self._loads.forget(key)
+
     def of(self, key: Key) -> Demand | None:
-        """What is known of one endpoint now; None when no gateway tells anything of it."""
+        """What is known of one endpoint now; None when nobody tells anything of it."""
+        if self._gateways.absent:
+            told = combine(self._loads.reports(key))
+            return replace(told, held=False) if told else None
         name = "/".join(key)
         streams = {gateway.name: self._streams.get(gateway.uid) for gateway in self._gateways.ready()}
         return combine({gateway: s.report(name) if s else None for gateway, s in streams.items()})
 
     async def run(self) -> None:
         """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_streams())
+            group.create_task(self._ask_engines())
+
+    async def _ask_engines(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self._gateways.absent:
+                await self._loads.ask_due()
+
+    async def _keep_streams(self) -> None:
         try:
             while True:
                 self._changed.clear()
@@ -123,30 +156,6 @@ class _Stream:
     def lost(self) -> None:
         """The stream has ended; the next begins with everything."""
         self._complete = False
-
-
-def parse_report(told: Mapping[str, Any], now: float) -> Report:
-    """One endpoint as a gateway writes it at `now`. A load that it does not know is none, never zeros."""
-    replicas = told.get("replicas") or {}
-    return Report(
-        waiting=int(told["waiting"]),
-        replicas={
-            str(pod): Reading(int(found["in_flight"]), _load(found.get("load"), now))
-            for pod, found in replicas.items()
-        },
-    )
-
-
-def _load(told: Mapping[str, Any] | None, now: float) -> Load | None:
-    if told is None:
-        return None
-    return Load(
-        running=int(told["running"]),
-        waiting=int(told["waiting"]),
-        kv_usage=float(told["kv_usage"]),
-        max_num_seqs=int(told["max_num_seqs"]),
-        read_at=now - float(told["age"]),
-    )
 
 
 def _key(name: str) -> Key:

@@ -90,6 +90,11 @@ class Gateways:
         """Whether there is a gateway at all, ready or not."""
         return any(not is_finished(pod) for pod in self._pods.store)
 
+    @property
+    def absent(self) -> bool:
+        """Whether it is known that there is none."""
+        return self._pods.synced.is_set() and not self.exist
+
     def pods_changed(self, _: object = None) -> None:
         """The cache of gateway pods has changed."""
         self._changed.set()

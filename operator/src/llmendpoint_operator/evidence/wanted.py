@@ -132,6 +132,12 @@ def _job(snapshot: Snapshot, rollout: Mapping[str, Any]) -> VerificationJob:
     )
 
 
+def active_targets(snapshot: Snapshot) -> list[Target]:
+    """Ready pods of the active revision."""
+    active = snapshot.endpoint.status.get("activeRevision")
+    return [target for target in _targets(snapshot, (active,)) if target.ready]
+
+
 def _targets(snapshot: Snapshot, revisions: tuple[str | None, ...]) -> Iterator[Target]:
     for hash_ in dict.fromkeys(revisions):
         revision = snapshot.revisions.get(hash_) if hash_ else None

@@ -6,7 +6,7 @@
 | nothing, for fewer polls than failureThreshold | no change |
 | nothing, for longer | `fallback`, or no change |
 | somebody calls an idle endpoint | at once as many replicas as the signals recommend, one at least |
-| nobody has called for cooldownPeriod | idleReplicas |
+| nobody has called for cooldownPeriod, and whoever does will be held and seen | idleReplicas |
 | a part: some gateways are silent, or an engine does not tell | up as recommended, not down |
 | all | the largest recommendation, smoothed |
 
@@ -82,7 +82,7 @@ def _unseen(scene: Scene, memory: Memory, bounds: Bounds, now: datetime, due: bo
     threshold = fallback.failure_threshold if fallback else FAILURE_THRESHOLD
     if failures < threshold:
         return _conclude(scene, memory, bounds, wish, None, now)
-    missing = f"no gateway has told load and demand for {threshold} polls or more"
+    missing = f"nobody has told load and demand for {threshold} polls or more"
     blind = f"{missing}; see the gateways' logs, and that the operator reaches their port 8081"
     if fallback is None:
         said = f"{missing}; the number of replicas stays as it is, but for the bounds"
@@ -114,7 +114,7 @@ def _follow(
 ) -> tuple[_Wish, Memory]:
     """Idle or awake, and then by the signals."""
     called = scene.called
-    if bounds.sleeps and not called:
+    if bounds.sleeps and scene.unheard:
         rested = (now - memory.active_at).total_seconds() >= scene.spec.cooldown_period
         if scene.current <= bounds.idle or (rested and lowers):
             said = f"no request for {scene.spec.cooldown_period} s (spec.autoscaling.cooldownPeriod)"
@@ -157,7 +157,7 @@ def _conclude(
 
 def _outlook(scene: Scene, bounds: Bounds, asked: int, demand: Demand, count: int) -> Outlook:
     """How it fares, without figures that move."""
-    silent = f"gateways that tell nothing: {', '.join(demand.silent)}" if demand.silent else ""
+    silent = f"no figures from {', '.join(demand.silent)}" if demand.silent else ""
     if bounds.problem:
         return Outlook(False, "ScheduleInvalid", f"{bounds.problem}; the other bounds hold", silent, True)
     if bounds.sleeps and count <= bounds.idle:

@@ -47,13 +47,15 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One endpoint as all gateways together see it. `silent` names the gateways that said nothing: the sums may be too
+    """One endpoint as all gateways together see it. `silent` names those who were asked and said nothing: the sums may be too
     low then."""
 
     waiting: int = 0
     in_flight: Mapping[str, int] = field(default_factory=dict)
     loads: Mapping[str, Load] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
+    held: bool = True
+    """Whether requests for an endpoint without replicas wait, so that somebody sees them."""
 
     @property
     def partial(self) -> bool:
@@ -78,6 +80,7 @@ class Demand:
             {pod: count for pod, count in self.in_flight.items() if pod in pods},
             {pod: load for pod, load in self.loads.items() if pod in pods},
             self.silent,
+            self.held,
         )
 
     def _of(self, pod: str) -> int:

@@ -53,6 +53,11 @@ class Scene:
         """Whether more requests wait or run than the activation threshold, on whichever revision."""
         return self.demand is not None and self.demand.requests > self.spec.activation_threshold
 
+    @property
+    def unheard(self) -> bool:
+        """Whether nobody calls, and whoever does will be held and seen."""
+        return self.demand is not None and self.demand.held and not self.called
+
 
 def read_scene(snapshot: Snapshot, spec: AutoscalingSpec, current: int, now: datetime) -> Scene:
     """Of the revisions that get requests; their demand comes later."""
