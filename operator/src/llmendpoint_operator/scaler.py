@@ -13,7 +13,7 @@ from typing import Protocol
 import structlog
 
 from .api.autoscaling import Provider
-from .core.autoscaling.bounds import find_bounds
+from .core.autoscaling.bounds import find_bounds, may_sleep
 from .core.autoscaling.decision import Decision, decide, wakes
 from .core.autoscaling.demand import Demand
 from .core.autoscaling.outcome import Change, Reason, Scaling
@@ -89,7 +89,7 @@ class Scaler:
     def heard(self, key: Key) -> None:
         """A gateway told something new of this endpoint. Who waits for a first replica waits for no poll."""
         one = self._scaled.get(key)
-        if one is None:
+        if one is None or not may_sleep(one.scene.spec):
             return
         now, scene = datetime.now(UTC), replace(one.scene, demand=self._source.of(key))
         if wakes(scene, find_bounds(scene.spec, now)):

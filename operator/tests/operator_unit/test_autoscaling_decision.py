@@ -96,6 +96,31 @@ def test_fallback_behaviours(behavior: str, current: int, expected: int) -> None
     assert stage.current == expected
 
 
+def test_after_a_fallback_the_count_goes_down_only_after_the_window() -> None:
+    stage = Stage(rules(fallback={"failureThreshold": 1, "replicas": 6}), current=2, demand=None)
+    stage.poll()
+    stage.demand = Demand(loads=loads(6, running=0))
+    stage.poll(300 // 15 - 1)
+    assert stage.current == 6
+    stage.poll()
+    assert stage.current == 1
+
+
+def test_an_engine_that_tells_no_load_may_sleep() -> None:
+    signals = {"kvCacheUtilization": {"target": 0.8}}
+    stage = Stage(
+        rules(minReplicas=0, cooldownPeriod=60, signals=signals), demand=Demand(in_flight={"p0": 0})
+    )
+    stage.poll(5)
+    assert stage.current == 0
+
+
+def test_a_silent_gateway_does_not_wake_an_endpoint_at_zero() -> None:
+    stage = Stage(rules(minReplicas=0), current=0, demand=Demand(silent=("gw-1",)))
+    stage.poll(10)
+    assert stage.current == 0
+
+
 def test_the_fallback_holds_for_an_endpoint_at_zero_too() -> None:
     stage = Stage(rules(minReplicas=0, fallback={"failureThreshold": 2, "replicas": 2}), current=0)
     stage.demand = None

@@ -52,6 +52,14 @@ def find_bounds(spec: AutoscalingSpec, now: datetime) -> Bounds:
     return Bounds(least, most, idle, tuple(s.name for s in holding), "; ".join(problems))
 
 
+def may_sleep(spec: AutoscalingSpec) -> bool:
+    """Whether there is any moment at which the count while nobody calls is another."""
+    return spec.idle_replicas is not None or 0 in (
+        spec.min_replicas,
+        *(s.min_replicas for s in spec.schedules),
+    )
+
+
 def _largest(counts: Iterable[int | None], otherwise: int) -> int:
     return max((count for count in counts if count is not None), default=otherwise)
 

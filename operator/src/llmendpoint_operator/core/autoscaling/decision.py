@@ -116,7 +116,7 @@ def _follow(
     called = scene.called
     if bounds.sleeps and scene.unheard:
         rested = (now - memory.active_at).total_seconds() >= scene.spec.cooldown_period
-        if scene.current <= bounds.idle or (rested and lowers):
+        if scene.current <= bounds.idle or (rested and scene.complete):
             said = f"no request for {scene.spec.cooldown_period} s (spec.autoscaling.cooldownPeriod)"
             return _Wish(bounds.idle, Reason.IDLE, said), memory
     wanted = best.replicas if lowers else max(best.replicas, scene.current)
@@ -152,6 +152,8 @@ def _conclude(
         message = f"bounds are {bounds.least} to {bounds.most}{schedules}"
     changes = keep(memory.changes, longest(scene.spec.behavior), now)
     memory = replace(memory, changes=(*changes, (now, target - scene.current)))
+    if target > scene.current:  # whatever raised it, it stays for the window
+        memory = replace(memory, recommendations=(*memory.recommendations, (now, target)))
     return Decision(target, memory, Change(scene.current, target, reason, message, now), outlook)
 
 

@@ -54,6 +54,11 @@ class Scene:
         return self.demand is not None and self.demand.requests > self.spec.activation_threshold
 
     @property
+    def complete(self) -> bool:
+        """Whether everybody who was asked has told."""
+        return self.demand is not None and not self.demand.partial
+
+    @property
     def unheard(self) -> bool:
         """Whether nobody calls, and whoever does will be held and seen."""
         return self.demand is not None and self.demand.held and not self.called
