@@ -73,7 +73,7 @@ class Hub:
             limit = aiohttp.ClientTimeout(total=ANSWER_LIMIT_S)
             async with aiohttp.ClientSession(timeout=limit) as session, session.get(url) as response:
                 if response.status in (401, 403, 404):
-                    hint = "it is not there, or not public"
+                    hint = "it is not there, or not public and spec.model.credentials name no Secret for it"
                     return Identity(problem=f"the hub answers {response.status} for {where}: {hint}", permanent=True)  # fmt: skip
                 response.raise_for_status()
                 commit = (await response.json()).get("sha")

@@ -11,7 +11,7 @@ import structlog
 
 from .core.models.files import Files
 from .core.models.jobs import REMOVE_SUFFIX, make_remove_job
-from .core.models.retention import Act, Kept, is_download, marking, next_act, used_jobs
+from .core.models.retention import Act, Kept, Usage, find_usage, is_download, marking, next_act
 from .core.revision import parse_revision
 from .errors import ApiError, Conflict, NotFound
 from .kube import resources
@@ -59,7 +59,7 @@ class Janitor:
         jobs = [job for job in self._caches.all(resources.JOBS) if is_download(job)]
         if not jobs:
             return
-        used = self._used()
+        used = self._usage()
         for job in jobs:
             namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
             removal = self._caches.get(resources.JOBS, namespace, name + REMOVE_SUFFIX)
@@ -73,11 +73,10 @@ class Janitor:
             except ApiError as error:
                 log.warning("cache not tidied", job=f"{namespace}/{name}", act=act, error=str(error))
 
-    def _used(self) -> set[Key]:
+    def _usage(self) -> Usage:
         records = self._caches.all(resources.CONTROLLER_REVISIONS)
-        parsed = ((record["metadata"]["namespace"], parse_revision(record)) for record in records)
-        used = used_jobs((namespace, revision) for namespace, revision in parsed if revision is not None)
-        return used | {(key[0], files.job_name) for key, files in self._wanted().items()}
+        recorded = ((record["metadata"]["namespace"], parse_revision(record)) for record in records)
+        return find_usage(recorded, ((key[0], files.job_name) for key, files in self._wanted().items()))
 
     async def _do(self, act: Act, job: Json, removal: Json | None, now: datetime) -> None:
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmendpoint_operator.core.models.jobs import make_remove_job
-from llmendpoint_operator.core.models.retention import Act, Kept, is_download, marking, next_act, used_jobs
+from llmendpoint_operator.core.models.retention import Act, Kept, find_usage, is_download, marking, next_act
 from llmendpoint_operator.core.revision import Revision
 
 from .fake_cluster import NOW
@@ -75,10 +75,17 @@ def test_every_recorded_revision_uses_its_files_whether_it_serves_or_could() -> 
         ("team-b", Revision("c", 1, 1, inputs(NODE), RUNTIME, commit=REVISION)),
         ("team-b", Revision("d", 1, 1, inputs({"source": "embedded://demo"}), RUNTIME)),
     ]
-    used = used_jobs(recorded)
+    used = find_usage(recorded, [("team-c", "awaited")])
     assert ("team-a", DOWNLOAD_JOB["metadata"]["name"]) in used
-    assert {namespace for namespace, _ in used} == {"team-a", "team-b"}
-    assert len(used) == 2
+    assert ("team-b", DOWNLOAD_JOB["metadata"]["name"]) not in used
+    assert ("team-c", "awaited") in used
+    assert len(used.jobs) == 3
+
+
+def test_a_revision_that_cannot_be_read_may_use_anything_of_its_namespace() -> None:
+    used = find_usage([("team-a", None)], [])
+    assert ("team-a", "whichever") in used
+    assert ("team-b", "whichever") not in used
 
 
 def test_only_downloads_are_records_of_what_a_claim_holds() -> None:

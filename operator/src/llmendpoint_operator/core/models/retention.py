@@ -76,13 +76,30 @@ def is_download(job: Manifest) -> bool:
     return bool(job["metadata"].get("labels", {}).get("app.kubernetes.io/component") == DOWNLOAD)
 
 
-def used_jobs(revisions: Iterable[tuple[str, Revision]]) -> set[tuple[str, str]]:
-    """Namespace and name of the Jobs whose files recorded revisions use: those that serve, and those that could."""
-    return {
-        (namespace, model_files(revision.inputs.model, revision.commit).job_name)
-        for namespace, revision in revisions
-        if revision.commit and delivery(revision.inputs.model) is Delivery.JOB
-    }
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Who uses what. `jobs` by namespace and name; in namespaces of `unknown` there is a revision that this version of
+    the operator cannot read: there everything counts as used."""
+
+    jobs: frozenset[tuple[str, str]] = frozenset()
+    unknown: frozenset[str] = frozenset()
+
+    def __contains__(self, job: tuple[str, str]) -> bool:
+        return job in self.jobs or job[0] in self.unknown
+
+
+def find_usage(
+    recorded: Iterable[tuple[str, Revision | None]], waited_for: Iterable[tuple[str, str]]
+) -> Usage:
+    """From recorded revisions with their namespaces (those that serve, and those that could; None is one that cannot be
+    read), and from the Jobs that endpoints wait for."""
+    jobs, unknown = set(waited_for), set()
+    for namespace, revision in recorded:
+        if revision is None:
+            unknown.add(namespace)
+        elif revision.commit and delivery(revision.inputs.model) is Delivery.JOB:
+            jobs.add((namespace, model_files(revision.inputs.model, revision.commit).job_name))
+    return Usage(frozenset(jobs), frozenset(unknown))
 
 
 def marking(act: Act, now: datetime) -> dict[str, Any]:
