@@ -17,7 +17,8 @@
 - apiGroups: [""]
   resources: [services]
   verbs: [list, watch, create, patch, delete]
-# Jobs that ask what a model's source is, download it to a cache, and delete what is not used any more.
+# Jobs that ask what a model's source is, download it to a cache, read its size there, and delete what is not used any
+# more.
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [list, watch, create, patch, delete]

@@ -7,7 +7,7 @@ import json
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from .core.names import ENDPOINT_LABEL, GROUP_PATH
+from .core.names import ENDPOINT_LABEL, GROUP_PATH, REVISION_LABEL
 from .errors import CliError, Conflict, NoAccess, NotFound, Refused, Unreachable
 from .kubeconfig import Access
 
@@ -40,9 +40,10 @@ class Client:
         return self._list(f"{GROUP_PATH}{where}/llmendpoints", CACHED)
 
     def pods(self, namespace: str | None, endpoint: str | None = None) -> list[Json]:
-        """The pods of one endpoint, or of all."""
+        """The engine pods of one endpoint, or of all."""
         where = f"/namespaces/{quote(namespace)}" if namespace else ""
         selector = f"{ENDPOINT_LABEL}={endpoint}" if endpoint else ENDPOINT_LABEL
+        selector = f"{selector},{REVISION_LABEL}"
         return self._list(f"/api/v1{where}/pods", {**CACHED, "labelSelector": selector})
 
     def records(self, namespace: str, endpoint: str) -> list[Json]:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import structlog
 
 from .audit import Auditor
+from .core.fit import INSPECTS_LABEL
 from .core.neighbours import Neighbours
 from .core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
 from .core.snapshot import Endpoint, Refusal, Snapshot
@@ -16,6 +17,7 @@ from .core.steps import events_of
 from .errors import ApiError, Conflict, NotFound, Refused
 from .evidence import Collector
 from .gather import gather
+from .inspection import Inspection
 from .kube import resources
 from .kube.caches import Caches
 from .kube.client import Json, KubeApi
@@ -49,6 +51,7 @@ class Reconciler:
         scaler: Scaler,
         models: Models,
         model_image: str | None = None,
+        inspection: Inspection,
     ) -> None:
         self._api = api
         self._caches = caches
@@ -62,6 +65,7 @@ class Reconciler:
         self._scaler = scaler
         self._models = models
         self._model_image = model_image
+        self._inspection = inspection
         self._refusals: dict[Key, Refusal] = {}
         self._passes: dict[Key, int] = {}
 
@@ -90,6 +94,7 @@ class Reconciler:
             self._collector.forget(key)
             self._scaler.forget(key)
             self._models.forget(key)
+            self._inspection.forget(key)
             self._auditor.forget(key)
             return None
         self._auditor.look(manifest)
@@ -124,6 +129,7 @@ class Reconciler:
         )  # fmt: skip
         snapshot = self._models.look(key, replace(snapshot, scaling=self._scaler.look(snapshot)))
         snapshot = replace(snapshot, evidence=self._collector.look(snapshot))
+        snapshot = self._inspection.look(key, snapshot)
         return make_plan(snapshot, datetime.now(UTC)), snapshot
 
     async def _report(self, key: Key, error: Refused) -> None:
@@ -144,6 +150,9 @@ class Reconciler:
             written = await self._write(endpoint, step)
         except ApiError as error:
             self._metrics.write_errors.labels(kind, str(error.status)).inc()
+            if isinstance(error, Refused) and isinstance(step, Apply) and step.optional:
+                self._decline(endpoint, step, error)
+                return
             raise
         if not written:
             return
@@ -157,6 +166,12 @@ class Reconciler:
         )
         for event in events_of(step):
             self._events.write(endpoint, event)
+
+    def _decline(self, endpoint: Endpoint, step: Apply, error: Refused) -> None:
+        """Do without it: the next pass knows."""
+        key, labels = (endpoint.namespace, endpoint.name), step.manifest["metadata"]["labels"]
+        log.warning("refused, and not needed", endpoint="/".join(key), what=error.target, error=error.message)
+        self._inspection.refuse(key, labels[INSPECTS_LABEL], error.message)
 
     async def _write(self, endpoint: Endpoint, step: Step) -> bool:
         """False when there was nothing to do: the object was gone before its delete reached the cache."""

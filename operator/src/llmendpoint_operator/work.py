@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from .core.neighbours import Neighbours
 from .evidence import GATEWAY_SELECTOR, Collector, Demands, Gateways, Wire
 from .hub import Hub
+from .inspection import Inspection
 from .janitor import Janitor
 from .kube import resources
 from .kube.caches import Caches
 from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
-from .kube.store import Informer
+from .kube.nodes import Nodes
+from .kube.store import Informer, key_of
 from .metrics import Metrics
 from .models import Models
 from .reconcile import Reconciler
@@ -84,6 +86,13 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
     models = Models(caches, Hub(settings.hub_endpoint, queue.add), wire, queue.add)
     janitor = Janitor(api, caches, lambda: models.wanted, settings.cache_retention_seconds)
     caches.on_model_job = models.on_wanted = janitor.wake
+
+    def nodes_changed() -> None:
+        for endpoint in caches.informers[resources.ENDPOINTS].store:
+            if endpoint.get("spec", {}).get("resources", {}).get("accelerator"):
+                queue.add(key_of(endpoint))
+
+    nodes = Nodes(api, nodes_changed) if settings.watch_namespace is None else None
     reconciler = Reconciler(
         api,
         caches,
@@ -96,6 +105,7 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
         scaler=scaler,
         models=models,
         model_image=settings.model_image,
+        inspection=Inspection(caches, settings.hub_endpoint, queue.add, nodes, settings.probe_image),
     )
     background = {
         "events": events.run,
@@ -105,4 +115,6 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
         "scaler": scaler.run,
         "janitor": janitor.run,
     }
+    if nodes is not None:
+        background["nodes"] = nodes.run
     return Work(caches, queue, background)

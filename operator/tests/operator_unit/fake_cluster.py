@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from llmendpoint_fit.core.devices import Device
 from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
 from llmendpoint_operator.core.evidence import Evidence, Figures, GatewayView, Verification
+from llmendpoint_operator.core.findings import Finding
+from llmendpoint_operator.core.identity import Identity
 from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.neighbours import Neighbours
 from llmendpoint_operator.core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
@@ -48,6 +51,12 @@ class FakeCluster:
     gateways_known: bool = True
     verification: Verification | None = None
     figures: dict[str, Figures] = field(default_factory=dict)
+    finding: Finding | None = None
+    devices: tuple[Device | None, ...] | None = ()
+    resolved: dict[str, Identity] = field(default_factory=dict)
+    inspection_image: str | None = "operator:1"
+    inspection_refused: str = ""
+    inspection_pods: tuple[dict[str, Any], ...] = ()
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     made: int = 0
@@ -103,6 +112,13 @@ class FakeCluster:
             neighbours=self.neighbours,
             pods={hash_: tuple(pods) for hash_, pods in self.pods.items()},
             refusal=self.refusal,
+            finding=self.finding,
+            inspection=self.objects.get(("Job", "chat-inspect")),
+            inspection_pods=self.inspection_pods,
+            inspection_image=self.inspection_image,
+            inspection_refused=self.inspection_refused,
+            devices=self.devices,
+            resolved=self.resolved,
             evidence=Evidence(
                 tuple(GatewayView(pod, epoch) for pod, epoch in self.gateways.items()),
                 self.gateways_known,

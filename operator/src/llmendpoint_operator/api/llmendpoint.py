@@ -9,6 +9,7 @@ from pydantic import Field
 
 from .autoscaling import AutoscalingSpec, AutoscalingStatus
 from .base import ApiModel, ByteQuantity, Quantity, map_list, rule, rules
+from .capacity import CapacityStatus
 from .model import ModelSpec, ModelStatus
 from .rollout import (
     OverrideStatus,
@@ -93,6 +94,12 @@ class Accelerator(ApiModel):
     """Extended resource name, for example `nvidia.com/gpu`. `kubectl describe node` lists what a node has."""
     count: Annotated[int, Field(ge=1, le=64)] = 1
     """How many of them one replica needs."""
+    product: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Which product it is, for the condition CapacityFits: a name of docs/sizing.md such as `l4`, or as node labels have
+    it, `NVIDIA-L4`. Absent: the nodes' labels say it. It selects no nodes, and a change of it makes no new revision."""
+    memory: ByteQuantity | None = None
+    """Memory of one, for example `24Gi`, where neither the product nor the nodes tell. A change of it makes no new
+    revision."""
 
 
 class Toleration(ApiModel):
@@ -189,7 +196,7 @@ class Condition(ApiModel):
     """One aspect of the endpoint's state; as in metav1."""
 
     type: Annotated[str, Field(max_length=64)]
-    """Ready, Progressing, Degraded, Scaling, ScalingBlind, Reconciling or Stalled."""
+    """Ready, Progressing, Degraded, Scaling, ScalingBlind, CapacityFits, Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
     observed_generation: int | None = None
@@ -250,9 +257,12 @@ class LLMEndpointStatus(ApiModel):
     """Pods by revision."""
     url: Annotated[str, Field(max_length=512)] | None = None
     """Base URL for an OpenAI SDK; the model name is `<namespace>/<name>` or a served name."""
+    capacity: CapacityStatus | None = None
+    """What is known of the model's memory."""
     conditions: Annotated[
         tuple[Condition, ...], Field(max_length=16, json_schema_extra=map_list("type"))
     ] = ()
     """Ready: requests are answered. Progressing: a revision is coming up. Degraded: something is wrong, with the
-    cause. Scaling and ScalingBlind, with autoscaling: what the scaler follows, and whether it knows the load. Reconciling
-    and Stalled are there, with status True, for tools that read kstatus."""
+    cause. Scaling and ScalingBlind, with autoscaling: what the scaler follows, and whether it knows the load.
+    CapacityFits: the model fits the accelerators; a warning, which holds nothing up. Reconciling and Stalled are there,
+    with status True, for tools that read kstatus."""

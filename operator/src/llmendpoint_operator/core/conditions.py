@@ -9,6 +9,7 @@
 | ScalingBlind | nobody tells it the load (only there with autoscaling) | people, alerts |
 | Reconciling | work goes on (only there when True) | kstatus: Flux, Argo CD, kubectl wait |
 | Stalled | it will not get better without a change (only there when True) | kstatus |
+| CapacityFits | the model fits the accelerators (made in fit/outlook.py; only there when the spec asks for some) | people |
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Condition:
     """A condition without its times, which status.py adds."""
 
     type: str
-    status: Literal["True", "False"]
+    status: Literal["True", "False", "Unknown"]
     reason: str
     message: str
 

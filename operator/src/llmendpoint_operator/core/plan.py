@@ -7,7 +7,8 @@ The order makes every prefix safe, because the process may die after any write:
    refuses is not recorded for good; and before the status, so that nothing unrecorded gets requests);
 2. the status, with the resourceVersion that the decision was made from: a switch that somebody overtook fails here;
 3. the plain Service, which follows the status;
-4. what takes capacity away: Deployments that shrink, then old revisions.
+4. what takes capacity away: Deployments that shrink, then old revisions;
+5. the Job that reads a model on a claim, which nothing waits for.
 
 A new count of the scaler's stands in the status before anything grows by it (there is no new record then): a process
 that follows another one knows it, and one that was overtaken fails before it changes anything.
@@ -30,6 +31,7 @@ from .builders import (
 from .causes import Cause
 from .deployment import make_deployment
 from .drift import first_difference
+from .fit import job_steps, look
 from .models.awaited import model_steps, retry_in
 from .names import NO_REVISION, child_name
 from .policies import disruption_budget_steps, network_policy_steps
@@ -79,6 +81,7 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         *cost_steps(snapshot, rollout.scale_down),
         *shrink,
         *_prune(snapshot, rollout),
+        *job_steps(snapshot, rollout.target),
     )
     pauses = [pause for pause in (rollout.requeue_after, retry_in(snapshot.task, now)) if pause]
     return Plan(steps, min(pauses, default=None))
@@ -153,10 +156,11 @@ def _record(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
 
 
 def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> Iterator[Step]:
-    status = make_status(snapshot, rollout, wanted, now)
+    outlook = look(snapshot, rollout.target)
+    status = make_status(snapshot, rollout, wanted, now, outlook)
     if status == snapshot.endpoint.status:
         return
-    events = rollout.events
+    events = (*rollout.events, *outlook.events)
     if rollout.active != rollout.previous:
         said = f"revision {rollout.active} gets requests now (before: {rollout.previous or 'none'})"
         events = (*events, Event("RevisionActivated", said))

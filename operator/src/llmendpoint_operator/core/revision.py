@@ -43,9 +43,14 @@ class Revision:
 
 
 def normalised_inputs(spec: PodInputs) -> dict[str, Any]:
-    """The JSON of the fields that decide what a pod is, without those that have their default."""
+    """The JSON of the fields that decide what a pod is, without those that have their default. What an accelerator is
+    called and how much memory it has changes no pod."""
     return spec.model_dump(
-        mode="json", by_alias=True, exclude_defaults=True, include=set(PodInputs.model_fields)
+        mode="json",
+        by_alias=True,
+        exclude_defaults=True,
+        include=set(PodInputs.model_fields),
+        exclude={"resources": {"accelerator": {"product", "memory"}}},
     )
 
 

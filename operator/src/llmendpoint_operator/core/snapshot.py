@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from llmendpoint_fit.core.devices import Device
+
 from ..api import LLMEndpointSpec, LLMRuntimeSpec
 from .autoscaling.outcome import Scaling
 from .builders import Manifest, Owner
 from .evidence import Evidence
+from .findings import Finding
 from .identity import Identity
 from .models.tasks import Task
 from .neighbours import Neighbours
@@ -79,6 +82,16 @@ class Snapshot:
     """What the model's source is, by the hash of the revision that is about to be made."""
     task: Task | None = None
     """The Job that this revision waits for: it asks what the source is, or downloads it. None: there need be none."""
+    finding: Finding | None = None
+    """What the hub says of the target's model, where it was asked."""
+    inspection: Manifest | None = None
+    """The Job that reads the model on a claim."""
+    inspection_pods: tuple[Manifest, ...] = ()
+    inspection_image: str | None = None
+    inspection_refused: str = ""
+    """Why the API server does not take that Job."""
+    devices: tuple[Device | None, ...] | None = ()
+    """The accelerators of the nodes that the spec selects; None while the nodes are being read."""
     refusal: Refusal | None = None
     gateway_url: str | None = None
     scaling: Scaling | None = None

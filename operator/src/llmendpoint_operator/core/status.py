@@ -11,6 +11,7 @@ from .autoscaling.record import make_record
 from .builders import Manifest
 from .causes import Cause, deadline_exceeded, find_cause, is_alive, is_ready
 from .conditions import View, make_conditions
+from .fit.outlook import TYPE, Outlook
 from .models.files import Delivery, delivery
 from .models.tasks import fetch_failed
 from .names import selector_text
@@ -21,7 +22,9 @@ from .snapshot import Snapshot
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
-def make_status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> dict[str, Any]:
+def make_status(
+    snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime, outlook: Outlook
+) -> dict[str, Any]:
     """The whole status; times of unchanged conditions are taken over from the live one."""
     endpoint = snapshot.endpoint
     target = rollout.target_hash
@@ -42,9 +45,10 @@ def make_status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime
         "readyReplicas": ready_count(snapshot, rollout.active),
         "selector": selector_text(endpoint.name, shown) if shown else None,
         "revisions": _revisions(snapshot),
+        "capacity": outlook.record,
         "url": snapshot.gateway_url or f"http://{endpoint.name}.{endpoint.namespace}.svc/v1",
         "conditions": _conditions(
-            endpoint.status, endpoint.generation, _view(snapshot, rollout, wanted), now
+            endpoint.status, endpoint.generation, _view(snapshot, rollout, wanted), outlook, now
         ),
     }
     return {key: value for key, value in status.items() if value is not None and value != []}
@@ -120,13 +124,19 @@ def _not_fetched(pods: Sequence[Manifest]) -> Cause | None:
     return fetch_failed([pod for pod in pods if is_alive(pod) and not is_ready(pod)])
 
 
-def _conditions(live: Mapping[str, Any], generation: int, view: View, now: datetime) -> list[dict[str, Any]]:
+def _conditions(
+    live: Mapping[str, Any], generation: int, view: View, outlook: Outlook, now: datetime
+) -> list[dict[str, Any]]:
     before = {condition["type"]: condition for condition in live.get("conditions") or ()}
     made = []
-    for condition in make_conditions(view):
+    found = list(make_conditions(view))
+    kept = before.get(TYPE) if outlook.keeps else None
+    if outlook.condition is not None and kept is None:
+        found.append(outlook.condition)
+    for condition in found:
         old = before.get(condition.type, {})
         same = old.get("status") == condition.status
         made.append(
             condition.as_json(generation, old["lastTransitionTime"] if same else now.strftime(TIME_FORMAT))
         )
-    return made
+    return [*made, *([kept] if kept is not None else [])]

@@ -19,10 +19,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Server-side apply of a child."""
+    """Server-side apply of a child. `optional`: nothing else depends on it, so a refusal stops nothing."""
 
     manifest: Manifest
     event: Event | None = None
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

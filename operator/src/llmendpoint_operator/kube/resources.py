@@ -40,6 +40,7 @@ PODS = Resource("v1", "Pod", "pods")
 DISRUPTION_BUDGETS = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 JOBS = Resource("batch/v1", "Job", "jobs")
+NODES = Resource("v1", "Node", "nodes", namespaced=False)
 EVENTS = Resource("v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
@@ -60,9 +61,10 @@ PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("policy", "poddisruptionbudgets"): frozenset({"list", "watch", "create", "patch"}),
     ("networking.k8s.io", "networkpolicies"): frozenset({"list", "watch", "create", "patch"}),
     ("batch", "jobs"): frozenset({"list", "watch", "create", "patch", "delete"}),
+    ("", "nodes"): frozenset({"list", "watch"}),
     ("", "pods"): frozenset({"list", "watch", "patch"}),
     ("", "events"): frozenset({"create", "get", "patch"}),
     ("coordination.k8s.io", "leases"): frozenset({"get", "create", "update"}),
 }
-"""Group and resource to verbs. Leases in the operator's own namespace only; runtimes are cluster-wide objects. The
-finalizers entry is what OwnerReferencesPermissionEnforcement asks of who sets blockOwnerDeletion."""
+"""Group and resource to verbs. Leases in the operator's own namespace only; runtimes are cluster-wide objects, and so are
+nodes, which are read only where all namespaces are served. The finalizers entry is what OwnerReferencesPermissionEnforcement asks of who sets blockOwnerDeletion."""

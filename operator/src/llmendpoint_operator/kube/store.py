@@ -189,12 +189,19 @@ def model_job_key(namespace: str, job: str) -> Key:
 
 
 def trim(item: Json) -> Json:
-    """Without what no decision reads: managedFields, but for the names of an endpoint's managers, and most of a pod."""
+    """Without what no decision reads: managedFields, but for the names of an endpoint's managers, most of a pod, and
+    all of a node but its labels and what it has to give."""
     metadata: dict[str, Any] = {k: v for k, v in item["metadata"].items() if k != "managedFields"}
     if item.get("kind") == "LLMEndpoint":
         managers = item["metadata"].get("managedFields") or ()
         metadata["managedFields"] = [{k: v for k, v in m.items() if k != "fieldsV1"} for m in managers]
     item = {**item, "metadata": metadata}
+    if item.get("kind") == "Node":
+        return {
+            **item,
+            "spec": {},
+            "status": {"allocatable": item.get("status", {}).get("allocatable") or {}},
+        }
     if item.get("kind") == "Pod" and "spec" in item:
         fields = ("name", "image", "resources")
         containers = [{k: c[k] for k in fields if k in c} for c in item["spec"].get("containers") or ()]
