@@ -118,8 +118,8 @@ def test_lists_ask_for_what_belongs_to_the_endpoint(server: ApiServer, tmp_path:
         == [1]
     )
     assert [path for _, path, _, _ in server.asked] == [
-        "/base/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=llmendpoint.io%2Fendpoint%3Dchat",
-        "/base/api/v1/pods?resourceVersion=0&labelSelector=llmendpoint.io%2Fendpoint",
+        "/base/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=llmendpoint.io%2Fendpoint%3Dchat%2Cllmendpoint.io%2Frevision",
+        "/base/api/v1/pods?resourceVersion=0&labelSelector=llmendpoint.io%2Fendpoint%2Cllmendpoint.io%2Frevision",
         "/base/apis/apps/v1/namespaces/team-a/controllerrevisions?labelSelector=llmendpoint.io%2Fendpoint%3Dchat",
         "/base/apis/llmendpoint.io/v1alpha1/llmendpoints?resourceVersion=0",
     ]

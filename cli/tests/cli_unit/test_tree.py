@@ -75,6 +75,14 @@ CASES: dict[str, tuple[Json, list[Json]]] = {
         ),
         [unschedulable_pod("chat-0c1d2e3f4a-a", GREEN, "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")],
     ),
+    "too-large.txt": (
+        endpoint(
+            condition("Ready", False, "EngineCrashed", "pod chat-0c1d2e3f4a-a: the engine ended with exit code 1"),
+            condition("CapacityFits", False, "WeightsTooLarge", "1 x Tesla-T4: weights 16.1 GB + overhead 3.2 GB of 16.1 GB: too large"),
+            targetRevision=GREEN,
+        ),
+        [],
+    ),
     "unseen.txt": (endpoint(generation=4), []),
     "markup.txt": (
         endpoint(condition("Ready", False, "EngineCrashed", "[bold]not markup[/bold] [/]"), targetRevision=GREEN),

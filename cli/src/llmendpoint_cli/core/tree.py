@@ -114,6 +114,8 @@ def reasons(endpoint: Object) -> tuple[str, ...]:
     wrong = [conditions[kind] for kind in ("Stalled", "Degraded") if is_true(conditions.get(kind))]
     if "Ready" in conditions and not is_true(conditions["Ready"]):
         wrong.insert(0, conditions["Ready"])
+    if (conditions.get("CapacityFits") or {}).get("status") == "False":
+        wrong.append(conditions["CapacityFits"])
     return tuple(dict.fromkeys(reason_text(condition) for condition in wrong))
 
 
