@@ -8,7 +8,11 @@ import typer
 
 from . import plan, rollout
 from .errors import CliError
+from .scale import EXAMPLES as SCALE_EXAMPLES
+from .scale import scale
 from .status import EXAMPLES, status
+from .top import EXAMPLES as TOP_EXAMPLES
+from .top import top
 
 EXIT_CODES = """Exit codes: 0 done; 1 the rollout failed, the model does not fit, or an error; 2 bad usage; 3 not found; 4 refused, here or by the operator; 5 not in time; 6 no access to the cluster.
 
@@ -32,6 +36,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("status", epilog=EXAMPLES)(status)
+app.command("top", epilog=TOP_EXAMPLES)(top)
+app.command("scale", epilog=SCALE_EXAMPLES)(scale)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.add_typer(rollout.app, name="rollout")
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from .core.names import ENDPOINT_LABEL, GROUP_PATH, REVISION_LABEL
+from .core.names import ENDPOINT_LABEL, GATEWAY_PORT, GATEWAY_SELECTOR, GROUP_PATH, REVISION_LABEL
 from .errors import CliError, Conflict, NoAccess, NotFound, Refused, Unreachable
 from .kubeconfig import Access
 
@@ -19,7 +19,7 @@ CACHED = {"resourceVersion": "0"}
 
 
 class Client:
-    """Reads endpoints and what belongs to them; writes one annotation."""
+    """Reads endpoints, what belongs to them, and what the gateways know of them; writes one annotation and the count."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -58,6 +58,30 @@ class Client:
         )
         return self._call("PATCH", path, f"LLMEndpoint {namespace}/{name}", patch)
 
+    def scale(self, namespace: str, name: str, replicas: int) -> Json:
+        """Set spec.replicas through the scale subresource."""
+        path = f"{GROUP_PATH}/namespaces/{quote(namespace)}/llmendpoints/{quote(name)}/scale?fieldManager=kubectl-llm"
+        return self._call("PATCH", path, f"LLMEndpoint {namespace}/{name}", {"spec": {"replicas": replicas}})
+
+    def gateway_pods(self, namespace: str | None) -> list[Json]:
+        """The gateway's pods that run, of one namespace or of all."""
+        where = f"/namespaces/{quote(namespace)}" if namespace else ""
+        found = self._list(f"/api/v1{where}/pods", {**CACHED, "labelSelector": GATEWAY_SELECTOR})
+        return [pod for pod in found if (pod.get("status") or {}).get("phase") == "Running"]
+
+    def demand(self, pod: Json) -> Json:
+        """What a gateway knows of each endpoint now: the first line of its `/demand`, which does not end by itself."""
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}:{GATEWAY_PORT}/proxy/demand"
+        line = self._first_line(path, f"gateway pod {namespace}/{name}")
+        try:
+            found: Json = json.loads(line)["endpoints"]
+        except (ValueError, KeyError, TypeError):
+            raise Unreachable(
+                f"gateway pod {namespace}/{name} answers {line[:80]!r}; is it of another version?"
+            ) from None
+        return found
+
     def close(self) -> None:
         """Forget the connection."""
         if self._connection is not None:
@@ -68,10 +92,28 @@ class Client:
         items: list[Json] = self._call("GET", f"{path}?{urlencode(query)}", path.rpartition("/")[2])["items"]
         return items
 
-    def _call(self, method: str, path: str, what: str, body: Json | None = None) -> Json:
+    def _first_line(self, path: str, what: str) -> bytes:
+        """On a connection of its own, which is closed after it."""
+        connection = self._connect()
+        try:
+            connection.request("GET", self._base.path + path, headers=self._headers())
+            response = connection.getresponse()
+            if response.status >= 300:
+                raise _error(response.status, response.read().decode(), what)
+            return response.readline()
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"no answer from {what}: {error}") from None
+        finally:
+            connection.close()
+
+    def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "kubectl-llm"}
         if self._access.token:
             headers["Authorization"] = f"Bearer {self._access.token}"
+        return headers
+
+    def _call(self, method: str, path: str, what: str, body: Json | None = None) -> Json:
+        headers = self._headers()
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json"
         data = json.dumps(body) if body is not None else None

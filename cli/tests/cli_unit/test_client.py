@@ -23,11 +23,12 @@ from .samples import Json, serving
 
 
 class ApiServer(ThreadingHTTPServer):
-    """Answers everything with `answer`, and keeps what it was asked."""
+    """Answers everything with `answer`, or with what `answers` has for a part of the path; keeps what it was asked."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer: tuple[int, Any] = (200, serving())
+        self.answers: dict[str, tuple[int, Any]] = {}
         self.asked: list[tuple[str, str, dict[str, str], Any]] = []
         self.hang_up = False
 
@@ -43,7 +44,8 @@ class Handler(BaseHTTPRequestHandler):
     def respond(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.asked.append((self.command, self.path, dict(self.headers), json.loads(body or "null")))
-        status, content = self.server.answer
+        given = next((self.server.answers[part] for part in self.server.answers if part in self.path), None)
+        status, content = given or self.server.answer
         data = (content if isinstance(content, str) else json.dumps(content)).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))

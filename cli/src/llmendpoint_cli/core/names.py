@@ -6,6 +6,9 @@ ENDPOINT_LABEL = "llmendpoint.io/endpoint"
 REVISION_LABEL = "llmendpoint.io/revision"
 REQUEST_ANNOTATION = "llmendpoint.io/request"
 
+GATEWAY_SELECTOR = "app.kubernetes.io/name=llmendpoint-gateway,app.kubernetes.io/component=gateway"
+GATEWAY_PORT = 8081
+
 GROUP_PATH = "/apis/llmendpoint.io/v1alpha1"
 
 IDLE = "Idle"
