@@ -53,7 +53,7 @@ class FakeCluster:
     figures: dict[str, Figures] = field(default_factory=dict)
     finding: Finding | None = None
     devices: tuple[Device | None, ...] | None = ()
-    resolved: dict[str, Identity] = field(default_factory=dict)
+    identities: dict[str, Identity] = field(default_factory=dict)
     inspection_image: str | None = "operator:1"
     inspection_refused: str = ""
     inspection_pods: tuple[dict[str, Any], ...] = ()
@@ -118,7 +118,7 @@ class FakeCluster:
             inspection_image=self.inspection_image,
             inspection_refused=self.inspection_refused,
             devices=self.devices,
-            resolved=self.resolved,
+            resolved=self.identities,
             evidence=Evidence(
                 tuple(GatewayView(pod, epoch) for pod, epoch in self.gateways.items()),
                 self.gateways_known,

@@ -228,7 +228,7 @@ def test_a_model_inside_the_image_is_not_guessed() -> None:
 
 def test_the_hub_is_asked_once_the_commit_is_known_and_until_it_stands_in_the_status() -> None:
     wanted = spec(source="hf://acme/demo")
-    cluster = FakeCluster(wanted, devices=(L4,), resolved={revision_hash(wanted): Identity("c" * 40)})
+    cluster = FakeCluster(wanted, devices=(L4,), identities={revision_hash(wanted): Identity("c" * 40)})
     cluster.settle()
     assert verdict(cluster) == "Unknown/ModelBeingRead"
     revision = cluster.snapshot().revisions[cluster.target]
