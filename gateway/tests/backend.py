@@ -1,7 +1,7 @@
 """A stub engine: python backend.py PORT NAME [option...]. OpenAI-shaped, raw asyncio, starts in a blink.
 
 Options: `500`, `503` or `429` answers every request with it, `retriable-503` adds the mark that the contract gives it,
-`reset` closes the connection without an answer, `keepalive=N` closes idle connections after N seconds as uvicorn does.
+`flaky` every second one with 500, `reset` closes the connection without an answer, `hang` never answers, `keepalive=N` closes idle connections after N seconds as uvicorn does.
 A body that holds "poison" kills the process. Request headers: `x-tokens` (stream so many), `x-interval` (seconds
 between them), `x-delay` (seconds before the first byte). GET /stub/stats tells what was seen, and is not counted.
 `seqs=N` gives it a `GET /load` as of an engine with room for N sequences; it is not counted either.
@@ -98,6 +98,10 @@ class Engine(asyncio.Protocol):
             await asyncio.sleep(float(headers.get("x-delay", 0)))
             if "reset" in OPTIONS:
                 self.transport.abort()
+            elif "hang" in OPTIONS:
+                await asyncio.sleep(3600)
+            elif "flaky" in OPTIONS and STATS["requests"] % 2:
+                self.reply(500, b'{"error": {"message": "flaky"}}')
             elif refusals := {"500", "503", "429"}.intersection(OPTIONS):
                 self.reply(int(refusals.pop()), b'{"error": {"message": "busy"}}')
             elif "retriable-503" in OPTIONS:

@@ -22,6 +22,7 @@ from llmendpoint_gateway.core.breaker import (
 
 A, B = "10.0.0.1:8000", "10.0.0.2:8000"
 ANSWERED, FAILED, UNREACHABLE = Outcome.ANSWERED, Outcome.FAILED, Outcome.UNREACHABLE
+TIMED_OUT = Outcome.TIMED_OUT
 CLOSED, OPEN, HALF_OPEN = Standing.CLOSED, Standing.OPEN, Standing.HALF_OPEN
 
 
@@ -40,31 +41,65 @@ def trial(breakers: Breakers, outcome: Outcome, now: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "unreachable", "broken", "retriable", "outcome"),
+    ("status", "flags", "outcome"),
     [
-        (0, True, False, False, UNREACHABLE),
-        (0, False, True, False, FAILED),
-        (200, False, True, False, FAILED),  # it broke in the middle of a stream
-        (500, False, False, False, FAILED),
-        (503, False, False, True, ANSWERED),
-        (429, False, False, False, ANSWERED),
-        (200, False, False, False, ANSWERED),
-        (0, False, False, False, None),  # the client went away first
+        (0, {"unreachable"}, UNREACHABLE),
+        (0, {"timed_out"}, TIMED_OUT),
+        (504, {"timed_out"}, TIMED_OUT),
+        (0, {"broken"}, FAILED),
+        (200, {"broken"}, FAILED),  # it broke in the middle of a stream
+        (500, set(), FAILED),
+        (503, {"retriable"}, ANSWERED),
+        (429, set(), ANSWERED),
+        (200, set(), ANSWERED),
+        (0, set(), None),  # the client went away first
     ],
 )
-def test_what_an_attempt_says_of_its_replica(
-    status: int, unreachable: bool, broken: bool, retriable: bool, outcome: Outcome | None
-) -> None:
-    assert read_outcome(status, unreachable=unreachable, broken=broken, retriable=retriable) is outcome
+def test_what_an_attempt_says_of_its_replica(status: int, flags: set[str], outcome: Outcome | None) -> None:
+    names = ("unreachable", "timed_out", "broken", "retriable")
+    assert read_outcome(status, **{name: name in flags for name in names}) is outcome
 
 
-def test_a_backend_that_times_out_is_out_of_the_pick_before_its_third_timeout() -> None:
+def test_a_backend_that_cannot_be_connected_to_is_out_of_the_pick_at_once() -> None:
     breakers = Breakers()
     request(breakers, UNREACHABLE)
     assert breakers.standing(A, 0) is OPEN
     assert breakers.standing(B, 0) is CLOSED
     trial(breakers, UNREACHABLE, FIRST_SECONDS)
     assert breakers.standing(A, FIRST_SECONDS + EJECTION_SECONDS - 1) is OPEN
+
+
+def test_a_backend_that_times_out_is_out_of_the_pick_before_its_third_timeout() -> None:
+    breakers = Breakers()
+    request(breakers, TIMED_OUT)
+    assert breakers.standing(A, 0) is CLOSED  # it may have been a long one
+    request(breakers, TIMED_OUT)
+    assert breakers.standing(A, 0) is OPEN
+    trial(breakers, TIMED_OUT, EJECTION_SECONDS)
+    assert breakers.standing(A, 3 * EJECTION_SECONDS - 1) is OPEN
+    trial(breakers, ANSWERED, 3 * EJECTION_SECONDS)
+    assert breakers.standing(A, 3 * EJECTION_SECONDS) is CLOSED
+
+
+def test_a_timeout_now_and_then_among_good_answers_does_not_eject() -> None:
+    breakers = Breakers()
+    for n in range(50):
+        request(breakers, TIMED_OUT if n % 4 == 0 else ANSWERED)
+    assert breakers.standing(A, 0) is CLOSED
+
+
+def test_a_replica_is_hopeless_when_it_is_ejected_for_more_than_one_lost_packet() -> None:
+    breakers = Breakers()
+    request(breakers, UNREACHABLE)
+    assert not breakers.hopeless(A)
+    for _ in range(MISSES - 1):
+        request(breakers, UNREACHABLE)
+    assert breakers.hopeless(A)
+    breakers = Breakers()
+    for _ in range(FAILURES):
+        request(breakers, FAILED)
+    assert breakers.hopeless(A)
+    assert not breakers.hopeless(B)
 
 
 def test_consecutive_errors_eject_and_as_many_spread_over_good_requests_do_not() -> None:
@@ -169,7 +204,7 @@ def test_ejections_are_counted_by_cause() -> None:
     breakers = Breakers()
     request(breakers, UNREACHABLE)
     trial(breakers, FAILED, FIRST_SECONDS)
-    assert breakers.ejections == {UNREACHABLE: 1, FAILED: 1}
+    assert breakers.ejections == {UNREACHABLE: 1, FAILED: 1, TIMED_OUT: 0}
 
 
 class Life(RuleBasedStateMachine):

@@ -5,14 +5,18 @@ from dataclasses import replace
 
 from llmendpoint_gateway.ads import Ads
 from llmendpoint_gateway.control import Control
-from llmendpoint_gateway.core.breaker import FIRST_SECONDS, Outcome
+from llmendpoint_gateway.core.breaker import FIRST_SECONDS, Attempt, Outcome
 from llmendpoint_gateway.core.objects import Assignment, Endpoint, Replica, Slice
 from llmendpoint_gateway.core.pick import Picked, Rejected
 from llmendpoint_gateway.core.view import Kind
+from llmendpoint_gateway.reports import Reports
+from llmendpoint_gateway.state import describe
 
 ADDRESSES = ("10.0.0.1:8000", "10.0.0.2:8000")
 CHAT = Endpoint("a", "chat", "2026-01-01T00:00:00Z", ("chat",), "r1")
 REPLICAS = Slice("a/chat", "r1", tuple(Replica(address, address, True, False) for address in ADDRESSES))
+
+UNREACHABLE = Attempt(ADDRESSES[0], "a/chat/r1", Outcome.UNREACHABLE, trial=False, told=False, print_=None)
 
 
 class Holding(Ads):
@@ -70,7 +74,7 @@ async def test_a_replica_that_refused_a_connection_is_skipped_for_a_moment() -> 
         return {decision.addresses[0] for decision in decisions if isinstance(decision, Picked)}
 
     assert first_picks() == set(ADDRESSES)
-    control.report(ADDRESSES[0], Outcome.UNREACHABLE, trial=False)
+    Reports(control).report(UNREACHABLE)
     assert first_picks() == {ADDRESSES[1]}
     now[0] += FIRST_SECONDS
     assert first_picks() == set(ADDRESSES)
@@ -81,13 +85,19 @@ async def test_a_replica_that_was_not_ready_meanwhile_starts_anew() -> None:
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
-    control.report(ADDRESSES[0], Outcome.UNREACHABLE, trial=False)
-    assert [r["breaker"] for r in control.state()["endpoints"]["a/chat"]["replicas"]] == ["open", "closed"]
+    Reports(control).report(UNREACHABLE)
+    assert [r["breaker"] for r in describe(control, Holding())["endpoints"]["a/chat"]["replicas"]] == [
+        "open",
+        "closed",
+    ]
     control.applied(Kind.SLICE, "a/s", Slice("a/chat", "r1", REPLICAS.replicas[1:]))
     await turn()
     control.applied(Kind.SLICE, "a/s", REPLICAS)
     await turn()
-    assert [r["breaker"] for r in control.state()["endpoints"]["a/chat"]["replicas"]] == ["closed", "closed"]
+    assert [r["breaker"] for r in describe(control, Holding())["endpoints"]["a/chat"]["replicas"]] == [
+        "closed",
+        "closed",
+    ]
 
 
 async def test_a_gateway_is_behind_until_it_follows_what_it_was_told_of_and_a_restored_backup_ends_that() -> (
@@ -115,7 +125,7 @@ async def test_a_gateway_is_behind_until_it_follows_what_it_was_told_of_and_a_re
     control.applied(Kind.ENDPOINT, "a/chat", at(2))
     await turn()
     assert control.behind == []
-    assert control.state()["endpoints"]["a/chat"]["epoch"] == 2
+    assert describe(control, Holding())["endpoints"]["a/chat"]["epoch"] == 2
 
 
 async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held_anyway() -> None:

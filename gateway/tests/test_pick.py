@@ -1,15 +1,19 @@
 """The decision for one request."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llmendpoint_gateway.core.breaker import EJECTION_SECONDS, FIRST_SECONDS, MISSES, Breakers, Outcome
+from llmendpoint_gateway.core.circuit import Circuits
 from llmendpoint_gateway.core.in_flight import InFlight
 from llmendpoint_gateway.core.objects import Assignment
 from llmendpoint_gateway.core.pick import MOST_REPLICAS, Picked, Rejected, least_loaded, pick, queue_full
 from llmendpoint_gateway.core.rotation import Rotation
 from llmendpoint_gateway.core.routing import Route, Table, Target
+from llmendpoint_gateway.core.traffic import CircuitSettings
 
 A, B, C, D = (f"10.0.0.{n}:8000" for n in (1, 2, 3, 4))
 CLUSTER = "a/chat/r1"
@@ -26,9 +30,12 @@ def decide(
     stale: bool = False,
     route: Route = ROUTE,
     limits: dict[str, int] | None = None,
+    circuits: Circuits | None = None,
 ) -> Picked | Rejected:
     table, loads = Table(NAMES, {"a/chat": route}), {CLUSTER: load or {}}
-    return pick(name, table, Rotation(), loads, breakers or Breakers(), tie, now, stale, limits or {})
+    return pick(
+        name, table, Rotation(), loads, breakers or Breakers(), tie, now, stale, limits or {}, circuits
+    )
 
 
 def picked(**more) -> tuple[str, ...]:  # type: ignore[no-untyped-def]
@@ -168,6 +175,64 @@ def test_who_finds_the_queue_full_is_told_to_come_when_it_has_moved_on(
 ) -> None:
     full = queue_full("a/chat", 1000, seconds)
     assert (full.status, full.code, full.retry_after) == (429, "queue_full", after)
+
+
+CAREFUL = replace(ROUTE, circuit=CircuitSettings(open_seconds=10))
+
+
+def test_with_every_replica_lost_the_endpoints_breaker_opens_and_says_when_to_come_back() -> None:
+    circuits = Circuits(0.0)
+    decision = decide(route=CAREFUL, breakers=lost(A, B, C), circuits=circuits, now=1)
+    assert isinstance(decision, Rejected)
+    assert (decision.status, decision.code, decision.retry_after) == (503, "circuit_open", 10)
+    assert decision.awaited is None
+    assert circuits.open == {"a/chat"}
+    later = decide(route=CAREFUL, breakers=lost(A, B, C), circuits=circuits, now=2.5)
+    assert isinstance(later, Rejected)
+    assert later.retry_after == 9
+
+
+def test_a_breaker_of_lost_replicas_lets_their_trials_through_and_ends_with_the_first_that_is_back() -> None:
+    circuits, breakers = Circuits(0.0), lost(A, B, C)
+    decide(route=CAREFUL, breakers=breakers, circuits=circuits, now=1)
+    trial = decide(route=CAREFUL, breakers=breakers, circuits=circuits, now=FIRST_SECONDS)
+    assert isinstance(trial, Picked)
+    assert trial.trial
+    breakers.report(A, Outcome.ANSWERED, FIRST_SECONDS, trial=True)
+    decision = decide(route=CAREFUL, breakers=breakers, circuits=circuits, now=FIRST_SECONDS + 1)
+    assert isinstance(decision, Picked)
+
+
+def test_the_endpoints_breaker_tries_the_least_bad_when_its_time_is_over_however_long_theirs_is() -> None:
+    circuits, breakers = Circuits(0.0), unreachable(A, B, C, trials=4)
+    begun = FIRST_SECONDS
+    assert isinstance(decide(route=CAREFUL, breakers=breakers, circuits=circuits, now=begun), Rejected)
+    trial = decide(route=CAREFUL, breakers=breakers, circuits=circuits, now=begun + 10)
+    assert isinstance(trial, Picked)
+    assert trial.trial
+    circuits.trial_began("a/chat")
+    refused = decide(route=CAREFUL, breakers=breakers, circuits=circuits, now=begun + 10)
+    assert isinstance(refused, Rejected)
+    assert refused.retry_after == 1
+
+
+def test_the_endpoints_breaker_has_no_say_where_a_rollout_judges_or_another_revision_takes_over() -> None:
+    circuits = Circuits(0.0)
+    assert isinstance(decide(breakers=lost(A, B, C), circuits=circuits, now=1), Picked)
+    other = Target("r2", "a/chat/r2", (D,))
+    cut_off = replace(CAREFUL, others=(other,))
+    fallback = decide(route=cut_off, breakers=lost(A, B, C), circuits=circuits, now=1, stale=True)
+    assert fallback == Picked("a/chat", "a/chat/r2", (D,))
+    assert not circuits.open
+
+
+def test_an_error_rate_refuses_though_the_replicas_are_in_the_pick_and_a_trial_goes_to_one_of_them() -> None:
+    circuits = Circuits(0.0)
+    for _ in range(20):
+        circuits.ended("a/chat", 0.0)
+        circuits.failed("a/chat", 0.0, CircuitSettings(open_seconds=10))
+    assert isinstance(decide(route=CAREFUL, circuits=circuits, now=1), Rejected)
+    assert decide(route=CAREFUL, circuits=circuits, now=10) == Picked("a/chat", CLUSTER, (A, B), trial=True)
 
 
 def test_an_unknown_model_is_404_and_names_it_in_bounded_length() -> None:

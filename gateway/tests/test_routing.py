@@ -7,6 +7,7 @@ import pytest
 from llmendpoint_gateway.core.objects import Assignment, Endpoint, Replica
 from llmendpoint_gateway.core.routing import Route, Table, Target, make_route, make_table
 from llmendpoint_gateway.core.snapshot import Health, Host, make_clusters
+from llmendpoint_gateway.core.traffic import DEFAULT_CIRCUIT
 from llmendpoint_gateway.core.view import View
 
 A, B, C = (f"10.0.0.{n}:8000" for n in (1, 2, 3))
@@ -41,7 +42,7 @@ def on(revision: str, *addresses: str) -> Table:
     """All requests go to this revision, as it was assigned; others are not shown."""
     names = {"chat": "a/chat", "a/chat": "a/chat"}
     targets = (Target(revision, f"a/chat/{revision}", addresses),) if addresses else ()
-    return Table(names, {"a/chat": Route(everything(revision), targets)})
+    return Table(names, {"a/chat": Route(everything(revision), targets, circuit=DEFAULT_CIRCUIT)})
 
 
 def table(view: View, acknowledged: dict[str, frozenset[str]], previous: Table) -> Table:
@@ -185,3 +186,13 @@ def test_an_old_cluster_goes_with_its_last_pod() -> None:
     assert "a/chat/r1" not in make_clusters(drained)
     draining = view("r2", r1=[replica(A, terminating=True)], r2=[replica(B)])
     assert make_clusters(draining)["a/chat/r1"] == (Host(A, Health.DRAINING),)
+
+
+def test_the_endpoints_breaker_stays_closed_while_a_rollout_judges_or_has_where_to_go_back_to() -> None:
+    calm = view("r1", r1=[replica(A)], r2=[replica(B)])
+    held = acked(r1={A}, r2={B})
+    assert make_table(calm, held, Table()).routes["a/chat"].circuit == DEFAULT_CIRCUIT
+    for change in ({"judged": True}, {"proven": "r2"}):
+        endpoint = replace(calm.endpoints["a/chat"], **change)  # type: ignore[arg-type]
+        judged = View({"a/chat": endpoint}, calm.names, calm.replicas)
+        assert make_table(judged, held, Table()).routes["a/chat"].circuit is None

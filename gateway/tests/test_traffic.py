@@ -150,19 +150,6 @@ async def test_a_replica_that_only_errs_is_ejected(gateway: Gateway) -> None:
     assert gateway.metric(f'ejected{{address="{bad.address}"}}') == 1
 
 
-async def test_with_all_ejected_requests_are_still_tried_and_the_first_good_answer_ends_it(
-    gateway: Gateway,
-) -> None:
-    backend = gateway.backend("a")
-    name = gateway.endpoint(backend)
-    backend.kill()
-    assert await engines(gateway, name, 3, clients=1) == {"503": 3}
-    assert breakers(gateway, name)[backend.address] != "closed"
-    backend.start()
-    assert await engines(gateway, name, 1, clients=1) == {"a": 1}
-    wait_for(lambda: breakers(gateway, name) == {backend.address: "closed"}, "it is closed again")
-
-
 async def test_when_all_of_a_new_revision_crash_the_old_one_takes_over_before_anybody_is_told(
     gateway: Gateway,
 ) -> None:

@@ -6,25 +6,25 @@ came in the same turn of the loop, so that a list of a thousand objects costs on
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-import structlog
-
 from llmendpoint_gateway.ads import Ads
-from llmendpoint_gateway.core.breaker import Breakers, Outcome
+from llmendpoint_gateway.core.breaker import Breakers
+from llmendpoint_gateway.core.circuit import Circuits
 from llmendpoint_gateway.core.in_flight import InFlight
 from llmendpoint_gateway.core.loads import Load, Loads
 from llmendpoint_gateway.core.objects import Endpoint, Replica, Slice
 from llmendpoint_gateway.core.pick import Picked, Rejected, pick, starting
+from llmendpoint_gateway.core.poison import Poison
 from llmendpoint_gateway.core.rotation import Rotation
-from llmendpoint_gateway.core.routing import Table, cluster_name, make_table
+from llmendpoint_gateway.core.routing import Route, Table, cluster_name, make_table
 from llmendpoint_gateway.core.snapshot import Hosts, Snapshot, make_clusters
 from llmendpoint_gateway.core.traffic import DEFAULT_QUEUE, QueueSettings
 from llmendpoint_gateway.core.view import Kind, Store, View, make_view
 from llmendpoint_gateway.core.waiting import Admission, Claim, Waiting
 
 T = TypeVar("T", bound=Hashable)
-log = structlog.get_logger()
 
 
 class Control:
@@ -35,6 +35,7 @@ class Control:
     def __init__(self, ads: Ads, clock: Callable[[], float], hold_seconds: float = 0.0) -> None:
         self._ads = ads
         self._clock = clock
+        self._zero = datetime.now(UTC) - timedelta(seconds=clock())
         self._hold_seconds = hold_seconds
         self._store = Store()
         self._snapshot = Snapshot(0)
@@ -55,6 +56,8 @@ class Control:
         self.waiting: Waiting[Any] = Waiting()
         self.in_flight = InFlight()
         self.breakers = Breakers()
+        self.circuits = Circuits(clock())
+        self.poison = Poison()
         self.loads = Loads()
         self.known_revisions: Mapping[str, Mapping[str, tuple[Replica, ...]]] = {}
         self.view: View = make_view(self._store)
@@ -99,6 +102,7 @@ class Control:
             self._clock(),
             self.stale(),
             self.loads.limits,
+            self.circuits,
         )
 
     def take(self, picked: Picked) -> None:
@@ -107,9 +111,14 @@ class Control:
         self._changed.add(picked.endpoint)
         if picked.trial:
             self.breakers.trial_began(picked.addresses[0])
+            self.circuits.trial_began(picked.endpoint)
 
     def release(self, picked: Picked) -> None:
-        self.breakers.ended(picked.addresses[0], self._clock(), trial=picked.trial)
+        now = self._clock()
+        self.breakers.ended(picked.addresses[0], now, trial=picked.trial)
+        self.circuits.ended(picked.endpoint, now)
+        if picked.trial:
+            self.circuits.trial_ended(picked.endpoint, now)
         self._changed.add(picked.endpoint)
         last = self.in_flight.release(picked.cluster, picked.addresses[0])
         if last and picked.cluster not in self._wanted:
@@ -149,21 +158,17 @@ class Control:
 
     def unread(self, most: int) -> list[str]:
         """Addresses of replicas that are to be asked for their load now, at most so many."""
-        now = self._clock()
-        for address in self.loads.expire(now):
-            self._changed.add(_endpoint_of(self._cluster_of[address]))
         busy = {address for counts in self.in_flight.counts.values() for address in counts}
         for endpoint in self.waiting:
             busy.update(r.address for rs in self.known_revisions.get(endpoint, {}).values() for r in rs)
-            self.on_room(endpoint)  # what is unknown since just now has room
-        return self.loads.due(now, busy, most)
+        return self.loads.due(self._clock(), busy, most)
 
     def note_load(self, address: str, load: Load | None) -> None:
         """What a replica answered; None: nothing that could be read."""
         changed, cluster = self.loads.note(address, load, self._clock()), self._cluster_of.get(address)
         if cluster is None:
             return
-        endpoint = _endpoint_of(cluster)
+        endpoint = endpoint_of(cluster)
         queue = self.queue_of(endpoint)
         if load is not None and self.patience(endpoint) > 0:
             self.loads.limits[address] = queue.limit(load, self.in_flight.of(cluster, address))
@@ -178,15 +183,29 @@ class Control:
         self._changed.clear()
         return changed
 
-    def report(self, address: str, outcome: Outcome, trial: bool) -> None:
-        """What came of an attempt at a replica, as Envoy saw it."""
-        changed = self.breakers.report(address, outcome, self._clock(), trial=trial)
-        if changed is not None:
-            log.warning("breaker", address=address, standing=changed.value, outcome=outcome.value)
+    def changed(self, endpoint: str) -> None:
+        """Something of it may have."""
+        self._changed.add(endpoint)
+
+    def expire(self) -> None:
+        """What is stale by now is unknown, and what is unknown has room."""
+        for address in self.loads.expire(self._clock()):
+            self._changed.add(endpoint_of(self._cluster_of[address]))
+        for endpoint in self.waiting:
+            self.on_room(endpoint)
 
     def tell(self, epochs: Mapping[str, int]) -> None:
         """Epochs by endpoint that another gateway has acknowledged."""
         self._told.update(epochs)
+
+    def now(self) -> float:
+        """Of the clock."""
+        return self._clock()
+
+    def time_of(self, seconds: float) -> str:
+        """RFC 3339 of a moment of the clock."""
+        moment = self._zero + timedelta(seconds=seconds)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     @property
     def behind(self) -> list[str]:
@@ -197,57 +216,12 @@ class Control:
         """Of one endpoint, those that are known here."""
         return list(self.known_revisions.get(key, ()))
 
-    def state(self) -> dict[str, Any]:
-        """What `/state` answers (docs/contracts.md)."""
-        revisions, now = self.known_revisions, self._clock()
-        names: dict[str, list[str]] = {}
-        for name, key in self.view.names.items():
-            names.setdefault(key, []).append(name)
-        return {
-            "generation": self.generation,
-            "acknowledged": self._ads.acknowledged_generation,
-            "connected": self._ads.connected,
-            "synced": self.synced,
-            "nack": self._ads.nack,
-            "endpoints": {
-                key: self._endpoint_state(endpoint, names.get(key, []), revisions.get(key, {}), now)
-                for key, endpoint in self.view.endpoints.items()
-            },
-        }
-
-    def _endpoint_state(
-        self,
-        endpoint: Endpoint,
-        names: list[str],
-        revisions: Mapping[str, tuple[Replica, ...]],
-        now: float,
-    ) -> dict[str, Any]:
-        route = self._table.routes.get(endpoint.key)
-        assignment = route.assignment if route else None
-        replicas = [
-            {
-                "address": replica.address,
-                "pod": replica.pod,
-                "revision": revision,
-                "ready": replica.routable,
-                "draining": replica.pod in endpoint.draining,
-                "in_flight": self.in_flight.of(cluster_name(endpoint.key, revision), replica.address),
-                "breaker": self.breakers.standing(replica.address, now).value,
-            }
-            for revision, members in revisions.items()
-            for replica in members
-        ]
-        return {
-            "names": names,
-            "activeRevision": endpoint.active_revision,
-            "epoch": assignment.epoch if assignment else None,
-            "weights": dict(assignment.weights) if assignment else {},
-            "waiting": self.waiting.count(endpoint.key),
-            "replicas": replicas,
-        }
+    def route(self, key: str) -> Route | None:
+        """Where the requests of an endpoint go now."""
+        return self._table.routes.get(key)
 
     def _epoch(self, key: str, default: int) -> int:
-        route = self._table.routes.get(key)
+        route = self.route(key)
         epoch = route.assignment.epoch if route and route.assignment else None
         return default if epoch is None else epoch
 
@@ -268,6 +242,7 @@ class Control:
         self._changed.update(before.endpoints, self.view.endpoints)
         self._rotation.keep(frozenset(self.view.endpoints))
         self.waiting.keep(self.view.endpoints)
+        self.circuits.keep(self.view.endpoints)
         self._cluster_of = {
             r.address: cluster_name(*revision)
             for revision, replicas in self.view.replicas.items()
@@ -275,7 +250,7 @@ class Control:
             if r.routable
         }
         self.breakers.keep(self._cluster_of.keys())
-        limited = [a for a, c in self._cluster_of.items() if self.patience(_endpoint_of(c)) > 0]
+        limited = [a for a, c in self._cluster_of.items() if self.patience(endpoint_of(c)) > 0]
         self.loads.keep(self._cluster_of.keys(), self._clock(), limited)
         wanted = make_clusters(self.view)
         self._wanted = frozenset(wanted)
@@ -296,5 +271,5 @@ class Control:
         self.on_table()
 
 
-def _endpoint_of(cluster: str) -> str:
+def endpoint_of(cluster: str) -> str:
     return cluster.rpartition("/")[0]

@@ -4,7 +4,6 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterable
-from datetime import UTC, datetime
 
 import orjson
 from aiohttp import web
@@ -24,7 +23,6 @@ class DemandStream:
     def __init__(self, control: Control) -> None:
         self._control = control
         self._instance = str(uuid.uuid4())
-        self._started = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._readers: dict[Reader, asyncio.Event] = {}
         self._closing = False
         control.on_first_wait = self._first_wait
@@ -102,5 +100,7 @@ class DemandStream:
                 load, read_at = reading if reading else (None, 0.0)
                 busy = control.in_flight.of(cluster, replica.address)
                 replicas.append(ReplicaDemand(replica.pod, busy, load, read_at))
-        circuit = Circuit("closed", self._started)
+        state = control.circuits.state(key, control.now())
+        since = control.time_of(state.since)
+        circuit = Circuit(state.standing.value, since, state.requests, state.errors)
         return EndpointDemand(control.waiting.count(key), in_flight, circuit, tuple(replicas))

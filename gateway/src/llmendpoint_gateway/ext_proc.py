@@ -13,7 +13,7 @@ import orjson
 
 from llmendpoint_gateway import messages
 from llmendpoint_gateway.control import Control
-from llmendpoint_gateway.core.pick import Picked, Rejected, queue_full, starting
+from llmendpoint_gateway.core.pick import Picked, Rejected, poisoned, queue_full, starting
 from llmendpoint_gateway.core.replies import bad_request, model_list, one_model, unknown_path
 from llmendpoint_gateway.core.request import Asked, ByModel, ByPath, GetModel, ListModels, Unknown, read_path
 from llmendpoint_gateway.core.wire import Stream
@@ -42,13 +42,14 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """A request that waits for a replica of `endpoint`, which it asked for by `name`; `since` in seconds, monotonic."""
+    """A request that waits for a replica of `endpoint`, which it asked for by `name`; `since` in seconds, monotonic.
+    `print_`: of its body, None without one."""
 
     stream: Stream
     request: Undecided
     endpoint: str
     name: str
-    with_body: bool
+    print_: str | None
     timer: asyncio.TimerHandle
     since: float
 
@@ -59,6 +60,7 @@ class Picker:
 
     def __init__(self, control: Control, metrics: Metrics, later: Later) -> None:
         self._control = control
+        self._poison = control.poison
         self._metrics = metrics
         self._later = later
         control.on_table, control.on_room = self._retry_all, self._retry
@@ -107,16 +109,24 @@ class Picker:
                 decision = one_model(model, self._control.view)
             case Unknown():
                 decision = unknown_path(request.method, request.path)
-        if isinstance(decision, Rejected) and self._hold(stream, request, name, body, decision):
+        print_ = None if body is None else messages.print_of(body)
+        if (
+            isinstance(decision, Picked)
+            and print_ is not None
+            and self._poison.refused(print_, self._control.now())
+        ):
+            decision = poisoned()
+        if isinstance(decision, Rejected) and self._hold(
+            stream, request, name, print_, len(body or b""), decision
+        ):
             return
-        self._answer(stream, request, body is not None, decision, start)
+        self._answer(stream, request, print_, decision, start)
 
     def _answer(
-        self, stream: Stream, request: Undecided, with_body: bool, decision: Decision, start: float
+        self, stream: Stream, request: Undecided, print_: str | None, decision: Decision, start: float
     ) -> None:
         if isinstance(decision, Picked):
-            path = request.asked.path if isinstance(request.asked, ByPath) else None
-            reply = messages.route_to(decision.cluster, decision.addresses, path, with_body, decision.trial)
+            reply = self._route(request, print_, decision)
             outcome, stream.state = "picked", decision
             self._control.take(decision)
         elif isinstance(decision, Rejected):
@@ -126,8 +136,17 @@ class Picker:
         self._metrics.decided(outcome, time.perf_counter() - start)
         stream.send(reply)
 
+    def _route(self, request: Undecided, print_: str | None, picked: Picked) -> bytes:
+        path = request.asked.path if isinstance(request.asked, ByPath) else None
+        mark = messages.TRIAL if picked.trial else None
+        if mark is None and print_ is not None and self._poison.suspected(print_):
+            mark = messages.WATCHED
+        with_body = print_ is not None
+        reply = messages.route_to(picked.cluster, picked.addresses, path, with_body, mark, picked.first_byte)
+        return reply if print_ is None else messages.printed(reply, print_)
+
     def _hold(
-        self, stream: Stream, request: Undecided, name: str, body: bytes | None, none: Rejected
+        self, stream: Stream, request: Undecided, name: str, print_: str | None, size: int, none: Rejected
     ) -> bool:
         """Let it wait where a replica will come or have room; when none has in time, `none` is the answer."""
         endpoint = none.awaited
@@ -142,12 +161,12 @@ class Picker:
             self._release(held, none)
 
         timer = self._later(seconds, expire)
-        held = Held(stream, request, endpoint, name, body is not None, timer, time.monotonic())
-        claim = messages.read_claim(request.headers, len(body or b""))
+        held = Held(stream, request, endpoint, name, print_, timer, time.monotonic())
+        claim = messages.read_claim(request.headers, size)
         admission = self._control.wait(endpoint, held, claim)
         if not admission.admitted:
             timer.cancel()
-            self._answer(stream, request, body is not None, self._full(endpoint), time.perf_counter())
+            self._answer(stream, request, print_, self._full(endpoint), time.perf_counter())
             return True
         stream.state = held
         stream.send(messages.wait(seconds + MARGIN_SECONDS))
@@ -180,7 +199,7 @@ class Picker:
     def _release(self, held: Held, decision: Picked | Rejected) -> None:
         """The answer for who waits no longer."""
         held.stream.state = None
-        self._answer(held.stream, held.request, held.with_body, decision, time.perf_counter())
+        self._answer(held.stream, held.request, held.print_, decision, time.perf_counter())
 
     def _forget(self, held: Held) -> None:
         held.timer.cancel()

@@ -6,12 +6,12 @@ import grpc
 from envoy.service.accesslog.v3 import als_pb2
 
 from llmendpoint_gateway import messages
-from llmendpoint_gateway.control import Control
+from llmendpoint_gateway.reports import Reports
 
 ACCESS_LOG = "envoy.service.accesslog.v3.AccessLogService"
 
 
-def access_log_handler(control: Control) -> grpc.GenericRpcHandler:
+def access_log_handler(reports: Reports) -> grpc.GenericRpcHandler:
     """The gRPC service that Envoy sends the log to."""
 
     async def read(
@@ -19,9 +19,7 @@ def access_log_handler(control: Control) -> grpc.GenericRpcHandler:
     ) -> als_pb2.StreamAccessLogsResponse:
         async for message in requests:
             for entry in message.http_logs.log_entry:
-                address, outcome, trial = messages.read_attempt(entry)
-                if outcome is not None:
-                    control.report(address, outcome, trial)
+                reports.report(messages.read_attempt(entry))
         return als_pb2.StreamAccessLogsResponse()
 
     method = grpc.stream_unary_rpc_method_handler(

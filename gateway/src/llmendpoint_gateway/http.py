@@ -11,6 +11,7 @@ from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.demand import DemandStream
 from llmendpoint_gateway.envoy_stats import EnvoyStats
 from llmendpoint_gateway.errors import EnvoyAway
+from llmendpoint_gateway.state import describe
 
 
 def make_app(
@@ -44,7 +45,7 @@ def make_app(
         return _json(body, 200 if ready else 503)
 
     async def state(_request: web.Request) -> web.Response:
-        return _json(control.state())
+        return _json(describe(control, ads))
 
     async def revisions(request: web.Request) -> web.Response:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"

@@ -12,12 +12,13 @@ from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
 from envoy.data.accesslog.v3.accesslog_pb2 import HTTPAccessLogEntry
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
-from llmendpoint_gateway.core.breaker import Outcome, read_outcome
+from llmendpoint_gateway.core.breaker import Attempt, Outcome, read_outcome
 from llmendpoint_gateway.core.pick import Rejected
 from llmendpoint_gateway.core.replies import error_body
 from llmendpoint_gateway.core.resources import (
     CLUSTER_HEADER,
     DESTINATION_HEADER,
+    PRINT_HEADER,
     PRIORITY_HEADER,
     TRIAL_HEADER,
 )
@@ -25,6 +26,8 @@ from llmendpoint_gateway.core.upstream_logs import RETRIABLE_HEADER
 from llmendpoint_gateway.core.waiting import Claim, Priority
 from llmendpoint_gateway.errors import BadRequest
 
+TRIAL, WATCHED = "1", "watched"
+"""Why every outcome of a request is to be reported: it tries a replica, or was there when one crashed."""
 CONTINUE = pb.ProcessingResponse(request_headers=pb.HeadersResponse()).SerializeToString()
 
 
@@ -76,36 +79,64 @@ def read_model(body: bytes) -> str:
     return model
 
 
-def read_attempt(entry: HTTPAccessLogEntry) -> tuple[str, Outcome | None, bool]:
-    """-> (address, what came of it, whether it was a trial)."""
+def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
     common, flags = entry.common_properties, entry.common_properties.response_flags
     socket = common.upstream_remote_address.socket_address
     host = f"[{socket.address}]" if ":" in socket.address else socket.address
+    status, headers = entry.response.response_code.value, entry.request.request_headers
+    broken = (
+        flags.upstream_connection_termination or flags.upstream_remote_reset or flags.upstream_protocol_error
+    )
     outcome = read_outcome(
-        entry.response.response_code.value,
-        unreachable=flags.upstream_connection_failure or flags.upstream_request_timeout,
-        broken=flags.upstream_connection_termination
-        or flags.upstream_remote_reset
-        or flags.upstream_protocol_error,
+        status,
+        unreachable=flags.upstream_connection_failure,
+        timed_out=flags.upstream_request_timeout,
+        broken=broken,
         retriable=RETRIABLE_HEADER in entry.response.response_headers,
     )
-    return f"{host}:{socket.port_value}", outcome, TRIAL_HEADER in entry.request.request_headers
+    told = status > 0 or common.upstream_request_attempt_count > 1
+    print_ = headers.get(PRINT_HEADER) if broken or outcome is Outcome.ANSWERED else None
+    trial = headers.get(TRIAL_HEADER) == TRIAL
+    return Attempt(f"{host}:{socket.port_value}", common.upstream_cluster, outcome, trial, told, print_)
 
 
 @lru_cache(maxsize=4096)
 def route_to(
-    cluster: str, addresses: tuple[str, ...], path: str | None, with_body: bool, trial: bool
+    cluster: str,
+    addresses: tuple[str, ...],
+    path: str | None,
+    with_body: bool,
+    mark: str | None = None,
+    first_byte: float | None = None,
 ) -> bytes:
-    """Continue to this cluster and these replicas in turn; `path` replaces the request's."""
+    """Continue to this cluster and these replicas in turn; `path` replaces the request's. `mark`: TRIAL or WATCHED.
+    `first_byte`: seconds until which each replica is to have begun to answer."""
     headers = {CLUSTER_HEADER: cluster, DESTINATION_HEADER: ",".join(addresses)}
     if path is not None:
         headers[":path"] = path
-    if trial:
-        headers[TRIAL_HEADER] = "1"
+    if mark is not None:
+        headers[TRIAL_HEADER] = mark
+    if first_byte is not None:
+        # Of one attempt; Envoy drops it once something of the answer was sent on.
+        headers["x-envoy-upstream-rq-per-try-timeout-ms"] = str(round(first_byte * 1000))
     common = pb.CommonResponse(header_mutation=_mutation(headers), clear_route_cache=True)
     if with_body:
         return _bytes(pb.ProcessingResponse(request_body=pb.BodyResponse(response=common)))
     return _bytes(pb.ProcessingResponse(request_headers=pb.HeadersResponse(response=common)))
+
+
+def print_of(body: bytes) -> str:
+    """16 hexadecimal digits by which the same body is known again, in this process."""
+    return f"{hash(body) & (1 << 64) - 1:016x}"
+
+
+def printed(reply: bytes, print_: str) -> bytes:
+    """The answer of `route_to`, with a body, and the request's print as one more header.
+
+    Messages of protobuf that are written one after the other are one message, whose lists are joined: so the cached
+    bytes stay what they are.
+    """
+    return b"".join((reply, _PRINT[0], print_.encode(), _PRINT[1]))
 
 
 def wait(seconds: float) -> bytes:
@@ -115,6 +146,8 @@ def wait(seconds: float) -> bytes:
 
 def refuse(rejected: Rejected) -> bytes:
     more = {} if rejected.retry_after is None else {"retry-after": str(rejected.retry_after)}
+    if rejected.final:
+        more["x-should-retry"] = "false"  # OpenAI's SDKs obey it
     return answer(rejected.status, orjson.dumps(error_body(rejected)), more)
 
 
@@ -143,3 +176,14 @@ def _mutation(headers: dict[str, str]) -> pb.HeaderMutation:
             for key, value in headers.items()
         ]
     )
+
+
+def _print_message() -> tuple[bytes, bytes]:
+    """Before and after the print."""
+    common = pb.CommonResponse(header_mutation=_mutation({PRINT_HEADER: "0" * 16}))
+    message = _bytes(pb.ProcessingResponse(request_body=pb.BodyResponse(response=common)))
+    before, _, after = message.partition(b"0" * 16)
+    return before, after
+
+
+_PRINT = _print_message()

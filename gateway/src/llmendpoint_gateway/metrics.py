@@ -92,7 +92,20 @@ class StateCollector(Collector):
         for endpoint in self._control.waiting:
             waiting.add_metric([endpoint], self._control.waiting.count(endpoint))
         yield waiting
+        openings = CounterMetricFamily(
+            f"{PREFIX}circuit_openings", "Endpoints whose breaker opened, by cause", labels=["cause"]
+        )
+        for reason, number in self._control.circuits.openings.items():
+            openings.add_metric([reason.value], number)
+        yield openings
+        opened = GaugeMetricFamily(
+            f"{PREFIX}circuit_open", "1 while an endpoint's breaker is not closed", labels=["endpoint"]
+        )
+        for endpoint in self._control.circuits.open:
+            opened.add_metric([endpoint], 1)
+        yield opened
         for name, text, number in (
+            ("suspects", "Requests that were there when a replica crashed", len(self._control.poison)),
             ("waiting_requests", "Requests that wait for any replica", self._control.waiting.requests),
             ("waiting_bytes", "Size of their bodies", self._control.waiting.bytes),
         ):

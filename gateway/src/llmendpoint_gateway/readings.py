@@ -8,6 +8,7 @@ import structlog
 
 from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.core.loads import BUSY_PERIOD, Load, parse_load
+from llmendpoint_gateway.reports import Reports
 
 TIMEOUT = aiohttp.ClientTimeout(total=1)
 MOST_BYTES = 1 << 14
@@ -18,8 +19,8 @@ log = structlog.get_logger()
 class Readings:
     """Its session closes idle connections before engines do (5 s)."""
 
-    def __init__(self, control: Control) -> None:
-        self._control = control
+    def __init__(self, control: Control, reports: Reports) -> None:
+        self._control, self._reports = control, reports
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -28,6 +29,7 @@ class Readings:
             connector=connector, timeout=TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
             while True:
+                self._reports.tick()
                 for address in self._control.unread(MOST_AT_ONCE):
                     task = asyncio.create_task(self._read(session, address))
                     self._tasks.add(task)  # the loop itself holds tasks by weak references only

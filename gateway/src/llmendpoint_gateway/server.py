@@ -24,6 +24,7 @@ from llmendpoint_gateway.failures import access_log_handler
 from llmendpoint_gateway.http import make_app
 from llmendpoint_gateway.metrics import Metrics, StateCollector
 from llmendpoint_gateway.readings import Readings
+from llmendpoint_gateway.reports import Reports
 from llmendpoint_gateway.watch import SOURCES, Watch
 
 GRPC_OPTIONS = [
@@ -57,13 +58,14 @@ async def run_picker(
 
         control.stale = lambda: staleness() > 0
         metrics.registry.register(StateCollector(control, ads, staleness))
-        demand, readings = DemandStream(control), Readings(control)
+        reports = Reports(control)
+        demand, readings = DemandStream(control), Readings(control, reports)
         app = make_app(control, ads, metrics.registry, staleness, envoy, demand)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, host, http_port).start()
         socket.unlink(missing_ok=True)  # noqa: ASYNC240 (once, at start): a killed process leaves its socket behind
-        server = await serve_grpc(socket, ads, control)
+        server = await serve_grpc(socket, ads, reports)
         picker = Picker(control, metrics, asyncio.get_running_loop().call_later)
         decisions = DecisionServer(decisions_socket(socket), picker)
         await decisions.start()
@@ -91,10 +93,10 @@ def _kept_alive(address: aiohttp.AddrInfoType) -> sockets.socket:
     return connection
 
 
-async def serve_grpc(socket: Path, ads: Ads, control: Control) -> grpc.aio.Server:
+async def serve_grpc(socket: Path, ads: Ads, reports: Reports) -> grpc.aio.Server:
     server = grpc.aio.server(options=GRPC_OPTIONS)
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(ads, server)
-    server.add_generic_rpc_handlers((access_log_handler(control),))
+    server.add_generic_rpc_handlers((access_log_handler(reports),))
     server.add_insecure_port(f"unix:{socket}")
     await server.start()
     return server

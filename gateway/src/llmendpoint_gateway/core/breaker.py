@@ -19,6 +19,9 @@ FORGIVEN_SECONDS = 300.0  # closed for so long: the next ejection is a first one
 # Envoy reports them a moment after the requests end; no more, for a revision that fails one request in ten is for the
 # rollout's analysis to judge.
 FAILURES, AMONG = 5, 6
+# Answers that did not begin in time eject when two of three requests in a row ended so: one may be a long generation
+# without a stream.
+TIMEOUTS, AMONG_TIMEOUTS = 2, 3
 # Attempts in a row that found nobody there, after which a replica counts as lost: with all of a revision's lost, another
 # may take over. Not after one, which may be a packet.
 MISSES = 3
@@ -37,24 +40,47 @@ class Outcome(Enum):
 
     ANSWERED = "answered"
     FAILED = "failed"  # a 5xx, or a connection that broke
-    UNREACHABLE = "unreachable"  # no connection, or no answer in time
+    UNREACHABLE = "unreachable"  # no connection
+    TIMED_OUT = "timed out"  # a connection, and no answer in time
 
 
-def read_outcome(status: int, *, unreachable: bool, broken: bool, retriable: bool) -> Outcome | None:
+CAUSES = (Outcome.FAILED, Outcome.UNREACHABLE, Outcome.TIMED_OUT)
+
+
+def read_outcome(
+    status: int, *, unreachable: bool, timed_out: bool, broken: bool, retriable: bool
+) -> Outcome | None:
     """`status` 0: no answer has come. None: nothing is known yet, or the client went away first.
 
     A 5xx marked retriable is an engine that drains: it speaks the truth about itself.
     """
     if unreachable:
         return Outcome.UNREACHABLE
+    if timed_out:
+        return Outcome.TIMED_OUT
     if broken or (status >= 500 and not retriable):
         return Outcome.FAILED
     return Outcome.ANSWERED if status else None
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What Envoy tells of one attempt at a replica. `outcome` None: nothing is known. `trial`: it was one. `told`: what
+    came of it is what the client was told, as it was not tried again. `print_`: the request's, if it broke off or
+    was watched for it."""
+
+    address: str
+    cluster: str
+    outcome: Outcome | None
+    trial: bool
+    told: bool
+    print_: str | None
+
+
 @dataclass(slots=True)
 class _Replica:
     failures: deque[int] = field(default_factory=lambda: deque(maxlen=FAILURES))  # requests ended at each
+    timeouts: deque[int] = field(default_factory=lambda: deque(maxlen=TIMEOUTS))  # the same
     ejected: bool = False
     until: float = 0.0
     ejections: int = 0
@@ -76,7 +102,7 @@ class Breakers:
         self._ended: dict[str, int] = {}
         self._replicas: dict[str, _Replica] = {}
         self._ejected: set[str] = set()
-        self.ejections: dict[Outcome, int] = {Outcome.FAILED: 0, Outcome.UNREACHABLE: 0}
+        self.ejections: dict[Outcome, int] = dict.fromkeys(CAUSES, 0)
 
     @property
     def ejected(self) -> Collection[str]:
@@ -96,6 +122,13 @@ class Breakers:
         if address not in self._ejected:
             return False
         return self._replicas[address].misses >= MISSES and not self.wants_trial(address, now)
+
+    def hopeless(self, address: str) -> bool:
+        """Ejected for more than one lost packet: requests would only fail there."""
+        if address not in self._ejected:
+            return False
+        replica = self._replicas[address]
+        return replica.misses >= MISSES or replica.ejections > 0
 
     def wants_trial(self, address: str, now: float) -> bool:
         """Half-open, with no trial under way or awaiting its report."""
@@ -150,8 +183,10 @@ class Breakers:
             replica.ejections = 0
         if outcome is Outcome.UNREACHABLE:
             return self._open(address, replica, outcome, now + FIRST_SECONDS)
-        replica.failures.append(self._ended.get(address, 0))
-        if len(replica.failures) == FAILURES and replica.failures[-1] - replica.failures[0] < AMONG:
+        timed_out = outcome is Outcome.TIMED_OUT
+        found, among = (replica.timeouts, AMONG_TIMEOUTS) if timed_out else (replica.failures, AMONG)
+        found.append(self._ended.get(address, 0))
+        if len(found) == found.maxlen and found[-1] - found[0] < among:
             return self._eject(address, replica, outcome, now)
         return None
 
@@ -163,6 +198,7 @@ class Breakers:
     def _open(self, address: str, replica: _Replica, outcome: Outcome, until: float) -> Standing:
         replica.ejected, replica.until = True, until
         replica.failures.clear()
+        replica.timeouts.clear()
         self._ejected.add(address)
         self.ejections[outcome] += 1
         return Standing.OPEN

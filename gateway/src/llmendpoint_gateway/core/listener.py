@@ -21,6 +21,7 @@ COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
 STREAM_IDLE_TIMEOUT = "3600s"
 
 _NO_CLUSTER, _UPSTREAM_FAILED = ["NC"], ["UH", "UF", "UC", "UO", "URX", "UR", "LR", "NR", "UPE"]
+_UPSTREAM_LATE = ["UT"]
 
 
 def make_listener(host: str, port: int) -> Resource:
@@ -121,6 +122,8 @@ def _picker() -> Resource:
         },
         # Nothing else is read, and each header sent costs the picker time.
         forward_rules={"allowed_headers": {"patterns": [{"exact": name} for name in READ_HEADERS]}},
+        # The time that an answer may take to begin is a header of Envoy's own; _strip() took off what clients sent.
+        mutation_rules={"allow_envoy": True},
         failure_mode_allow=True,
         message_timeout="1s",  # a picker that hangs is noticed in a second
         max_message_timeout="3600s",
@@ -139,7 +142,7 @@ def _router() -> Resource:
 
 
 def make_local_replies() -> Resource:
-    """Envoy's own answers in OpenAI's shape. The picker's answers carry no flag and pass as they are."""
+    """Envoy's own answers in OpenAI's shape; the first that fits. The picker's carry no flag and pass as they are."""
     return {
         "mappers": [
             _mapper(
@@ -147,6 +150,12 @@ def make_local_replies() -> Resource:
                 "The gateway cannot place requests at this moment. Try again.",
                 "gateway_unavailable",
                 retry_after=RESTART_RETRY_AFTER,
+            ),
+            _mapper(
+                {"response_flag_filter": {"flags": _UPSTREAM_LATE}},
+                "The answer of the replica did not begin in time. Try again.",
+                "replica_timeout",
+                retry_after=1,
             ),
             _mapper(
                 {"response_flag_filter": {"flags": _UPSTREAM_FAILED}},

@@ -4,12 +4,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llmendpoint_gateway.core.traffic import DEFAULT_QUEUE, QueueSettings, parse_queue, part
+from llmendpoint_gateway.core.traffic import (
+    DEFAULT_CIRCUIT,
+    DEFAULT_QUEUE,
+    CircuitSettings,
+    QueueSettings,
+    parse_circuit,
+    parse_first_byte,
+    parse_queue,
+    part,
+)
 from llmendpoint_gateway.errors import MalformedObject
 
 ENDPOINT_LABEL = "llmendpoint.io/endpoint"
 REVISION_LABEL = "llmendpoint.io/revision"
 PORT_NAME = "http"
+JUDGING = ("Switching", "Observing")
+"""Of `status.rollout.state`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +40,8 @@ class Endpoint:
 
     `draining`: pods that are to get no new requests, by name. `proven`: the revision that a rollout goes back to.
     `expects`: whether a replica is to come when there is none: spec.replicas, which the API server fills in, is not 0,
-    or a scaler sees who waits.
+    or a scaler sees who waits. `judged`: a rollout watches how its new revision does, and goes back if it does badly.
+    `first_byte`: seconds until which an answer is to have begun.
     """
 
     namespace: str
@@ -41,7 +53,10 @@ class Endpoint:
     draining: frozenset[str] = frozenset()
     proven: str | None = None
     expects: bool = False
+    judged: bool = False
     queue: QueueSettings = DEFAULT_QUEUE
+    circuit: CircuitSettings = DEFAULT_CIRCUIT
+    first_byte: float | None = None
 
     @property
     def key(self) -> str:
@@ -107,7 +122,10 @@ def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
         frozenset(traffic.get("draining") or ()),
         part(status, "rollout").get("blue") or None,
         bool(spec.get("replicas")) or _scales_from_zero(spec),
+        part(status, "rollout").get("state") in JUDGING,
         parse_queue(spec),
+        parse_circuit(spec),
+        parse_first_byte(spec),
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from llmendpoint_gateway.core.breaker import Breakers, Standing
+from llmendpoint_gateway.core.circuit import Cause, Circuits
 from llmendpoint_gateway.core.rotation import Rotation
 from llmendpoint_gateway.core.routing import Route, Table, Target
 
@@ -29,18 +30,20 @@ NO_LIMITS: Mapping[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """`addresses`: one or two, the first is to take the request. `trial`: it is ejected, and this request tries it."""
+    """`addresses`: one or two, the first is to take the request. `trial`: it is ejected, or the endpoint's breaker is not
+    closed, and this request tries it. `first_byte`: seconds until which each of them is to have begun to answer."""
 
     endpoint: str
     cluster: str
     addresses: tuple[str, ...]
     trial: bool = False
+    first_byte: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """An answer in the gateway's own name. `retry_after` in seconds; `param` names the field at fault; `awaited` is the
-    endpoint whose next replica can still answer the request."""
+    endpoint whose next replica can still answer the request; `final`: to try again is of no use."""
 
     status: int
     code: str
@@ -48,6 +51,7 @@ class Rejected:
     param: str | None = None
     retry_after: int | None = None
     awaited: str | None = None
+    final: bool = False
 
 
 def pick(
@@ -60,28 +64,53 @@ def pick(
     now: float,
     stale: bool,
     limits: Mapping[str, int] = NO_LIMITS,
+    circuits: Circuits | None = None,
 ) -> Picked | Rejected:
     """The revision by its weight, then of its replicas those with the fewest requests in flight.
 
     `in_flight`: cluster -> address -> requests. `tie` rotates the replicas, so that equals take turns. `now`: seconds,
     for the breakers. `stale`: the API server is out of reach, so what it last said may be over. `limits`: how many
-    requests in flight a replica may have; those without one may have any number.
+    requests in flight a replica may have; those without one may have any number. `circuits`: the endpoints' breakers.
     """
     key = table.names.get(name)
     if key is None:
         return unknown_model(name)
     route = table.routes.get(key)
     target = _target(key, route, rotation, breakers, now, stale) if route else None
-    if target is None:
+    if route is None or target is None:
         return no_replica(key, awaited=key in table.expecting)
-    load = in_flight.get(target.cluster, NO_LOAD)
+    load, trial = in_flight.get(target.cluster, NO_LOAD), False
+    if circuits is not None and (circuits.open or breakers.ejected):
+        seconds = _away(key, route, target, breakers, circuits, now)
+        if seconds > 0:
+            return circuit_open(key, seconds)
+        trial = key in circuits.open
     if breakers.ejected:
-        addresses, trial = choose(target.addresses, load, breakers, tie, now)
+        addresses, ejected = choose(target.addresses, load, breakers, tie, now)
+        trial = trial or ejected
     else:
-        addresses, trial = least_loaded(target.addresses, load, tie), False
+        addresses = least_loaded(target.addresses, load, tie)
     if not trial and not _has_room(addresses[0], load, limits):
-        return _with_room(key, table.routes[key], rotation, in_flight, breakers, tie, now, limits)
-    return Picked(key, target.cluster, addresses, trial)
+        return _with_room(key, route, rotation, in_flight, breakers, tie, now, limits)
+    return Picked(key, target.cluster, addresses, trial, route.first_byte)
+
+
+def _away(
+    key: str, route: Route, target: Target, breakers: Breakers, circuits: Circuits, now: float
+) -> float:
+    """Seconds for which requests are to stay away from the endpoint; 0: this one may go."""
+    if route.circuit is None or target not in route.targets:
+        return 0.0
+    if key not in circuits.open:
+        addresses = [address for part in route.targets for address in part.addresses]
+        if not all(breakers.hopeless(a) and not breakers.wants_trial(a, now) for a in addresses):
+            return 0.0
+        circuits.all_ejected(key, now, route.circuit)
+    elif circuits.cause(key) is Cause.EJECTED and any(
+        breakers.standing(a, now) is Standing.CLOSED or breakers.wants_trial(a, now) for a in target.addresses
+    ):
+        return 0.0
+    return circuits.wait(key, now)
 
 
 def _has_room(address: str, load: Mapping[str, int], limits: Mapping[str, int]) -> bool:
@@ -113,8 +142,8 @@ def _with_room(
     if not targets:
         return saturated(key)
     target = rotation.next(key, tuple(targets))
-    load = in_flight.get(target.cluster, NO_LOAD)
-    return Picked(key, target.cluster, least_loaded(target.addresses, load, tie))
+    addresses = least_loaded(target.addresses, in_flight.get(target.cluster, NO_LOAD), tie)
+    return Picked(key, target.cluster, addresses, first_byte=route.first_byte)
 
 
 def _target(
@@ -212,4 +241,23 @@ def queue_full(key: str, waiting: int, seconds: float | None) -> Rejected:
         "queue_full",
         f"{waiting} requests wait for the endpoint {key}, and there is no room for more. Try again later.",
         retry_after=after,
+    )
+
+
+def circuit_open(key: str, seconds: float) -> Rejected:
+    return Rejected(
+        503,
+        "circuit_open",
+        f"Requests for the endpoint {key} fail, so that none is let through at the moment. Try again later.",
+        retry_after=ceil(seconds),
+    )
+
+
+def poisoned() -> Rejected:
+    """Two replicas went down with this request: a third is not to."""
+    return Rejected(
+        503,
+        "request_refused",
+        "Two replicas crashed while they answered this very request, so it is not tried again for five minutes.",
+        final=True,
     )

@@ -11,7 +11,8 @@ Resource = dict[str, Any]
 
 DESTINATION_HEADER = "x-gateway-destination-endpoint"
 CLUSTER_HEADER = "x-gateway-cluster"
-TRIAL_HEADER = "x-gateway-trial"  # on a request that tries an ejected replica
+TRIAL_HEADER = "x-gateway-trial"  # on a request of which every outcome is to be reported
+PRINT_HEADER = "x-gateway-print"  # by which a request is known again that was there when its replica crashed
 PRIORITY_HEADER = "x-llmendpoint-priority"  # of a client: high, normal or low
 RESERVED_PREFIX = "x-gateway-"
 CONTROL_CLUSTER = "control"

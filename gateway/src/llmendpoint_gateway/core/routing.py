@@ -1,9 +1,10 @@
 """From the view and what Envoy has acknowledged to the table that each request is decided by."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from llmendpoint_gateway.core.objects import Assignment, Replica
+from llmendpoint_gateway.core.traffic import CircuitSettings
 from llmendpoint_gateway.core.view import View
 
 Acknowledged = Mapping[str, frozenset[str]]
@@ -26,13 +27,16 @@ class Route:
 
     `assignment`: the last that could be applied whole, None before the first. `targets`: who shares the requests.
     `others`: revisions with routable replicas that are not among them. `standby`: the one of those that a rollout
-    goes back to, for when none of the targets can be reached.
+    goes back to, for when none of the targets can be reached. `circuit`: of the endpoint's breaker, None where it stays
+    closed, because a rollout judges by itself. `first_byte`: seconds until which an answer is to have begun.
     """
 
     assignment: Assignment | None
     targets: tuple[Target, ...]
     others: tuple[Target, ...] = ()
     standby: Target | None = None
+    circuit: CircuitSettings | None = None
+    first_byte: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,9 @@ def make_table(view: View, acknowledged: Acknowledged, previous: Table) -> Table
                 ready[revision] = addresses
         before = previous.routes.get(key)
         applied = before.assignment if before else None
-        routes[key] = make_route(key, endpoint.assignment, ready, applied, endpoint.proven)
+        route = make_route(key, endpoint.assignment, ready, applied, endpoint.proven)
+        circuit = None if endpoint.judged or route.standby is not None else endpoint.circuit
+        routes[key] = replace(route, circuit=circuit, first_byte=endpoint.first_byte)
     expecting = frozenset(key for key, endpoint in view.endpoints.items() if endpoint.expects)
     return Table(view.names, routes, expecting)
 

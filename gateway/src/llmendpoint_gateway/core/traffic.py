@@ -1,4 +1,4 @@
-"""What an endpoint's spec says of its requests: how they wait. The defaults are the CRD's."""
+"""What an endpoint's spec says of its requests: how they wait, and when its breaker opens. The defaults are the CRD's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,18 @@ class QueueSettings:
         return max(limit, 1)
 
 
+@dataclass(frozen=True, slots=True)
+class CircuitSettings:
+    """`spec.circuitBreaker`. Times in seconds; `error_rate` 0..1."""
+
+    error_rate: float = 0.5
+    window: float = 30.0
+    min_requests: int = 20
+    open_seconds: float = 10.0
+
+
 DEFAULT_QUEUE = QueueSettings()
+DEFAULT_CIRCUIT = CircuitSettings()
 
 
 def parse_queue(spec: Mapping[str, Any]) -> QueueSettings:
@@ -43,6 +54,23 @@ def parse_queue(spec: Mapping[str, Any]) -> QueueSettings:
         int(_number(queue, "waitingPerReplica", default.per_replica)),
         _number(queue, "maxKvUsage", default.kv_usage),
     )
+
+
+def parse_circuit(spec: Mapping[str, Any]) -> CircuitSettings:
+    """As `parse_queue`."""
+    breaker, default = part(spec, "circuitBreaker"), DEFAULT_CIRCUIT
+    return CircuitSettings(
+        _number(breaker, "errorRate", default.error_rate),
+        _number(breaker, "windowSeconds", default.window),
+        int(_number(breaker, "minRequests", default.min_requests)),
+        _number(breaker, "openSeconds", default.open_seconds),
+    )
+
+
+def parse_first_byte(spec: Mapping[str, Any]) -> float | None:
+    """Seconds until which an answer is to have begun; None: no limit."""
+    seconds: float | None = _number(part(spec, "traffic"), "firstByteTimeoutSeconds", None)
+    return seconds
 
 
 def part(body: Mapping[str, Any], field: str) -> Mapping[str, Any]:

@@ -6,7 +6,13 @@ nothing; the log reaches it for failures and trials alone.
 
 from typing import Any
 
-from llmendpoint_gateway.core.resources import CONTROL_CLUSTER, TRIAL_HEADER, Resource, extension
+from llmendpoint_gateway.core.resources import (
+    CONTROL_CLUSTER,
+    PRINT_HEADER,
+    TRIAL_HEADER,
+    Resource,
+    extension,
+)
 
 # An engine's mark on a 503 that another replica may answer (draining, not ready).
 RETRIABLE_HEADER = "x-llmendpoint-retriable"
@@ -50,7 +56,7 @@ def _report(condition: Resource) -> Resource:
             "grpc_service": {"envoy_grpc": {"cluster_name": CONTROL_CLUSTER}},
             "buffer_flush_interval": "0.01s",
         },
-        additional_request_headers_to_log=[TRIAL_HEADER],
+        additional_request_headers_to_log=[TRIAL_HEADER, PRINT_HEADER],
         additional_response_headers_to_log=[RETRIABLE_HEADER],
     ) | {"filter": condition}
 

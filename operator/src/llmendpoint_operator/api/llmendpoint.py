@@ -21,7 +21,7 @@ from .rollout import (
     TrafficStatus,
 )
 from .security import SecuritySpec
-from .traffic import TrafficSpec
+from .traffic import CircuitBreakerSpec, TrafficSpec
 
 NAME_RULE = rule(
     "size(self.metadata.name) <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
@@ -190,6 +190,8 @@ class LLMEndpointSpec(PodInputs, json_schema_extra=rules(CUDA_RULE)):
     """Who may reach the endpoint's pods."""
     traffic: TrafficSpec = TrafficSpec()
     """How the gateway treats requests."""
+    circuit_breaker: CircuitBreakerSpec = CircuitBreakerSpec()
+    """When the gateway stops sending requests to the endpoint, because they only fail."""
 
 
 class Condition(ApiModel):

@@ -33,5 +33,28 @@ class QueueSpec(ApiModel):
 class TrafficSpec(ApiModel):
     """How the gateway treats requests."""
 
+    first_byte_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] | None = None
+    """Seconds until which a replica is to have begun to answer; then another is tried once, and after that the answer is
+    504. Two of three requests in a row that end so take the replica out of the pick. An answer that is not a stream
+    begins when it is complete, so this is to be longer than the longest generation. Absent: no limit."""
     queue: QueueSpec = QueueSpec()
     """How requests wait in the gateway while every replica is busy, or none is there yet."""
+
+
+class CircuitBreakerSpec(ApiModel):
+    """When the gateway stops sending requests to the endpoint, because they only fail.
+
+    It opens at the error rate, and when every replica is out of the pick. Then requests are answered at once, with 503
+    and Retry-After. After openSeconds one request at a time tries; good answers close it. While a rollout watches its
+    new revision the breaker stays closed: going back is the better cure.
+    """
+
+    error_rate: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the window's requests that callers were told failed: a 5xx, or a replica that broke off or could not be
+    reached, and the second one too. 429 is none."""
+    window_seconds: Annotated[float, Field(ge=1, le=300)] = 30
+    """Seconds that the rate is taken over."""
+    min_requests: Annotated[int, Field(ge=1, le=100_000)] = 20
+    """Requests in the window below which the rate says nothing."""
+    open_seconds: Annotated[float, Field(ge=1, le=300)] = 10
+    """Seconds until the next try."""

@@ -1,5 +1,6 @@
-"""What is read of spec.traffic.queue, and how many requests it lets a replica have."""
+"""What is read of a spec about its requests, and how many requests it lets a replica have."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,15 @@ from hypothesis import strategies as st
 
 from llmendpoint_gateway.core.loads import Load
 from llmendpoint_gateway.core.objects import parse_endpoint
-from llmendpoint_gateway.core.traffic import DEFAULT_QUEUE, QueueSettings, parse_queue
+from llmendpoint_gateway.core.traffic import (
+    DEFAULT_CIRCUIT,
+    DEFAULT_QUEUE,
+    CircuitSettings,
+    QueueSettings,
+    parse_circuit,
+    parse_first_byte,
+    parse_queue,
+)
 
 CRD = Path(__file__).parents[2] / "crds" / "llmendpoints.llmendpoint.io.yaml"
 
@@ -81,6 +90,18 @@ def test_the_defaults_are_those_of_the_crd() -> None:
     filled = {name: field["default"] for name, field in queue.items() if "default" in field}
     assert set(queue) == {*filled, "timeoutSeconds"}
     assert parse_queue({"traffic": {"queue": filled}}) == DEFAULT_QUEUE
+    breaker = schema["properties"]["spec"]["properties"]["circuitBreaker"]["properties"]
+    filled = {name: field["default"] for name, field in breaker.items()}
+    assert parse_circuit({"circuitBreaker": filled}) == DEFAULT_CIRCUIT
+    assert len(filled) == len(fields(CircuitSettings))
+
+
+def test_what_is_read_of_a_breaker_and_of_the_time_to_the_first_byte() -> None:
+    breaker = {"errorRate": 0.25, "windowSeconds": 60, "minRequests": 7, "openSeconds": 2.5}
+    assert parse_circuit({"circuitBreaker": breaker}) == CircuitSettings(0.25, 60, 7, 2.5)
+    assert parse_circuit({}) == DEFAULT_CIRCUIT
+    assert parse_first_byte({"traffic": {"firstByteTimeoutSeconds": 30}}) == 30
+    assert parse_first_byte({"traffic": {"firstByteTimeoutSeconds": None}}) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,189 @@
+"""An endpoint's breaker: whether its replicas get requests at all.
+
+| state | requests | goes to |
+|---|---|---|
+| closed | all | open: too many of them fail, or every replica is ejected |
+| open | none: each is answered at once | half-open: its time is over |
+| half-open | one at a time tries | closed: enough of them were answered; open: one was not |
+
+One that opened because every replica was ejected also closes as soon as one no longer is. Time is the caller's, in
+seconds.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from llmendpoint_gateway.core.breaker import REPORT_SECONDS, Standing
+from llmendpoint_gateway.core.traffic import DEFAULT_CIRCUIT, CircuitSettings
+
+LONGEST_WINDOW = 300  # seconds
+TRIALS = 3
+"""Good answers in a row that close one which opened at an error rate; one is enough where every replica was ejected."""
+BUSY_RETRY_AFTER = 1.0  # while another request tries
+
+
+class Cause(Enum):
+    ERRORS = "errors"
+    EJECTED = "ejected"
+
+
+@dataclass(slots=True)
+class _Window:
+    """Requests and errors by second."""
+
+    slots: dict[int, list[int]] = field(default_factory=dict)
+
+    def add(self, index: int, now: float) -> None:
+        """`index` 0: a request; 1: an error."""
+        second = int(now)
+        slot = self.slots.get(second)
+        if slot is None:
+            while self.slots and (oldest := next(iter(self.slots))) <= second - LONGEST_WINDOW:
+                del self.slots[oldest]
+            slot = self.slots[second] = [0, 0]
+        slot[index] += 1
+
+    def sums(self, now: float, seconds: float) -> tuple[int, int]:
+        """An error is reported a moment before or after its request ends: there are never more of them."""
+        slots = [slot for second, slot in self.slots.items() if second > now - seconds - 1]
+        requests, errors = (sum(slot[i] for slot in slots) for i in (0, 1))
+        return max(requests, errors), errors
+
+
+@dataclass(slots=True)
+class _Circuit:
+    since: float
+    window: _Window = field(default_factory=_Window)
+    cause: Cause | None = None
+    settings: CircuitSettings = DEFAULT_CIRCUIT
+    until: float = 0.0
+    requests: int = 0
+    errors: int = 0
+    good: int = 0
+    trials: int = 0
+    reported_by: float = 0.0
+
+    def standing(self, now: float) -> Standing:
+        if self.cause is None:
+            return Standing.CLOSED
+        return Standing.OPEN if now < self.until else Standing.HALF_OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitState:
+    """`since`: when it last opened or closed; `requests` and `errors` are what it opened at."""
+
+    standing: Standing
+    since: float
+    requests: int
+    errors: int
+
+
+class Circuits:
+    """By endpoint. `openings` counts them by cause."""
+
+    def __init__(self, now: float) -> None:
+        self._started = now
+        self._circuits: dict[str, _Circuit] = {}
+        self._open: set[str] = set()
+        self.openings: dict[Cause, int] = dict.fromkeys(Cause, 0)
+
+    @property
+    def open(self) -> Collection[str]:
+        """Every endpoint whose breaker is not closed."""
+        return self._open
+
+    def state(self, key: str, now: float) -> CircuitState:
+        circuit = self._circuits.get(key)
+        if circuit is None:
+            return CircuitState(Standing.CLOSED, self._started, 0, 0)
+        return CircuitState(circuit.standing(now), circuit.since, circuit.requests, circuit.errors)
+
+    def cause(self, key: str) -> Cause | None:
+        circuit = self._circuits.get(key)
+        return circuit.cause if circuit else None
+
+    def ended(self, key: str, now: float) -> None:
+        """A request is over, however it ended."""
+        circuit = self._circuits.get(key)
+        if circuit is None:
+            circuit = self._circuits[key] = _Circuit(self._started)
+        circuit.window.add(0, now)
+
+    def failed(self, key: str, now: float, settings: CircuitSettings) -> bool:
+        """A request failed so that its caller was told; whether this opened the breaker."""
+        circuit = self._circuits.setdefault(key, _Circuit(self._started))
+        circuit.window.add(1, now)
+        if circuit.cause is not None:
+            return False  # it began before
+        requests, errors = circuit.window.sums(now, settings.window)
+        if requests < settings.min_requests or errors < settings.error_rate * requests:
+            return False
+        self._trip(key, circuit, Cause.ERRORS, now, settings)
+        return True
+
+    def all_ejected(self, key: str, now: float, settings: CircuitSettings) -> bool:
+        """Every replica is ejected for good; whether this opened the breaker."""
+        circuit = self._circuits.setdefault(key, _Circuit(self._started))
+        if circuit.cause is not None:
+            return False
+        self._trip(key, circuit, Cause.EJECTED, now, settings)
+        return True
+
+    def wait(self, key: str, now: float) -> float:
+        """Seconds for which a request is to stay away; 0: it is to try."""
+        circuit = self._circuits[key]
+        if now < circuit.until:
+            return circuit.until - now
+        return BUSY_RETRY_AFTER if circuit.trials or now < circuit.reported_by else 0.0
+
+    def trial_began(self, key: str) -> None:
+        if key in self._open:
+            self._circuits[key].trials += 1
+
+    def trial_ended(self, key: str, now: float) -> None:
+        circuit = self._circuits.get(key)
+        if circuit is not None and circuit.trials:
+            circuit.trials -= 1
+            circuit.reported_by = now + REPORT_SECONDS
+
+    def tried(self, key: str, good: bool, now: float) -> Standing | None:
+        """What came of a trial; the new standing when this changed it."""
+        circuit = self._circuits.get(key)
+        if circuit is None or circuit.cause is None:
+            return None
+        circuit.reported_by = now
+        if not good:
+            circuit.good, circuit.until = 0, now + circuit.settings.open_seconds
+            return Standing.OPEN
+        circuit.good += 1
+        if circuit.cause is Cause.EJECTED or circuit.good >= TRIALS:
+            self.close(key, now)
+            return Standing.CLOSED
+        return None
+
+    def close(self, key: str, now: float) -> None:
+        """With an empty window: what was before says nothing of what is now."""
+        self._open.discard(key)
+        self._circuits[key] = _Circuit(now)
+
+    def forgotten(self, now: float) -> Iterable[str]:
+        """Breakers that wait for a trial in vain: nobody has asked for as long as they look back."""
+        return [key for key in self._open if self._over(self._circuits[key], now)]
+
+    def keep(self, keys: Collection[str]) -> None:
+        """Forget endpoints that are gone."""
+        self._circuits = {key: circuit for key, circuit in self._circuits.items() if key in keys}
+        self._open.intersection_update(keys)
+
+    @staticmethod
+    def _over(circuit: _Circuit, now: float) -> bool:
+        return now >= max(circuit.until, circuit.reported_by) + circuit.settings.window and not circuit.trials
+
+    def _trip(self, key: str, circuit: _Circuit, cause: Cause, now: float, settings: CircuitSettings) -> None:
+        circuit.requests, circuit.errors = circuit.window.sums(now, settings.window)
+        circuit.cause, circuit.settings, circuit.since = cause, settings, now
+        circuit.until, circuit.good = now + settings.open_seconds, 0
+        self._open.add(key)
+        self.openings[cause] += 1

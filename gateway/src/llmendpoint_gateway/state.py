@@ -1,0 +1,52 @@
+"""What `GET /state` answers. docs/contracts.md has the shape."""
+
+from typing import Any
+
+from llmendpoint_gateway.ads import Ads
+from llmendpoint_gateway.control import Control
+from llmendpoint_gateway.core.objects import Endpoint
+from llmendpoint_gateway.core.routing import cluster_name
+
+
+def describe(control: Control, ads: Ads) -> dict[str, Any]:
+    names: dict[str, list[str]] = {}
+    for name, key in control.view.names.items():
+        names.setdefault(key, []).append(name)
+    return {
+        "generation": control.generation,
+        "acknowledged": ads.acknowledged_generation,
+        "connected": ads.connected,
+        "synced": control.synced,
+        "nack": ads.nack,
+        "endpoints": {
+            key: _endpoint(control, endpoint, names.get(key, []))
+            for key, endpoint in control.view.endpoints.items()
+        },
+    }
+
+
+def _endpoint(control: Control, endpoint: Endpoint, names: list[str]) -> dict[str, Any]:
+    route, now = control.route(endpoint.key), control.now()
+    assignment = route.assignment if route else None
+    replicas = [
+        {
+            "address": replica.address,
+            "pod": replica.pod,
+            "revision": revision,
+            "ready": replica.routable,
+            "draining": replica.pod in endpoint.draining,
+            "in_flight": control.in_flight.of(cluster_name(endpoint.key, revision), replica.address),
+            "breaker": control.breakers.standing(replica.address, now).value,
+        }
+        for revision, members in control.known_revisions.get(endpoint.key, {}).items()
+        for replica in members
+    ]
+    return {
+        "names": names,
+        "activeRevision": endpoint.active_revision,
+        "epoch": assignment.epoch if assignment else None,
+        "weights": dict(assignment.weights) if assignment else {},
+        "waiting": control.waiting.count(endpoint.key),
+        "breaker": control.circuits.state(endpoint.key, now).standing.value,
+        "replicas": replicas,
+    }
