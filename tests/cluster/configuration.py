@@ -100,6 +100,8 @@ def kube_controller_manager(instance: Instance) -> list[str]:
         f"--bind-address={LOOPBACK}",
         f"--secure-port={instance.ports.controller_manager}",
         "--leader-elect=false",
+        # 15 s by default: a test of a HorizontalPodAutoscaler waits for several of them.
+        "--horizontal-pod-autoscaler-sync-period=2s",
     ]
 
 

@@ -82,10 +82,11 @@ class Operator:
         self._settings = settings
         self._stack = contextlib.AsyncExitStack()
         self.api = MortalApi(stage.credentials, die_after)
+        self.metrics = Metrics()
 
     async def start(self) -> Operator:
         """As the process does once it holds the lease."""
-        metrics, stage = Metrics(), self._stage
+        metrics, stage = self.metrics, self._stage
         settings = Settings(
             watch_namespace=stage.namespace,
             gateway_namespace=stage.namespace,

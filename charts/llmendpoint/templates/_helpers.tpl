@@ -43,3 +43,11 @@ capabilities: {drop: [ALL]}
 {{- $port := int .Values.gateway.service.port -}}
 http://llmendpoint-gateway.{{ .Release.Namespace }}.svc{{ if ne $port 80 }}:{{ $port }}{{ end }}/v1
 {{- end }}
+
+{{/* Where KEDA reaches the operator, and what its cluster-wide authentication is called. */}}
+{{- define "llmendpoint.kedaAddress" -}}
+llmendpoint-operator.{{ .Release.Namespace }}.svc
+{{- end }}
+{{- define "llmendpoint.kedaName" -}}
+llmendpoint-operator.{{ .Release.Namespace }}
+{{- end }}

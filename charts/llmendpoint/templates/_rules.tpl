@@ -31,6 +31,13 @@
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [list, watch, create, patch]
+# One of both for an endpoint whose autoscaling.provider is hpa or keda. They write the endpoint's /scale.
+- apiGroups: [autoscaling]
+  resources: [horizontalpodautoscalers]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [keda.sh]
+  resources: [scaledobjects]
+  verbs: [list, watch, create, patch, delete]
 # patch: the annotation that says which pod goes first when replicas go down.
 - apiGroups: [""]
   resources: [pods]

@@ -6,13 +6,14 @@ import argparse
 import asyncio
 import logging
 import sys
+from pathlib import Path
 
 import structlog
 
 from .app import run
 from .errors import OperatorError
 from .hub import PUBLIC_HUB
-from .settings import DEFAULT_RETENTION_SECONDS, Settings
+from .settings import DEFAULT_RETENTION_SECONDS, Keda, Settings
 
 EXAMPLES = """\
 examples:
@@ -76,14 +77,39 @@ def parse(argv: list[str] | None = None) -> Settings:
         "--cache-retention-seconds", type=float, default=DEFAULT_RETENTION_SECONDS, metavar="N",
         help="how long a shared cache keeps a model that no revision uses (default: 604800, a week)",
     )  # fmt: skip
+    _add_keda_flags(parser)
     args = parser.parse_args(argv)
     if args.lease_seconds < 3:
         parser.error(f"--lease-seconds must be at least 3, got {args.lease_seconds}")
     return Settings(
         args.http_port, args.watch_namespace, args.kubeconfig, args.gateway_url, args.lease_seconds,
         args.gateway_namespace, args.prometheus_namespace, args.probe_image, args.gateway_state_port,
-        args.hub_endpoint, args.model_image, args.cache_retention_seconds,
+        args.hub_endpoint, args.model_image, args.cache_retention_seconds, _keda(parser, args),
     )  # fmt: skip
+
+
+def _add_keda_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("KEDA, for endpoints with autoscaling.provider: keda").add_argument
+    add("--keda-address", metavar="HOST:PORT",
+        help="where KEDA reaches this operator's external scaler; without it there is none")  # fmt: skip
+    add("--keda-port", type=int, default=8083, metavar="PORT",
+        help="port of the external scaler, gRPC with TLS (default: 8083)")  # fmt: skip
+    add("--keda-tls", metavar="DIR",
+        help="folder with tls.crt and tls.key of the scaler, and ca.crt, by which KEDA's certificate must be signed")  # fmt: skip
+    add("--keda-authentication", default="llmendpoint-operator", metavar="NAME",
+        help="ClusterTriggerAuthentication with caCert, tlsClientCert and tlsClientKey for KEDA (default: %(default)s)")  # fmt: skip
+
+
+def _keda(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Keda | None:
+    if args.keda_address is None:
+        return None
+    if args.keda_tls is None:
+        parser.error("--keda-address needs --keda-tls: who asks is known by a certificate alone")
+    tls = Path(args.keda_tls)
+    missing = [name for name in ("tls.crt", "tls.key", "ca.crt") if not (tls / name).is_file()]
+    if missing:
+        parser.error(f"--keda-tls: {tls} has no {' and no '.join(missing)}")
+    return Keda(args.keda_address, args.keda_authentication, args.keda_port, tls)
 
 
 def configure_logging() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import AsyncIterator
 from typing import Any
 
 import kopf
@@ -22,7 +23,7 @@ from .kube import resources
 from .kube.client import Credentials, KubeApi
 from .kube.lease import Lease
 from .metrics import Metrics
-from .settings import Settings
+from .settings import Keda, Settings
 from .work import Work, make_work
 
 log = structlog.get_logger()
@@ -37,10 +38,15 @@ async def run(settings: Settings) -> None:
     metrics = Metrics()
     async with KubeApi(credentials) as api, Wire(metrics) as wire:
         work = make_work(api, wire, metrics, settings, credentials.namespace)
-        async with HttpServer(work.caches, metrics, settings.http_port) as http:
+        async with (
+            HttpServer(work.caches, metrics, settings.http_port) as http,
+            contextlib.AsyncExitStack() as stack,
+        ):
             lease = Lease(api, credentials.namespace, settings.lease_seconds)
             api.may_write = lambda: lease.is_held
             http.connected = await _connected(api, stop)
+            if settings.keda is not None:
+                await stack.enter_async_context(_external_scaler(settings.keda, work, stop))
             if not await _first(lease.acquire(), stop):
                 return
             http.leading = True
@@ -51,6 +57,29 @@ async def run(settings: Settings) -> None:
                 log.exception("leadership lost")
                 raise
             await lease.release()
+
+
+@contextlib.asynccontextmanager
+async def _external_scaler(keda: Keda, work: Work, stop: asyncio.Event) -> AsyncIterator[None]:
+    """KEDA's questions are answered, by a process that waits for the lease too: so it watches all that a leader does."""
+    from .keda.service import Certificates, ScalerServer  # without KEDA nobody pays for gRPC
+
+    def on_end(task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            log.error(
+                "a task that KEDA's answers need has ended",
+                task=task.get_name(),
+                error=repr(task.exception()),
+            )
+            stop.set()
+
+    async with work.watching(on_end):
+        if not await _first(work.caches.wait_synced(), stop):
+            yield
+            return
+        async with ScalerServer(work.opinions, Certificates(keda.tls), keda.port) as server:
+            log.info("external scaler", port=server.port, address=keda.address)
+            yield
 
 
 async def _connected(api: KubeApi, stop: asyncio.Event) -> bool:

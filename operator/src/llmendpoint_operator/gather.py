@@ -15,7 +15,7 @@ from .core.models.files import needs_image
 from .core.names import REVISION_LABEL
 from .core.neighbours import Neighbours
 from .core.revision import parse_revision
-from .core.snapshot import Endpoint, Refusal, Request, Snapshot
+from .core.snapshot import Endpoint, Refusal, Request, ScalerAddress, Snapshot
 from .kube import resources
 from .kube.caches import Caches
 
@@ -32,6 +32,7 @@ def gather(
     neighbours: Neighbours | None = None,
     probe_image: str | None = None,
     model_image: str | None = None,
+    scaler_address: ScalerAddress | None = None,
 ) -> Snapshot:
     """Everything about the endpoint `manifest`."""
     endpoint = parse_endpoint(manifest)
@@ -54,6 +55,13 @@ def gather(
         policies={
             kind.kind: item for kind in resources.POLICIES if (item := caches.get(kind, namespace, name))
         },
+        scalers={
+            (kind.api_version, kind.kind): item
+            for kind in resources.SCALERS
+            if (item := caches.get(kind, namespace, name))
+        },
+        scaler_address=scaler_address,
+        keda_missing=caches.missing(resources.SCALED_OBJECTS),
         neighbours=neighbours,
         pods={hash_: tuple(found) for hash_, found in pods.items()},
         refusal=refusal,

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from .core.providers import ENDPOINT_NAME, RECOMMENDED_METRIC
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 
@@ -65,6 +71,30 @@ class Metrics:
             "Gateways that tell load and demand",
             registry=self.registry,
         )
+        self.circuits_open = Gauge(
+            "llmendpoint_operator_circuits_open",
+            "Endpoints whose requests a gateway refuses because too many failed",
+            registry=self.registry,
+        )
         self.leader = Gauge(
             "llmendpoint_operator_leader", "1 while this process holds the lease", registry=self.registry
         )
+
+
+class Recommendations(Collector):
+    """How many replicas there is work for, where a HorizontalPodAutoscaler asks: read when the page is. An endpoint of
+    which nothing is known is not there."""
+
+    def __init__(self, read: Callable[[], Iterable[tuple[tuple[str, str], int]]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """As prometheus_client asks for it."""
+        found = GaugeMetricFamily(
+            RECOMMENDED_METRIC,
+            "Replicas that the load of an endpoint with autoscaling.provider hpa asks for, bounds not applied",
+            labels=["namespace", ENDPOINT_NAME],
+        )
+        for key, replicas in self._read():
+            found.add_metric(key, replicas)
+        yield found

@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 import structlog
 
 from .audit import Auditor
+from .circuits import Circuits
 from .core.fit import INSPECTS_LABEL
 from .core.neighbours import Neighbours
 from .core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
-from .core.snapshot import Endpoint, Refusal, Snapshot
+from .core.snapshot import Endpoint, Refusal, ScalerAddress, Snapshot
 from .core.steps import events_of
 from .errors import ApiError, Conflict, NotFound, Refused
 from .evidence import Collector
@@ -50,8 +51,10 @@ class Reconciler:
         *,
         scaler: Scaler,
         models: Models,
+        circuits: Circuits,
         model_image: str | None = None,
         inspection: Inspection,
+        scaler_address: ScalerAddress | None = None,
     ) -> None:
         self._api = api
         self._caches = caches
@@ -66,6 +69,8 @@ class Reconciler:
         self._models = models
         self._model_image = model_image
         self._inspection = inspection
+        self._circuits = circuits
+        self._scaler_address = scaler_address
         self._refusals: dict[Key, Refusal] = {}
         self._passes: dict[Key, int] = {}
 
@@ -125,9 +130,10 @@ class Reconciler:
         refusal = self._refusals.get(key)
         snapshot = gather(
             self._caches, manifest, refusal, self._gateway_url, self._neighbours, self._probe_image,
-            self._model_image,
+            self._model_image, self._scaler_address,
         )  # fmt: skip
-        snapshot = self._models.look(key, replace(snapshot, scaling=self._scaler.look(snapshot)))
+        scaling, circuits = self._scaler.look(snapshot), self._circuits.of(key)
+        snapshot = self._models.look(key, replace(snapshot, scaling=scaling, circuits=circuits))
         snapshot = replace(snapshot, evidence=self._collector.look(snapshot))
         snapshot = self._inspection.look(key, snapshot)
         return make_plan(snapshot, datetime.now(UTC)), snapshot

@@ -68,7 +68,11 @@ class Scaler:
         key, spec = (endpoint.namespace, endpoint.name), endpoint.spec
         rules = spec.autoscaling if spec and not endpoint.deleting else None
         if spec is None or rules is None or rules.provider is not Provider.BUILTIN:
-            self.forget(key)
+            self._scaled.pop(key, None)
+            if rules is not None and rules.provider is not Provider.NONE:
+                self._source.follow(snapshot)  # who scales is told
+            else:
+                self._source.forget(key)
             return None
         self._source.follow(snapshot)
         now = datetime.now(UTC)

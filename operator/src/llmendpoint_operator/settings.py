@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from .hub import PUBLIC_HUB
 
 DEFAULT_RETENTION_SECONDS = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Keda:
+    """How KEDA reaches this operator: `address` and `authentication` are written into ScaledObjects, `port` and `tls`
+    (a folder with tls.crt, tls.key and ca.crt) are this process's."""
+
+    address: str
+    authentication: str
+    port: int
+    tls: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +37,4 @@ class Settings:
     hub_endpoint: str = PUBLIC_HUB
     model_image: str | None = None
     cache_retention_seconds: float = DEFAULT_RETENTION_SECONDS
+    keda: Keda | None = None

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 
+from .circuits import Circuits
 from .core.neighbours import Neighbours
+from .core.snapshot import ScalerAddress
 from .evidence import GATEWAY_SELECTOR, Collector, Demands, Gateways, Wire
 from .hub import Hub
 from .inspection import Inspection
@@ -17,51 +19,69 @@ from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
 from .kube.nodes import Nodes
 from .kube.store import Informer, key_of
-from .metrics import Metrics
+from .metrics import Metrics, Recommendations
 from .models import Models
+from .opinions import Opinions
 from .reconcile import Reconciler
 from .scaler import Scaler
 from .settings import Settings
 from .workqueue import WorkQueue
 
+Tasks = Mapping[str, Callable[[], Coroutine[None, None, None]]]
+OnEnd = Callable[[asyncio.Task[None]], None]
+
 
 class Work:
-    """The background tasks of a leader: caches, then what reads them, then workers."""
+    """The background tasks: those that watch, which a process that waits for the lease may have too, and a leader's."""
 
     def __init__(
-        self,
-        caches: Caches,
-        queue: WorkQueue,
-        background: Mapping[str, Callable[[], Coroutine[None, None, None]]],
+        self, caches: Caches, queue: WorkQueue, opinions: Opinions, watching: Tasks, leading: Tasks
     ) -> None:
         self.caches = caches
-        self._background = background
         self.queue = queue
+        self.opinions = opinions
+        self._watching = watching
+        self._leading = leading
+        self._watches = False
 
     @contextlib.asynccontextmanager
-    async def running(self, on_end: Callable[[asyncio.Task[None]], None]) -> AsyncIterator[None]:
-        """Started, the workers once the caches are filled; cancelled at the end. `on_end` hears of a task that ends."""
-        tasks: list[asyncio.Task[None]] = []
-
-        def start(work: Coroutine[None, None, None], name: str) -> None:
-            tasks.append(asyncio.create_task(work, name=name))
-            tasks[-1].add_done_callback(on_end)
-
-        start(self.caches.run(), "caches")
-        try:
-            await self.caches.wait_synced()
-            for name, work in self._background.items():
-                start(work(), name)
-            start(self.queue.run(), "workers")
+    async def watching(self, on_end: OnEnd) -> AsyncIterator[None]:
+        """What fills the caches is started, unless it has been already. `on_end` hears of a task that ends."""
+        if self._watches:
             yield
+            return
+        self._watches = True
+        try:
+            async with _started(self._watching, on_end):
+                yield
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            self._watches = False
+
+    @contextlib.asynccontextmanager
+    async def running(self, on_end: OnEnd) -> AsyncIterator[None]:
+        """A leader's work, the workers once the caches are filled; cancelled at the end."""
+        async with self.watching(on_end):
+            await self.caches.wait_synced()
+            async with _started(self._leading, on_end):
+                yield
+
+
+@contextlib.asynccontextmanager
+async def _started(work: Tasks, on_end: OnEnd) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(run(), name=name) for name, run in work.items()]
+    for task in tasks:
+        task.add_done_callback(on_end)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, namespace: str) -> Work:
     """Everything that a leader needs; `namespace` is its own."""
+    keda = settings.keda
     queue = WorkQueue(lambda key: reconciler.reconcile(key))
     metrics.queue_depth.set_function(lambda: len(queue))
     caches = Caches(api, queue.add, settings.watch_namespace)
@@ -79,7 +99,17 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
     gateway_pods = Informer(api, resources.PODS, gateway_pods_changed, neighbours.gateway, GATEWAY_SELECTOR)
     gateways = Gateways(wire, gateway_pods, settings.gateway_state_port, queue.add)
     collector = Collector(wire, gateways, queue.add)
-    demands = Demands(wire, gateways, lambda key: scaler.heard(key))
+
+    def heard(key: tuple[str, str]) -> None:
+        scaler.heard(key)
+        opinions.heard(key)
+        circuits.heard(key)
+
+    demands = Demands(wire, gateways, heard)
+    opinions = Opinions(caches, demands)
+    circuits = Circuits(demands.of, queue.add)
+    metrics.circuits_open.set_function(lambda: len(circuits))
+    metrics.registry.register(Recommendations(opinions.for_autoscalers))
     scaler = Scaler(demands, queue.add, metrics)
     metrics.demand_streams.set_function(lambda: len(demands))
     metrics.watched.set_function(lambda: len(collector))
@@ -104,17 +134,16 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
         settings.probe_image,
         scaler=scaler,
         models=models,
+        circuits=circuits,
         model_image=settings.model_image,
         inspection=Inspection(caches, settings.hub_endpoint, queue.add, nodes, settings.probe_image),
+        scaler_address=ScalerAddress(keda.address, keda.authentication) if keda else None,
     )
-    background = {
-        "events": events.run,
-        "gateway pods": gateway_pods.run,
-        "evidence": collector.run,
-        "demand": demands.run,
-        "scaler": scaler.run,
-        "janitor": janitor.run,
-    }
+    watching = {"caches": caches.run, "gateway pods": gateway_pods.run, "demand": demands.run}
+    leading = {
+        "events": events.run, "evidence": collector.run, "scaler": scaler.run, "circuits": circuits.run,
+        "janitor": janitor.run, "workers": queue.run,
+    }  # fmt: skip
     if nodes is not None:
-        background["nodes"] = nodes.run
-    return Work(caches, queue, background)
+        leading["nodes"] = nodes.run
+    return Work(caches, queue, opinions, watching, leading)

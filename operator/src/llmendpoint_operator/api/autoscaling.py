@@ -66,6 +66,20 @@ SCHEDULE_BOUNDS_RULE = rule(
     "autoscaling itself holds",
 )
 
+SCHEDULE_PROVIDER_RULE = rule(
+    "!has(self.schedules) || self.provider == 'builtin' || self.provider == 'none' || self.schedules.size() == 0",
+    "autoscaling.schedules need provider: builtin",
+)
+KEDA_RULE = rule(
+    "self.provider != 'keda' || !has(self.idleReplicas) || self.idleReplicas == 0",
+    "autoscaling.idleReplicas can only be 0 with provider: keda",
+)
+HPA_RULE = rule(
+    "self.provider != 'hpa' || (self.minReplicas > 0 && !has(self.idleReplicas) && !has(self.fallback))",
+    "a HorizontalPodAutoscaler knows neither none nor idle replicas nor a fallback: with provider: hpa set "
+    "autoscaling.minReplicas to 1 or more, and leave idleReplicas and fallback out",
+)
+
 Count = Annotated[int, Field(ge=0, le=1000)]
 Sentence = Annotated[str, Field(max_length=2048)]
 Cron = Annotated[str, Field(min_length=9, max_length=128, json_schema_extra=rules(CRON_RULE))]
@@ -75,6 +89,8 @@ class Provider(StrEnum):
     """Who decides on the number of replicas."""
 
     BUILTIN = "builtin"
+    KEDA = "keda"
+    HPA = "hpa"
     NONE = "none"
 
 
@@ -177,14 +193,22 @@ class Schedule(ApiModel, json_schema_extra=rules(SCHEDULE_RULE)):
 class AutoscalingSpec(
     ApiModel,
     json_schema_extra=rules(
-        BOUNDS_RULE, IDLE_RULE, ACTIVATION_RULE, FALLBACK_BOUNDS_RULE, SCHEDULE_BOUNDS_RULE
+        BOUNDS_RULE,
+        IDLE_RULE,
+        ACTIVATION_RULE,
+        FALLBACK_BOUNDS_RULE,
+        SCHEDULE_BOUNDS_RULE,
+        SCHEDULE_PROVIDER_RULE,
+        KEDA_RULE,
+        HPA_RULE,
     ),
 ):
     """How many replicas serve the model, by what callers ask for."""
 
     provider: Provider = Provider.BUILTIN
-    """builtin: the operator decides, from what the gateways tell; `spec.replicas` is only the first count. none: nobody
-    does, and `spec.replicas` holds."""
+    """builtin: the operator decides, from what the gateways tell; `spec.replicas` is only the first count. keda: a
+    ScaledObject, and the operator as its external scaler. hpa: a HorizontalPodAutoscaler on the operator's recommendation.
+    Both write `spec.replicas`, which a manifest then leaves out. none: nobody decides, and `spec.replicas` holds."""
     min_replicas: Count = 1
     """Replicas at least. 0: none while nobody calls; the first request waits in the gateway until one has loaded."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)]

@@ -198,7 +198,7 @@ class Condition(ApiModel):
     """One aspect of the endpoint's state; as in metav1."""
 
     type: Annotated[str, Field(max_length=64)]
-    """Ready, Progressing, Degraded, Scaling, ScalingBlind, CapacityFits, Reconciling or Stalled."""
+    """Ready, Progressing, Degraded, Scaling, ScalingBlind, CapacityFits, CircuitOpen, Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
     observed_generation: int | None = None
@@ -266,5 +266,6 @@ class LLMEndpointStatus(ApiModel):
     ] = ()
     """Ready: requests are answered. Progressing: a revision is coming up. Degraded: something is wrong, with the
     cause. Scaling and ScalingBlind, with autoscaling: what the scaler follows, and whether it knows the load.
-    CapacityFits: the model fits the accelerators; a warning, which holds nothing up. Reconciling and Stalled are there,
-    with status True, for tools that read kstatus."""
+    CapacityFits: the model fits the accelerators; a warning, which holds nothing up. CircuitOpen: gateways refuse
+    requests, since too many failed. Reconciling and Stalled, like CircuitOpen, are there with status True alone, for tools
+    that read kstatus."""

@@ -237,14 +237,15 @@ def _changed(pod: Manifest, kind: str) -> str:
 
 
 def _ended(pod: Manifest) -> Manifest:
-    engine = _engine(pod)
+    engine = engine_status(pod)
     found: Manifest = (
         engine.get("state", {}).get("terminated") or engine.get("lastState", {}).get("terminated") or {}
     )
     return found
 
 
-def _engine(pod: Manifest) -> Manifest:
+def engine_status(pod: Manifest) -> Manifest:
+    """Of the engine container, as the kubelet wrote it; empty before."""
     statuses = pod.get("status", {}).get("containerStatuses") or []
     return next((s for s in statuses if s.get("name") == CONTAINER), {})
 
@@ -256,7 +257,7 @@ def _statuses(pod: Manifest) -> list[Manifest]:
 
 
 def _waiting(pod: Manifest) -> Manifest:
-    return _waits(_engine(pod))
+    return _waits(engine_status(pod))
 
 
 def _waits(status: Manifest) -> Manifest:

@@ -7,6 +7,7 @@
 | Degraded | something is wrong; reason and message name the cause | people, alerts |
 | Scaling | the scaler follows its signals (only there with autoscaling) | people |
 | ScalingBlind | nobody tells it the load (only there with autoscaling) | people, alerts |
+| CircuitOpen | gateways refuse requests, since too many failed (only there when True) | people, alerts |
 | Reconciling | work goes on (only there when True) | kstatus: Flux, Argo CD, kubectl wait |
 | Stalled | it will not get better without a change (only there when True) | kstatus |
 | CapacityFits | the model fits the accelerators (made in fit/outlook.py; only there when the spec asks for some) | people |
@@ -21,6 +22,7 @@ from typing import Any, Literal
 from ..api import RolloutState as State
 from .autoscaling.outcome import Outlook
 from .causes import Cause
+from .circuit import CONDITION as CIRCUIT_OPEN
 from .sentences import fitting
 
 STATES: Mapping[State, tuple[str, str]] = {
@@ -58,6 +60,8 @@ class View:
     """What the rollout waits for, when that is something unusual."""
     scaled: bool = False
     """Whether a scaler decides on the count."""
+    circuit: str = ""
+    """Who refuses requests because too many fail; empty where nobody does."""
     outlook: Outlook | None = None
     """How it fares; None while it does not know yet."""
 
@@ -209,6 +213,11 @@ def scaling_blind(view: View) -> Condition | None:
     return Condition("ScalingBlind", "False", reason, outlook.blind)
 
 
+def circuit_open(view: View) -> Condition | None:
+    """Gateways refuse requests."""
+    return Condition(CIRCUIT_OPEN, "True", "RequestsFail", view.circuit) if view.circuit else None
+
+
 Rule = Callable[[View], Condition | None]
 RULES: tuple[tuple[Rule, ...], ...] = (
     (ready_serving, ready_at_zero, ready_failing, ready_starting),
@@ -216,6 +225,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (degraded_cause, degraded_not),
     (scaling_now,),
     (scaling_blind,),
+    (circuit_open,),
     (reconciling_now,),
     (stalled_now,),
 )

@@ -29,12 +29,16 @@ from .builders import (
     make_service_account,
 )
 from .causes import Cause
+from .circuit import CONDITION as CIRCUIT_OPEN
+from .circuit import circuit_event
 from .deployment import make_deployment
 from .drift import first_difference
 from .fit import job_steps, look
 from .models.awaited import model_steps, retry_in
 from .names import NO_REVISION, child_name
 from .policies import disruption_budget_steps, network_policy_steps
+from .providers import provider_steps
+from .restarts import calm_after
 from .revision import Revision, revision_data
 from .rollout import Rollout, decide, freeze
 from .rollout.target import unresolved
@@ -80,11 +84,18 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         *disruption_budget_steps(snapshot, rollout.active),
         *cost_steps(snapshot, rollout.scale_down),
         *shrink,
+        *provider_steps(snapshot),
         *_prune(snapshot, rollout),
         *job_steps(snapshot, rollout.target),
     )
-    pauses = [pause for pause in (rollout.requeue_after, retry_in(snapshot.task, now)) if pause]
-    return Plan(steps, min(pauses, default=None))
+    return Plan(steps, _look_again(snapshot, rollout, now))
+
+
+def _look_again(snapshot: Snapshot, rollout: Rollout, now: datetime) -> float | None:
+    """When the rollout, a download or the end of a series of restarts asks for it."""
+    calm = calm_after((pod for pods in snapshot.pods.values() for pod in pods), now)
+    pauses = (rollout.requeue_after, retry_in(snapshot.task, now), calm)
+    return min((pause for pause in pauses if pause), default=None)
 
 
 def _rescaled(snapshot: Snapshot) -> bool:
@@ -167,6 +178,9 @@ def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) ->
     if snapshot.scaling is not None:
         told = event_of(snapshot.scaling, snapshot.endpoint.status.get("autoscaling") or {})
         events = (*events, told) if told else events
+    live = snapshot.endpoint.status.get("conditions") or ()
+    circuit = circuit_event(snapshot.circuits, any(c["type"] == CIRCUIT_OPEN for c in live))
+    events = (*events, circuit) if circuit else events
     yield WriteStatus(status, snapshot.endpoint.resource_version, events)
 
 

@@ -11,6 +11,7 @@ from llmendpoint_fit.core.devices import Device
 from ..api import LLMEndpointSpec, LLMRuntimeSpec
 from .autoscaling.outcome import Scaling
 from .builders import Manifest, Owner
+from .circuit import Circuit
 from .evidence import Evidence
 from .findings import Finding
 from .identity import Identity
@@ -59,6 +60,14 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class ScalerAddress:
+    """Where KEDA finds this operator, and the ClusterTriggerAuthentication with the certificates for it."""
+
+    address: str
+    authentication: str
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One endpoint, its runtime and its children. Children of a revision are keyed by its hash."""
 
@@ -74,6 +83,12 @@ class Snapshot:
     service_account: Manifest | None = None
     policies: Mapping[str, Manifest] = field(default_factory=dict)
     """PodDisruptionBudget and NetworkPolicy by kind."""
+    scalers: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
+    """ScaledObject and HorizontalPodAutoscaler, by apiVersion and kind."""
+    keda_missing: bool = False
+    """Whether the cluster knows no ScaledObject."""
+    scaler_address: ScalerAddress | None = None
+    """Where KEDA reaches the operator. None: nowhere."""
     neighbours: Neighbours | None = None
     """Who always reaches the pods. None: nobody is told apart, and no NetworkPolicy is made."""
     pods: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
@@ -94,6 +109,8 @@ class Snapshot:
     """The accelerators of the nodes that the spec selects; None while the nodes are being read."""
     refusal: Refusal | None = None
     gateway_url: str | None = None
+    circuits: Mapping[str, Circuit] = field(default_factory=dict)
+    """The endpoint's breaker, by gateway."""
     scaling: Scaling | None = None
     """What the scaler decided. None: there is none."""
 

@@ -10,11 +10,14 @@ from typing import Any
 from .autoscaling.record import make_record
 from .builders import Manifest
 from .causes import Cause, deadline_exceeded, find_cause, is_alive, is_ready
+from .circuit import circuit_message
 from .conditions import View, make_conditions
 from .fit.outlook import TYPE, Outlook
 from .models.files import Delivery, delivery
 from .models.tasks import fetch_failed
 from .names import selector_text
+from .providers import provider_outlook
+from .restarts import find_storm
 from .rollout import Rollout, pod_count, ready_count
 from .rollout.records import time_text
 from .snapshot import Snapshot
@@ -48,7 +51,7 @@ def make_status(
         "capacity": outlook.record,
         "url": snapshot.gateway_url or f"http://{endpoint.name}.{endpoint.namespace}.svc/v1",
         "conditions": _conditions(
-            endpoint.status, endpoint.generation, _view(snapshot, rollout, wanted), outlook, now
+            endpoint.status, endpoint.generation, _view(snapshot, rollout, wanted, now), outlook, now
         ),
     }
     return {key: value for key, value in status.items() if value is not None and value != []}
@@ -83,24 +86,25 @@ def _revisions(snapshot: Snapshot) -> list[dict[str, Any]]:
     return [item for item in counts if item["replicas"]]
 
 
-def _view(snapshot: Snapshot, rollout: Rollout, wanted: int) -> View:
-    target = rollout.target_hash
+def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> View:
+    target, outside = rollout.target_hash, provider_outlook(snapshot)
     return View(
         wanted=wanted,
         active=rollout.active,
         target=target,
         active_ready=ready_count(snapshot, rollout.active),
         target_ready=ready_count(snapshot, target),
-        cause=_cause(snapshot, rollout, target),
+        cause=_cause(snapshot, rollout, target, now),
         deadline_exceeded=deadline_exceeded(snapshot.deployments.get(target or "")),
         state=rollout.progress.state,
         message=rollout.progress.message or "",
-        scaled=snapshot.scaling is not None,
-        outlook=snapshot.scaling.outlook if snapshot.scaling else None,
+        circuit=circuit_message(snapshot.circuits),
+        scaled=snapshot.scaling is not None or outside is not None,
+        outlook=snapshot.scaling.outlook if snapshot.scaling else outside,
     )
 
 
-def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None) -> Cause | None:
+def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None, now: datetime) -> Cause | None:
     """What keeps us from acting, then what is wrong with the target's pods, then with the active revision's."""
     if rollout.problem is not None:
         return rollout.problem
@@ -114,7 +118,8 @@ def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None) -> Cause | 
         return Cause("RevisionRejected", f"{said}; {hint}", permanent=True)
     for revision in dict.fromkeys((target, rollout.active)):
         pods = snapshot.pods.get(revision or "", ())
-        found = find_cause(snapshot.deployments.get(revision or ""), pods) or _not_fetched(pods)
+        deployment = snapshot.deployments.get(revision or "")
+        found = find_storm(pods, now) or find_cause(deployment, pods) or _not_fetched(pods)
         if found is not None:
             return found
     return None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.autoscaling.demand import Load, Reading, Report
+from ..core.circuit import Circuit
 
 
 def parse_report(told: Mapping[str, Any], now: float) -> Report:
@@ -18,7 +19,14 @@ def parse_report(told: Mapping[str, Any], now: float) -> Report:
             str(pod): Reading(int(found["in_flight"]), _optional_load(found.get("load"), now))
             for pod, found in replicas.items()
         },
+        circuit=_circuit(told.get("breaker")),
     )
+
+
+def _circuit(told: Mapping[str, Any] | None) -> Circuit | None:
+    if told is None:
+        return None
+    return Circuit(str(told["state"]), int(told.get("requests", 0)), int(told.get("errors", 0)))
 
 
 def _optional_load(told: Mapping[str, Any] | None, now: float) -> Load | None:

@@ -52,6 +52,10 @@ class Caches:
         """The answer to our own write."""
         self.informers[resource].store.remember(item)
 
+    def missing(self, resource: Resource) -> bool:
+        """Whether the cluster does not know the kind."""
+        return self.informers[resource].missing
+
     @property
     def synced(self) -> bool:
         """Whether every kind has been listed once."""

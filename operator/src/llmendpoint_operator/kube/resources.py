@@ -13,6 +13,8 @@ class Resource:
     kind: str
     plural: str
     namespaced: bool = True
+    optional: bool = False
+    """The cluster may not know the kind."""
 
     @property
     def group(self) -> str:
@@ -41,11 +43,16 @@ DISRUPTION_BUDGETS = Resource("policy/v1", "PodDisruptionBudget", "poddisruption
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 JOBS = Resource("batch/v1", "Job", "jobs")
 NODES = Resource("v1", "Node", "nodes", namespaced=False)
+AUTOSCALERS = Resource("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+SCALED_OBJECTS = Resource("keda.sh/v1alpha1", "ScaledObject", "scaledobjects", optional=True)
 EVENTS = Resource("v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
 POLICIES = (DISRUPTION_BUDGETS, NETWORK_POLICIES)
-CHILDREN = (DEPLOYMENTS, CONTROLLER_REVISIONS, SERVICES, SERVICE_ACCOUNTS, JOBS, *POLICIES)
+SCALERS = (AUTOSCALERS, SCALED_OBJECTS)
+CHILDREN = (
+    DEPLOYMENTS, CONTROLLER_REVISIONS, SERVICES, SERVICE_ACCOUNTS, JOBS, *POLICIES, *SCALERS,
+)  # fmt: skip
 BY_KIND = {(resource.api_version, resource.kind): resource for resource in (*CHILDREN, PODS)}
 """What a plan's steps may be about. Of pods only annotations are written."""
 
@@ -62,6 +69,8 @@ PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("networking.k8s.io", "networkpolicies"): frozenset({"list", "watch", "create", "patch"}),
     ("batch", "jobs"): frozenset({"list", "watch", "create", "patch", "delete"}),
     ("", "nodes"): frozenset({"list", "watch"}),
+    ("autoscaling", "horizontalpodautoscalers"): frozenset({"list", "watch", "create", "patch", "delete"}),
+    ("keda.sh", "scaledobjects"): frozenset({"list", "watch", "create", "patch", "delete"}),
     ("", "pods"): frozenset({"list", "watch", "patch"}),
     ("", "events"): frozenset({"create", "get", "patch"}),
     ("coordination.k8s.io", "leases"): frozenset({"get", "create", "update"}),

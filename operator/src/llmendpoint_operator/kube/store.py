@@ -16,7 +16,7 @@ import aiohttp
 import structlog
 
 from ..core.names import ENDPOINT_LABEL, MODEL_JOB_LABEL
-from ..errors import ApiError, Gone, api_error
+from ..errors import ApiError, Gone, NotFound, api_error
 from .client import Json, KubeApi
 from .resources import Resource
 
@@ -28,6 +28,8 @@ Key = tuple[str, str]
 WATCH_SECONDS = 60
 RESYNC_SECONDS = 600
 MAX_BACKOFF_S = 10.0
+MISSING_S = 10.0
+"""How often a kind is asked for that the cluster does not know."""
 
 
 class Store:
@@ -117,6 +119,8 @@ class Informer:
         self.resource = resource
         self.store = Store(on_change)
         self.synced = asyncio.Event()
+        self.missing = False
+        """Whether the cluster does not know the kind; only where the kind is optional."""
         self._api = api
         self._namespace = namespace if resource.namespaced else None
         self._selector = selector
@@ -142,9 +146,20 @@ class Informer:
             except Gone:
                 self._version = ""
             except (TimeoutError, ApiError, aiohttp.ClientError, ValueError) as error:
+                if self.resource.optional and isinstance(error, NotFound):
+                    await self._without_it()
+                    continue
                 log.warning("watch interrupted", resource=self.resource.plural, error=str(error))
                 await asyncio.sleep(backoff)
                 backoff = min(backoff * 2, MAX_BACKOFF_S)
+
+    async def _without_it(self) -> None:
+        """The cluster does not know the kind: there is none of it. It is asked for again, since it may be installed."""
+        self.missing, self._version = True, ""
+        self.store.replace([], "0")
+        self._heard = time.monotonic()
+        self.synced.set()
+        await asyncio.sleep(MISSING_S)
 
     async def _list(self) -> None:
         found = await self._api.list(self.resource, self._namespace, self._selector)
@@ -152,6 +167,7 @@ class Informer:
         self._version = str(found["metadata"]["resourceVersion"])
         self.store.replace([trim({**kind, **item}) for item in found.get("items") or ()], self._version)
         self._heard = time.monotonic()
+        self.missing = False
         self.synced.set()
 
     async def _watch(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from ..circuit import Circuit
+
 NEARLY_FULL = 0.8
 """Share of the memory for keys and values from which a request may have to wait for it."""
 
@@ -43,6 +45,7 @@ class Report:
 
     waiting: int = 0
     replicas: Mapping[str, Reading] = field(default_factory=dict)
+    circuit: Circuit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class Demand:
     silent: tuple[str, ...] = ()
     held: bool = True
     """Whether requests for an endpoint without replicas wait, so that somebody sees them."""
+    circuits: Mapping[str, Circuit] = field(default_factory=dict)
+    """The endpoint's breaker, by gateway."""
 
     @property
     def partial(self) -> bool:
@@ -103,4 +108,7 @@ def combine(reports: Mapping[str, Report | None]) -> Demand | None:
             if reading.load is not None and (known is None or reading.load.read_at > known.read_at):
                 loads[pod] = reading.load
     silent = tuple(sorted(reports.keys() - told.keys()))
-    return Demand(sum(report.waiting for report in told.values()), in_flight, loads, silent)
+    circuits = {gateway: report.circuit for gateway, report in told.items() if report.circuit is not None}
+    return Demand(
+        sum(report.waiting for report in told.values()), in_flight, loads, silent, circuits=circuits
+    )
