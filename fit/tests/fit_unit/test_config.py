@@ -92,3 +92,25 @@ def test_a_field_that_is_missing_is_named() -> None:
 def test_a_model_comes_back_from_its_json(config: Json) -> None:
     model = estimated(parse_config(config))
     assert model_from_json(model_as_json(model)) == model
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "qwen3_moe", "gemma2", "gpt2", "phi3", "falcon", "gpt_oss", "deepseek_v3", "cohere2", "opt"])  # fmt: skip
+def test_parameters_are_those_of_transformers_own_models(kind: str) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(kind)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    real = sum(parameter.numel() for parameter in model.parameters())
+    assert parse_config(config.to_dict()).parameters == pytest.approx(
+        real, rel=0.015
+    )  # tables of positions are left out
+
+
+@pytest.mark.parametrize("kind", ["mamba2", "jamba", "bamba", "zamba2", "lfm2", "qwen3_next", "recurrent_gemma", "minimax", "rwkv"])  # fmt: skip
+def test_architectures_with_another_state_are_refused(kind: str) -> None:
+    from transformers import AutoConfig
+
+    with pytest.raises(ConfigError):
+        parse_config(AutoConfig.for_model(kind).to_dict())

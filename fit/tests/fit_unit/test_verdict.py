@@ -163,7 +163,7 @@ loads = st.builds(
 questions = st.builds(Question, models(), loads, st.integers(10**8, 5 * 10**11), counts, st.booleans())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(questions)
 def test_what_is_proposed_fits(question: Question) -> None:
     for change in what_would_fit(question, "nvidia.com/gpu"):
@@ -171,7 +171,7 @@ def test_what_is_proposed_fits(question: Question) -> None:
         assert change_text(change)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(questions)
 def test_what_fits_does_not_exceed_the_memory(question: Question) -> None:
     fit = evaluate(question)
@@ -186,7 +186,7 @@ def test_what_fits_does_not_exceed_the_memory(question: Question) -> None:
     assert fit_text(fit, question.load.sequences)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(questions, st.integers(1, 10**11))
 def test_more_memory_never_makes_it_worse(question: Question, more: int) -> None:
     before, after = evaluate(question), evaluate(replace(question, memory=question.memory + more))
@@ -195,7 +195,7 @@ def test_more_memory_never_makes_it_worse(question: Question, more: int) -> None
     assert after.outcome.serves or not before.outcome.serves
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(questions)
 def test_twice_the_accelerators_take_no_more_of_each(question: Question) -> None:
     twice = question.accelerators * 2
@@ -205,7 +205,7 @@ def test_twice_the_accelerators_take_no_more_of_each(question: Question) -> None
     assert 2 * kv_token_bytes(model, load, twice) >= kv_token_bytes(model, load, question.accelerators)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(models(), loads, st.integers(0, 100_000), st.integers(0, 100_000))
 def test_keys_and_values_grow_with_the_tokens_and_windows_only_save(
     model: Model, load: Load, some: int, more: int
@@ -216,7 +216,7 @@ def test_keys_and_values_grow_with_the_tokens_and_windows_only_save(
     assert kv_sequence_bytes(model, keeping, some) == some * kv_token_bytes(model, keeping)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(models())
 def test_fewer_bits_are_never_more_bytes(model: Model) -> None:
     eight, four = quantized(model, 8), quantized(model, 4)

@@ -99,15 +99,16 @@ def asked_by(manifest: Mapping[str, Any]) -> Asked:
     wanted, runtime = parse_wanted(spec), runtime_of(spec)
     told = splits((spec.get("runtime") or {}).get("args") or ())
     divides = told or runtime != OURS
-    note = "" if divides else f"the runtime {OURS} uses one accelerator"
+    device = said(wanted) if wanted else None
+    one = not divides and (device is None or wanted is None or wanted.count > 1)
     return Asked(
         name=str(manifest.get("metadata", {}).get("name", "")),
         load=parse_load(spec),
-        device=said(wanted) if wanted else None,
+        device=device,
         kind=wanted.kind if wanted else None,
         count=wanted.count if wanted and divides else 1 if not divides else None,
         splits=divides,
-        note=note,
+        note=f"the runtime {OURS} uses one accelerator" if one else "",
     )
 
 

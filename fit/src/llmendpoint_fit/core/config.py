@@ -21,6 +21,9 @@ EVERY_NTH_FULL = {"gemma2": 2, "gemma3_text": 6, "gemma3": 6, "cohere2": 4}
 ALWAYS_SLIDING = frozenset({"mistral", "mixtral", "phi3", "starcoder2"})
 """Where `sliding_window`, when it is set, holds for every layer."""
 
+FOREIGN_FIELDS = ("mamba", "ssm_", "conv_L", "linear_num_", "lru_")
+"""How fields begin that only models with such layers have."""
+
 FOREIGN_STATE = ("mamba", "ssm", "rwkv", "linear", "conv", "recurrent")
 """Parts of names of layers whose state is no keys and values."""
 
@@ -29,11 +32,16 @@ def parse_config(config: Config) -> Shape:
     """The shape that a config.json describes. Raises ConfigError."""
     text = config.get("text_config")
     inner: Config = {**config, **text} if isinstance(text, Mapping) else config
+    foreign = next((field for field in inner if field.startswith(FOREIGN_FIELDS)), None)
+    if foreign is not None:
+        raise ConfigError(
+            foreign, "a model with this field keeps something else than keys and values in some layers"
+        )
     hidden = _number(inner, "hidden_size", "n_embd", "d_model")
     heads = _number(inner, "num_attention_heads", "n_head", "n_heads")
     layers = _number(inner, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
     quantization = config.get("quantization_config") or inner.get("quantization_config")
-    parameters, active = count_parameters(inner, hidden, layers, heads)
+    parameters, active = count_parameters(inner, hidden, layers, heads, kv_heads(inner, heads))
     return Shape(
         architecture=_architecture(config),
         attention=_attention(inner, hidden, heads, layers),
@@ -54,24 +62,24 @@ def _attention(config: Config, hidden: int, heads: int, layers: int) -> tuple[At
     latent = _optional(config, "kv_lora_rank")
     if latent is not None:
         return (Attention(layers, latent + (_optional(config, "qk_rope_head_dim") or 0), 1, None),)
-    kv_heads = _kv_heads(config, heads)
+    key_heads = kv_heads(config, heads)
     head_dim = _optional(config, "head_dim") or hidden // heads
     windowed = _windowed_layers(config, layers)
     window = _optional(config, "sliding_window") if windowed else None
-    width = 2 * kv_heads * head_dim
+    width = 2 * key_heads * head_dim
     groups = (
-        Attention(layers - windowed, width, kv_heads, None),
-        Attention(windowed, width, kv_heads, window),
+        Attention(layers - windowed, width, key_heads, None),
+        Attention(windowed, width, key_heads, window),
     )
     return tuple(group for group in groups if group.layers)
 
 
-def _kv_heads(config: Config, heads: int) -> int:
-    """Grouped-query attention names them; multi-query has one; else each query head has its own."""
-    named = _optional(config, "num_key_value_heads", "num_kv_heads", "n_head_kv")
-    if named is not None:
-        return named
-    return 1 if config.get("multi_query") else heads
+def kv_heads(config: Config, heads: int) -> int:
+    """Multi-query has one, also where a field says otherwise (Falcon); grouped-query attention names them; else each
+    query head has its own."""
+    if config.get("multi_query") and not config.get("new_decoder_architecture"):
+        return 1
+    return _optional(config, "num_key_value_heads", "num_kv_heads", "n_head_kv") or heads
 
 
 def _windowed_layers(config: Config, layers: int) -> int:

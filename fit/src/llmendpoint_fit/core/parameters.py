@@ -15,24 +15,25 @@ UNGATED = frozenset(
 """Model types whose feed-forward has two matrices; all others have three (gate, up, down)."""
 
 
-def count_parameters(config: Mapping[str, Any], hidden: int, layers: int, heads: int) -> tuple[int, int]:
+def count_parameters(
+    config: Mapping[str, Any], hidden: int, layers: int, heads: int, kv_heads: int
+) -> tuple[int, int]:
     """All parameters, and those that one token uses. Norms and biases (below 0.1 %) are left out."""
     vocabulary = _int(config, "vocab_size", 0)
     embeddings = vocabulary * hidden * (1 if config.get("tie_word_embeddings") else 2)
-    attention = layers * _attention(config, hidden, heads)
+    attention = layers * _attention(config, hidden, heads, kv_heads)
     dense, experts, used = _feed_forward(config, hidden, layers)
     rest = embeddings + attention + dense
     return rest + experts, rest + used
 
 
-def _attention(config: Mapping[str, Any], hidden: int, heads: int) -> int:
+def _attention(config: Mapping[str, Any], hidden: int, heads: int, kv_heads: int) -> int:
     latent = _int(config, "kv_lora_rank", 0)
     if latent:
         rope, nope = _int(config, "qk_rope_head_dim", 0), _int(config, "qk_nope_head_dim", 0)
         value, query = _int(config, "v_head_dim", nope), _int(config, "q_lora_rank", 0)
         queries = (hidden + heads * (nope + rope)) * query if query else hidden * heads * (nope + rope)
         return queries + hidden * (latent + rope) + latent * heads * (nope + value) + heads * value * hidden
-    kv_heads = _int(config, "num_key_value_heads", _int(config, "num_kv_heads", heads))
     head_dim = _int(config, "head_dim", hidden // heads)
     return 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
 
