@@ -128,7 +128,15 @@ async def test_a_gateway_that_is_no_more_is_not_waited_for(world: World) -> None
 
 
 @pytest.mark.parametrize(
-    "told", [{"waiting": "many"}, {"waiting": None}, {}, [], {"waiting": 1, "replicas": 3}]
+    "told",
+    [
+        {"waiting": "many"},
+        {"waiting": None},
+        {},
+        [],
+        {"waiting": float("inf")},
+        {"waiting": 1, "replicas": 3},
+    ],
 )
 async def test_lines_that_make_no_sense_end_the_stream_and_nothing_else(world: World, told: Any) -> None:
     broken, good = await world.add(), await world.add()

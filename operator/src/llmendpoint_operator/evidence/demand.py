@@ -112,8 +112,10 @@ class Demands:
                         self._heard(_key(name))
                     retry, said = FIRST_RETRY_S, ""
                 error = "the stream ended"
-            except (Unanswered, ValueError, KeyError, TypeError, AttributeError) as problem:
-                error = str(problem) or repr(problem)
+            except Unanswered as problem:
+                error = str(problem)
+            except Exception as problem:  # whatever a gateway writes, it ends its stream and nothing else
+                error = f"a line is not as expected: {problem!r}"
             stream.lost()
             if error != said:
                 log.warning("gateway tells no demand", gateway=gateway.name, error=error)
