@@ -223,7 +223,7 @@ def test_only_replicas_that_get_requests_are_on_the_scene() -> None:
     assert not scene.loading
 
 
-def test_a_replica_loads_until_its_time_is_over_and_one_without_a_node_does_not() -> None:
+def test_a_replica_has_its_time_to_load_and_another_to_find_a_node() -> None:
     cluster = serving()
     cluster.scale(2)
     cluster.settle()
@@ -232,8 +232,10 @@ def test_a_replica_loads_until_its_time_is_over_and_one_without_a_node_does_not(
     pod["status"]["startTime"] = "2026-01-01T00:00:00Z"
     assert read_scene(snapshot, rules(), 2, NOW + timedelta(seconds=599)).loading
     assert not read_scene(snapshot, rules(), 2, NOW + timedelta(seconds=600)).loading
-    pod["status"]["conditions"].append({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"})
-    assert not read_scene(snapshot, rules(), 2, NOW).loading
+    no_node = {"type": "PodScheduled", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    pod["status"]["conditions"].append(no_node)
+    assert read_scene(snapshot, rules(), 2, NOW + timedelta(seconds=29)).loading
+    assert not read_scene(snapshot, rules(), 2, NOW + timedelta(seconds=30)).loading
 
 
 def test_the_plan_of_a_deleted_endpoint_is_empty_with_a_scaler_too() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from ...api import LLMEndpointSpec
 from ...api.autoscaling import AutoscalingSpec
 from ..builders import Manifest
 from ..causes import is_alive, is_ready, unscheduled_since
@@ -67,24 +68,31 @@ class Scene:
 def read_scene(snapshot: Snapshot, spec: AutoscalingSpec, current: int, now: datetime) -> Scene:
     """Of the revisions that get requests; their demand comes later."""
     endpoint = snapshot.endpoint
+    assert endpoint.spec is not None
     active = endpoint.status.get("activeRevision")
     traffic = endpoint.status.get("traffic") or {}
     serving = {item["revision"] for item in traffic.get("weights") or () if item["weight"]} | {active}
     pods = [pod for hash_ in serving if hash_ for pod in snapshot.pods.get(hash_, ()) if is_alive(pod)]
-    deadline = endpoint.spec.progress_deadline_seconds if endpoint.spec else 0
     return Scene(
         spec=spec,
         current=current,
         ready=tuple(sorted(str(pod["metadata"]["name"]) for pod in pods if is_ready(pod))),
-        loading=any(_loads(pod, deadline, now) for pod in pods),
+        loading=any(_loads(pod, endpoint.spec, now) for pod in pods),
         served=active is not None,
-        max_num_seqs=endpoint.spec.engine.max_num_seqs if endpoint.spec else None,
+        max_num_seqs=endpoint.spec.engine.max_num_seqs,
     )
 
 
-def _loads(pod: Manifest, deadline: int, now: datetime) -> bool:
-    """Not ready, on a node or about to be, and within its time."""
-    if is_ready(pod) or unscheduled_since(pod) is not None:
+def _loads(pod: Manifest, spec: LLMEndpointSpec, now: datetime) -> bool:
+    """Not ready, and within its time: to load, or to find a node."""
+    if is_ready(pod):
         return False
-    began = parse_time(pod.get("status", {}).get("startTime") or pod["metadata"].get("creationTimestamp"))
-    return began is None or (now - began).total_seconds() < deadline
+    waiting, created = unscheduled_since(pod), pod["metadata"].get("creationTimestamp")
+    if waiting is not None:
+        began, limit = parse_time(waiting or created), spec.rollout.unschedulable_seconds
+    else:
+        began, limit = (
+            parse_time(pod.get("status", {}).get("startTime") or created),
+            spec.progress_deadline_seconds,
+        )
+    return began is None or (now - began).total_seconds() < limit
