@@ -16,7 +16,10 @@ ADDRESSES = ("10.0.0.1:8000", "10.0.0.2:8000")
 CHAT = Endpoint("a", "chat", "2026-01-01T00:00:00Z", ("chat",), "r1")
 REPLICAS = Slice("a/chat", "r1", tuple(Replica(address, address, True, False) for address in ADDRESSES))
 
-UNREACHABLE = Attempt(ADDRESSES[0], "a/chat/r1", Outcome.UNREACHABLE, trial=False, told=False, print_=None)
+UNREACHABLE = Attempt(
+    ADDRESSES[0], "a/chat/r1", Outcome.UNREACHABLE, trial=False, told=False, again=False, print_=None
+)
+BROKEN = replace(UNREACHABLE, outcome=Outcome.FAILED, print_="x")
 
 
 class Holding(Ads):
@@ -150,3 +153,31 @@ async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held
     await turn()
     assert control.generation == before + 1
     assert ads.published == {}
+
+
+async def test_a_revision_that_crashes_while_its_rollout_judges_it_puts_no_blame_on_a_request() -> None:
+    control = Control(Holding(), lambda: 0)
+    reports = Reports(control)
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    for judged in (True, False):
+        control.relisted(Kind.ENDPOINT, {"a/chat": replace(CHAT, judged=judged)})
+        await turn()
+        for address, again in zip(ADDRESSES, (False, True), strict=True):
+            reports.report(replace(BROKEN, address=address, again=again))
+        assert control.poison.refused("x", 0) is not judged
+
+
+async def test_a_breaker_that_a_rollout_finds_open_closes_as_the_rollout_judges_by_itself() -> None:
+    control = Control(Holding(), lambda: 0)
+    reports = Reports(control)
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    await turn()
+    for _ in range(CHAT.circuit.min_requests):
+        reports.report(replace(BROKEN, again=True, told=True, print_=None))
+    reports.tick()
+    assert describe(control, Holding())["endpoints"]["a/chat"]["breaker"] == "open"
+    control.applied(Kind.ENDPOINT, "a/chat", replace(CHAT, judged=True))
+    await turn()
+    reports.tick()
+    assert describe(control, Holding())["endpoints"]["a/chat"]["breaker"] == "closed"

@@ -16,6 +16,7 @@ from llmendpoint_gateway.core.breaker import Attempt, Outcome, read_outcome
 from llmendpoint_gateway.core.pick import Rejected
 from llmendpoint_gateway.core.replies import error_body
 from llmendpoint_gateway.core.resources import (
+    ATTEMPT_HEADER,
     CLUSTER_HEADER,
     DESTINATION_HEADER,
     PRINT_HEADER,
@@ -94,10 +95,18 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
         broken=broken,
         retriable=RETRIABLE_HEADER in entry.response.response_headers,
     )
-    told = status > 0 or common.upstream_request_attempt_count > 1
+    again = headers.get(ATTEMPT_HEADER, "1") != "1"
     print_ = headers.get(PRINT_HEADER) if broken or outcome is Outcome.ANSWERED else None
     trial = headers.get(TRIAL_HEADER) == TRIAL
-    return Attempt(f"{host}:{socket.port_value}", common.upstream_cluster, outcome, trial, told, print_)
+    return Attempt(
+        f"{host}:{socket.port_value}",
+        common.upstream_cluster,
+        outcome,
+        trial,
+        status > 0 or again,
+        again,
+        print_,
+    )
 
 
 @lru_cache(maxsize=4096)

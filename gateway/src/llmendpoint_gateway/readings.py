@@ -4,7 +4,6 @@ import asyncio
 
 import aiohttp
 import orjson
-import structlog
 
 from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.core.loads import BUSY_PERIOD, Load, parse_load
@@ -13,7 +12,6 @@ from llmendpoint_gateway.reports import Reports
 TIMEOUT = aiohttp.ClientTimeout(total=1)
 MOST_BYTES = 1 << 14
 MOST_AT_ONCE = 128  # per turn: thousands of idle replicas are spread over their 5 s
-log = structlog.get_logger()
 
 
 class Readings:
@@ -43,7 +41,7 @@ class Readings:
             async with session.get(f"http://{address}/load", allow_redirects=False) as response:
                 if response.status == 200:
                     load = parse_load(orjson.loads(await response.content.read(MOST_BYTES)))
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            log.debug("no load", address=address, cause=repr(error))
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            pass
         finally:
             self._control.note_load(address, load)

@@ -24,12 +24,8 @@ class Reports:
         if changed is not None:
             log.warning("breaker", address=address, standing=changed.value, outcome=outcome.value)
         self._report_endpoint(attempt, endpoint_of(attempt.cluster), now)
-        if attempt.print_ is None:
-            return
-        if outcome is Outcome.ANSWERED:
-            control.poison.answered(attempt.print_)
-        elif control.poison.crashed(attempt.print_, address, now):
-            log.error("request refused from now on", address=address, cause="two replicas crashed with it")
+        if attempt.print_ is not None:
+            self._report_print(attempt, attempt.print_, now)
 
     def tick(self) -> None:
         """What time alone brings about."""
@@ -60,6 +56,18 @@ class Reports:
             if route is not None and route.circuit is not None:
                 circuits.failed(key, now, route.circuit)
         self._control.changed(key)
+
+    def _report_print(self, attempt: Attempt, print_: str, now: float) -> None:
+        """Crashes of a revision that a rollout judges are the revision's fault, whatever it was asked."""
+        control = self._control
+        if attempt.outcome is Outcome.ANSWERED:
+            control.poison.answered(print_)
+            return
+        endpoint = control.view.endpoints.get(endpoint_of(attempt.cluster))
+        if endpoint is not None and endpoint.judged:
+            return
+        if control.poison.crashed(print_, attempt.address, now, again=attempt.again):
+            log.error("request refused from now on", address=attempt.address, cause="two replicas crashed")
 
     def _recovered(self, key: str) -> bool:
         """Opened because every replica was ejected, and now one is not, or there is none any more; or a rollout that

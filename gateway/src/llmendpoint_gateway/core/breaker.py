@@ -66,7 +66,7 @@ def read_outcome(
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """What Envoy tells of one attempt at a replica. `outcome` None: nothing is known. `trial`: it was one. `told`: what
-    came of it is what the client was told, as it was not tried again. `print_`: the request's, if it broke off or
+    came of it is what the client was told, as it was not tried again. `again`: it was the retry. `print_`: the request's, if it broke off or
     was watched for it."""
 
     address: str
@@ -74,6 +74,7 @@ class Attempt:
     outcome: Outcome | None
     trial: bool
     told: bool
+    again: bool
     print_: str | None
 
 

@@ -65,6 +65,8 @@ def make_routes() -> Resource:
             {
                 "name": "all",
                 "domains": ["*"],
+                # So that a report of an attempt says which one it was.
+                "include_request_attempt_count": True,
                 "routes": [*exact, {"match": {"prefix": "/"}, "route": _action("reset-before-request")}],
             }
         ],

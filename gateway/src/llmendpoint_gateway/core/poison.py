@@ -5,40 +5,35 @@ answer to the same request clears it. Time is the caller's, in seconds.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
 
 CRASHES = 2
 REMEMBERED_SECONDS = 300.0
-SAME_SECONDS = 1.0
-"""What breaks at one address in so short a time is one crash: requests that were in flight together."""
+SAME_SECONDS = 2.0
+"""What breaks in so short a time is one crash: copies of a request that were in flight together, and that nobody had the
+time to answer since. Only the retry of one of them, at another replica, is a crash of its own."""
 MOST_PRINTS = 4096
-
-
-@dataclass(slots=True)
-class _Crashes:
-    at: dict[str, float] = field(default_factory=dict)  # when, by address of the last of them
-    times: list[float] = field(default_factory=list)
 
 
 class Poison:
     """By print. Holds suspects alone, the longest known go first."""
 
     def __init__(self) -> None:
-        self._suspects: OrderedDict[str, _Crashes] = OrderedDict()
+        self._suspects: OrderedDict[str, list[tuple[float, str]]] = OrderedDict()  # when and where
 
     def __len__(self) -> int:
         return len(self._suspects)
 
-    def crashed(self, print_: str, address: str, now: float) -> bool:
-        """It was in flight at a replica that went away; whether it is to be refused from now on."""
-        crashes = self._suspects.setdefault(print_, _Crashes())
-        last = crashes.at.get(address)
-        crashes.at[address] = now
-        if last is None or now - last > SAME_SECONDS:
-            crashes.times = [*self._recent(crashes, now), now]
+    def crashed(self, print_: str, address: str, now: float, *, again: bool) -> bool:
+        """It was in flight at a replica that went away; whether it is to be refused from now on. `again`: this was a
+        retry, after it had been at another."""
+        crashes = self._suspects[print_] = self._recent(self._suspects.get(print_, []), now)
+        near = [where for at, where in crashes if now - at <= SAME_SECONDS]
+        if near and (not again or address in near):
+            return False
+        crashes.append((now, address))
         while len(self._suspects) > MOST_PRINTS:
             self._suspects.popitem(last=False)
-        return len(crashes.times) == CRASHES
+        return len(crashes) == CRASHES
 
     def answered(self, print_: str) -> None:
         """A replica lived through it."""
@@ -57,5 +52,5 @@ class Poison:
         return len(recent) >= CRASHES
 
     @staticmethod
-    def _recent(crashes: _Crashes, now: float) -> list[float]:
-        return [at for at in crashes.times if now - at < REMEMBERED_SECONDS]
+    def _recent(crashes: list[tuple[float, str]], now: float) -> list[tuple[float, str]]:
+        return [(at, where) for at, where in crashes if now - at < REMEMBERED_SECONDS]

@@ -13,6 +13,7 @@ DESTINATION_HEADER = "x-gateway-destination-endpoint"
 CLUSTER_HEADER = "x-gateway-cluster"
 TRIAL_HEADER = "x-gateway-trial"  # on a request of which every outcome is to be reported
 PRINT_HEADER = "x-gateway-print"  # by which a request is known again that was there when its replica crashed
+ATTEMPT_HEADER = "x-envoy-attempt-count"  # Envoy's own: 1, and 2 on a retry
 PRIORITY_HEADER = "x-llmendpoint-priority"  # of a client: high, normal or low
 RESERVED_PREFIX = "x-gateway-"
 CONTROL_CLUSTER = "control"

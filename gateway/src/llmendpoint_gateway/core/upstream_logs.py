@@ -7,6 +7,7 @@ nothing; the log reaches it for failures and trials alone.
 from typing import Any
 
 from llmendpoint_gateway.core.resources import (
+    ATTEMPT_HEADER,
     CONTROL_CLUSTER,
     PRINT_HEADER,
     TRIAL_HEADER,
@@ -56,7 +57,7 @@ def _report(condition: Resource) -> Resource:
             "grpc_service": {"envoy_grpc": {"cluster_name": CONTROL_CLUSTER}},
             "buffer_flush_interval": "0.01s",
         },
-        additional_request_headers_to_log=[TRIAL_HEADER, PRINT_HEADER],
+        additional_request_headers_to_log=[TRIAL_HEADER, PRINT_HEADER, ATTEMPT_HEADER],
         additional_response_headers_to_log=[RETRIABLE_HEADER],
     ) | {"filter": condition}
 
