@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from llmendpoint_operator.kube.resources import AUTOSCALERS, SCALED_OBJECTS
 from llmendpoint_operator.settings import Keda
+from tests.cluster import Cluster
+from tests.cluster.certificates import Identity, write_pki
 from tests.cluster.errors import CommandFailed
 from tests.integration import metrics_adapter
-from tests.integration.operator_process import Namespace
+from tests.integration.fake_wire import free_port
+from tests.integration.operator_process import Namespace, OperatorProcess
 from tests.integration.rollout_stage import NAME, Operator, Stage, Stages
 from tests.integration.test_autoscaling import tell
 
@@ -99,6 +104,47 @@ async def test_without_keda_the_condition_says_so_and_once_it_is_there_its_objec
             assert (await stage.api.list(SCALED_OBJECTS, stage.namespace))["items"] == []
         finally:
             stage.cluster.kubectl("delete", "crd", "scaledobjects.keda.sh")
+
+
+@pytest.fixture
+def standby(
+    operator: OperatorProcess, prepared: Cluster, tmp_path: Path
+) -> Iterator[tuple[OperatorProcess, int]]:
+    """A second operator, which waits for the lease and serves KEDA."""
+    write_pki(tmp_path, [Identity("tls", "operator", names=("localhost",)), Identity("keda", "keda")])
+    port = free_port()
+    process = OperatorProcess(
+        prepared, "--keda-address", f"localhost:{port}", "--keda-port", str(port), "--keda-tls", str(tmp_path),
+    )  # fmt: skip
+    with process.start("standby"):
+        yield process, port
+
+
+def test_an_operator_without_the_lease_answers_keda_and_says_unknown_where_no_gateway_tells(
+    standby: tuple[OperatorProcess, int], namespace: Namespace, tmp_path: Path
+) -> None:
+    process, port = standby
+    namespace.apply(autoscaling={"provider": "keda", "maxReplicas": 2})
+    credentials = grpc.ssl_channel_credentials(
+        *((tmp_path / name).read_bytes() for name in ("ca.crt", "keda.key", "keda.crt"))
+    )
+
+    def asked(name: str) -> str:
+        reference = b"".join(
+            bytes([tag, len(text)]) + text for tag, text in ((0x0A, name.encode()), (0x12, namespace.name.encode()))
+        )  # fmt: skip
+        with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
+            try:
+                channel.unary_unary("/externalscaler.ExternalScaler/IsActive")(reference, timeout=20)
+            except grpc.RpcError as error:
+                return str(error.code().name)
+        return "OK"
+
+    namespace.cluster.wait_for("the endpoint to be known", lambda: asked("chat") == "UNAVAILABLE" or None, 30)
+    assert asked("other") == "NOT_FOUND"
+    assert process.page("/readyz") == {"status": "standby"}
+    namespace.apply(autoscaling={"provider": "none", "maxReplicas": 2})
+    namespace.cluster.wait_for("it to be KEDA's no more", lambda: asked("chat") == "NOT_FOUND" or None, 30)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,13 @@ from llmendpoint_operator.core.autoscaling.demand import Demand
 from llmendpoint_operator.core.autoscaling.opinion import Opinion, find_opinion
 from llmendpoint_operator.core.autoscaling.scene import Scene
 from llmendpoint_operator.core.plan import Apply, Delete, Step
-from llmendpoint_operator.core.providers import AUTOSCALER, SCALED_OBJECT, provider_outlook, provider_steps
+from llmendpoint_operator.core.providers import (
+    AUTOSCALER,
+    SCALED_OBJECT,
+    provider_outlook,
+    provider_retry,
+    provider_steps,
+)
 from llmendpoint_operator.core.snapshot import Endpoint, ScalerAddress, Snapshot
 
 from .fake_cluster import make_spec
@@ -100,6 +106,12 @@ def test_the_scaler_of_a_provider_that_is_not_wanted_any_more_goes_first(spec: L
     assert (first.kind, first.name) == ("ScaledObject", "chat")
 
 
+def test_a_scaler_that_is_on_its_way_out_is_not_deleted_again() -> None:
+    old = only(list(provider_steps(snapshot(scaled_by("keda")))))
+    old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert list(provider_steps(snapshot(scaled_by("builtin"), scalers=live(old)))) == []
+
+
 @pytest.mark.parametrize(
     ("fields", "reason", "part"),
     [
@@ -116,6 +128,12 @@ def test_without_keda_nothing_is_made_and_the_condition_says_what_is_missing(
     assert outlook is not None
     assert (outlook.follows, outlook.reason) == (False, reason)
     assert part in outlook.message
+
+
+def test_a_missing_keda_is_looked_for_again_and_nothing_else_is() -> None:
+    assert provider_retry(snapshot(scaled_by("keda"), keda_missing=True)) == 10
+    assert provider_retry(snapshot(scaled_by("keda"))) is None
+    assert provider_retry(snapshot(scaled_by("hpa"), keda_missing=True)) is None
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from .fit import job_steps, look
 from .models.awaited import model_steps, retry_in
 from .names import NO_REVISION, child_name
 from .policies import disruption_budget_steps, network_policy_steps
-from .providers import provider_steps
+from .providers import provider_retry, provider_steps
 from .restarts import calm_after
 from .revision import Revision, revision_data
 from .rollout import Rollout, decide, freeze
@@ -92,9 +92,9 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
 
 
 def _look_again(snapshot: Snapshot, rollout: Rollout, now: datetime) -> float | None:
-    """When the rollout, a download or the end of a series of restarts asks for it."""
+    """When the rollout, a download, the end of a series of restarts or a missing KEDA asks for it."""
     calm = calm_after((pod for pods in snapshot.pods.values() for pod in pods), now)
-    pauses = (rollout.requeue_after, retry_in(snapshot.task, now), calm)
+    pauses = (rollout.requeue_after, retry_in(snapshot.task, now), calm, provider_retry(snapshot))
     return min((pause for pause in pauses if pause), default=None)
 
 

@@ -22,6 +22,7 @@ from .steps import Apply, Delete, Event, Step
 SCALED_OBJECT = ("keda.sh/v1alpha1", "ScaledObject")
 AUTOSCALER = ("autoscaling/v2", "HorizontalPodAutoscaler")
 RECOMMENDED_METRIC = "llmendpoint_operator_recommended_replicas"
+RETRY_SECONDS = 10.0
 DIGEST = "llmendpoint.io/spec-digest"
 ENDPOINT_NAME = "llmendpoint"
 """Label of that metric: the endpoint's name."""
@@ -83,6 +84,8 @@ def provider_steps(snapshot: Snapshot) -> Iterator[Step]:
     endpoint = snapshot.endpoint
     wanted = _wanted(snapshot)
     for (version, kind), live in snapshot.scalers.items():
+        if "deletionTimestamp" in live["metadata"]:
+            continue  # KEDA holds its own by a finalizer until it has let go
         if wanted is None or kind != wanted["kind"]:
             said = f"{kind} {live['metadata']['name']} is not what spec.autoscaling.provider asks for"
             yield Delete(
@@ -98,6 +101,13 @@ def provider_steps(snapshot: Snapshot) -> Iterator[Step]:
     if difference is not None or added:
         said = f"{wanted['kind']} {wanted['metadata']['name']}: {difference or f'spec.{field}'} put as it is wanted"
         yield Apply(wanted, Event("ScalerChanged", said) if found else None)
+
+
+def provider_retry(snapshot: Snapshot) -> float | None:
+    """Seconds after which to look again: nobody tells when KEDA is installed."""
+    spec = snapshot.endpoint.spec.autoscaling if snapshot.endpoint.spec else None
+    waits = spec is not None and spec.provider is Provider.KEDA and snapshot.keda_missing
+    return RETRY_SECONDS if waits else None
 
 
 def provider_outlook(snapshot: Snapshot) -> Outlook | None:
