@@ -52,6 +52,12 @@ def test_an_open_breaker_is_a_condition_and_an_event_with_the_figures_and_its_en
     assert condition(cluster) == {}
 
 
+def test_a_breaker_that_opened_without_an_error_rate_has_no_figures_to_tell() -> None:
+    written = status_written(serving(), a=Circuit("open"))
+    assert written is not None
+    assert "a: every replica is ejected" in written.events[0].message
+
+
 def test_a_breaker_that_goes_on_being_open_writes_nothing_though_its_figures_move() -> None:
     cluster = serving()
     status_written(cluster, a=OPEN)

@@ -46,5 +46,11 @@ def circuit_event(circuits: Mapping[str, Circuit], was_open: bool) -> Event | No
         return None
     if not found:
         return Event("CircuitClosed", "every gateway sends requests again")
-    figures = ", ".join(f"{gateway}: {c.errors} of {c.requests} failed" for gateway, c in found.items())
+    figures = ", ".join(f"{gateway}: {_figures(circuit)}" for gateway, circuit in found.items())
     return Event("CircuitOpened", f"requests are answered by 503 at the gateway ({figures})", "Warning")
+
+
+def _figures(circuit: Circuit) -> str:
+    if not circuit.requests:
+        return "every replica is ejected"
+    return f"{circuit.errors} of {circuit.requests} failed"
