@@ -1,11 +1,13 @@
 """The chart as Helm renders it: what it refuses, what it holds, and that an API server takes it."""
 
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 
 from tests.cluster import Cluster
 from tests.cluster.errors import CommandFailed
@@ -156,3 +158,30 @@ def installed(control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
 def test_an_example_can_be_applied_as_it_is(installed: Cluster, path: Path) -> None:
     installed.kubectl("apply", "--dry-run=server", "-f", str(path))
+
+
+def test_with_keda_both_sides_get_certificates_of_one_authority(control_plane: Cluster) -> None:
+    objects = render(control_plane, "keda.enabled=true", 'keda.namespace="keda-system"')
+    ours, theirs = of_kind(objects, "Secret")
+    assert (ours["metadata"]["namespace"], theirs["metadata"]["namespace"]) == ("llm-test", "keda-system")
+    assert ours["data"]["ca.crt"] == theirs["data"]["ca.crt"]
+    certificate = x509.load_pem_x509_certificate(b64decode(ours["data"]["tls.crt"]))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "llmendpoint-operator.llm-test.svc" in names.get_values_for_type(x509.DNSName)
+    [authentication] = of_kind(objects, "ClusterTriggerAuthentication")
+    assert {item["name"] for item in authentication["spec"]["secretTargetRef"]} == {
+        theirs["metadata"]["name"]
+    }
+    operator = next(
+        d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-operator"
+    )
+    arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert f"--keda-authentication={authentication['metadata']['name']}" in arguments
+    assert "--keda-address=llmendpoint-operator.llm-test.svc:8083" in arguments
+
+
+def test_without_keda_nothing_of_it_is_there(control_plane: Cluster) -> None:
+    objects = render(control_plane)
+    assert of_kind(objects, "Secret", "ClusterTriggerAuthentication") == []
+    own = render(control_plane, "keda.enabled=true", "keda.createCertificates=false")
+    assert of_kind(own, "Secret", "ClusterTriggerAuthentication") == []
