@@ -112,7 +112,14 @@ class Scaler:
 
     def _decide_and_wake(self, key: Key, one: _Scaled, now: datetime) -> None:
         before = one.scaling
-        self._decide(key, one, now)
+        try:
+            self._decide(key, one, now)
+        except (
+            Exception
+        ):  # one endpoint's, which ends nobody else's polls; its reconcile fails with it and says so
+            one.memory = replace(one.memory, polled_at=now)
+            log.exception("scaling decision failed", endpoint="/".join(key))
+            self._wake(key)
         if (one.scaling.replicas, one.scaling.outlook) != (before.replicas, before.outlook):
             self._wake(key)
 

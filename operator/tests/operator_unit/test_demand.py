@@ -289,3 +289,16 @@ async def test_a_poll_that_changes_nothing_wakes_nobody(monkeypatch: pytest.Monk
     await until(lambda: len(scaled.woken) == 2)
     assert scaled.look() == 2
     running.cancel()
+
+
+async def test_a_decision_that_fails_ends_nobody_elses_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmendpoint_operator.scaler.TICK_S", 0.01)
+    scaled = Scaled(autoscaling={"maxReplicas": 10, "pollingInterval": 1}).at(1)
+    scaled.look()
+    scaled.demand = cast(Demand, "nonsense")
+    running = asyncio.create_task(scaled.scaler.run())
+    await until(lambda: scaled.woken == [KEY])
+    assert not running.done()
+    scaled.demand = Demand(waiting=8)
+    await until(lambda: scaled.look() == 2)
+    running.cancel()
