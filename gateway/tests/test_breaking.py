@@ -46,7 +46,7 @@ async def test_a_backend_that_never_answers_is_out_of_the_pick_before_its_third_
     gateway: Gateway,
 ) -> None:
     good, hung = gateway.backend("good"), gateway.backend("hung", "hang")
-    name = gateway.endpoint(good, hung, traffic={"firstByteTimeoutSeconds": 0.3})
+    name = gateway.endpoint(good, hung, traffic={"firstByteTimeoutSeconds": 1})
     answers = Counter([code(await post(gateway, name, n=n)) for n in range(20)])
     assert answers == {"good": 20}
     assert hung.stats()["requests"] == 2
@@ -55,9 +55,9 @@ async def test_a_backend_that_never_answers_is_out_of_the_pick_before_its_third_
 
 
 async def test_a_stream_may_take_longer_than_its_first_byte(gateway: Gateway) -> None:
-    name = gateway.endpoint(gateway.backend("a"), traffic={"firstByteTimeoutSeconds": 0.5})
+    name = gateway.endpoint(gateway.backend("a"), traffic={"firstByteTimeoutSeconds": 1})
     async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as client:
-        headers = {"x-tokens": "10", "x-interval": "0.1"}
+        headers = {"x-tokens": "10", "x-interval": "0.15"}
         response = await client.post(CHAT, json={"model": f"team/{name}"}, headers=headers)
     assert response.text.rstrip().endswith("[DONE]")
 
