@@ -10,24 +10,42 @@ import pytest
 
 from llmendpoint_server.core.sigv4 import Keys
 from tests.cluster import Cluster
+from tests.hub_stub import MODEL, Hub
 from tests.integration.model_jobs import ModelJobs
-from tests.integration.operator_process import Namespace, OperatorProcess
+from tests.integration.operator_process import RUNTIME, Namespace, OperatorProcess
 from tests.s3_stub import BUCKET, ObjectStore
 
 pytestmark = pytest.mark.integration
 
 KEYS = Keys("AK", "secret")
 FILES = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": bytes(2**18)}
+COMMIT = "1" * 40
 SOURCE = f"s3://{BUCKET}/demo"
 MODEL_SPEC = {"source": SOURCE, "cache": {"claimName": "cache"}, "credentials": {"secretName": "store"}}
 
 
 @pytest.fixture(scope="module")
-def operator(prepared: Cluster) -> Iterator[OperatorProcess]:
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    folder = tmp_path_factory.mktemp("commit")
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content)
+    found = Hub({COMMIT: folder}, main=COMMIT)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def operator(prepared: Cluster, hub: Hub) -> Iterator[OperatorProcess]:
     """One that deletes what was unused for a second."""
-    with OperatorProcess(
-        prepared, "--model-image", "localhost/model:1", "--cache-retention-seconds", "1"
-    ) as process:
+    arguments = (
+        "--model-image",
+        "localhost/model:1",
+        "--cache-retention-seconds",
+        "1",
+        "--hub-endpoint",
+        hub.url,
+    )
+    with OperatorProcess(prepared, *arguments) as process:
         yield process
 
 
@@ -60,7 +78,9 @@ def test_two_endpoints_share_one_download_and_the_last_one_takes_it_with_it(
     pod = jobs.pod("model-download")
     download = jobs.start(pod)
     wait_for(
-        "half of the model in the status", lambda: namespace.status("first")["model"]["progress"] >= 40, 30
+        "half of the model in the status",
+        lambda: namespace.status("first").get("model", {}).get("progress", 0) >= 40,
+        30,
     )
     waiting = namespace.wait_condition("Progressing", "True", "ModelDownloading", "first")
     assert f"{SOURCE} at" in waiting["message"]
@@ -151,3 +171,20 @@ def test_jobs_and_pods_of_models_keep_to_the_restricted_level(jobs: ModelJobs) -
     namespace.apply("cached", model=MODEL_SPEC)
     assert jobs.run("model-resolve") == 0
     assert jobs.pod("model-download")["spec"]["securityContext"]["fsGroup"] == 65532
+
+
+def test_a_branch_of_a_public_hub_is_asked_for_by_the_operator_and_its_commit_downloaded_by_a_job(
+    jobs: ModelJobs, hub: Hub
+) -> None:
+    namespace = jobs.namespace
+    environment = [{"name": "HF_ENDPOINT", "value": hub.url}]
+    model = {"source": f"hf://{MODEL}@main", "cache": {"claimName": "cache"}}
+    namespace.apply("chat", model=model, runtime={"name": RUNTIME, "env": environment})
+    assert jobs.run("model-download") == 0
+    assert jobs.named("model-resolve") == []
+    [pod] = namespace.pods(namespace.target(), 1)
+    args = namespace.get("pod", pod)["spec"]["containers"][0]["args"]
+    assert not [argument for argument in args if argument.startswith("--revision")]
+    [folder] = jobs.volume.glob("[!.]*")
+    assert f"--model=/models/cache/{folder.name}" in args
+    assert namespace.status()["model"] == {"revision": COMMIT, "progress": 100}
