@@ -142,7 +142,7 @@ def schedule(**fields: Any) -> dict[str, Any]:
         (
             "x",
             {"autoscaling": {"maxReplicas": 2, "provider": "magic"}},
-            'supported values: "builtin", "none"',
+            'supported values: "builtin", "keda", "hpa", "none"',
         ),
         (
             "x",
