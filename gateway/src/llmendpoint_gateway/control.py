@@ -28,9 +28,9 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Control:
-    """`clock`: seconds, monotonic. `hold_seconds`: how long a request waits where its endpoint does not say. `stale` tells whether the API server is out of reach. `on_table` is told when requests
-    may go elsewhere than before, `on_room` when one that waits for this endpoint may have room, and `on_first_wait` when
-    the first waits for it."""
+    """`clock`: seconds, monotonic. `hold_seconds`: how long a request waits where its endpoint does not say. `stale`
+    tells whether the API server is out of reach. `on_table` is told when requests may go elsewhere than before,
+    `on_room` when one that waits for this endpoint may have room, and `on_first_wait` when the first waits for it."""
 
     def __init__(self, ads: Ads, clock: Callable[[], float], hold_seconds: float = 0.0) -> None:
         self._ads = ads
@@ -45,9 +45,7 @@ class Control:
         self._told: dict[str, int] = {}
         self._turn = 0
         self._dirty = False
-        self._changed: set[str] = (
-            set()
-        )  # endpoints of which something may have changed since it was last asked
+        self._changed: set[str] = set()  # endpoints of which something may be new since it was last asked
         self._cluster_of: dict[str, str] = {}  # by address
         self.stale: Callable[[], bool] = lambda: False
         self.on_table: Callable[[], None] = lambda: None

@@ -114,9 +114,8 @@ class Scaler:
         before = one.scaling
         try:
             self._decide(key, one, now)
-        except (
-            Exception
-        ):  # one endpoint's, which ends nobody else's polls; its reconcile fails with it and says so
+        except Exception:
+            # One endpoint's, which ends nobody else's polls; its reconcile fails with it and says so.
             one.memory = replace(one.memory, polled_at=now)
             log.exception("scaling decision failed", endpoint="/".join(key))
             self._wake(key)
