@@ -12,10 +12,25 @@ from . import kubeconfig
 from .client import Client
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The LLMEndpoint.", show_default=False)]
+NamesOrAll = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="One endpoint.  [default: all]", show_default=False)
+]
 Namespace = Annotated[
     str | None,
     typer.Option(
         "--namespace", "-n", metavar="NS", help="Namespace.  [default: the context's]", show_default=False
+    ),
+]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Endpoints of every namespace.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on, and show every change.")]
+Patience = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=1,
+        help="Wait no longer.  [default: as long as it takes]",
+        show_default=False,
     ),
 ]
 Context = Annotated[

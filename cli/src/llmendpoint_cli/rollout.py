@@ -19,7 +19,18 @@ from .core.requests import Action, aborted_revision, promoted_revision, restarte
 from .core.tree import as_json
 from .errors import CliError, Refused
 from .follow import readings
-from .options import Answering, Context, Format, Kubeconfig, Name, Namespace, Output, Session, print_json
+from .options import (
+    Answering,
+    Context,
+    Format,
+    Kubeconfig,
+    Name,
+    Namespace,
+    Output,
+    Patience,
+    Session,
+    print_json,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,15 +67,7 @@ def status(
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Wait for the verdict, or say how far it is.")
     ] = True,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            min=1,
-            help="Wait no longer.  [default: as long as it takes]",
-            show_default=False,
-        ),
-    ] = None,
+    timeout: Patience = None,
     output: Format = Output.TEXT,
     context: Context = None,
     kubeconfig: Kubeconfig = None,

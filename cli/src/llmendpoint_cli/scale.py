@@ -9,7 +9,7 @@ import typer
 from .core.scaling import hopeless, reached, refusal
 from .errors import CliError, Refused
 from .follow import readings
-from .options import Context, Format, Kubeconfig, Name, Namespace, Output, Session, print_json
+from .options import Context, Format, Kubeconfig, Name, Namespace, Output, Patience, Session, print_json
 
 EXAMPLES = """Exit codes: 0 written, with --wait reached; 1 it cannot be reached; 3 no such endpoint; 4 autoscaling decides on the count; 5 not in time.
 
@@ -28,15 +28,7 @@ def scale(
         int, typer.Option(metavar="N", min=0, max=1000, help="How many.", show_default=False)
     ],
     wait: Annotated[bool, typer.Option("--wait", help="Until so many are ready, and no others.")] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            min=1,
-            help="Wait no longer.  [default: as long as it takes]",
-            show_default=False,
-        ),
-    ] = None,
+    timeout: Patience = None,
     namespace: Namespace = None,
     output: Format = Output.TEXT,
     context: Context = None,

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
-
-import typer
 
 from .core.objects import full_name
 from .core.tree import EndpointView, as_json, view_endpoint
 from .errors import BadUsage
 from .follow import readings
-from .options import Context, Format, Kubeconfig, Namespace, Output, Session, print_json
-
-NamesOrAll = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="One endpoint.  [default: all]", show_default=False)
-]
+from .options import (
+    AllNamespaces,
+    Context,
+    Format,
+    Kubeconfig,
+    NamesOrAll,
+    Namespace,
+    Output,
+    Session,
+    Watch,
+    print_json,
+)
 
 EXAMPLES = """Examples:
 
@@ -30,10 +34,8 @@ EXAMPLES = """Examples:
 def status(
     name: NamesOrAll = None,
     namespace: Namespace = None,
-    all_namespaces: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="Endpoints of every namespace.")
-    ] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on, and show every change.")] = False,
+    all_namespaces: AllNamespaces = False,
+    watch: Watch = False,
     output: Format = Output.TEXT,
     context: Context = None,
     kubeconfig: Kubeconfig = None,

@@ -12,7 +12,18 @@ from .core.load import EndpointLoad, loads_of
 from .core.tree import as_json
 from .errors import BadUsage, NotFound, Unreachable
 from .follow import readings
-from .options import Context, Format, Kubeconfig, Namespace, Output, Session, print_json
+from .options import (
+    AllNamespaces,
+    Context,
+    Format,
+    Kubeconfig,
+    NamesOrAll,
+    Namespace,
+    Output,
+    Session,
+    Watch,
+    print_json,
+)
 
 EXAMPLES = """Examples:
 
@@ -24,20 +35,16 @@ EXAMPLES = """Examples:
 
 
 def top(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One endpoint.  [default: all]", show_default=False)
-    ] = None,
+    name: NamesOrAll = None,
     namespace: Namespace = None,
-    all_namespaces: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="Endpoints of every namespace.")
-    ] = False,
+    all_namespaces: AllNamespaces = False,
     gateway_namespace: Annotated[
         str | None,
         typer.Option(
             metavar="NS", help="Where the gateway's pods are.  [default: look everywhere]", show_default=False
         ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on, and show every change.")] = False,
+    watch: Watch = False,
     output: Format = Output.TEXT,
     context: Context = None,
     kubeconfig: Kubeconfig = None,

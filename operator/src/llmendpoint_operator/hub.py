@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -11,14 +10,11 @@ import aiohttp
 import structlog
 
 from .core.identity import HubModel, Identity
+from .inquiries import ANSWER_LIMIT_S, Inquiries, Key
 
 log = structlog.get_logger()
 
-Key = tuple[str, str]
-
 PUBLIC_HUB = "https://huggingface.co"
-ANSWER_LIMIT_S = 20.0
-RETRY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,33 +25,10 @@ class Question:
     model: HubModel
 
 
-class Hub:
+class Hub(Inquiries[Question, Identity]):
     """Answers stay until the endpoint asks another question, so that all passes over a revision see one commit."""
 
-    def __init__(self, endpoint: str, wake: Callable[[Key], None], retry_s: float = RETRY_S) -> None:
-        self._endpoint = endpoint.rstrip("/")
-        self._wake = wake
-        self._retry_s = retry_s
-        self._asked: dict[Key, tuple[Question, asyncio.Task[None]]] = {}
-        self._answers: dict[Key, Identity] = {}
-
-    def look(self, key: Key, question: Question | None) -> Identity | None:
-        """What is known; None while nothing is, or when nothing is asked. Wakes the key when that changes."""
-        asked = self._asked.get(key)
-        if asked is None or asked[0] != question:
-            self.forget(key)
-            if question is not None:
-                self._asked[key] = (question, asyncio.create_task(self._resolve(key, question)))
-        return self._answers.get(key)
-
-    def forget(self, key: Key) -> None:
-        """Nobody asks for this endpoint any more."""
-        asked = self._asked.pop(key, None)
-        if asked is not None:
-            asked[1].cancel()
-        self._answers.pop(key, None)
-
-    async def _resolve(self, key: Key, question: Question) -> None:
+    async def _find(self, key: Key, question: Question) -> None:
         while True:
             found = await self._ask(question.model)
             if self._answers.get(key) != found:

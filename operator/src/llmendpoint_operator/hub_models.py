@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -13,42 +12,16 @@ from llmendpoint_fit.core.hub import config_path, files_path, hub_model
 from llmendpoint_fit.errors import FitError
 
 from .core.findings import Finding, HubQuestion
+from .inquiries import ANSWER_LIMIT_S, Inquiries, Key
 
 log = structlog.get_logger()
 
-Key = tuple[str, str]
-
-ANSWER_LIMIT_S = 20.0
-RETRY_S = 10.0
 ATTEMPTS = 6
 """After which the model counts as one that cannot be read: the hub knew its commit a moment ago."""
 
 
-class HubModels:
+class HubModels(Inquiries[HubQuestion, Finding]):
     """Answers stay until the endpoint asks another question."""
-
-    def __init__(self, endpoint: str, wake: Callable[[Key], None], retry_s: float = RETRY_S) -> None:
-        self._endpoint = endpoint.rstrip("/")
-        self._wake = wake
-        self._retry_s = retry_s
-        self._asked: dict[Key, tuple[HubQuestion, asyncio.Task[None]]] = {}
-        self._answers: dict[Key, Finding] = {}
-
-    def look(self, key: Key, question: HubQuestion | None) -> Finding | None:
-        """What was found; None while nothing is, or when nothing is asked. Wakes the key once it is there."""
-        asked = self._asked.get(key)
-        if asked is None or asked[0] != question:
-            self.forget(key)
-            if question is not None:
-                self._asked[key] = (question, asyncio.create_task(self._find(key, question)))
-        return self._answers.get(key)
-
-    def forget(self, key: Key) -> None:
-        """Nobody asks for this endpoint any more."""
-        asked = self._asked.pop(key, None)
-        if asked is not None:
-            asked[1].cancel()
-        self._answers.pop(key, None)
 
     async def _find(self, key: Key, question: HubQuestion) -> None:
         where = f"hf://{question.model.repository}@{question.commit}"

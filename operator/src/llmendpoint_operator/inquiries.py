@@ -1,0 +1,47 @@
+"""What endpoints ask a hub: one question of each at a time, answered in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Key = tuple[str, str]
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+ANSWER_LIMIT_S = 20.0
+RETRY_S = 10.0
+
+
+class Inquiries(ABC, Generic[Q, A]):
+    """Answers stay until the endpoint asks another question. `endpoint` is the hub's base URL; `wake` hears of answers."""
+
+    def __init__(self, endpoint: str, wake: Callable[[Key], None], retry_s: float = RETRY_S) -> None:
+        self._endpoint = endpoint.rstrip("/")
+        self._wake = wake
+        self._retry_s = retry_s
+        self._asked: dict[Key, tuple[Q, asyncio.Task[None]]] = {}
+        self._answers: dict[Key, A] = {}
+
+    def look(self, key: Key, question: Q | None) -> A | None:
+        """What is known; None while nothing is, or when nothing is asked. Wakes the key when that changes."""
+        asked = self._asked.get(key)
+        if asked is None or asked[0] != question:
+            self.forget(key)
+            if question is not None:
+                self._asked[key] = (question, asyncio.create_task(self._find(key, question)))
+        return self._answers.get(key)
+
+    def forget(self, key: Key) -> None:
+        """Nobody asks for this endpoint any more."""
+        asked = self._asked.pop(key, None)
+        if asked is not None:
+            asked[1].cancel()
+        self._answers.pop(key, None)
+
+    @abstractmethod
+    async def _find(self, key: Key, question: Q) -> None:
+        """Put the answer into `_answers` and wake the key."""
