@@ -17,18 +17,21 @@ pytestmark = pytest.mark.integration
 Json = dict[str, Any]
 
 
+NEXT = revision.TEMPLATE_VERSION + 1
+
+
 def next_template(owner: Any, of: revision.Revision, replicas: int) -> Json:
     """What the next version of the operator renders: revisions that it makes itself have one more variable."""
     manifest = deployment.make_deployment(owner, of, replicas)
-    if of.template_version == 2:
+    if of.template_version == NEXT:
         manifest["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "NEW", "value": "1"}]
     return manifest
 
 
 def install_next_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Template version 2 for new revisions; version 1 is still known."""
-    monkeypatch.setattr(target, "TEMPLATE_VERSION", 2)
-    monkeypatch.setattr(revision, "KNOWN_TEMPLATES", frozenset({1, 2}))
+    """Another template for new revisions; those before it are still known."""
+    monkeypatch.setattr(target, "TEMPLATE_VERSION", NEXT)
+    monkeypatch.setattr(revision, "KNOWN_TEMPLATES", revision.KNOWN_TEMPLATES | {NEXT})
     monkeypatch.setattr(plan, "make_deployment", next_template)
 
 
@@ -62,7 +65,7 @@ async def test_a_new_operator_with_another_template_and_an_edited_runtime_restar
         assert images(await pods(stage)) == {("localhost/engine:2", "probe:2", True)}
         records = (await stage.api.list(CONTROLLER_REVISIONS, stage.namespace))["items"]
         versions = {r["metadata"]["name"].rpartition("-")[2]: r["data"]["templateVersion"] for r in records}
-        assert versions == {old: 1, new: 2}
+        assert versions == {old: NEXT - 1, new: NEXT}
         assert second.api.writes > 0
 
 

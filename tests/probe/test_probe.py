@@ -80,6 +80,18 @@ class Probe(Command):
         assert body["ready"] == (found.status_code == 200)
         return body
 
+    def live(self) -> Json:
+        """The body of /live, whose status says the same."""
+        found = self.get("/live")
+        assert found is not None, "the probe is gone"
+        body: Json = found.json()
+        assert body["live"] == (found.status_code == 200)
+        return body
+
+    def wait_live(self, status: str) -> Json:
+        body: Json = wait_for(f"/live to say {status}", lambda: (b := self.live())["status"] == status and b)
+        return body
+
     def wait(self, status: str) -> Json:
         def found() -> Json | None:
             body = self.ready()
@@ -155,6 +167,36 @@ def test_an_engine_whose_health_fails_must_generate_again() -> None:
         assert "503" in probe.wait("cold")["detail"]
         engine.again()
         probe.wait("ready")
+
+
+def test_an_engine_that_is_healthy_and_generates_no_more_is_stuck_until_it_is_started_again() -> None:
+    port = free_port()
+    flags = ("--stuck-after=2", "--generation-timeout=0.5")
+    with simulator(port, "--hang-after=2") as engine, Probe(port, *flags) as probe:
+        probe.wait("ready")
+        assert probe.live()["live"]
+        dead = probe.wait_live("stuck")
+        assert "no generation was answered" in dead["detail"]
+        assert _health(port) == 200
+        engine.again()
+        assert probe.wait_live("ready")["live"]
+
+
+def test_an_engine_that_is_busy_and_counts_tokens_is_not_stuck_though_it_answers_no_heartbeat() -> None:
+    """One place in the batch, taken by a request of ten seconds: a generation of the probe waits all the time."""
+    port = free_port()
+    flags = ("--stuck-after=1", "--generation-timeout=30")
+    with simulator(port, "--max-num-seqs=1", "--itl=0.01") as engine, Probe(port, *flags) as probe:
+        probe.wait("ready")
+        body = {"model": "any", "prompt": "x", "max_tokens": 400, "ignore_eos": True}
+        answer = threading.Thread(
+            target=lambda: httpx.post(f"http://127.0.0.1:{port}/v1/completions", json=body, timeout=60)
+        )
+        answer.start()
+        while answer.is_alive():
+            assert probe.live()["live"]
+            time.sleep(0.05)
+        assert engine.process.poll() is None
 
 
 def test_an_engine_that_answers_every_request_with_an_error_is_never_ready() -> None:

@@ -12,11 +12,11 @@ import yaml
 from llmendpoint_operator.api import PROBE_PORT, LLMRuntimeSpec, PodInputs
 from llmendpoint_operator.core.builders import Owner
 from llmendpoint_operator.core.causes import find_cause
-from llmendpoint_operator.core.deployment import make_deployment
-from llmendpoint_operator.core.revision import TEMPLATE_VERSION, Revision
+from llmendpoint_operator.core.deployment import STUCK_GRACE_SECONDS, make_deployment
+from llmendpoint_operator.core.revision import KNOWN_TEMPLATES, TEMPLATE_VERSION, Revision
 from llmendpoint_operator.errors import SpecError
 
-GOLDEN = Path(__file__).parent / "golden/deployment_generation.yaml"
+GOLDEN = Path(__file__).parent / "golden"
 FOREIGN: dict[str, Any] = {
     "image": "vllm:1",
     "args": [{"value": "--model=$(model.path)"}],
@@ -25,27 +25,43 @@ FOREIGN: dict[str, Any] = {
 }
 
 
-def deployment(**runtime: Any) -> dict[str, Any]:
+def deployment(template: int = TEMPLATE_VERSION, **runtime: Any) -> dict[str, Any]:
     inputs = PodInputs.model_validate({"model": {"source": "embedded://demo"}})
     spec = LLMRuntimeSpec.model_validate(FOREIGN | runtime)
     return make_deployment(
-        Owner("team-a", "chat", "uid-1"), Revision("7d9f8c6b54", 1, TEMPLATE_VERSION, inputs, spec), 1
+        Owner("team-a", "chat", "uid-1"), Revision("7d9f8c6b54", 1, template, inputs, spec), 1
     )
 
 
-def test_a_pod_with_the_sidecar_is_exactly_as_in_its_golden_file() -> None:
-    made = deployment(readiness="Generation", probeImage="operator:1")
+@pytest.mark.parametrize(
+    ("template", "name"), [(1, "deployment_generation"), (2, "deployment_generation_live")]
+)
+def test_a_pod_with_the_sidecar_is_exactly_as_in_the_golden_file_of_its_template(
+    template: int, name: str
+) -> None:
+    """What an earlier operator made renders as it did: an upgrade restarts nothing."""
+    made = deployment(template, readiness="Generation", probeImage="operator:1")
+    golden = GOLDEN / f"{name}.yaml"
     if os.environ.get("UPDATE_GOLDEN"):
-        GOLDEN.write_text(yaml.safe_dump(made, sort_keys=False, width=118))
-    assert made == yaml.safe_load(GOLDEN.read_text())
+        golden.write_text(yaml.safe_dump(made, sort_keys=False, width=118))
+    assert made == yaml.safe_load(golden.read_text())
 
 
-def test_the_sidecar_decides_readiness_and_the_engine_its_own_start_and_life() -> None:
-    pod = deployment(readiness="Generation", probeImage="operator:1")["spec"]["template"]["spec"]
+@pytest.mark.parametrize("template", sorted(KNOWN_TEMPLATES))
+def test_a_native_pod_is_the_same_by_every_template(template: int) -> None:
+    assert deployment(template) == deployment()
+
+
+def test_the_sidecar_decides_readiness_and_life_and_the_engine_its_own_start() -> None:
+    made = deployment(readiness="Generation", probeImage="operator:1", stuckAfterSeconds=300)
+    pod = made["spec"]["template"]["spec"]
     [engine], [sidecar] = pod["containers"], pod["initContainers"]
     assert engine["readinessProbe"]["httpGet"] == {"path": "/ready", "port": PROBE_PORT}
     assert engine["startupProbe"]["httpGet"] == {"path": "/health", "port": "http"}
-    assert engine["livenessProbe"]["httpGet"] == {"path": "/health", "port": "http"}
+    assert engine["livenessProbe"]["httpGet"] == {"path": "/live", "port": PROBE_PORT}
+    assert engine["livenessProbe"]["terminationGracePeriodSeconds"] == STUCK_GRACE_SECONDS
+    assert "--stuck-after=300" in sidecar["args"]
+    assert "--health-path=/health" in sidecar["args"]  # which /live asks
     assert sidecar["restartPolicy"] == "Always"  # which makes it a sidecar, not a step before the engine
     assert "--engine-url=http://127.0.0.1:9000" in sidecar["args"]
     assert sidecar["securityContext"] == engine["securityContext"]

@@ -47,6 +47,7 @@ def test_shares_of_errors_and_hangs_are_as_asked_for() -> None:
 def test_a_crash_comes_after_exactly_so_many_requests(after: int, number: int) -> None:
     assert (fate(Behaviour(crash_after=after), number) is Fate.CRASH) == (number > after)
     assert (fate(Behaviour(freeze_after=after), number) is Fate.FREEZE) == (number > after)
+    assert (fate(Behaviour(hang_after=after), number) is Fate.HANG) == (number > after)
 
 
 @given(NUMBERS, st.integers(1, 50), st.floats(0, 1))

@@ -111,7 +111,12 @@ class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
     """Native: probes.ready is asked, and the engine itself says so only after a generation. Generation: for an engine
     that has no such path. A sidecar, llmendpoint-probe, makes a generation through /v1/chat/completions (or
     /v1/completions) after each start of the engine, and only then is the pod ready; probes.ready is not used, and
-    probes.startup and probes.live must name paths that the engine has, such as /health."""
+    probes.startup and probes.live must name paths that the engine has, such as /health. The sidecar also finds out when
+    such an engine is stuck, see stuckAfterSeconds."""
+    stuck_after_seconds: Annotated[int, Field(ge=10, le=86_400)] = 120
+    """Only with readiness: Generation. An engine that has answered, and then for so long answers no generation and counts
+    no token in its /metrics, is stuck, and its container is started again. Set it above the longest wait in the engine's
+    own queue where its /metrics does not count tokens."""
     probe_image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     """Image of the sidecar. Absent: the operator's own, which a revision records when it is made."""
     model_image: Annotated[str, Field(min_length=1, max_length=512)] | None = None

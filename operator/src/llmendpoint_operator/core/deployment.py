@@ -29,6 +29,8 @@ from .names import (
 from .revision import Revision
 
 STARTUP_PERIOD_SECONDS = 2
+STUCK_GRACE_SECONDS = 15
+"""For an engine that does not live: its requests are lost, and what is stuck seldom ends at SIGTERM."""
 
 
 def make_deployment(owner: Owner, revision: Revision, replicas: int) -> Manifest:
@@ -127,6 +129,7 @@ def _probe_sidecar(revision: Revision) -> Manifest:
             f"--engine-url=http://127.0.0.1:{runtime.ports.http}",
             f"--health-path={runtime.probes.live.path}",
             f"--port={PROBE_PORT}",
+            *([f"--stuck-after={runtime.stuck_after_seconds}"] if _lives_by_sidecar(revision) else []),
         ],
         "restartPolicy": "Always",
         "ports": [{"name": PROBE_CONTAINER, "containerPort": PROBE_PORT, "protocol": "TCP"}],
@@ -159,8 +162,20 @@ def _probes(revision: Revision) -> Manifest:
     return {
         "startupProbe": _probe(probes.startup.path, STARTUP_PERIOD_SECONDS, budget, timeout=2),
         "readinessProbe": _probe(path, 2, 2, timeout=2, port=port),
-        "livenessProbe": _probe(probes.live.path, 10, 3, timeout=5),
+        "livenessProbe": _liveness(revision),
     }
+
+
+def _lives_by_sidecar(revision: Revision) -> bool:
+    return revision.runtime.readiness is Readiness.GENERATION and revision.template_version >= 2
+
+
+def _liveness(revision: Revision) -> Manifest:
+    """The sidecar's /live asks the engine's own path, too; the kubelet's view of a native engine is that path alone."""
+    if not _lives_by_sidecar(revision):
+        return _probe(revision.runtime.probes.live.path, 10, 3, timeout=5)
+    probe = _probe("/live", 10, 3, timeout=5, port=PROBE_PORT)
+    return probe | {"terminationGracePeriodSeconds": STUCK_GRACE_SECONDS}
 
 
 def _probe(path: str, period: int, failures: int, timeout: int, port: str | int = PORT_NAME) -> Manifest:

@@ -63,11 +63,13 @@ TRANSITIONS: dict[Phase, dict[Event, Phase]] = {
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """`attempt` numbers the generations that were asked for; `heard` is when a heartbeat was last answered."""
+    """`attempt` numbers the generations that were asked for; `heard` is when a heartbeat was last answered, `healthy`
+    whether by 2xx."""
 
     phase: Phase = Phase.AWAY
     attempt: int = 0
     heard: float = 0.0
+    healthy: bool = False
     detail: str = "the engine has not been reached yet"
 
 
@@ -83,7 +85,9 @@ class Answer:
 def observe(readiness: Readiness, event: Event, detail: str, now: float) -> Readiness:
     """After a heartbeat: `event` is none of GENERATED and FAILED."""
     after = replace(_move(readiness, event), detail=detail)
-    return replace(after, heard=now) if event in (Event.HEALTHY, Event.UNHEALTHY) else after
+    if event not in (Event.HEALTHY, Event.UNHEALTHY):
+        return after
+    return replace(after, heard=now, healthy=event is Event.HEALTHY)
 
 
 def conclude(readiness: Readiness, attempt: int, event: Event, detail: str) -> Readiness:

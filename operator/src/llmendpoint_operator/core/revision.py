@@ -15,10 +15,11 @@ from typing import Any
 from ..api import LLMRuntimeSpec, PodInputs
 from .names import REVISION_LABEL
 
-TEMPLATE_VERSION = 1
-"""Version of the pod template in deployment.py that new revisions record."""
+TEMPLATE_VERSION = 2
+"""Version of the pod template in deployment.py that new revisions record. 2: with readiness: Generation the sidecar says
+whether the engine lives, too."""
 
-KNOWN_TEMPLATES = frozenset({1})
+KNOWN_TEMPLATES = frozenset({1, 2})
 """Versions that deployment.py renders: those of revisions which earlier operators made are kept, so that an upgrade
 restarts nothing."""
 

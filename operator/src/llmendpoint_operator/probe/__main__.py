@@ -13,12 +13,14 @@ from aiohttp import web
 
 from .engine import Engine
 from .monitor import Monitor
+from .pulse import Pulse
 
 EXAMPLES = """\
 examples:
   llmendpoint-probe                                             an engine at http://127.0.0.1:8000 with /health
   llmendpoint-probe --engine-url http://127.0.0.1:9000 --health-path /v1/health/ready
   curl -i http://127.0.0.1:8090/ready                           200 once a generation succeeded, else 503 and why
+  curl -i http://127.0.0.1:8090/live                            503 and why once the engine is away, silent or stuck
 """
 
 
@@ -36,26 +38,36 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--health-path", default="/health", metavar="PATH", help="answers 2xx while the engine runs (default: %(default)s)"
     )  # fmt: skip
-    parser.add_argument("--port", type=int, default=8090, help="port of /ready and /healthz (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--port", type=int, default=8090, help="port of /ready, /live and /healthz (default: %(default)s)")  # fmt: skip
     parser.add_argument(
         "--generation-timeout", type=float, default=60.0, metavar="SECONDS",
         help="how long one generation may take before it is tried again (default: 60)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--stuck-after", type=float, default=120.0, metavar="SECONDS",
+        help="how long an engine that has generated may then leave generations unanswered, without counting a token in "
+        "its /metrics, before /live says 503 (default: 120); it is asked for one after a quarter of that",
     )  # fmt: skip
     return parser.parse_args(argv)
 
 
 def make_app(monitor: Monitor) -> web.Application:
-    """/ready and /healthz."""
+    """/ready, /live and /healthz."""
 
     async def ready(_: web.Request) -> web.Response:
         found = await monitor.ready()
         return web.json_response(asdict(found), status=200 if found.ready else 503)
 
+    async def live(_: web.Request) -> web.Response:
+        found = monitor.alive()
+        body = {"live": found.ready, "status": found.status, "detail": found.detail}
+        return web.json_response(body, status=200 if found.ready else 503)
+
     async def healthz(_: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
 
     app = web.Application()
-    app.add_routes([web.get("/ready", ready), web.get("/healthz", healthz)])
+    app.add_routes([web.get("/ready", ready), web.get("/live", live), web.get("/healthz", healthz)])
     return app
 
 
@@ -65,12 +77,13 @@ async def serve(options: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     engine = Engine(options.engine_url, options.health_path, options.generation_timeout)
-    monitor = Monitor(engine)
+    pulse = Pulse(engine, options.stuck_after)
+    monitor = Monitor(engine, pulse)
     runner = web.AppRunner(make_app(monitor), access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, port=options.port).start()
-        async with monitor.running():
+        async with monitor.running(), pulse.running():
             await stop.wait()
     finally:
         await runner.cleanup()

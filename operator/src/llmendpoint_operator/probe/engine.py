@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ QUESTION = "Say hello."
 MAX_TOKENS = 2
 NOT_OFFERED = (400, 404, 405, 422, 501)
 """Answers of an engine without that API, or of a model without a chat template."""
+COUNTS_TOKENS = re.compile(r"[a-zA-Z_:]*token[a-zA-Z_:]*_total[{ ]")
 
 
 class EngineAway(Exception):
@@ -19,7 +21,12 @@ class EngineAway(Exception):
 
 
 class GenerationFailed(Exception):
-    """The engine did not generate; the message says what it answered."""
+    """The engine did not generate; the message says what it answered. `refused`: it answered with 4xx, as one does
+    that is full: no proof that it generates, and no sign that it is stuck."""
+
+    def __init__(self, message: str, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,17 @@ class Engine:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise EngineAway(f"{type(error).__name__}: {error}") from error
 
+    async def tokens(self) -> tuple[str, ...]:
+        """The lines of /metrics that count tokens, whatever the engine calls them; empty when it has none. Histograms
+        are left out: what we ask for and give up would be seen in them."""
+        limit = aiohttp.ClientTimeout(total=CONNECT_LIMIT_S)
+        try:
+            async with self._generations.get(self._url + "/metrics", timeout=limit) as response:
+                page = await response.text() if response.status == 200 else ""
+        except (aiohttp.ClientError, TimeoutError, OSError, UnicodeDecodeError):
+            return ()
+        return tuple(line for line in page.splitlines() if COUNTS_TOKENS.match(line))
+
     async def generate(self) -> None:
         """A few tokens from the first model that the engine lists. Raises GenerationFailed."""
         limit = aiohttp.ClientTimeout(total=self._generation_timeout, sock_connect=CONNECT_LIMIT_S)
@@ -90,7 +108,7 @@ class Engine:
         if status in NOT_OFFERED:
             status, found = await self._ask("POST", "/v1/completions", {**common, "prompt": QUESTION}, limit)
         if status != 200:
-            raise GenerationFailed(f"the generation was answered with {status}")
+            raise GenerationFailed(f"the generation was answered with {status}", 400 <= status < 500)
         if not isinstance(found, dict) or not found.get("choices"):
             raise GenerationFailed("the generation's answer holds no choices")
 

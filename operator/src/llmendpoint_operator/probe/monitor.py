@@ -11,6 +11,7 @@ import structlog
 
 from ..core.readiness import Answer, Event, Phase, Readiness, answer, conclude, observe
 from .engine import Engine, EngineAway, GenerationFailed
+from .pulse import Pulse
 
 INTERVAL_S = 1.0
 FRESH_LIMIT_S = 1.0
@@ -20,10 +21,11 @@ log = structlog.get_logger()
 
 
 class Monitor:
-    """One engine's readiness. At most one heartbeat and one generation are under way."""
+    """One engine's readiness, which `pulse` follows. At most one heartbeat and one generation are under way."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, pulse: Pulse) -> None:
         self._engine = engine
+        self._pulse = pulse
         self._readiness = Readiness()
         self._connections = 0
         self._closing = False
@@ -52,6 +54,10 @@ class Monitor:
         await asyncio.wait({self._beat()}, timeout=FRESH_LIMIT_S)
         return answer(self._readiness, time.monotonic())
 
+    def alive(self) -> Answer:
+        """What is known now: a heartbeat that hangs is silence."""
+        return self._pulse.alive(self._readiness)
+
     def _beat(self) -> asyncio.Task[None]:
         if self._beating is None or self._beating.done():
             self._beating = asyncio.create_task(self._beat_once())
@@ -79,6 +85,7 @@ class Monitor:
 
     def _follow(self, before: Readiness, after: Readiness) -> None:
         self._readiness = after
+        self._pulse.follow(after.phase)
         turned = after.phase is not before.phase and Phase.READY in (after.phase, before.phase)
         if turned or after.detail != before.detail:  # an engine that loads is tried again every second
             log.info("engine", phase=after.phase.value, detail=after.detail)

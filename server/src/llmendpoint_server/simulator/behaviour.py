@@ -24,6 +24,7 @@ class Behaviour:
     """each time is drawn evenly from (1 - jitter) to (1 + jitter) times itself"""
     error_rate: float = 0.0
     hang_rate: float = 0.0
+    hang_after: int | None = None
     crash_after: int | None = None
     freeze_after: int | None = None
     answers: tuple[tuple[str, str], ...] = ()
@@ -51,6 +52,8 @@ def fate(behaviour: Behaviour, number: int) -> Fate:
         return Fate.CRASH
     if behaviour.freeze_after is not None and number > behaviour.freeze_after:
         return Fate.FREEZE
+    if behaviour.hang_after is not None and number > behaviour.hang_after:
+        return Fate.HANG
     drawn = _draws(behaviour, number).random()
     if drawn < behaviour.error_rate:
         return Fate.ERROR

@@ -69,6 +69,8 @@ def add_behaviour_flags(parser: argparse.ArgumentParser) -> None:
     add("--error-rate", type=share, default=0.0, metavar="SHARE", help="share of requests that get a 500")
     add("--hang-rate", type=share, default=0.0, metavar="SHARE",
         help="share of requests that are never answered")  # fmt: skip
+    add("--hang-after", type=count, metavar="N",
+        help="from the request after the N-th on, answer nothing more; /health stays 200")  # fmt: skip
     add("--crash-after", type=count, metavar="N", help="end with exit code 1 at the request after the N-th")
     add("--freeze-after", type=count, metavar="N",
         help="from the request after the N-th on, answer nothing more; /health turns to 503")  # fmt: skip
