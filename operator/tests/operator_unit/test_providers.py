@@ -158,6 +158,32 @@ def test_the_outside_scalers_own_words_are_passed_on(
     )
 
 
+def test_what_keda_says_of_its_autoscaler_is_passed_on_where_its_own_object_is_ready() -> None:
+    def said(*conditions: tuple[str, str]) -> str:
+        found = [{"type": kind, "status": status, "reason": f"{kind}Reason"} for kind, status in conditions]
+        live = {"metadata": {"name": "chat"}, "spec": {}, "status": {"conditions": found}}
+        outlook = provider_outlook(snapshot(scaled_by("keda"), scalers={SCALED_OBJECT: live}))
+        assert outlook is not None
+        return f"{outlook.reason}: {outlook.message}"
+
+    assert said(("Ready", "True"), ("HPAActive", "True")).startswith("ScaledByKeda")
+    blind = said(("Ready", "True"), ("HPAActive", "False"))
+    assert blind.startswith("KedaNotReady: the ScaledObject says HPAActiveReason")
+    both = said(("Ready", "False"), ("HPAActive", "False"))
+    assert both.startswith("KedaNotReady: the ScaledObject says ReadyReason"), (
+        "the cause, not what follows from it"
+    )
+
+
+def test_the_autoscaler_that_keda_makes_does_not_call_itself_ours() -> None:
+    """KEDA copies the labels of a ScaledObject to it, but for those that an annotation names."""
+    made = only(list(provider_steps(snapshot(scaled_by("keda")))))
+    [excluded] = [text for key, text in made["metadata"]["annotations"].items() if "excluded-labels" in key]
+    assert excluded in made["metadata"]["labels"]
+    other = only(list(provider_steps(snapshot(scaled_by("hpa")))))
+    assert not [key for key in other["metadata"]["annotations"] if "keda" in key]
+
+
 def scene(demand: Demand | None, **fields: Any) -> Scene:
     found = Scene(rules(provider="keda", minReplicas=0), current=2, ready=pods(2), demand=demand)
     return replace(found, **fields)
@@ -179,6 +205,12 @@ def test_a_silent_gateway_lowers_nothing_and_sends_nobody_to_sleep() -> None:
 def test_a_replica_that_loads_is_not_taken() -> None:
     assert find_opinion(scene(Demand(loads=loads(2, 0)), loading=True)) == Opinion(True, 2)
     assert find_opinion(scene(None, loading=True)).active is True
+
+
+def test_a_new_endpoint_serves_before_it_may_sleep_and_one_without_replicas_is_not_woken() -> None:
+    new = Demand(loads={})
+    assert find_opinion(scene(new, ready=(), served=False)) == Opinion(True, 2)
+    assert find_opinion(scene(new, ready=(), served=False, current=0)) == Opinion(False, 0)
 
 
 def test_nobody_sleeps_where_no_gateway_would_see_who_calls() -> None:

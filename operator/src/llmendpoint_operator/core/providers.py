@@ -26,6 +26,8 @@ RETRY_SECONDS = 10.0
 DIGEST = "llmendpoint.io/spec-digest"
 ENDPOINT_NAME = "llmendpoint"
 """Label of that metric: the endpoint's name."""
+NOT_PASSED_ON = {"scaledobject.keda.sh/hpa-excluded-labels": "app.kubernetes.io/managed-by"}
+"""KEDA copies the labels of a ScaledObject to the autoscaler that it makes, which would then say that it is ours."""
 
 
 def make_scaled_object(owner: Owner, spec: AutoscalingSpec, scaler: ScalerAddress) -> Manifest:
@@ -58,7 +60,9 @@ def make_scaled_object(owner: Owner, spec: AutoscalingSpec, scaler: ScalerAddres
         }
     if behavior := _behavior(spec):
         wanted["advanced"] = {"horizontalPodAutoscalerConfig": {"behavior": behavior}}
-    return _child(SCALED_OBJECT, owner, wanted)
+    made = _child(SCALED_OBJECT, owner, wanted)
+    made["metadata"]["annotations"] |= NOT_PASSED_ON
+    return made
 
 
 def make_autoscaler(owner: Owner, spec: AutoscalingSpec) -> Manifest:
@@ -132,12 +136,19 @@ def _keda_outlook(snapshot: Snapshot) -> Outlook:
         said = f"the cluster knows no ScaledObject (keda.sh/v1alpha1); install KEDA, {hint}"
         return Outlook(False, "KedaMissing", said)
     live = snapshot.scalers.get(SCALED_OBJECT)
-    return _said(live, "Ready", "ScaledByKeda", "KedaNotReady", "ScaledObject")
+    # Ready is of the ScaledObject itself; the autoscaler that KEDA made may lack figures, or KEDA's metrics API, all the same.
+    ready, active = (_condition(live, kind).get("status") for kind in ("Ready", "HPAActive"))
+    telling = "HPAActive" if (ready, active) == ("True", "False") else "Ready"
+    return _said(live, telling, "ScaledByKeda", "KedaNotReady", "ScaledObject")
+
+
+def _condition(live: Manifest | None, kind: str) -> Mapping[str, Any]:
+    conditions = (live or {}).get("status", {}).get("conditions") or ()
+    return next((c for c in conditions if c.get("type") == kind), {})
 
 
 def _said(live: Manifest | None, condition: str, good: str, bad: str, kind: str) -> Outlook:
-    conditions = (live or {}).get("status", {}).get("conditions") or ()
-    found: Mapping[str, Any] = next((c for c in conditions if c.get("type") == condition), {})
+    found = _condition(live, condition)
     if found.get("status") == "False":
         return Outlook(False, bad, fitting(f"the {kind} says {found.get('reason')}: {found.get('message')}"))
     if not found:

@@ -11,7 +11,7 @@ from .signals import recommend
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """`active`: somebody calls, or a replica loads that must not be taken. `replicas`: there is work for so many. None:
+    """`active`: somebody calls, or a replica loads, or has yet to serve, that must not be taken. `replicas`: there is work for so many. None:
     not known, which is never told as 0."""
 
     active: bool | None
@@ -19,13 +19,14 @@ class Opinion:
 
 
 def find_opinion(scene: Scene) -> Opinion:
-    """While a gateway is silent or a replica loads, nothing is said that would lower the count; where no gateway would
-    hold and see who calls an endpoint at zero, nobody sleeps."""
+    """While a gateway is silent or a replica loads, and before a first revision has served, nothing is said that would lower
+    the count; where no gateway would hold and see who calls an endpoint at zero, nobody sleeps."""
+    starts = scene.loading or (scene.current > 0 and not scene.served)
     if scene.demand is None:
-        return Opinion(True if scene.loading else None, None)
+        return Opinion(True if starts else None, None)
     found = recommend(scene, scene.demand.only(scene.ready))
     most = max(recommendation.replicas for recommendation in found)
-    lowers = not (scene.demand.partial or scene.loading) and all(one.lowers for one in found)
+    lowers = not (scene.demand.partial or starts) and all(one.lowers for one in found)
     quiet = None if scene.demand.partial else False
-    active = True if scene.called or scene.loading or not scene.demand.held else quiet
+    active = True if scene.called or starts or not scene.demand.held else quiet
     return Opinion(active, most if lowers else max(most, scene.current))
