@@ -6,7 +6,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from gateway.tests.harness import Gateway, wait_for
+from gateway.tests.bounds import wait_for
+from gateway.tests.harness import Gateway
 from llmendpoint_gateway.core.attempts import read_attempts, stats_pattern
 
 CHAT = "/v1/chat/completions"

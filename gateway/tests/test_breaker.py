@@ -13,12 +13,11 @@ from llmendpoint_gateway.core.breaker import (
     FORGIVEN_SECONDS,
     LONGEST_SECONDS,
     MISSES,
-    REPORT_SECONDS,
     Breakers,
     Outcome,
-    Standing,
     read_outcome,
 )
+from llmendpoint_gateway.core.trials import REPORT_SECONDS, Standing
 
 A, B = "10.0.0.1:8000", "10.0.0.2:8000"
 ANSWERED, FAILED, UNREACHABLE = Outcome.ANSWERED, Outcome.FAILED, Outcome.UNREACHABLE

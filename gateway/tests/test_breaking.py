@@ -10,7 +10,9 @@ import httpx
 import openai
 import pytest
 
-from gateway.tests.harness import Backend, Gateway, wait_for
+from gateway.tests.bounds import wait_for
+from gateway.tests.engine_process import Backend
+from gateway.tests.harness import Gateway
 from gateway.tests.test_demand import stream
 
 CHAT = "/v1/chat/completions"

@@ -5,9 +5,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from llmendpoint_gateway.core.breaker import REPORT_SECONDS, Standing
 from llmendpoint_gateway.core.circuit import TRIALS, Cause, Circuits
 from llmendpoint_gateway.core.traffic import CircuitSettings
+from llmendpoint_gateway.core.trials import REPORT_SECONDS, Standing
 
 A = "team/a"
 CLOSED, OPEN, HALF_OPEN = Standing.CLOSED, Standing.OPEN, Standing.HALF_OPEN

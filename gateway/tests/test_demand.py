@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 
-from gateway.tests.harness import Gateway, running_gateway, wait_for
+from gateway.tests.bounds import wait_for
+from gateway.tests.harness import Gateway, running_gateway
 from gateway.tests.test_holding import ask, expect_a_replica
 from llmendpoint_gateway.core.demand import Circuit, EndpointDemand, Reader, ReplicaDemand, as_json
 from llmendpoint_gateway.core.loads import Load

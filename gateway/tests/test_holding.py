@@ -8,7 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from gateway.tests.harness import HOLD_SECONDS, Gateway, running_gateway, wait_for
+from gateway.tests.bounds import wait_for
+from gateway.tests.gateway_process import HOLD_SECONDS
+from gateway.tests.harness import Gateway, running_gateway
 
 Answer = tuple[int, dict[str, str], bytes]
 

@@ -9,7 +9,8 @@ import httpx
 import openai
 import pytest
 
-from gateway.tests.harness import Gateway, running_gateway, wait_for
+from gateway.tests.bounds import wait_for
+from gateway.tests.harness import Gateway, running_gateway
 from gateway.tests.test_demand import stream
 
 CHAT = "/v1/chat/completions"

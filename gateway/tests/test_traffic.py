@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import httpx
 
-from gateway.tests.harness import Backend, Gateway, wait_for
+from gateway.tests.bounds import wait_for
+from gateway.tests.engine_process import Backend
+from gateway.tests.harness import Gateway
 
 CHAT = "/v1/chat/completions"
 

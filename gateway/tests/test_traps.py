@@ -12,7 +12,9 @@ import httpx
 import openai
 import pytest
 
-from gateway.tests.harness import Backend, Gateway, wait_for
+from gateway.tests.bounds import wait_for
+from gateway.tests.engine_process import Backend
+from gateway.tests.harness import Gateway
 from llmendpoint_gateway.core.pick import RESTART_RETRY_AFTER
 
 CHAT = "/v1/chat/completions"

@@ -2,7 +2,8 @@
 
 import httpx
 
-from gateway.tests.harness import Gateway, wait_for
+from gateway.tests.bounds import wait_for
+from gateway.tests.harness import Gateway
 
 CHAT = "/v1/chat/completions"
 

@@ -13,7 +13,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.tests.harness import Gateway, cpu_seconds, running_gateway
+from gateway.tests.bounds import cpu_seconds
+from gateway.tests.harness import Gateway, running_gateway
 from tests.bench.results import Result, write
 
 ROUNDS = 5

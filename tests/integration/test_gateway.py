@@ -17,7 +17,8 @@ import httpx
 import pytest
 import yaml
 
-from gateway.tests.harness import Gateway, running_gateway, wait_for
+from gateway.tests.bounds import wait_for
+from gateway.tests.harness import Gateway, running_gateway
 from tests.cluster import Cluster
 
 pytestmark = pytest.mark.integration

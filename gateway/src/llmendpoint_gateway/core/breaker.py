@@ -1,6 +1,5 @@
 """Which replicas are left out of the pick because requests to them fail, and when they are tried again.
 
-A replica is closed (picked), open (left out) or half-open (its time is over: one request at a time is a trial).
 Only failures and trials are reported, so that a good request costs one count. Time is the caller's, in seconds.
 """
 
@@ -8,6 +7,8 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
+
+from llmendpoint_gateway.core.trials import Standing, Trials
 
 # A connection that fails once may be a pod that is about to leave, or a lost packet: out until the EndpointSlice has
 # had time to say so, then one trial.
@@ -25,14 +26,6 @@ TIMEOUTS, AMONG_TIMEOUTS = 2, 3
 # Attempts in a row that found nobody there, after which a replica counts as lost: with all of a revision's lost, another
 # may take over. Not after one, which may be a packet.
 MISSES = 3
-# How long after a trial's end Envoy may take to report it.
-REPORT_SECONDS = 1.0
-
-
-class Standing(Enum):
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half-open"
 
 
 class Outcome(Enum):
@@ -79,21 +72,12 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class _Replica:
+class _Replica(Trials):
     failures: deque[int] = field(default_factory=lambda: deque(maxlen=FAILURES))  # requests ended at each
     timeouts: deque[int] = field(default_factory=lambda: deque(maxlen=TIMEOUTS))  # the same
-    ejected: bool = False
-    until: float = 0.0
     ejections: int = 0
     closed_at: float = 0.0
-    trials: int = 0
-    reported_by: float = 0.0
     misses: int = 0
-
-    def standing(self, now: float) -> Standing:
-        if not self.ejected:
-            return Standing.CLOSED
-        return Standing.OPEN if now < self.until else Standing.HALF_OPEN
 
 
 class Breakers:
@@ -133,23 +117,18 @@ class Breakers:
 
     def wants_trial(self, address: str, now: float) -> bool:
         """Half-open, with no trial under way or awaiting its report."""
-        if address not in self._ejected:
-            return False
-        replica = self._replicas[address]
-        free = replica.trials == 0 and now >= replica.reported_by
-        return free and replica.standing(now) is Standing.HALF_OPEN
+        return address in self._ejected and self._replicas[address].wants_trial(now)
 
     def trial_began(self, address: str) -> None:
         if address in self._ejected:
-            self._replicas[address].trials += 1
+            self._replicas[address].trial_began()
 
     def ended(self, address: str, now: float, *, trial: bool) -> None:
         """A request that was placed on this replica is over, however it ended."""
         self._ended[address] = self._ended.get(address, 0) + 1
-        replica = self._replicas.get(address) if trial else None
-        if replica is not None and replica.trials:
-            replica.trials -= 1
-            replica.reported_by = now + REPORT_SECONDS
+        replica = self._replicas.get(address)
+        if trial and replica is not None:
+            replica.trial_ended(now)
 
     def report(self, address: str, outcome: Outcome, now: float, *, trial: bool) -> Standing | None:
         """What came of an attempt; the new standing when this changed it."""
@@ -160,7 +139,7 @@ class Breakers:
             replica = self._replicas[address] = _Replica()
         if outcome is Outcome.UNREACHABLE:
             replica.misses += 1
-        if not replica.ejected:
+        if not replica.tripped:
             return self._count(address, replica, outcome, now)
         if not trial:
             return None  # it began before the ejection
@@ -197,7 +176,7 @@ class Breakers:
         return self._open(address, replica, outcome, now + seconds)
 
     def _open(self, address: str, replica: _Replica, outcome: Outcome, until: float) -> Standing:
-        replica.ejected, replica.until = True, until
+        replica.trip(until)
         replica.failures.clear()
         replica.timeouts.clear()
         self._ejected.add(address)
@@ -205,6 +184,6 @@ class Breakers:
         return Standing.OPEN
 
     def _close(self, address: str, replica: _Replica, now: float) -> Standing:
-        replica.ejected, replica.closed_at, replica.misses = False, now, 0
+        replica.tripped, replica.closed_at, replica.misses = False, now, 0
         self._ejected.discard(address)
         return Standing.CLOSED

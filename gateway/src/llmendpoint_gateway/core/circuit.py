@@ -1,10 +1,10 @@
 """An endpoint's breaker: whether its replicas get requests at all.
 
-| state | requests | goes to |
-|---|---|---|
-| closed | all | open: too many of them fail, or every replica is ejected |
-| open | none: each is answered at once | half-open: its time is over |
-| half-open | one at a time tries | closed: enough of them were answered; open: one was not |
+| standing | goes to |
+|---|---|
+| closed | open: too many requests fail, or every replica is ejected |
+| open, where each is answered at once | half-open: its time is over |
+| half-open | closed: enough trials were answered; open: one was not |
 
 One that opened because every replica was ejected also closes as soon as one no longer is. Time is the caller's, in
 seconds.
@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from llmendpoint_gateway.core.breaker import REPORT_SECONDS, Standing
 from llmendpoint_gateway.core.traffic import DEFAULT_CIRCUIT, CircuitSettings
+from llmendpoint_gateway.core.trials import Standing, Trials
 
 LONGEST_WINDOW = 300  # seconds
 TRIALS = 3
@@ -52,22 +52,14 @@ class _Window:
 
 
 @dataclass(slots=True)
-class _Circuit:
-    since: float
+class _Circuit(Trials):
+    since: float = 0.0
     window: _Window = field(default_factory=_Window)
     cause: Cause | None = None
     settings: CircuitSettings = DEFAULT_CIRCUIT
-    until: float = 0.0
     requests: int = 0
     errors: int = 0
     good: int = 0
-    trials: int = 0
-    reported_by: float = 0.0
-
-    def standing(self, now: float) -> Standing:
-        if self.cause is None:
-            return Standing.CLOSED
-        return Standing.OPEN if now < self.until else Standing.HALF_OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +100,12 @@ class Circuits:
         """A request is over, however it ended."""
         circuit = self._circuits.get(key)
         if circuit is None:
-            circuit = self._circuits[key] = _Circuit(self._started)
+            circuit = self._circuits[key] = _Circuit(since=self._started)
         circuit.window.add(0, now)
 
     def failed(self, key: str, now: float, settings: CircuitSettings) -> bool:
         """A request failed so that its caller was told; whether this opened the breaker."""
-        circuit = self._circuits.setdefault(key, _Circuit(self._started))
+        circuit = self._circuits.setdefault(key, _Circuit(since=self._started))
         circuit.window.add(1, now)
         if circuit.cause is not None:
             return False  # it began before
@@ -125,7 +117,7 @@ class Circuits:
 
     def all_ejected(self, key: str, now: float, settings: CircuitSettings) -> bool:
         """Every replica is ejected for good; whether this opened the breaker."""
-        circuit = self._circuits.setdefault(key, _Circuit(self._started))
+        circuit = self._circuits.setdefault(key, _Circuit(since=self._started))
         if circuit.cause is not None:
             return False
         self._trip(key, circuit, Cause.EJECTED, now, settings)
@@ -136,17 +128,15 @@ class Circuits:
         circuit = self._circuits[key]
         if now < circuit.until:
             return circuit.until - now
-        return BUSY_RETRY_AFTER if circuit.trials or now < circuit.reported_by else 0.0
+        return 0.0 if circuit.wants_trial(now) else BUSY_RETRY_AFTER
 
     def trial_began(self, key: str) -> None:
         if key in self._open:
-            self._circuits[key].trials += 1
+            self._circuits[key].trial_began()
 
     def trial_ended(self, key: str, now: float) -> None:
-        circuit = self._circuits.get(key)
-        if circuit is not None and circuit.trials:
-            circuit.trials -= 1
-            circuit.reported_by = now + REPORT_SECONDS
+        if (circuit := self._circuits.get(key)) is not None:
+            circuit.trial_ended(now)
 
     def tried(self, key: str, good: bool, now: float) -> Standing | None:
         """What came of a trial; the new standing when this changed it."""
@@ -166,7 +156,7 @@ class Circuits:
     def close(self, key: str, now: float) -> None:
         """With an empty window: what was before says nothing of what is now."""
         self._open.discard(key)
-        self._circuits[key] = _Circuit(now)
+        self._circuits[key] = _Circuit(since=now)
 
     def forgotten(self, now: float) -> Iterable[str]:
         """Breakers that wait for a trial in vain: nobody has asked for as long as they look back."""
@@ -183,7 +173,7 @@ class Circuits:
 
     def _trip(self, key: str, circuit: _Circuit, cause: Cause, now: float, settings: CircuitSettings) -> None:
         circuit.requests, circuit.errors = circuit.window.sums(now, settings.window)
-        circuit.cause, circuit.settings, circuit.since = cause, settings, now
-        circuit.until, circuit.good = now + settings.open_seconds, 0
+        circuit.cause, circuit.settings, circuit.since, circuit.good = cause, settings, now, 0
+        circuit.trip(now + settings.open_seconds)
         self._open.add(key)
         self.openings[cause] += 1

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from llmendpoint_gateway.core.breaker import Breakers, Standing
+from llmendpoint_gateway.core.breaker import Breakers
 from llmendpoint_gateway.core.circuit import Cause, Circuits
 from llmendpoint_gateway.core.rotation import Rotation
 from llmendpoint_gateway.core.routing import Route, Table, Target
+from llmendpoint_gateway.core.trials import Standing
 
 # The first takes the request, the second its only retry: a request that kills its replica kills at most these two.
 MOST_REPLICAS = 2

@@ -1,0 +1,137 @@
+"""A stand-in for the API server, at the wire."""
+
+import contextlib
+import json
+import queue
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from gateway.tests.bounds import free_port
+
+
+class ApiStub:
+    """List and watch of the two kinds, as the API server speaks them. `down()` refuses connections."""
+
+    PLURALS = ("llmendpoints", "endpointslices")
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.lock = threading.Lock()
+        self.objects: dict[str, dict[str, dict[str, Any]]] = {plural: {} for plural in self.PLURALS}
+        self.version = 1
+        self.watchers: list[tuple[str, queue.Queue[dict[str, Any] | None]]] = []
+        self.lists = 0
+        self.silent_deletes: set[str] = set()
+        self.server: ThreadingHTTPServer | None = None
+        self.up()
+
+    def up(self) -> None:
+        stub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                stub.answer(self)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def down(self) -> None:
+        if self.server is not None:
+            self.server.shutdown()
+            self.server.server_close()
+            self.server = None
+        self.end_watches()
+
+    def end_watches(self) -> None:
+        with self.lock:
+            for _, events in self.watchers:
+                events.put(None)
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        path, _, query = request.path.partition("?")
+        plural = path.rsplit("/", 1)[1]
+        if "watch=true" in query:
+            return self.watch(request, plural)
+        with self.lock:
+            self.lists += 1
+            body = {
+                "metadata": {"resourceVersion": str(self.version)},
+                "items": list(self.objects[plural].values()),
+            }
+        data = json.dumps(body).encode()
+        request.send_response(200)
+        request.send_header("content-length", str(len(data)))
+        request.end_headers()
+        request.wfile.write(data)
+        return None
+
+    def watch(self, request: BaseHTTPRequestHandler, plural: str) -> None:
+        events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        since = int(request.path.partition("resourceVersion=")[2].partition("&")[0])
+        with self.lock:
+            for item in self.objects[plural].values():
+                if int(item["metadata"]["resourceVersion"]) > since:
+                    events.put({"type": "MODIFIED", "object": item})
+            self.watchers.append((plural, events))
+        request.send_response(200)
+        request.send_header("connection", "close")
+        request.end_headers()
+        with contextlib.suppress(OSError):
+            while (event := events.get()) is not None:
+                request.wfile.write(json.dumps(event).encode() + b"\n")
+                request.wfile.flush()
+        request.close_connection = True
+        with self.lock:
+            self.watchers.remove((plural, events))
+
+    def put(self, plural: str, body: dict[str, Any]) -> None:
+        with self.lock:
+            self.version += 1
+            body["metadata"]["resourceVersion"] = str(self.version)
+            self.objects[plural][body["metadata"]["name"]] = body
+            self._tell(plural, {"type": "MODIFIED", "object": body})
+
+    def delete(self, plural: str, name: str, silently: bool = False) -> None:
+        """`silently`: no watch hears of it, as when the event is lost."""
+        with self.lock:
+            self.version += 1
+            body = self.objects[plural].pop(name)
+            body["metadata"]["resourceVersion"] = str(self.version)
+            if not silently:
+                self._tell(plural, {"type": "DELETED", "object": body})
+
+    def expire(self) -> None:
+        """Tell every watch that its version is gone, as after a compaction."""
+        with self.lock:
+            for _, events in self.watchers:
+                events.put({"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}})
+                events.put(None)
+
+    def _tell(self, plural: str, event: dict[str, Any]) -> None:
+        for watched, events in self.watchers:
+            if watched == plural:
+                events.put(event)
+
+    def kubeconfig(self, folder: Path) -> Path:
+        path = folder / "kubeconfig"
+        path.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "stub",
+                    "contexts": [{"name": "stub", "context": {"cluster": "stub", "user": "stub"}}],
+                    "clusters": [{"name": "stub", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+                    "users": [{"name": "stub", "user": {"token": "none"}}],
+                }
+            )
+        )
+        return path

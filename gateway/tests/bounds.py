@@ -1,0 +1,37 @@
+"""Waits that end, free ports, and what the kernel counts for a process."""
+
+import http.client
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 30.0  # seconds: a bound for what takes milliseconds on an idle machine
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+    """The first true value of `condition`; connection errors count as not yet."""
+    until, last = time.monotonic() + seconds, "false"
+    while time.monotonic() < until:
+        try:
+            if value := condition():
+                return value
+        except (OSError, http.client.HTTPException) as error:
+            last = repr(error)
+        time.sleep(0.01)
+    raise TimeoutError(f"after {seconds} s still not: {what} (last: {last})")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
