@@ -2,7 +2,7 @@
 
 The engine is a stub that answers at once, so that what is measured is the way there. Rounds alternate between the
 direct call and the gateway, so that a noisy machine spoils both alike; the CPU time of the picker is what the kernel
-counted for its process.
+counted for its process. Then what an open breaker does (open_breaker.py).
 """
 
 import argparse
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from gateway.tests.bounds import cpu_seconds
 from gateway.tests.harness import Gateway, running_gateway
+from tests.bench import open_breaker
+from tests.bench.bare_http import Connection, chat_request
 from tests.bench.results import Result, write
 
 ROUNDS = 5
@@ -36,32 +38,25 @@ class Sample:
         return statistics.median(self.latencies)
 
 
-def request_bytes(model: str) -> bytes:
-    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "'.encode()
-    body += b"x" * (BODY_BYTES - len(body) - 4) + b'"}]}'
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    return head.encode() + body
-
-
 async def client(port: int, request: bytes, requests: int) -> list[float]:
     """Seconds of each of so many requests on one connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    taken = []
+    connection, taken = await Connection.open(port), []
     for _ in range(requests):
-        start = time.perf_counter()
-        writer.write(request)
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        if b" 200 " not in head[:15]:
-            raise RuntimeError(f"the answer was {head[:80]!r}")
-        await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]))
-        taken.append(time.perf_counter() - start)
-    writer.close()
+        answer = await connection.ask(request)
+        if answer.status != 200:
+            raise RuntimeError(f"the answer was {answer.status}: {answer.body[:200]!r}")
+        taken.append(answer.seconds)
+    connection.close()
     return taken
 
 
 async def measure(gateway: Gateway, port: int, model: str, clients: int, requests: int) -> Sample:
     processes = (gateway.picker.pid, gateway.envoy.pid)
-    request, before, start = request_bytes(model), [cpu_seconds(p) for p in processes], time.perf_counter()
+    request, before, start = (
+        chat_request(model, BODY_BYTES),
+        [cpu_seconds(p) for p in processes],
+        time.perf_counter(),
+    )
     parts = await asyncio.gather(*(client(port, request, requests // clients) for _ in range(clients)))
     seconds = time.perf_counter() - start
     latencies = [taken for part in parts for taken in part]
@@ -116,6 +111,7 @@ async def run(gateway: Gateway) -> list[Result]:
             f"direct call, {rates[0]:.0f}/s",
             rates[1] / rates[0],
         ),
+        *await open_breaker.run(gateway),
     ]
 
 

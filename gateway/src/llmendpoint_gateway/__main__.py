@@ -1,6 +1,7 @@
 """`llmendpoint-gateway picker` and `llmendpoint-gateway envoy`: the two processes of a gateway pod."""
 
 import argparse
+import gc
 import os
 import sys
 from pathlib import Path
@@ -75,6 +76,8 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
     from llmendpoint_gateway.server import run_picker
 
     raise_open_file_limit()
+    # What is there now stays: a collection that looked through it all would hold up decisions for tens of milliseconds.
+    gc.freeze()
     access = from_kubeconfig(arguments.kubeconfig) if arguments.kubeconfig else in_cluster()
     uvloop.run(
         run_picker(
