@@ -9,6 +9,7 @@ from llmendpoint_gateway.core.breaker import FIRST_SECONDS, Attempt, Outcome
 from llmendpoint_gateway.core.objects import Assignment, Endpoint, Replica, Slice
 from llmendpoint_gateway.core.pick import Picked, Rejected
 from llmendpoint_gateway.core.view import Kind
+from llmendpoint_gateway.placement import Placement
 from llmendpoint_gateway.reports import Reports
 from llmendpoint_gateway.state import describe
 
@@ -39,11 +40,11 @@ async def turn() -> None:
 
 
 async def test_trap_4_half_a_list_is_never_published() -> None:
-    control = Control(Ads(), lambda: 0)
+    control = Control(Ads(), Placement(lambda: 0))
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     await turn()
     assert control.generation == 0
-    decision = control.pick("chat")
+    decision = control.placement.pick("chat")
     assert isinstance(decision, Rejected)
     assert decision.code == "gateway_starting"
     control.relisted(Kind.SLICE, {})
@@ -52,7 +53,7 @@ async def test_trap_4_half_a_list_is_never_published() -> None:
 
 
 async def test_all_changes_of_one_turn_are_one_generation() -> None:
-    control = Control(Ads(), lambda: 0)
+    control = Control(Ads(), Placement(lambda: 0))
     control.relisted(Kind.ENDPOINT, {})
     control.relisted(Kind.SLICE, {})
     for n in range(100):
@@ -66,29 +67,29 @@ async def test_all_changes_of_one_turn_are_one_generation() -> None:
 
 async def test_a_replica_that_refused_a_connection_is_skipped_for_a_moment() -> None:
     now = [0.0]
-    control = Control(Holding(), lambda: now[0])
+    control = Control(Holding(), Placement(lambda: now[0]))
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
 
     def first_picks() -> set[str]:
-        decisions = [control.pick("chat") for _ in range(4)]
+        decisions = [control.placement.pick("chat") for _ in range(4)]
         assert all(isinstance(decision, Picked) for decision in decisions)
         return {decision.addresses[0] for decision in decisions if isinstance(decision, Picked)}
 
     assert first_picks() == set(ADDRESSES)
-    Reports(control).report(UNREACHABLE)
+    Reports(control.placement).report(UNREACHABLE)
     assert first_picks() == {ADDRESSES[1]}
     now[0] += FIRST_SECONDS
     assert first_picks() == set(ADDRESSES)
 
 
 async def test_a_replica_that_was_not_ready_meanwhile_starts_anew() -> None:
-    control = Control(Holding(), lambda: 0)
+    control = Control(Holding(), Placement(lambda: 0))
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
-    Reports(control).report(UNREACHABLE)
+    Reports(control.placement).report(UNREACHABLE)
     assert [r["breaker"] for r in describe(control, Holding())["endpoints"]["a/chat"]["replicas"]] == [
         "open",
         "closed",
@@ -109,7 +110,7 @@ async def test_a_gateway_is_behind_until_it_follows_what_it_was_told_of_and_a_re
     def at(epoch: int) -> Endpoint:
         return replace(CHAT, traffic=Assignment(epoch, (("r1", 100),)))
 
-    control = Control(Holding(), lambda: 0)
+    control = Control(Holding(), Placement(lambda: 0))
     control.relisted(Kind.ENDPOINT, {"a/chat": at(3)})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
@@ -133,43 +134,43 @@ async def test_a_gateway_is_behind_until_it_follows_what_it_was_told_of_and_a_re
 
 async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held_anyway() -> None:
     ads = Holding()
-    control = Control(ads, lambda: 0)
+    control = Control(ads, Placement(lambda: 0))
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
-    view = control.view
+    view = control.placement.view
     picked = Picked("a/chat", "a/chat/r1", (ADDRESSES[0],))
-    control.take(picked)
-    control.release(picked)
+    control.placement.take(picked)
+    control.placement.release(picked)
     await turn()
-    assert control.view is view
-    control.take(picked)
+    assert control.placement.view is view
+    control.placement.take(picked)
     control.deleted(Kind.ENDPOINT, "a/chat")
     control.deleted(Kind.SLICE, "a/s")
     await turn()
     before = control.generation
     assert ads.published == {"a/chat/r1": ()}  # held for the request in flight alone
-    control.release(picked)
+    control.placement.release(picked)
     await turn()
     assert control.generation == before + 1
     assert ads.published == {}
 
 
 async def test_a_revision_that_crashes_while_its_rollout_judges_it_puts_no_blame_on_a_request() -> None:
-    control = Control(Holding(), lambda: 0)
-    reports = Reports(control)
+    control = Control(Holding(), Placement(lambda: 0))
+    reports = Reports(control.placement)
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     for judged in (True, False):
         control.relisted(Kind.ENDPOINT, {"a/chat": replace(CHAT, judged=judged)})
         await turn()
         for address, again in zip(ADDRESSES, (False, True), strict=True):
             reports.report(replace(BROKEN, address=address, again=again))
-        assert control.poison.refused("x", 0) is not judged
+        assert control.placement.poison.refused("x", 0) is not judged
 
 
 async def test_a_breaker_that_a_rollout_finds_open_closes_as_the_rollout_judges_by_itself() -> None:
-    control = Control(Holding(), lambda: 0)
-    reports = Reports(control)
+    control = Control(Holding(), Placement(lambda: 0))
+    reports = Reports(control.placement)
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     await turn()

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterable
 import orjson
 from aiohttp import web
 
-from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.core.demand import Circuit, Demand, EndpointDemand, Reader, ReplicaDemand, as_json
 from llmendpoint_gateway.core.routing import cluster_name
+from llmendpoint_gateway.placement import Placement
 
 PERIOD_SECONDS = 0.2
 SILENCE_SECONDS = 0.9
@@ -20,18 +20,18 @@ SILENCE_SECONDS = 0.9
 class DemandStream:
     """Serves any number of readers; without one it costs a wake-up each period."""
 
-    def __init__(self, control: Control) -> None:
-        self._control = control
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
         self._instance = str(uuid.uuid4())
         self._readers: dict[Reader, asyncio.Event] = {}
         self._closing = False
-        control.on_first_wait = self._first_wait
+        placement.on_first_wait = self._first_wait
 
     async def run(self) -> None:
         """Tell the readers of what has changed in each period."""
         while True:
             await asyncio.sleep(PERIOD_SECONDS)
-            if changed := self._control.take_changed():
+            if changed := self._placement.take_changed():
                 for reader, awake in self._readers.items():
                     reader.touch(changed)
                     awake.set()
@@ -57,7 +57,7 @@ class DemandStream:
         return response
 
     async def _lines(self, reader: Reader, awake: asyncio.Event) -> AsyncIterator[bytes]:
-        news = reader.news(self._present(self._control.view.endpoints))
+        news = reader.news(self._present(self._placement.view.endpoints))
         first = {"instance": self._instance, "endpoints": as_json(news, time.monotonic())}
         yield orjson.dumps(first) + b"\n"
         told = time.monotonic()
@@ -81,26 +81,26 @@ class DemandStream:
                 awake.set()
 
     def _present(self, keys: Iterable[str]) -> Demand:
-        control = self._control
+        placement = self._placement
         in_flight: dict[str, int] = {}
-        for cluster, counts in control.in_flight.counts.items():
+        for cluster, counts in placement.in_flight.counts.items():
             endpoint = cluster.rpartition("/")[0]
             in_flight[endpoint] = in_flight.get(endpoint, 0) + sum(counts.values())
         return {key: self._endpoint(key, in_flight.get(key, 0)) for key in keys}
 
     def _endpoint(self, key: str, in_flight: int) -> EndpointDemand | None:
-        control = self._control
-        if key not in control.view.endpoints:
+        placement = self._placement
+        if key not in placement.view.endpoints:
             return None
         replicas = []
-        for revision, members in control.known_revisions.get(key, {}).items():
+        for revision, members in placement.known_revisions.get(key, {}).items():
             cluster = cluster_name(key, revision)
             for replica in members:
-                reading = control.loads.of(replica.address)
+                reading = placement.loads.of(replica.address)
                 load, read_at = reading if reading else (None, 0.0)
-                busy = control.in_flight.of(cluster, replica.address)
+                busy = placement.in_flight.of(cluster, replica.address)
                 replicas.append(ReplicaDemand(replica.pod, busy, load, read_at))
-        state = control.circuits.state(key, control.now())
-        since = control.time_of(state.since)
+        state = placement.circuits.state(key, placement.now())
+        since = placement.time_of(state.since)
         circuit = Circuit(state.standing.value, since, state.requests, state.errors)
-        return EndpointDemand(control.waiting.count(key), in_flight, circuit, tuple(replicas))
+        return EndpointDemand(placement.waiting.count(key), in_flight, circuit, tuple(replicas))

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import orjson
 
 from llmendpoint_gateway import messages
-from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.core.pick import Picked, Rejected, poisoned, queue_full, starting
 from llmendpoint_gateway.core.replies import bad_request, model_list, one_model, unknown_path
 from llmendpoint_gateway.core.request import Asked, ByModel, ByPath, GetModel, ListModels, Unknown, read_path
 from llmendpoint_gateway.core.wire import Stream
 from llmendpoint_gateway.errors import BadRequest
 from llmendpoint_gateway.metrics import Metrics
+from llmendpoint_gateway.placement import Placement
 
 Decision = Picked | Rejected | dict[str, object]
 
@@ -58,12 +58,12 @@ class Picker:
     """What is done with ext_proc's streams. A stream's `state` is None, then Undecided, then Held where there is no
     replica yet, then Picked, where it is."""
 
-    def __init__(self, control: Control, metrics: Metrics, later: Later) -> None:
-        self._control = control
-        self._poison = control.poison
+    def __init__(self, placement: Placement, metrics: Metrics, later: Later) -> None:
+        self._placement = placement
+        self._poison = placement.poison
         self._metrics = metrics
         self._later = later
-        control.on_table, control.on_room = self._retry_all, self._retry
+        placement.on_table, placement.on_room = self._retry_all, self._retry
 
     def message(self, stream: Stream, message: bytes) -> None:
         """The headers, and then the body where one is needed."""
@@ -81,7 +81,7 @@ class Picker:
     def ended(self, stream: Stream) -> None:
         """The request's end, an error or the client's disconnect: its place in the count is free."""
         if isinstance(stream.state, Picked):
-            self._control.release(stream.state)
+            self._placement.release(stream.state)
         elif isinstance(stream.state, Held):
             self._forget(stream.state)
         stream.state = None
@@ -92,28 +92,28 @@ class Picker:
         name = ""
         decision: Decision
         match asked:
-            case ListModels() | GetModel() if not self._control.started:
+            case ListModels() | GetModel() if not self._placement.started():
                 decision = starting()
             case ByModel():
                 try:
                     name = messages.read_model(body or b"")
-                    decision = self._control.pick(name)
+                    decision = self._placement.pick(name)
                 except BadRequest as error:
                     decision = bad_request(str(error))
             case ByPath(endpoint):
                 name = endpoint
-                decision = self._control.pick(name)
+                decision = self._placement.pick(name)
             case ListModels():
-                decision = model_list(self._control.view)
+                decision = model_list(self._placement.view)
             case GetModel(model):
-                decision = one_model(model, self._control.view)
+                decision = one_model(model, self._placement.view)
             case Unknown():
                 decision = unknown_path(request.method, request.path)
         print_ = None if body is None else messages.print_of(body)
         if (
             isinstance(decision, Picked)
             and print_ is not None
-            and self._poison.refused(print_, self._control.now())
+            and self._poison.refused(print_, self._placement.now())
         ):
             decision = poisoned()
         if isinstance(decision, Rejected) and self._hold(
@@ -128,7 +128,7 @@ class Picker:
         if isinstance(decision, Picked):
             reply = self._route(request, print_, decision)
             outcome, stream.state = "picked", decision
-            self._control.take(decision)
+            self._placement.take(decision)
         elif isinstance(decision, Rejected):
             outcome, reply = decision.code, messages.refuse(decision)
         else:
@@ -152,7 +152,7 @@ class Picker:
         endpoint = none.awaited
         if endpoint is None:
             return False
-        seconds = self._control.patience(endpoint)
+        seconds = self._placement.patience(endpoint)
         if seconds <= 0:
             return False
 
@@ -163,7 +163,7 @@ class Picker:
         timer = self._later(seconds, expire)
         held = Held(stream, request, endpoint, name, print_, timer, time.monotonic())
         claim = messages.read_claim(request.headers, size)
-        admission = self._control.wait(endpoint, held, claim)
+        admission = self._placement.wait(endpoint, held, claim)
         if not admission.admitted:
             timer.cancel()
             self._answer(stream, request, print_, self._full(endpoint), time.perf_counter())
@@ -176,23 +176,23 @@ class Picker:
         return True
 
     def _full(self, endpoint: str) -> Rejected:
-        waiting = self._control.waiting
+        waiting = self._placement.waiting
         return queue_full(endpoint, waiting.count(endpoint), waiting.seconds(endpoint))
 
     def _retry_all(self) -> None:
         """Replicas may have come, or requests may go elsewhere."""
-        for endpoint in self._control.waiting:
+        for endpoint in self._placement.waiting:
             self._retry(endpoint)
 
     def _retry(self, endpoint: str) -> None:
         """There may be room: who waits for it goes on, in turn."""
-        while (held := self._control.waiting.first(endpoint)) is not None:
-            decision = self._control.pick(held.name)
+        while (held := self._placement.waiting.first(endpoint)) is not None:
+            decision = self._placement.pick(held.name)
             if isinstance(decision, Rejected) and decision.awaited == endpoint:
                 return
             held.timer.cancel()
             seconds = time.monotonic() - held.since
-            self._control.serve(endpoint, held, seconds)
+            self._placement.serve(endpoint, held, seconds)
             self._metrics.waited(seconds)
             self._release(held, decision)
 
@@ -203,4 +203,4 @@ class Picker:
 
     def _forget(self, held: Held) -> None:
         held.timer.cancel()
-        self._control.leave(held.endpoint, held)
+        self._placement.leave(held.endpoint, held)

@@ -50,7 +50,7 @@ def make_app(
     async def revisions(request: web.Request) -> web.Response:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
         try:
-            return _json(await envoy.attempts(key, control.revisions(key)))
+            return _json(await envoy.attempts(key, list(control.placement.known_revisions.get(key, ()))))
         except EnvoyAway as error:
             return _json({"error": str(error)}, 503)
 

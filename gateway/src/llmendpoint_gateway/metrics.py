@@ -53,6 +53,7 @@ class StateCollector(Collector):
 
     def __init__(self, control: Control, ads: Ads, staleness: Callable[[], float]) -> None:
         self._control, self._ads, self._staleness = control, ads, staleness
+        self._placement = control.placement
 
     def collect(self) -> Iterable[Metric]:
         for name, text, value in (
@@ -75,7 +76,7 @@ class StateCollector(Collector):
             "Replicas taken out of the pick, by what their requests ended with",
             labels=["cause"],
         )
-        for cause, number in self._control.breakers.ejections.items():
+        for cause, number in self._placement.breakers.ejections.items():
             ejections.add_metric([cause.value], number)
         yield ejections
         ejected = GaugeMetricFamily(
@@ -83,35 +84,35 @@ class StateCollector(Collector):
             "Replicas that are out of the pick, or tried by single requests",
             labels=["address"],
         )
-        for address in self._control.breakers.ejected:
+        for address in self._placement.breakers.ejected:
             ejected.add_metric([address], 1)
         yield ejected
         waiting = GaugeMetricFamily(
             f"{PREFIX}waiting", "Requests that wait for a replica", labels=["endpoint"]
         )
-        for endpoint in self._control.waiting:
-            waiting.add_metric([endpoint], self._control.waiting.count(endpoint))
+        for endpoint in self._placement.waiting:
+            waiting.add_metric([endpoint], self._placement.waiting.count(endpoint))
         yield waiting
         openings = CounterMetricFamily(
             f"{PREFIX}circuit_openings", "Endpoints whose breaker opened, by cause", labels=["cause"]
         )
-        for reason, number in self._control.circuits.openings.items():
+        for reason, number in self._placement.circuits.openings.items():
             openings.add_metric([reason.value], number)
         yield openings
         opened = GaugeMetricFamily(
             f"{PREFIX}circuit_open", "1 while an endpoint's breaker is not closed", labels=["endpoint"]
         )
-        for endpoint in self._control.circuits.open:
+        for endpoint in self._placement.circuits.open:
             opened.add_metric([endpoint], 1)
         yield opened
         for name, text, number in (
-            ("suspects", "Requests that were there when a replica crashed", len(self._control.poison)),
-            ("waiting_requests", "Requests that wait for any replica", self._control.waiting.requests),
-            ("waiting_bytes", "Size of their bodies", self._control.waiting.bytes),
+            ("suspects", "Requests that were there when a replica crashed", len(self._placement.poison)),
+            ("waiting_requests", "Requests that wait for any replica", self._placement.waiting.requests),
+            ("waiting_bytes", "Size of their bodies", self._placement.waiting.bytes),
         ):
             yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(number))
         family = GaugeMetricFamily(f"{PREFIX}in_flight", "Requests in flight", labels=["cluster", "address"])
-        for cluster, counts in self._control.in_flight.counts.items():
+        for cluster, counts in self._placement.in_flight.counts.items():
             for address, count in counts.items():
                 family.add_metric([cluster, address], count)
         yield family

@@ -5,8 +5,8 @@ import asyncio
 import aiohttp
 import orjson
 
-from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.core.loads import BUSY_PERIOD, Load, parse_load
+from llmendpoint_gateway.placement import Placement
 from llmendpoint_gateway.reports import Reports
 
 TIMEOUT = aiohttp.ClientTimeout(total=1)
@@ -17,8 +17,8 @@ MOST_AT_ONCE = 128  # per turn: thousands of idle replicas are spread over their
 class Readings:
     """Its session closes idle connections before engines do (5 s)."""
 
-    def __init__(self, control: Control, reports: Reports) -> None:
-        self._control, self._reports = control, reports
+    def __init__(self, placement: Placement, reports: Reports) -> None:
+        self._placement, self._reports = placement, reports
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -28,7 +28,7 @@ class Readings:
         ) as session:
             while True:
                 self._reports.tick()
-                for address in self._control.unread(MOST_AT_ONCE):
+                for address in self._placement.unread(MOST_AT_ONCE):
                     task = asyncio.create_task(self._read(session, address))
                     self._tasks.add(task)  # the loop itself holds tasks by weak references only
                     task.add_done_callback(self._tasks.discard)
@@ -44,4 +44,4 @@ class Readings:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             pass
         finally:
-            self._control.note_load(address, load)
+            self._placement.note_load(address, load)

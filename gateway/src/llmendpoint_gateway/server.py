@@ -23,6 +23,7 @@ from llmendpoint_gateway.ext_proc import Picker
 from llmendpoint_gateway.failures import access_log_handler
 from llmendpoint_gateway.http import make_app
 from llmendpoint_gateway.metrics import Metrics, StateCollector
+from llmendpoint_gateway.placement import Placement
 from llmendpoint_gateway.readings import Readings
 from llmendpoint_gateway.reports import Reports
 from llmendpoint_gateway.watch import SOURCES, Watch
@@ -43,7 +44,8 @@ async def run_picker(
 ) -> None:
     """Until SIGTERM or SIGINT."""
     ads = Ads()
-    control = Control(ads, time.monotonic, hold_seconds)
+    placement = Placement(time.monotonic, hold_seconds)
+    control = Control(ads, placement)
     metrics = Metrics()
     connector = aiohttp.TCPConnector(ssl=access.ssl or True, socket_factory=_kept_alive)
     # A list of many slices is one long line; a watch event is one too.
@@ -56,17 +58,17 @@ async def run_picker(
         def staleness() -> float:
             return max(watch.staleness for watch in watches)
 
-        control.stale = lambda: staleness() > 0
+        placement.stale = lambda: staleness() > 0
         metrics.registry.register(StateCollector(control, ads, staleness))
-        reports = Reports(control)
-        demand, readings = DemandStream(control), Readings(control, reports)
+        reports = Reports(placement)
+        demand, readings = DemandStream(placement), Readings(placement, reports)
         app = make_app(control, ads, metrics.registry, staleness, envoy, demand)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, host, http_port).start()
         socket.unlink(missing_ok=True)  # noqa: ASYNC240 (once, at start): a killed process leaves its socket behind
         server = await serve_grpc(socket, ads, reports)
-        picker = Picker(control, metrics, asyncio.get_running_loop().call_later)
+        picker = Picker(placement, metrics, asyncio.get_running_loop().call_later)
         decisions = DecisionServer(decisions_socket(socket), picker)
         await decisions.start()
         log.info("picker started", socket=str(socket), http_port=http_port, namespace=namespace or "(all)")

@@ -6,11 +6,13 @@ from llmendpoint_gateway.ads import Ads
 from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.core.objects import Endpoint
 from llmendpoint_gateway.core.routing import cluster_name
+from llmendpoint_gateway.placement import Placement
 
 
 def describe(control: Control, ads: Ads) -> dict[str, Any]:
+    placement = control.placement
     names: dict[str, list[str]] = {}
-    for name, key in control.view.names.items():
+    for name, key in placement.view.names.items():
         names.setdefault(key, []).append(name)
     return {
         "generation": control.generation,
@@ -19,14 +21,14 @@ def describe(control: Control, ads: Ads) -> dict[str, Any]:
         "synced": control.synced,
         "nack": ads.nack,
         "endpoints": {
-            key: _endpoint(control, endpoint, names.get(key, []))
-            for key, endpoint in control.view.endpoints.items()
+            key: _endpoint(placement, endpoint, names.get(key, []))
+            for key, endpoint in placement.view.endpoints.items()
         },
     }
 
 
-def _endpoint(control: Control, endpoint: Endpoint, names: list[str]) -> dict[str, Any]:
-    route, now = control.route(endpoint.key), control.now()
+def _endpoint(placement: Placement, endpoint: Endpoint, names: list[str]) -> dict[str, Any]:
+    route, now = placement.route(endpoint.key), placement.now()
     assignment = route.assignment if route else None
     replicas = [
         {
@@ -35,10 +37,10 @@ def _endpoint(control: Control, endpoint: Endpoint, names: list[str]) -> dict[st
             "revision": revision,
             "ready": replica.routable,
             "draining": replica.pod in endpoint.draining,
-            "in_flight": control.in_flight.of(cluster_name(endpoint.key, revision), replica.address),
-            "breaker": control.breakers.standing(replica.address, now).value,
+            "in_flight": placement.in_flight.of(cluster_name(endpoint.key, revision), replica.address),
+            "breaker": placement.breakers.standing(replica.address, now).value,
         }
-        for revision, members in control.known_revisions.get(endpoint.key, {}).items()
+        for revision, members in placement.known_revisions.get(endpoint.key, {}).items()
         for replica in members
     ]
     return {
@@ -46,7 +48,7 @@ def _endpoint(control: Control, endpoint: Endpoint, names: list[str]) -> dict[st
         "activeRevision": endpoint.active_revision,
         "epoch": assignment.epoch if assignment else None,
         "weights": dict(assignment.weights) if assignment else {},
-        "waiting": control.waiting.count(endpoint.key),
-        "breaker": control.circuits.state(endpoint.key, now).standing.value,
+        "waiting": placement.waiting.count(endpoint.key),
+        "breaker": placement.circuits.state(endpoint.key, now).standing.value,
         "replicas": replicas,
     }

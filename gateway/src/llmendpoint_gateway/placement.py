@@ -1,0 +1,205 @@
+"""Where requests go, who waits, and how the replicas do: all that changes with every request.
+
+What there is to choose from comes from `Control`, by `follow` and `route_by`.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from llmendpoint_gateway.core.breaker import Breakers
+from llmendpoint_gateway.core.circuit import Circuits
+from llmendpoint_gateway.core.in_flight import InFlight
+from llmendpoint_gateway.core.loads import Load, Loads
+from llmendpoint_gateway.core.objects import Replica
+from llmendpoint_gateway.core.pick import Picked, Rejected, pick, starting
+from llmendpoint_gateway.core.poison import Poison
+from llmendpoint_gateway.core.rotation import Rotation
+from llmendpoint_gateway.core.routing import Route, Table, cluster_name
+from llmendpoint_gateway.core.traffic import DEFAULT_QUEUE, QueueSettings
+from llmendpoint_gateway.core.view import Store, View, make_view
+from llmendpoint_gateway.core.waiting import Admission, Claim, Waiting
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Placement:
+    """`clock`: seconds, monotonic. `hold_seconds`: how long a request waits where its endpoint does not say. `stale`
+    tells whether the API server is out of reach, `started` whether Envoy has taken a snapshot yet. `on_table` is told when
+    requests may go elsewhere than before, `on_room` when one that waits for this endpoint may have room, `on_first_wait`
+    when the first waits for it, `on_idle` when a cluster's last request has ended."""
+
+    def __init__(self, clock: Callable[[], float], hold_seconds: float = 0.0) -> None:
+        self.now = clock
+        self._zero = datetime.now(UTC) - timedelta(seconds=clock())
+        self._hold_seconds = hold_seconds
+        self._rotation = Rotation()
+        self._turn = 0
+        self._changed: set[str] = set()  # endpoints of which something may be new since it was last asked
+        self._cluster_of: dict[str, str] = {}  # by address
+        self._table = Table()
+        self.stale: Callable[[], bool] = lambda: False
+        self.started: Callable[[], bool] = lambda: False
+        self.on_table: Callable[[], None] = lambda: None
+        self.on_room: Callable[[str], None] = lambda _: None
+        self.on_first_wait: Callable[[str], None] = lambda _: None
+        self.on_idle: Callable[[str], None] = lambda _: None
+        self.view: View = make_view(Store())
+        self.known_revisions: Mapping[str, Mapping[str, tuple[Replica, ...]]] = {}
+        self.waiting: Waiting[Any] = Waiting()
+        self.in_flight = InFlight()
+        self.breakers = Breakers()
+        self.circuits = Circuits(clock())
+        self.poison = Poison()
+        self.loads = Loads()
+
+    def follow(self, view: View) -> None:
+        """This is there now; what is kept of all else is forgotten."""
+        self._changed.update(self.view.endpoints, view.endpoints)
+        self.view, self.known_revisions = view, view.revisions()
+        self._rotation.keep(frozenset(view.endpoints))
+        self.waiting.keep(view.endpoints)
+        self.circuits.keep(view.endpoints)
+        self._cluster_of = {
+            r.address: cluster_name(*revision)
+            for revision, replicas in view.replicas.items()
+            for r in replicas
+            if r.routable
+        }
+        self.breakers.keep(self._cluster_of.keys())
+        limited = [a for a, c in self._cluster_of.items() if self.patience(endpoint_of(c)) > 0]
+        self.loads.keep(self._cluster_of.keys(), self.now(), limited)
+
+    def route_by(self, table: Table) -> None:
+        """Requests go by this table from now on."""
+        self._table = table
+        self.on_table()
+
+    @property
+    def table(self) -> Table:
+        return self._table
+
+    def route(self, key: str) -> Route | None:
+        """Where the requests of an endpoint go now."""
+        return self._table.routes.get(key)
+
+    # Requests
+
+    def pick(self, name: str) -> Picked | Rejected:
+        if not self.started():
+            return starting()
+        self._turn += 1
+        return pick(
+            name,
+            self._table,
+            self._rotation,
+            self.in_flight.counts,
+            self.breakers,
+            self._turn,
+            self.now(),
+            self.stale(),
+            self.loads.limits,
+            self.circuits,
+        )
+
+    def take(self, picked: Picked) -> None:
+        self.in_flight.take(picked.cluster, picked.addresses[0])
+        self.loads.touched.add(picked.addresses[0])
+        self._changed.add(picked.endpoint)
+        if picked.trial:
+            self.breakers.trial_began(picked.addresses[0])
+            self.circuits.trial_began(picked.endpoint)
+
+    def release(self, picked: Picked) -> None:
+        now = self.now()
+        self.breakers.ended(picked.addresses[0], now, trial=picked.trial)
+        self.circuits.ended(picked.endpoint, now)
+        if picked.trial:
+            self.circuits.trial_ended(picked.endpoint, now)
+        self._changed.add(picked.endpoint)
+        if self.in_flight.release(picked.cluster, picked.addresses[0]):
+            self.on_idle(picked.cluster)
+        if self.waiting.requests and self.waiting.count(picked.endpoint):
+            self.on_room(picked.endpoint)
+
+    # The queue
+
+    def queue_of(self, endpoint: str) -> QueueSettings:
+        found = self.view.endpoints.get(endpoint)
+        return found.queue if found else DEFAULT_QUEUE
+
+    def patience(self, endpoint: str) -> float:
+        """Seconds for which a request waits for this endpoint; 0: nobody does."""
+        queue = self.queue_of(endpoint)
+        if not queue.most:
+            return 0.0
+        return self._hold_seconds if queue.seconds is None else queue.seconds
+
+    def wait(self, endpoint: str, held: T, claim: Claim) -> Admission[T]:
+        """Let a request wait, where there is room for it."""
+        admission = self.waiting.add(endpoint, held, claim, self.queue_of(endpoint).most)
+        if admission.admitted:
+            self._changed.add(endpoint)
+            if self.waiting.count(endpoint) == 1:
+                self.on_first_wait(endpoint)
+        return admission
+
+    def serve(self, endpoint: str, held: Hashable, seconds: float) -> None:
+        """It was its turn, after so long."""
+        self.waiting.serve(endpoint, held, seconds)
+        self._changed.add(endpoint)
+
+    def leave(self, endpoint: str, held: Hashable) -> None:
+        """It waits no longer."""
+        self.waiting.remove(endpoint, held)
+        self._changed.add(endpoint)
+
+    # The replicas' load
+
+    def unread(self, most: int) -> list[str]:
+        """Addresses of replicas that are to be asked for their load now, at most so many."""
+        busy = {address for counts in self.in_flight.counts.values() for address in counts}
+        for endpoint in self.waiting:
+            busy.update(r.address for rs in self.known_revisions.get(endpoint, {}).values() for r in rs)
+        return self.loads.due(self.now(), busy, most)
+
+    def note_load(self, address: str, load: Load | None) -> None:
+        """What a replica answered; None: nothing that could be read."""
+        changed, cluster = self.loads.note(address, load, self.now()), self._cluster_of.get(address)
+        if cluster is None:
+            return
+        endpoint = endpoint_of(cluster)
+        queue = self.queue_of(endpoint)
+        if load is not None and self.patience(endpoint) > 0:
+            self.loads.limits[address] = queue.limit(load, self.in_flight.of(cluster, address))
+        if changed:
+            self._changed.add(endpoint)
+        if self.waiting.count(endpoint):
+            self.on_room(endpoint)
+
+    def expire(self) -> None:
+        """What is stale by now is unknown, and what is unknown has room."""
+        for address in self.loads.expire(self.now()):
+            self._changed.add(endpoint_of(self._cluster_of[address]))
+        for endpoint in self.waiting:
+            self.on_room(endpoint)
+
+    # For who tells of it
+
+    def take_changed(self) -> Collection[str]:
+        """Endpoints of which something may have changed since this was last called."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def changed(self, endpoint: str) -> None:
+        """Something of it may have."""
+        self._changed.add(endpoint)
+
+    def time_of(self, seconds: float) -> str:
+        """RFC 3339 of a moment of the clock."""
+        moment = self._zero + timedelta(seconds=seconds)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def endpoint_of(cluster: str) -> str:
+    return cluster.rpartition("/")[0]
