@@ -112,11 +112,18 @@ class Gateway(GatewayProcess):
         return counters
 
     def replica(
-        self, name: str, revision: str, backend: Backend, ready: bool = True, terminating: bool = False
+        self,
+        name: str,
+        revision: str,
+        backend: Backend,
+        ready: bool = True,
+        terminating: bool = False,
+        namespace: str = "team",
+        pod: str = "",
     ) -> None:
         body = {
             "metadata": {
-                "namespace": "team",
+                "namespace": namespace,
                 "name": f"{name}-{revision}-{backend.port}",
                 "labels": {"llmendpoint.io/endpoint": name, "llmendpoint.io/revision": revision},
             },
@@ -126,7 +133,7 @@ class Gateway(GatewayProcess):
                 {
                     "addresses": ["127.0.0.1"],
                     "conditions": {"ready": ready, "terminating": terminating},
-                    "targetRef": {"kind": "Pod", "name": f"{backend.name}-{backend.port}"},
+                    "targetRef": {"kind": "Pod", "name": pod or f"{backend.name}-{backend.port}"},
                 }
             ],
         }

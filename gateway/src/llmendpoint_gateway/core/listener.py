@@ -127,7 +127,9 @@ def _picker() -> Resource:
         # The time that an answer may take to begin is a header of Envoy's own; _strip() took off what clients sent.
         mutation_rules={"allow_envoy": True},
         failure_mode_allow=True,
-        message_timeout="1s",  # a picker that hangs is noticed in a second
+        # Of each message, how long a picker that hangs goes unnoticed. With 1 s, 2,442 of 3,000 requests that came at once
+        # on two busy cores were lost: their time ran out before Envoy itself came to read the answers.
+        message_timeout="5s",
         max_message_timeout="3600s",
         status_on_error={"code": "ServiceUnavailable"},
     )
