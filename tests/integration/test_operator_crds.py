@@ -121,6 +121,11 @@ def schedule(**fields: Any) -> dict[str, Any]:
         ),
         (
             "x",
+            {"autoscaling": {"maxReplicas": 2, "signals": {"ttft": {"target": 2}}}},
+            "beside ttft too, which alone lowers nothing",
+        ),
+        (
+            "x",
             {"autoscaling": {"maxReplicas": 2, "fallback": {"replicas": 3}}},
             "fallback.replicas may not be above",
         ),
@@ -200,7 +205,11 @@ def test_a_bad_spec_is_refused_with_what_to_write_instead(
                 "maxReplicas": 8,
                 "idleReplicas": 0,
                 "activationThreshold": 2,
-                "signals": {"queueDepth": {"target": 4}, "kvCacheUtilization": {"target": 0.8}},
+                "signals": {
+                    "queueDepth": {"target": 4},
+                    "kvCacheUtilization": {"target": 0.8},
+                    "ttft": {"target": 2},
+                },
                 "behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}},
                 "fallback": {"replicas": 3, "behavior": "currentReplicasIfHigher"},
                 "schedules": [

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmendpoint_operator.api.autoscaling import AutoscalingSpec
-from llmendpoint_operator.core.autoscaling.demand import Demand, Load
+from llmendpoint_operator.core.autoscaling.demand import Demand, FirstTokens, Load
 
 from .scaling_stage import Stage, pods, rules
 
@@ -31,6 +31,8 @@ def specs(draw: st.DrawFn) -> AutoscalingSpec:
                     {"concurrency": {"target": 6}},
                     {"kvCacheUtilization": {"target": 0.7}},
                     {"queueDepth": {"target": 2}, "concurrency": {"target": 6}},
+                    {"queueDepth": {"target": 4}, "ttft": {"target": 1}},
+                    {"concurrency": {"target": 6}, "ttft": {"target": 1}},
                 ]
             )
         ),
@@ -63,6 +65,7 @@ demands = st.one_of(
         st.dictionaries(st.sampled_from(pods(12)), st.integers(0, 20)),
         st.dictionaries(st.sampled_from(pods(12)), loads),
         st.sampled_from([(), ("gw-1",)]),
+        first_tokens=st.one_of(st.none(), st.builds(FirstTokens, st.floats(0, 3), st.integers(0, 50))),
     ),
 )
 moments = st.tuples(demands, st.booleans(), st.integers(0, 12), st.integers(1, 40))
@@ -97,6 +100,8 @@ class Callers:
 
     requests: int
     sequences: int = 8
+    patience: int = 100
+    """As many on one replica, and the first token is late."""
 
     def on(self, replicas: int) -> Demand:
         if replicas == 0:
@@ -111,13 +116,19 @@ class Callers:
             )
             for pod, share in zip(pods(replicas), shares, strict=True)
         }
-        return Demand(in_flight=dict(zip(pods(replicas), shares, strict=True)), loads=found)
+        late = FirstTokens(2.0 if max(shares) >= self.patience else 0.1, 20)
+        return Demand(
+            in_flight=dict(zip(pods(replicas), shares, strict=True)), loads=found, first_tokens=late
+        )
 
 
 @settings(max_examples=100, deadline=None)
-@given(specs(), st.integers(0, 12), st.integers(0, 120))
-def test_a_constant_load_settles_and_never_swings(spec: AutoscalingSpec, first: int, requests: int) -> None:
-    stage, callers = Stage(spec, current=first), Callers(requests)
+@given(specs(), st.integers(0, 12), st.integers(0, 120), st.integers(1, 40))
+def test_a_constant_load_settles_and_never_swings(
+    spec: AutoscalingSpec, first: int, requests: int, patience: int
+) -> None:
+    """Within the hour for which it is remembered when the first token was late."""
+    stage, callers = Stage(spec, current=first), Callers(requests, patience=patience)
     for _ in range(250):
         stage.demand = callers.on(stage.current)
         stage.poll()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from llmendpoint_operator.core.autoscaling.demand import Demand, Load, Reading, Report, combine
+from llmendpoint_operator.core.autoscaling.crowd import Crowd
+from llmendpoint_operator.core.autoscaling.demand import Demand, FirstTokens, Load, Reading, Report, combine
 from llmendpoint_operator.core.autoscaling.scene import Scene
 from llmendpoint_operator.core.autoscaling.signals import recommend
 
-from .scaling_stage import loads, pods, rules
+from .scaling_stage import BEGIN, Stage, loads, pods, rules
 
 
 def asked(demand: Demand, current: int, *, ready: int | None = None, **signals: object) -> int:
@@ -114,3 +117,59 @@ def test_a_silent_gateway_is_told_apart_from_one_without_requests() -> None:
 
 def test_a_caller_that_goes_past_the_gateway_is_counted_by_the_engine() -> None:
     assert Demand(in_flight={"p0": 1}, loads=loads(1, running=4, waiting=2)).requests == 6
+
+
+LATE = {"queueDepth": {"target": 4}, "ttft": {"target": 1}}
+
+
+def busy(requests: int, replicas: int, p95: float, of: int = 50) -> Demand:
+    """So many requests on as many replicas, in engines with room."""
+    shares = {pod: requests // replicas + (i < requests % replicas) for i, pod in enumerate(pods(replicas))}
+    return Demand(0, shares, first_tokens=FirstTokens(p95, of))
+
+
+def test_a_late_first_token_asks_for_one_replica_more_and_not_for_a_second_before_it_serves() -> None:
+    assert asked(busy(8, 2, 1.5), 2, **LATE) == 3
+    assert asked(busy(8, 2, 9.0), 2, **LATE) == 3  # nine times as late is no nine times the load
+    assert asked(busy(8, 2, 1.5), 3, ready=2, **LATE) == 3
+    loading = Scene(rules(signals=LATE), 2, pods(2), loading=True)
+    assert max(found.replicas for found in recommend(loading, busy(8, 2, 1.5))) == 2
+
+
+@pytest.mark.parametrize(
+    "demand",
+    [
+        busy(8, 2, 0.9),  # in time
+        busy(8, 2, 5.0, of=19),  # too few to tell
+        busy(2, 2, 5.0),  # each has a replica to itself
+        Demand(0, {"p0": 4, "p1": 4}),  # unknown
+    ],
+)
+def test_it_asks_for_nothing_without_evidence_that_a_replica_would_help(demand: Demand) -> None:
+    scene = Scene(rules(signals=LATE), 2, pods(2), max_num_seqs=8)
+    [queue, ttft] = recommend(scene, demand)
+    assert (ttft.replicas, ttft.lowers) == (0, True)
+    assert queue.replicas <= 2
+
+
+@given(st.integers(1, 500), st.integers(1, 50), st.integers(1, 500))
+def test_what_a_crowd_asks_for_is_the_least_that_is_less_crowded(
+    requests: int, replicas: int, now: int
+) -> None:
+    least = Crowd(BEGIN, requests, replicas).least_for(now)
+    assert now / least < requests / replicas
+    assert least == 1 or now * replicas >= requests * (least - 1)
+
+
+def test_after_a_late_first_token_the_number_does_not_go_back_to_where_it_came_late_for_an_hour() -> None:
+    stage = Stage(rules(signals=LATE), current=2, max_num_seqs=64)
+    stage.demand = busy(8, 2, 1.5)
+    assert stage.poll().replicas == 3
+    stage.demand = busy(8, 3, 0.2)
+    assert stage.poll(200).replicas == 3
+    stage.demand = busy(3, 3, 0.2)
+    assert stage.poll(30).replicas == 1  # less crowded there than it was
+    again = Stage(rules(signals=LATE), current=2, max_num_seqs=64, demand=busy(8, 2, 1.5))
+    again.poll()
+    again.demand = busy(8, 3, 0.2)
+    assert again.poll(3600 // 15 + 30).replicas == 1  # forgotten

@@ -158,9 +158,10 @@ def test_a_load_is_as_old_as_it_was_when_its_line_was_sent() -> None:
 # --- without a gateway
 
 
-def followed(engines: dict[str, str], port: int) -> Snapshot:
+def followed(engines: dict[str, str], port: int, **signals: Any) -> Snapshot:
     """An endpoint whose active revision has these replicas, by address."""
-    spec = make_spec(autoscaling={"maxReplicas": 10, "pollingInterval": 1})
+    named = {"signals": signals} if signals else {}
+    spec = make_spec(autoscaling={"maxReplicas": 10, "pollingInterval": 1, **named})
     endpoint = Endpoint(*KEY, "uid", 1, "1", deleting=False, spec=spec, status={"activeRevision": "r1"})
     runtime = LLMRuntimeSpec.model_validate({"image": "e:1", "ports": {"http": port}})
     pods = tuple(ready_pod(name, address) for name, address in engines.items())
@@ -186,6 +187,40 @@ async def test_where_there_is_no_gateway_the_engines_are_asked(world: World) -> 
     await world.known(lambda demand: demand == Demand(held=False))
     await world.add()
     await world.known(lambda demand: demand is None)
+
+
+# --- the time to the first token
+
+
+async def test_first_tokens_are_measured_where_they_are_a_signal_and_anew_when_replicas_change(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmendpoint_operator.evidence.first_tokens.TICK_S", 0.05)
+    port, engines = free_port(), [FakeEngine(load=LOAD), FakeEngine(load=LOAD)]
+    addresses = {f"p{i}": await engine.serve(world.serving, port) for i, engine in enumerate(engines)}
+    gateway = await world.add()
+    gateway.tell(NAME, 0)
+    world.demands.follow(followed(addresses, port))
+    await world.known(lambda demand: demand is not None)
+    signals = {"queueDepth": {"target": 4}, "ttft": {"target": 1}}
+    engines[0].observe(0.01, 1000)  # what was before nobody looked
+    world.demands.follow(followed(addresses, port, **signals))
+    await until(lambda: all(engine.scrapes for engine in engines))
+    engines[0].observe(0.01, 10)
+    engines[1].observe(2.0, 10)
+    found = await world.known(lambda demand: demand is not None and demand.first_tokens is not None)
+    assert found is not None
+    assert found.first_tokens is not None
+    assert found.first_tokens.requests == 20
+    assert found.first_tokens.p95 > 1
+    world.demands.follow(followed({"p0": addresses["p0"]}, port, **signals))
+    await world.known(lambda demand: demand is not None and demand.first_tokens is None)
+    before = engines[0].scrapes
+    await until(lambda: engines[0].scrapes >= before + 1)
+    engines[0].observe(0.01, 5)
+    await world.known(lambda d: d is not None and d.first_tokens is not None and d.first_tokens.requests == 5)
+    world.demands.follow(followed(addresses, port))
+    await world.known(lambda demand: demand is not None and demand.first_tokens is None)
 
 
 # --- the scaler

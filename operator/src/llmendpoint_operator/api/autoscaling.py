@@ -49,7 +49,8 @@ ACTIVATION_RULE = rule(
 )
 SIGNALS_RULE = rule(
     "has(self.queueDepth) || has(self.concurrency) || has(self.kvCacheUtilization)",
-    "autoscaling.signals needs queueDepth, concurrency or kvCacheUtilization; for example queueDepth: {target: 4}",
+    "autoscaling.signals needs queueDepth, concurrency or kvCacheUtilization, beside ttft too, which alone lowers nothing "
+    "and does not see who waits in the gateway; for example queueDepth: {target: 4}",
 )
 FALLBACK_BOUNDS_RULE = rule(
     "!has(self.fallback) || self.fallback.replicas <= self.maxReplicas",
@@ -115,6 +116,13 @@ class KvCacheSignal(ApiModel):
     """Share of the memory for keys and values that is to be in use, from 0 to 1; for example 0.8."""
 
 
+class TtftSignal(ApiModel):
+    """Time to the first token, as the engines measure it."""
+
+    target: Annotated[float, Field(gt=0, le=3600)]
+    """Seconds that its 95th percentile is to stay below; for example 1.5."""
+
+
 class SignalsSpec(ApiModel, json_schema_extra=rules(SIGNALS_RULE)):
     """What the number of replicas follows; of several signals the largest number wins."""
 
@@ -125,6 +133,9 @@ class SignalsSpec(ApiModel, json_schema_extra=rules(SIGNALS_RULE)):
     """Waiting and running requests; for engines that tell no load of their own, too."""
     kv_cache_utilization: KvCacheSignal | None = None
     """Memory in use for keys and values."""
+    ttft: TtftSignal | None = None
+    """Time to the first token: one replica more while its 95th percentile over the last minute is above the target, of 20
+    requests at least, and requests share replicas. It lowers nothing by itself."""
 
 
 class ScalingPolicy(ApiModel):

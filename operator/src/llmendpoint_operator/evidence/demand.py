@@ -18,6 +18,7 @@ import structlog
 from ..core.autoscaling.demand import Demand, Report, combine
 from ..core.snapshot import Snapshot
 from ..errors import Unanswered
+from .first_tokens import FirstTokenTimes
 from .gateways import Gateway, Gateways
 from .loads import EngineLoads
 from .reports import parse_report
@@ -41,6 +42,7 @@ class Demands:
         self._gateways = gateways
         self._heard = heard
         self._loads = EngineLoads(wire)
+        self._first_tokens = FirstTokenTimes(wire)
         self._streams: dict[str, _Stream] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
@@ -56,16 +58,27 @@ class Demands:
     def follow(self, snapshot: Snapshot) -> None:
         """The replicas of an endpoint whose demand is wanted."""
         endpoint = snapshot.endpoint
-        if endpoint.spec and endpoint.spec.autoscaling:
-            interval = endpoint.spec.autoscaling.polling_interval
-            self._loads.follow((endpoint.namespace, endpoint.name), active_targets(snapshot), interval)
+        if not endpoint.spec or not endpoint.spec.autoscaling:
+            return
+        key, rules = (endpoint.namespace, endpoint.name), endpoint.spec.autoscaling
+        targets = active_targets(snapshot)
+        self._loads.follow(key, targets, rules.polling_interval)
+        if rules.signals is not None and rules.signals.ttft is not None:
+            self._first_tokens.follow(key, targets, rules.polling_interval)
+        else:
+            self._first_tokens.forget(key)
 
     def forget(self, key: Key) -> None:
         """Nobody wants to know any more."""
         self._loads.forget(key)
+        self._first_tokens.forget(key)
 
     def of(self, key: Key) -> Demand | None:
         """What is known of one endpoint now; None when nobody tells anything of it."""
+        told = self._told(key)
+        return replace(told, first_tokens=self._first_tokens.of(key)) if told else None
+
+    def _told(self, key: Key) -> Demand | None:
         if self._gateways.absent:
             told = combine(self._loads.reports(key))
             return replace(told, held=False) if told else None
@@ -78,6 +91,7 @@ class Demands:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_streams())
             group.create_task(self._ask_engines())
+            group.create_task(self._first_tokens.run())
 
     async def _ask_engines(self) -> None:
         while True:

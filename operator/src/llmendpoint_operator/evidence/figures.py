@@ -51,7 +51,7 @@ async def sample(
         return True
 
     questions = [gateway_counts(gateway) for gateway in gateways.ready()]
-    questions += [engine_latencies(pod) for pod in _some(pods)]
+    questions += [engine_latencies(pod) for pod in some(pods)]
     answers = await asyncio.gather(*questions, return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, Unanswered):
@@ -77,7 +77,7 @@ def parse_latencies(page: str) -> Latencies:
     return Latencies(made.get(TTFT, Histogram()), itl, made.get(E2E, Histogram()))
 
 
-def _some(pods: tuple[Target, ...]) -> list[Target]:
+def some(pods: tuple[Target, ...]) -> list[Target]:
     """At most MOST_PODS of each revision, the same ones every time."""
     chosen: list[Target] = []
     taken: dict[str, int] = defaultdict(int)

@@ -23,7 +23,7 @@ from .bounds import Bounds, find_bounds
 from .demand import Demand
 from .outcome import Change, Outlook, Reason
 from .scene import Memory, Scene
-from .signals import Recommendation, recommend
+from .signals import Recommendation, recommend, remember
 from .smoothing import keep, limit_rate, longest, stabilize
 
 FAILURE_THRESHOLD = 3
@@ -59,7 +59,8 @@ def decide(scene: Scene, memory: Memory, now: datetime) -> Decision:
         return _unseen(scene, memory, bounds, now, due)
     memory = replace(memory, polled_at=now, failures=0)
     demand = scene.demand.only(scene.ready)
-    found = recommend(scene, demand)
+    memory = replace(memory, crowd=remember(memory.crowd, scene, demand, now))
+    found = recommend(scene, demand, memory.crowd)
     best = max(found, key=lambda recommendation: recommendation.replicas)
     wish, memory = _follow(scene, memory, bounds, best, _lowers(found, demand), now)
     outlook = _outlook(scene, bounds, best.replicas, demand, wish.replicas)

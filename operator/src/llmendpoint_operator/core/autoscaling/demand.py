@@ -49,6 +49,15 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstTokens:
+    """How long callers of the present replicas waited for their first token of late: the 95th percentile in seconds, of
+    so many requests."""
+
+    p95: float
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
     """One endpoint as all gateways together see it. `silent` names those who were asked and said nothing: the sums may be too
     low then."""
@@ -61,6 +70,7 @@ class Demand:
     """Whether requests for an endpoint without replicas wait, so that somebody sees them."""
     circuits: Mapping[str, Circuit] = field(default_factory=dict)
     """The endpoint's breaker, by gateway."""
+    first_tokens: FirstTokens | None = None
 
     @property
     def partial(self) -> bool:
@@ -86,6 +96,7 @@ class Demand:
             {pod: load for pod, load in self.loads.items() if pod in pods},
             self.silent,
             self.held,
+            first_tokens=self.first_tokens,
         )
 
     def _of(self, pod: str) -> int:

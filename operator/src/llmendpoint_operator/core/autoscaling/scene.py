@@ -15,6 +15,7 @@ from ..builders import Manifest
 from ..causes import is_alive, is_ready, unscheduled_since
 from ..rollout.records import parse_time
 from ..snapshot import Snapshot
+from .crowd import Crowd
 from .demand import Demand
 from .smoothing import Series
 
@@ -29,6 +30,7 @@ class Memory:
     failures: int = 0
     recommendations: Series = ()
     changes: Series = ()
+    crowd: Crowd | None = None
 
 
 @dataclass(frozen=True, slots=True)

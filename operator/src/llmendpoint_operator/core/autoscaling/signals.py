@@ -6,22 +6,28 @@ it lies on the replicas, so that nothing swings under a constant load.
 | queueDepth | beyond the replicas that serve, one for each `target` that waits; fewer only when all fits 80 % of theirs |
 | concurrency | requests / target |
 | kvCacheUtilization | memory in use, in replicas / target; one that does not tell counts as empty for up, full for down |
+| ttft | one more while the first token comes late and requests share replicas; then not as few as that again |
 
-The last two leave the count alone within 10 % of their target, as a HorizontalPodAutoscaler does.
+concurrency and kvCacheUtilization leave the count alone within 10 % of their target, as a HorizontalPodAutoscaler does.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import datetime
 
-from ...api.autoscaling import ConcurrencySignal, KvCacheSignal, QueueDepthSignal, SignalsSpec
+from ...api.autoscaling import ConcurrencySignal, KvCacheSignal, QueueDepthSignal, SignalsSpec, TtftSignal
+from .crowd import Crowd
 from .demand import Demand
 from .scene import Scene
 
 TOLERANCE = 0.1
 FULL = (4, 5)
 """Of their sequences, what remaining replicas may be filled with: 80 %, in whole numbers."""
+
+ENOUGH_REQUESTS = 20
+"""For a 95th percentile: of fewer it is their slowest."""
 
 DEFAULT_SIGNALS = SignalsSpec(queue_depth=QueueDepthSignal(target=4))
 
@@ -35,8 +41,8 @@ class Recommendation:
     lowers: bool = True
 
 
-def recommend(scene: Scene, demand: Demand) -> list[Recommendation]:
-    """Of every signal that the spec names."""
+def recommend(scene: Scene, demand: Demand, crowd: Crowd | None = None) -> list[Recommendation]:
+    """Of every signal that the spec names. `crowd`: when the first token was late last, where that is remembered."""
     signals = scene.spec.signals or DEFAULT_SIGNALS
     found = []
     if signals.queue_depth is not None:
@@ -45,6 +51,8 @@ def recommend(scene: Scene, demand: Demand) -> list[Recommendation]:
         found.append(concurrency(scene, demand, signals.concurrency))
     if signals.kv_cache_utilization is not None:
         found.append(kv_cache(scene, demand, signals.kv_cache_utilization))
+    if signals.ttft is not None:
+        found.append(ttft(scene, demand, signals.ttft, crowd))
     return found
 
 
@@ -84,6 +92,40 @@ def kv_cache(scene: Scene, demand: Demand, signal: KvCacheSignal) -> Recommendat
     wanted = up if up > scene.current else min(down, scene.current)
     said = f"kvCacheUtilization {used:.2f} of {len(known)} replicas / target {signal.target:g}"
     return Recommendation(wanted, said + (f", {missing} unknown" if missing else ""))
+
+
+def ttft(scene: Scene, demand: Demand, signal: TtftSignal, crowd: Crowd | None) -> Recommendation:
+    """One step at a time, each judged by figures of the replicas that there are since: how long the first token takes is
+    not proportional to the load, so no number can be computed from it. Whatever it does not know or ask for is the other
+    signals' to decide; below them it never goes."""
+    figures = demand.first_tokens
+    said = "ttft unknown" if figures is None else f"ttft p95 {figures.p95:.2f} s / target {signal.target:g} s"
+    if _late(scene, demand, signal):
+        all_serve = scene.serving == scene.current and not scene.loading
+        return Recommendation(scene.current + all_serve, said)
+    if crowd is None:
+        return Recommendation(0, said)
+    came = f"it was late with {crowd.requests} requests on {crowd.replicas} replicas"
+    return Recommendation(min(scene.current, crowd.least_for(demand.requests)), f"{said}; {came}")
+
+
+def remember(crowd: Crowd | None, scene: Scene, demand: Demand, now: datetime) -> Crowd | None:
+    """The crowd of now, where the first token is late; else the one before, for its time."""
+    signal = scene.spec.signals.ttft if scene.spec.signals else None
+    if signal is None:
+        return None
+    if _late(scene, demand, signal):
+        return Crowd(now, demand.requests, scene.serving)
+    return None if crowd is None or crowd.fades(now) else crowd
+
+
+def _late(scene: Scene, demand: Demand, signal: TtftSignal) -> bool:
+    """Whether enough callers waited too long for a reason that another replica can take away: a request that has a
+    replica to itself is slow by its length, or the model's."""
+    figures = demand.first_tokens
+    if figures is None or figures.requests < ENOUGH_REQUESTS:
+        return False
+    return figures.p95 > signal.target and demand.requests > scene.serving > 0
 
 
 def _tolerant(wanted: float, current: int) -> int:
