@@ -169,8 +169,8 @@ class Stage:
         for number in range(gateways):
             await self.add_gateway(f"gateway-{number}")
 
-    async def add_gateway(self, name: str) -> FakeGateway:
-        """One more Ready gateway pod."""
+    async def add_gateway(self, name: str, *, ready: bool = True) -> FakeGateway:
+        """One more gateway pod."""
         gateway = self.gateways[name] = FakeGateway()
         address = await gateway.serve(self.servers, self.gateway_port)
         labels = dict(pair.split("=") for pair in GATEWAY_SELECTOR.split(","))
@@ -186,7 +186,7 @@ class Stage:
                     break
                 except ApiError:  # the namespace's ServiceAccount is not there yet
                     await asyncio.sleep(0.2)
-        await self._write_status(name, running(address, ready=True))
+        await self._write_status(name, running(address, ready=ready))
         return gateway
 
     async def edit(self, seqs: int, **fields: Any) -> None:

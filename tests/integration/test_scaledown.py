@@ -117,6 +117,22 @@ async def test_without_gateways_replicas_go_down_at_once(stages: Stages) -> None
         assert not any(found.get("draining") for found in stage.history)
 
 
+async def test_gateways_that_never_become_ready_hold_it_up_for_a_while_only(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them is enough to wait for; what it waits for never comes."""
+    monkeypatch.setattr("llmendpoint_operator.evidence.gateways.LOST_S", 3.0)
+    rollout = {"observe": {"duration": 0, "minRequests": 1}}
+    async with stages.stage(gateways=0) as stage:
+        await Operator(stage).start()
+        await stage.edit(1, replicas=3, rollout=rollout)
+        await stage.until("three ready replicas", lambda: stage.status.get("readyReplicas") == 3)
+        await stage.add_gateway("gateway-0", ready=False)
+        await stage.edit(1, replicas=1, rollout=rollout)
+        await wait_pods(stage, 1)
+        assert not any(found.get("draining") for found in stage.history)
+
+
 @pytest.mark.parametrize("writes", range(1, 6))
 async def test_an_operator_that_dies_after_any_write_is_followed_by_one_that_takes_the_same_pod(
     stages: Stages, writes: int

@@ -49,6 +49,7 @@ class FakeCluster:
     gateways: dict[str, int | None] = field(default_factory=dict)
     """Ready gateways, and the epoch that each follows."""
     gateways_known: bool = True
+    gateways_lost: bool = False
     verification: Verification | None = None
     figures: dict[str, Figures] = field(default_factory=dict)
     finding: Finding | None = None
@@ -125,6 +126,7 @@ class FakeCluster:
                 self.verification,
                 self.figures,
                 find_window(self.status.get("rollout", {})),
+                self.gateways_lost,
             ),
         )
 

@@ -127,9 +127,9 @@ class Callers:
 def test_a_constant_load_settles_and_never_swings(
     spec: AutoscalingSpec, first: int, requests: int, patience: int
 ) -> None:
-    """Within the hour for which it is remembered when the first token was late."""
+    """235 polls of 15 s: within the hour for which it is remembered when the first token was late."""
     stage, callers = Stage(spec, current=first), Callers(requests, patience=patience)
-    for _ in range(250):
+    for _ in range(235):
         stage.demand = callers.on(stage.current)
         stage.poll()
     assert len(set(stage.counts[200:])) == 1

@@ -197,6 +197,27 @@ async def test_gateways_of_which_none_is_ready_are_not_the_same_as_no_gateway(
     assert (evidence.gateways, evidence.gateways_known) == ((), False)
 
 
+async def test_gateways_are_lost_when_none_was_ready_for_long_and_the_endpoint_is_woken_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmendpoint_operator.evidence.gateways.LOST_S", 0.3)
+    await world.add_gateway(epochs={"team-a/chat": 1})
+    snapshot = world.snapshot("Switching", epoch=2)
+    await until(lambda: world.collector.look(snapshot).gateways_known)
+    assert not world.collector.look(snapshot).gateways_lost
+    world.unready("gateway-0", False)
+    assert not world.collector.look(snapshot).gateways_lost
+    await until(lambda: world.collector.look(snapshot).gateways_lost)
+    world.woken.clear()
+    await world.add_gateway(epochs={"team-a/chat": 1})
+    assert not world.collector.look(snapshot).gateways_lost
+    world.woken.clear()
+    world.unready("gateway-1", False)
+    await until(
+        lambda: world.woken.count(("team-a", "chat")) >= 2
+    )  # that nobody is known, and that they are lost
+
+
 async def test_a_gateway_pod_that_has_ended_for_good_is_no_gateway(world: World) -> None:
     world.gateway_pods.append(ready_pod("evicted", "127.0.0.1"))
     world.gateway_pods[0]["status"] |= {"phase": "Failed", "reason": "Evicted"}

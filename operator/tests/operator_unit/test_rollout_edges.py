@@ -107,6 +107,27 @@ def test_pods_stay_at_rest_while_a_ready_gateway_still_sends_to_them() -> None:
     assert find_wanted(it.cluster.snapshot()) is None
 
 
+def test_old_pods_go_when_gateways_that_could_send_to_them_were_not_ready_for_long() -> None:
+    it = Rollout(scaleDownDelay=0)
+    second = late_gateway(it, 2)
+    it.edit(3)
+    assert it.edit(2) == second
+    it.cluster.gateways_known = False
+    it.work(600)
+    assert it.cluster.replicas()[it.blue] == 2, "a gateway that restarts may still send to them"
+    it.cluster.gateways_lost = True
+    it.work()
+    assert {revision for revision, count in it.cluster.replicas().items() if count} == {second}
+
+
+def test_an_observation_takes_nothing_for_good_because_the_gateways_are_lost() -> None:
+    it = Rollout()
+    late_gateway(it, 2)
+    assert it.cluster.state == "Observing"
+    it.cluster.gateways_known, it.cluster.gateways_lost = False, True
+    assert it.work(20) == "Observing"
+
+
 def test_a_first_revision_that_never_got_requests_makes_room_at_once() -> None:
     cluster = FakeCluster(gateways={"gw-1": None})
     cluster.settle()

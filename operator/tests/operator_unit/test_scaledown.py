@@ -49,6 +49,7 @@ class Scene:
     load: dict[str, int] = field(default_factory=dict)
     gateways: int = 2
     heard: bool = True
+    lost: bool = False
     acknowledged: int = 0
     epoch: int = 1
     draining: tuple[str, ...] = ()
@@ -59,7 +60,9 @@ class Scene:
             GatewayView(f"gw-{i}", self.acknowledged, self.load if i == 0 else dict.fromkeys(self.load, 0))
             for i in range(self.gateways)
         )
-        evidence = Evidence(gateways=views if self.heard else (), gateways_known=self.heard)
+        evidence = Evidence(
+            gateways=views if self.heard else (), gateways_known=self.heard, gateways_lost=self.lost
+        )
         traffic = {"epoch": self.epoch, "draining": list(self.draining), "drainingSince": self.since}
         endpoint = Endpoint(
             "team-a", "chat", "uid-1", 1, "1", False, make_spec(), status={"traffic": traffic}
@@ -147,6 +150,14 @@ def test_nobody_is_chosen_before_the_gateways_were_asked() -> None:
     decision = scene.plan(3)
     assert (decision.draining, dict(decision.replicas), decision.asks_gateways) == ((), {REVISION: 4}, True)
     assert decision.requeue_after
+
+
+def test_gateways_that_were_not_ready_for_long_hold_nothing_up() -> None:
+    scene = four_busy_and_one_idle()
+    scene.written(scene.plan(3))
+    scene.heard, scene.lost = False, True
+    decision = scene.plan(3)
+    assert (decision.draining, dict(decision.replicas), decision.asks_gateways) == ((), {REVISION: 3}, False)
 
 
 def test_a_restarted_operator_keeps_what_is_drained_until_it_has_heard_the_gateways() -> None:

@@ -71,3 +71,6 @@ class Evidence:
     figures: Mapping[str, Figures] = field(default_factory=dict)
     window: Window | None = None
     """What `figures` were counted in; None before the switch."""
+    gateways_lost: bool = False
+    """Whether there are gateways, and none was Ready for so long that no caller reaches one: nobody is waited for. Nothing
+    else follows from it: an assignment is not acknowledged, and what was not seen is not good."""

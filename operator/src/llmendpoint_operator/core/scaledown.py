@@ -10,8 +10,8 @@ of its pods:
 3. those pods get the annotation, and only then the Deployment shrinks.
 
 Each step is found again from the status and the pods, so a restart in between goes on where it was. Without a gateway
-nobody can be asked and nobody picks: the Deployment shrinks at once. A pod that still loads has no requests and is
-taken for what it is: not ready, never idle.
+nobody can be asked and nobody picks: the Deployment shrinks at once, and so it does where the gateways that there are
+have not been Ready for a minute. A pod that still loads has no requests and is taken for what it is: not ready, never idle.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def plan_scale_down(
     leaving = _leaving(snapshot, before)
     served = [hash_ for hash_, count in replicas.items() if count > 0 and shares.get(hash_, 0) > 0]
     surplus = {hash_: _surplus(snapshot.pods.get(hash_, ()), replicas[hash_]) for hash_ in served}
-    if not any(surplus.values()) or (evidence.gateways_known and not evidence.gateways):
+    nobody = evidence.gateways_lost or (evidence.gateways_known and not evidence.gateways)
+    if nobody or not any(surplus.values()):
         return ScaleDown(replicas, leaving)
     held = {hash_: max(replicas[hash_], _live(snapshot, hash_)) for hash_ in served if surplus[hash_]}
     if not evidence.gateways_known:

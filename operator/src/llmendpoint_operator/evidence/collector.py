@@ -60,7 +60,9 @@ class Collector:
             )
         watcher.update(wanted)
         views, known = self._gateways.views(key)
-        return Evidence(views, known, watcher.verification, watcher.figures(), wanted.window)
+        return Evidence(
+            views, known, watcher.verification, watcher.figures(), wanted.window, self._gateways.lost
+        )
 
     def forget(self, key: Key) -> None:
         """The endpoint is gone or at rest."""

@@ -34,6 +34,10 @@ FRESH_S = 10.0
 
 STATE_TIMEOUT_S = 1.0
 
+LOST_S = 60.0
+"""Without a Ready gateway for so long, pods are no longer kept for those that there are: they restart within seconds, or
+something is wrong with them that time does not mend. A gateway that comes back sends to pods that are there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
@@ -80,6 +84,7 @@ class Gateways:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._needed = asyncio.Event()
+        self._none_ready_since: float | None = None
 
     def ready(self) -> tuple[Gateway, ...]:
         """Those that take requests now."""
@@ -95,9 +100,22 @@ class Gateways:
         """Whether it is known that there is none."""
         return self._pods.synced.is_set() and not self.exist
 
+    @property
+    def lost(self) -> bool:
+        """Whether there are gateways, and none has been Ready for LOST_S."""
+        since = self._none_ready_since
+        return since is not None and time.monotonic() - since >= LOST_S
+
     def pods_changed(self, _: object = None) -> None:
         """The cache of gateway pods has changed."""
+        self._note_ready()
         self._changed.set()
+
+    def _note_ready(self) -> None:
+        if not self._pods.synced.is_set() or not self.exist or any(self._ready()):
+            self._none_ready_since = None
+        elif self._none_ready_since is None:
+            self._none_ready_since = time.monotonic()
 
     def follow(self, key: Key, epoch: int) -> None:
         """Find out who follows this assignment."""
@@ -142,11 +160,18 @@ class Gateways:
         try:
             while True:
                 self._changed.clear()
+                self._note_ready()
                 self._keep_tasks({gateway.uid: gateway for gateway in self._ready()})
                 self._tell()
-                await self._changed.wait()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), self._patience())
         finally:
             self._keep_tasks({})
+
+    def _patience(self) -> float | None:
+        """Until those that there are count as lost, which no watch tells."""
+        since = self._none_ready_since
+        return None if since is None or self.lost else max(0.0, since + LOST_S - time.monotonic())
 
     def _ready(self) -> Iterator[Gateway]:
         for pod in sorted(self._pods.store, key=lambda pod: str(pod["metadata"]["name"])):
@@ -219,7 +244,7 @@ class Gateways:
     def _news(self, key: Key) -> tuple[object, ...]:
         """Who follows what. Requests in flight change all the time and are no news."""
         views, known = self.views(key)
-        return known, *((view.pod, view.epoch) for view in views)
+        return known, self.lost, *((view.pod, view.epoch) for view in views)
 
     def _settled(self, key: Key) -> bool:
         views, known = self.views(key)

@@ -107,9 +107,10 @@ class Situation:
 
     @property
     def awaits_gateways(self) -> bool:
-        """Whether a gateway may still send to what was switched away from. None does where nothing ever got requests;
-        scaled to zero there is no replica without which a gateway could follow."""
-        return not (self.traffic is None or self.wanted == 0 or self.acknowledged)
+        """Whether a gateway may still send to what was switched away from. None does where nothing ever got requests, or
+        no caller reaches one; scaled to zero there is no replica without which a gateway could follow."""
+        lost = self.snapshot.evidence.gateways_lost
+        return not (self.traffic is None or self.wanted == 0 or lost or self.acknowledged)
 
     @property
     def verifying_at_zero(self) -> bool:
