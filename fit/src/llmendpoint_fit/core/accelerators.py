@@ -1,8 +1,8 @@
 """Accelerators by name. Memory is what the driver reports (nvidia-smi, rocm-smi, hl-smi), in MiB, and what the node
 labels hold: below the figure on the box, for error correction and the driver take their share.
 
-Bandwidth and dense 16-bit throughput are from the makers' data sheets; docs/sizing.md lists the sources, and where the
-hourly prices come from. A price is one of many and moves: `--price` replaces it.
+Bandwidth and dense 16-bit throughput are the makers' figures; docs/sizing.md says of each how it was checked and when, and
+where the hourly prices come from. A price is one of many and moves: `--price` replaces it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ NVIDIA, AMD, GAUDI = "nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi"
 
 ACCELERATORS: tuple[Accelerator, ...] = (
     Accelerator("t4", "NVIDIA T4", NVIDIA, 15_360, 320, 65, 0.526, _words("t4")),
-    Accelerator("v100-16gb", "NVIDIA V100 16 GB", NVIDIA, 16_384, 900, 125, 3.06, _words("v100 16gb")),
-    Accelerator("v100-32gb", "NVIDIA V100 32 GB", NVIDIA, 32_768, 900, 125, None, _words("v100 32gb")),
+    Accelerator("v100-16gb", "NVIDIA V100 16 GB", NVIDIA, 16_384, 900, 125, None, _words("v100 16gb")),
+    Accelerator("v100-32gb", "NVIDIA V100 32 GB", NVIDIA, 32_768, 900, 125, 3.902, _words("v100 32gb")),
     Accelerator("a10", "NVIDIA A10", NVIDIA, 23_028, 600, 125, None, _words("a10")),
     Accelerator("a10g", "NVIDIA A10G", NVIDIA, 23_028, 600, 70, 1.006, _words("a10g")),
     Accelerator("l4", "NVIDIA L4", NVIDIA, 23_034, 300, 121, 0.805, _words("l4")),
@@ -55,9 +55,9 @@ ACCELERATORS: tuple[Accelerator, ...] = (
     Accelerator("h100-80gb", "NVIDIA H100 80 GB", NVIDIA, 81_559, 3_350, 989, 6.88, _words("h100 80gb", "h100")),
     Accelerator("h100-nvl", "NVIDIA H100 NVL", NVIDIA, 95_830, 3_900, 835, None, _words("h100 nvl")),
     Accelerator("h200", "NVIDIA H200", NVIDIA, 143_771, 4_800, 989, 7.912, _words("h200")),
-    Accelerator("b200", "NVIDIA B200", NVIDIA, 183_359, 8_000, 2_250, 14.242, _words("b200")),
+    Accelerator("b200", "NVIDIA B200", NVIDIA, 183_359, 7_672, 2_250, 14.242, _words("b200")),
     Accelerator("mi250", "AMD Instinct MI250, one of its two dies", AMD, 65_520, 1_638, 181, None, _words("mi250", "mi250x")),
-    Accelerator("mi300x", "AMD Instinct MI300X", AMD, 196_592, 5_300, 1_307, 6.0, _words("mi300x")),
+    Accelerator("mi300x", "AMD Instinct MI300X", AMD, 196_592, 5_300, 1_307, None, _words("mi300x")),
     Accelerator("mi325x", "AMD Instinct MI325X", AMD, 262_128, 6_000, 1_307, None, _words("mi325x")),
     Accelerator("gaudi2", "Intel Gaudi 2", GAUDI, 98_304, 2_450, 432, None, _words("gaudi2", "gaudi 2")),
     Accelerator("gaudi3", "Intel Gaudi 3", GAUDI, 131_072, 3_700, 1_835, None, _words("gaudi3", "gaudi 3")),
