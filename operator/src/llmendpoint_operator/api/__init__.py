@@ -23,24 +23,10 @@ from .llmruntime import (
     VolumeMount,
 )
 from .model import CacheScope, ModelCache, ModelCredentials, ModelSpec
-from .rollout import (
-    CanarySpec,
-    CanaryStep,
-    Capacity,
-    Comparison,
-    ErrorRateLimit,
-    Expectation,
-    LatencyLimit,
-    Mode,
-    ObserveSpec,
-    OnInconclusive,
-    Prompt,
-    RolloutSpec,
-    RolloutState,
-    SloSpec,
-    Strategy,
-    VerificationSpec,
-)
+from .observation import ErrorRateLimit, LatencyLimit, ObserveSpec, OnInconclusive, SloSpec
+from .rollout import CanarySpec, CanaryStep, Capacity, RolloutSpec, Strategy
+from .rollout_status import Mode, RolloutState
+from .verification import Comparison, Expectation, Prompt, VerificationSpec
 
 GROUP = "llmendpoint.io"
 VERSION = "v1alpha1"

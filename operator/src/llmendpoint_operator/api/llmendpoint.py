@@ -11,15 +11,9 @@ from .autoscaling import AutoscalingSpec, AutoscalingStatus
 from .base import ApiModel, ByteQuantity, Quantity, map_list, rule, rules
 from .capacity import CapacityStatus
 from .model import ModelSpec, ModelStatus
-from .rollout import (
-    OverrideStatus,
-    RejectedStatus,
-    RequestStatus,
-    RolloutSpec,
-    RolloutStatus,
-    SloSpec,
-    TrafficStatus,
-)
+from .observation import SloSpec
+from .rollout import RolloutSpec
+from .rollout_status import OverrideStatus, RejectedStatus, RequestStatus, RolloutStatus, TrafficStatus
 from .security import SecuritySpec
 from .traffic import CircuitBreakerSpec, TrafficSpec
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..api import LLMEndpointSpec
-from ..api.rollout import LatencyLimit as SpecLatencyLimit
+from ..api.observation import LatencyLimit as SpecLatencyLimit
 from .evidence import Figures
 
 OBSERVE = "spec.rollout.observe"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from ..api.rollout import Comparison, Prompt
+from ..api.verification import Comparison, Prompt
 from ..core.evidence import Outcome, Verification
 from ..core.verification import (
     Judgement,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..api import LLMEndpointSpec
-from ..api.rollout import Prompt, RolloutState
+from ..api.rollout_status import RolloutState
+from ..api.verification import Prompt
 from ..core.analysis import find_limits
 from ..core.causes import is_alive, is_ready
 from ..core.evidence import Window
