@@ -153,7 +153,9 @@ def wait(seconds: float) -> bytes:
     return _bytes(pb.ProcessingResponse(override_message_timeout=timedelta(seconds=seconds)))
 
 
+@lru_cache(maxsize=1024)
 def refuse(rejected: Rejected) -> bytes:
+    """Of an open breaker or a full queue one answer goes to many."""
     more = {} if rejected.retry_after is None else {"retry-after": str(rejected.retry_after)}
     if rejected.final:
         more["x-should-retry"] = "false"  # OpenAI's SDKs obey it
