@@ -72,13 +72,18 @@ def name_of(number: int) -> str:
     return f"chat-{number:05}"
 
 
-async def in_parallel(count: int, work: Callable[[int], Awaitable[object]]) -> None:
-    """`work` for 0 … count - 1, AT_ONCE at a time."""
-    numbers = iter(range(count))
+async def in_parallel(count: int, what: str, work: Callable[[int], Awaitable[object]]) -> None:
+    """`work` for 0 … count - 1, AT_ONCE at a time; how far it is, is shown now and then."""
+    numbers, began = iter(range(count)), time.monotonic()
+    spoken = began
 
     async def worker() -> None:
+        nonlocal spoken
         for number in numbers:
             await work(number)
+            if (now := time.monotonic()) - spoken > 10:
+                spoken = now
+                say(f"{what}: {number} of {count}, {now - began:.0f} s so far")
 
     await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
 
@@ -112,7 +117,7 @@ async def make_endpoints(api: KubeApi, namespace: str, number: int) -> None:
     async def make(i: int) -> None:
         await api.create(resources.ENDPOINTS, namespace, endpoint(name_of(i), namespace, **SPEC))
 
-    await in_parallel(number, make)
+    await in_parallel(number, "endpoints", make)
 
 
 async def all_ready(api: KubeApi, namespace: str, what: str) -> list[Json]:
@@ -188,7 +193,7 @@ async def bare_run(api: KubeApi, templates: Sequence[Json], trial: str, number: 
         await api.apply(resources.ENDPOINTS, status, "status")
 
     began = time.monotonic()
-    await in_parallel(number, make)
+    await in_parallel(number, "bare client", make)
     return time.monotonic() - began
 
 
