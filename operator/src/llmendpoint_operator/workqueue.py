@@ -63,6 +63,8 @@ class WorkQueue:
                 del self._waiting[key]
                 self._busy.add(key)
             await self._do(key)
+            # A look that writes nothing never waits. Thousands of them in a row would hold up the lease's renewal.
+            await asyncio.sleep(0)
 
     async def _do(self, key: Key) -> None:
         delay: float | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from llmendpoint_operator.workqueue import Key, WorkQueue
@@ -80,3 +81,26 @@ async def test_a_delay_is_kept_unless_something_wakes_the_key_before() -> None:
         assert len(looks) == 1
         queue.add(A)
         await until(lambda: len(looks) == 2)
+
+
+async def test_thousands_of_looks_that_never_wait_let_the_lease_be_renewed_meanwhile() -> None:
+    looked = 0
+    turns: list[int] = []
+
+    async def work(_: Key) -> None:
+        nonlocal looked
+        looked += 1
+
+    async def something_else() -> None:
+        while True:
+            turns.append(looked)
+            await asyncio.sleep(0)
+
+    async with running(work) as queue:
+        for number in range(1000):
+            queue.add(("ns", f"chat-{number}"))
+        other = asyncio.create_task(something_else())
+        await until(lambda: looked == 1000)
+        other.cancel()
+    longest = max(after - before for before, after in itertools.pairwise(turns))
+    assert longest <= 3, f"{longest} looks in a row by 3 workers"
