@@ -44,55 +44,63 @@ def option(help: str, *names: str, metavar: str, minimum: float | None = None) -
     return typer.Option(*names, help=help, metavar=metavar, min=minimum, show_default=False)
 
 
+Text = str | None
+Whole = int | None
+Number = float | None
+
+ModelArgument = Annotated[
+    Text,
+    typer.Argument(
+        metavar="[MODEL]", help="A folder, or organisation/name[@revision] of a hub.", show_default=False
+    ),
+]
+Filename = Annotated[Path | None, option("Manifest with LLMEndpoints.", "--filename", "-f", metavar="FILE")]
+ModelOption = Annotated[
+    Text, option("Where the manifest's model is read instead.", "--model", metavar="MODEL")
+]
+Accelerators = Annotated[
+    Text, option("One of the list below, or a product's name.  [default: try all]", metavar="NAME")
+]
+Memory = Annotated[Text, option("Memory of one, such as 24Gi, where it is not in the list.", metavar="BYTES")]
+Count = Annotated[Whole, option("Accelerators of one replica.", metavar="N", minimum=1)]
+MaxModelLen = Annotated[
+    Whole, option("Tokens of one request.  [default: the model's]", metavar="TOKENS", minimum=1)
+]
+MaxNumSeqs = Annotated[Whole, option("Sequences in one batch.  [default: 256]", metavar="N", minimum=1)]
+Price = Annotated[
+    Number, option("USD per hour of one accelerator.  [default: a list price]", metavar="USD", minimum=0)
+]
+Throughput = Annotated[
+    Number, option("What one replica gave when it was measured.", metavar="N", minimum=0.001)
+]
+ApiPrice = Annotated[
+    Number, option("USD per million tokens of an API to compare with.", metavar="USD", minimum=0.000001)
+]
+Parameters = Annotated[Text, option("Instead of MODEL: how many, such as 8B.", metavar="N")]
+Described = Annotated[Whole, option("With --parameters.", metavar="N", minimum=1)]
+HubEndpoint = Annotated[Text, option("The hub.  [default: $HF_ENDPOINT, else the public one]", metavar="URL")]
+
+
 def plan(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[MODEL]", help="A folder, or organisation/name[@revision] of a hub.", show_default=False
-        ),
-    ] = None,
-    filename: Annotated[
-        Path | None, option("Manifest with LLMEndpoints.", "--filename", "-f", metavar="FILE")
-    ] = None,
-    model_option: Annotated[
-        str | None, option("Where the manifest's model is read instead.", "--model", metavar="MODEL")
-    ] = None,
-    accelerator: Annotated[
-        str | None, option("One of the list below, or a product's name.  [default: try all]", metavar="NAME")
-    ] = None,
-    accelerator_memory: Annotated[
-        str | None, option("Memory of one, such as 24Gi, where it is not in the list.", metavar="BYTES")
-    ] = None,
-    count: Annotated[int | None, option("Accelerators of one replica.", metavar="N", minimum=1)] = None,
-    max_model_len: Annotated[
-        int | None, option("Tokens of one request.  [default: the model's]", metavar="TOKENS", minimum=1)
-    ] = None,
-    max_num_seqs: Annotated[
-        int | None, option("Sequences in one batch.  [default: 256]", metavar="N", minimum=1)
-    ] = None,
-    price: Annotated[
-        float | None,
-        option("USD per hour of one accelerator.  [default: a list price]", metavar="USD", minimum=0),
-    ] = None,
-    tokens_per_second: Annotated[
-        float | None, option("What one replica gave when it was measured.", metavar="N", minimum=0.001)
-    ] = None,
-    api_price: Annotated[
-        float | None,
-        option("USD per million tokens of an API to compare with.", metavar="USD", minimum=0.000001),
-    ] = None,
-    parameters: Annotated[str | None, option("Instead of MODEL: how many, such as 8B.", metavar="N")] = None,
-    layers: Annotated[int | None, option("With --parameters.", metavar="N", minimum=1)] = None,
-    kv_heads: Annotated[int | None, option("With --parameters.", metavar="N", minimum=1)] = None,
-    head_dim: Annotated[int | None, option("With --parameters.", metavar="N", minimum=1)] = None,
-    hub_endpoint: Annotated[
-        str | None, option("The hub.  [default: $HF_ENDPOINT, else the public one]", metavar="URL")
-    ] = None,
+    model: ModelArgument = None,
+    filename: Filename = None,
+    model_option: ModelOption = None,
+    accelerator: Accelerators = None,
+    accelerator_memory: Memory = None,
+    count: Count = None,
+    max_model_len: MaxModelLen = None,
+    max_num_seqs: MaxNumSeqs = None,
+    price: Price = None,
+    tokens_per_second: Throughput = None,
+    api_price: ApiPrice = None,
+    parameters: Parameters = None,
+    layers: Described = None,
+    kv_heads: Described = None,
+    head_dim: Described = None,
+    hub_endpoint: HubEndpoint = None,
     output: Format = Output.TEXT,
 ) -> None:
     """Say whether a model fits an accelerator, what would, and what its tokens cost. No cluster is asked."""
-    prices = Prices(price, api_price, tokens_per_second)
-    device = device_of(accelerator, accelerator_memory)
     given = invented_of(parameters, layers, kv_heads, head_dim, max_model_len)
     named = model_option or model
     if sum(x is not None for x in (given, named)) > 1 or (
@@ -101,19 +109,30 @@ def plan(
         raise BadUsage(
             "name one model: MODEL, or -f FILE (with --model, where it is not of a hub), or --parameters"
         )
+    device, prices = device_of(accelerator, accelerator_memory), Prices(price, api_price, tokens_per_second)
     reports = []
     for asked, source in _asked(filename, named):
-        load = replace(
-            asked.load,
-            max_model_len=max_model_len or asked.load.max_model_len,
-            max_num_seqs=max_num_seqs or asked.load.max_num_seqs,
-        )
-        asked = replace(asked, load=load, device=device or asked.device, count=count or asked.count)
-        found = given or read_model(source, hub_endpoint)
-        reports.append(make_report(found, asked, prices))
+        asked = _overridden(asked, device, count, max_model_len, max_num_seqs)
+        reports.append(make_report(given or read_model(source, hub_endpoint), asked, prices))
     _print(reports, output)
     if not all(report.fits for report in reports):
         raise typer.Exit(CliError.exit_code)
+
+
+def _overridden(
+    asked: Asked,
+    device: Device | None,
+    count: int | None,
+    max_model_len: int | None,
+    max_num_seqs: int | None,
+) -> Asked:
+    """Options go before what the manifest says."""
+    load = replace(
+        asked.load,
+        max_model_len=max_model_len or asked.load.max_model_len,
+        max_num_seqs=max_num_seqs or asked.load.max_num_seqs,
+    )
+    return replace(asked, load=load, device=device or asked.device, count=count or asked.count)
 
 
 def device_of(accelerator: str | None, memory: str | None) -> Device | None:
