@@ -170,9 +170,14 @@ class Stage:
             await self.add_gateway(f"gateway-{number}")
 
     async def add_gateway(self, name: str, *, ready: bool = True) -> FakeGateway:
-        """One more gateway pod."""
+        """One more gateway pod, which the test plays."""
         gateway = self.gateways[name] = FakeGateway()
         address = await gateway.serve(self.servers, self.gateway_port)
+        await self.add_gateway_pod(name, address, ready=ready)
+        return gateway
+
+    async def add_gateway_pod(self, name: str, address: str, *, ready: bool = True) -> None:
+        """One more gateway pod, whoever answers at its address."""
         labels = dict(pair.split("=") for pair in GATEWAY_SELECTOR.split(","))
         spec = {
             "containers": [{"name": "envoy", "image": "gateway:1"}],
@@ -187,7 +192,6 @@ class Stage:
                 except ApiError:  # the namespace's ServiceAccount is not there yet
                     await asyncio.sleep(0.2)
         await self._write_status(name, running(address, ready=ready))
-        return gateway
 
     async def edit(self, seqs: int, **fields: Any) -> None:
         """The user's manifest, with a spec that makes revision `seqs`."""
