@@ -196,6 +196,7 @@ def test_the_opinion_is_the_recommendation_of_the_builtin_scaler_without_bounds_
 
 def test_what_nobody_told_is_no_opinion() -> None:
     assert find_opinion(scene(None)) == Opinion(None, None)
+    assert find_opinion(scene(None, ready=(), served=False)) == Opinion(None, None)
 
 
 def test_a_silent_gateway_lowers_nothing_and_sends_nobody_to_sleep() -> None:

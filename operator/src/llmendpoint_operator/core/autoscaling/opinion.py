@@ -21,9 +21,9 @@ class Opinion:
 def find_opinion(scene: Scene) -> Opinion:
     """While a gateway is silent or a replica loads, and before a first revision has served, nothing is said that would lower
     the count; where no gateway would hold and see who calls an endpoint at zero, nobody sleeps."""
-    starts = scene.loading or (scene.current > 0 and not scene.served)
     if scene.demand is None:
-        return Opinion(True if starts else None, None)
+        return Opinion(True if scene.loading else None, None)
+    starts = scene.loading or (scene.current > 0 and not scene.served)
     found = recommend(scene, scene.demand.only(scene.ready))
     most = max(recommendation.replicas for recommendation in found)
     lowers = not (scene.demand.partial or starts) and all(one.lowers for one in found)
