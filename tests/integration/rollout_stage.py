@@ -1,8 +1,4 @@
-"""A rollout on a real API server: a test plays the kubelet, the engines, the gateways and their callers.
-
-The operator's work runs in the test's own process, so that it can be killed after any of its writes: what it then had in
-memory is gone, and the answer to its last write with it.
-"""
+"""A rollout on a real API server: a test plays the kubelet, the engines, the gateways and their callers."""
 
 from __future__ import annotations
 
@@ -10,25 +6,21 @@ import asyncio
 import contextlib
 import json
 import re
-import ssl
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import aiohttp
 import yaml
 
 from llmendpoint_operator.errors import ApiError
-from llmendpoint_operator.evidence import GATEWAY_SELECTOR, Wire
+from llmendpoint_operator.evidence import GATEWAY_SELECTOR
 from llmendpoint_operator.kube.client import Credentials, KubeApi
 from llmendpoint_operator.kube.resources import DEPLOYMENTS, ENDPOINTS, PODS
-from llmendpoint_operator.metrics import Metrics
-from llmendpoint_operator.settings import Settings
-from llmendpoint_operator.work import make_work
 from tests.cluster import Cluster
 from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers, free_port
+from tests.integration.mortal_operator import Operator
 from tests.integration.operator_process import ROOT
 
 RUNTIME = "rollout"
@@ -47,66 +39,6 @@ QUICK = {
     "abortScaleDownDelay": 1,
 }
 """A rollout that decides within seconds."""
-
-
-class Killed(BaseException):
-    """The operator is dead; nothing that it does afterwards happens."""
-
-
-class MortalApi(KubeApi):
-    """Counts writes to endpoints and their children; dies after one of them is done, before its answer is read."""
-
-    def __init__(self, credentials: Credentials, die_after: int | None) -> None:
-        super().__init__(credentials)
-        self.writes = 0
-        self.dead = asyncio.Event()
-        self._die_after = die_after
-
-    async def _open(self, method: str, path: str, *rest: Any) -> aiohttp.ClientResponse:
-        response = await super()._open(method, path, *rest)
-        if method != "GET" and "/events" not in path:
-            self.writes += 1
-            if self._die_after is not None and self.writes >= self._die_after:
-                self.dead.set()
-        if self.dead.is_set():
-            response.close()
-            await asyncio.Event().wait()
-        return response
-
-
-class Operator:
-    """One life of an operator's leader. `settings` are those that a test needs to differ."""
-
-    def __init__(self, stage: Stage, die_after: int | None = None, **settings: Any) -> None:
-        self._stage = stage
-        self._settings = settings
-        self._stack = contextlib.AsyncExitStack()
-        self.api = MortalApi(stage.credentials, die_after)
-        self.metrics = Metrics()
-
-    async def start(self) -> Operator:
-        """As the process does once it holds the lease."""
-        metrics, stage = self.metrics, self._stage
-        settings = Settings(
-            watch_namespace=stage.namespace,
-            gateway_namespace=stage.namespace,
-            gateway_state_port=stage.gateway_port,
-            **self._settings,
-        )
-        stage.operators.append(self)
-        await self._stack.enter_async_context(self.api)
-        wire = await self._stack.enter_async_context(Wire(metrics))
-        work = make_work(self.api, wire, metrics, settings, stage.namespace)
-        await self._stack.enter_async_context(work.running(self._ended))
-        return self
-
-    async def stop(self) -> None:
-        """Everything of it ends at once."""
-        await self._stack.aclose()
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self._stage.failures.append(f"{task.get_name()}: {task.exception()!r}")
 
 
 @dataclass
@@ -478,53 +410,3 @@ async def open_stages(cluster: Cluster) -> AsyncIterator[Stages]:
     credentials = await Credentials.load(str(cluster.kubeconfig))
     async with KubeApi(credentials) as api, Servers() as servers:
         yield Stages(cluster, credentials, api, servers, gateway_port, engine_port)
-
-
-class Valve:
-    """A TCP proxy to the API server that can be shut: connections break, and new ones are refused."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._target = host, port
-        self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
-        self._shut = False
-        self.port = 0
-
-    async def __aenter__(self) -> Valve:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.shut()
-        if self._server is not None:
-            self._server.close()
-
-    def shut(self) -> None:
-        """The API server is gone."""
-        self._shut = True
-        for writer in list(self._open):
-            writer.transport.abort()
-
-    def reopen(self) -> None:
-        """It is back."""
-        self._shut = False
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._shut:
-            writer.transport.abort()
-            return
-        far_reader, far_writer = await asyncio.open_connection(*self._target)
-        self._open |= {writer, far_writer}
-        try:
-            await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
-        finally:
-            self._open -= {writer, far_writer}
-
-
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError, ssl.SSLError):
-        while data := await source.read(2**16):
-            sink.write(data)
-            await sink.drain()
-    sink.close()

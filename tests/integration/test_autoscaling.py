@@ -12,7 +12,8 @@ import pytest
 
 from llmendpoint_operator.kube.client import KubeApi
 from llmendpoint_operator.kube.resources import ENDPOINTS, EVENTS, PODS
-from tests.integration.rollout_stage import NAME, Operator, Stage, Stages
+from tests.integration.mortal_operator import Operator
+from tests.integration.rollout_stage import NAME, Stage, Stages
 
 pytestmark = pytest.mark.integration
 

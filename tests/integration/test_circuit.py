@@ -17,7 +17,8 @@ import pytest
 from gateway.tests.engine_process import Backend
 from gateway.tests.harness import Gateway, running_gateway
 from llmendpoint_operator.kube.resources import EVENTS
-from tests.integration.rollout_stage import NAME, Operator, Stage, Stages
+from tests.integration.mortal_operator import Operator
+from tests.integration.rollout_stage import NAME, Stage, Stages
 
 pytestmark = pytest.mark.integration
 

@@ -16,8 +16,9 @@ from tests.cluster.certificates import Identity, write_pki
 from tests.cluster.errors import CommandFailed
 from tests.integration import metrics_adapter
 from tests.integration.fake_wire import free_port
+from tests.integration.mortal_operator import Operator
 from tests.integration.operator_process import Namespace, OperatorProcess
-from tests.integration.rollout_stage import NAME, Operator, Stage, Stages
+from tests.integration.rollout_stage import NAME, Stage, Stages
 from tests.integration.test_autoscaling import tell
 
 pytestmark = pytest.mark.integration

@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from tests.cluster import Cluster
+from tests.integration.mortal_operator import Operator
 from tests.integration.operator_process import OperatorProcess
-from tests.integration.rollout_stage import QUICK, Behaviour, Operator, Stage, Stages, Valve, open_stages
+from tests.integration.rollout_stage import QUICK, Behaviour, Stage, Stages, open_stages
+from tests.integration.valve import Valve
 
 pytestmark = pytest.mark.integration
 

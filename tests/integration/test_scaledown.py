@@ -11,7 +11,8 @@ import pytest
 
 from llmendpoint_operator.core.scaledown import ACKNOWLEDGE_SECONDS, COST, COST_ANNOTATION
 from llmendpoint_operator.kube.resources import EVENTS, PODS
-from tests.integration.rollout_stage import Operator, Stage, Stages
+from tests.integration.mortal_operator import Operator
+from tests.integration.rollout_stage import Stage, Stages
 
 pytestmark = pytest.mark.integration
 

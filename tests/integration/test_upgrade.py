@@ -10,7 +10,8 @@ from llmendpoint_operator.core import deployment, plan, revision
 from llmendpoint_operator.core.rollout import target
 from llmendpoint_operator.kube.resources import CONTROLLER_REVISIONS, PODS
 from tests.cluster import Cluster
-from tests.integration.rollout_stage import RUNTIME, Operator, Stage, Stages
+from tests.integration.mortal_operator import Operator
+from tests.integration.rollout_stage import RUNTIME, Stage, Stages
 
 pytestmark = pytest.mark.integration
 
