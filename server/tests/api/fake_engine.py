@@ -3,7 +3,7 @@
 It generates the tokens of its prompt again and again, one per step, and misbehaves as FAKE_ENGINE (JSON) says:
 `delay` seconds per step, `max_running` requests at once, `die_with` that many running (after a few steps, exit code 9,
 no word), `stall_with` that many requests (it goes on beating, and makes no step), `load_error` [message, exit code],
-`stay_loading`.
+`stay_loading`, `load_time` seconds.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class FakeEngine:
         self.send(protocol.StateChanged("loading", "reading weights"))
         if OPTIONS.get("stay_loading"):
             return
+        time.sleep(OPTIONS.get("load_time", 0))
         limit = configure.max_model_len or MAX_MODEL_LEN
         self.send(
             protocol.StateChanged("warming"),

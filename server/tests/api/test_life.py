@@ -47,6 +47,21 @@ def test_a_server_that_loads_is_alive_but_not_ready_and_says_so() -> None:
         assert server.wait_exit() == 0
 
 
+def test_a_probe_that_waits_is_answered_when_the_engine_is_ready_and_not_before() -> None:
+    with ServerProcess(fake={"load_time": 1}) as server:
+        url = server.url
+        answer = httpx.get(url + "/ready?wait=10", timeout=30)
+        assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+
+
+def test_a_probe_waits_no_longer_than_it_says_and_says_it_in_seconds() -> None:
+    with ServerProcess(fake={"stay_loading": True}) as server:
+        assert httpx.get(server.url + "/ready?wait=0.2", timeout=30).status_code == 503
+        for wait in ("-1", "11", "soon", "nan"):
+            answer = httpx.get(server.url + f"/ready?wait={wait}")
+            assert (answer.status_code, "seconds" in answer.text) == (400, True)
+
+
 def test_a_full_queue_is_a_429_with_retry_after_and_the_rest_is_served() -> None:
     with ServerProcess("--max-queued-requests", "1", fake={"max_running": 1, "delay": 0.01}) as server:
         server.wait_ready()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -9,10 +11,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from llmendpoint_server.api.completions import ClientGone, Completions
+from llmendpoint_server.api.interfaces import Engine
 from llmendpoint_server.api.request_log import RequestLog
 from llmendpoint_server.api.responses import error_body, error_response, json_response
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.errors import RequestError
+
+STARTING = ("loading", "warming")
+LONGEST_WAIT_S = 10.0
+LOOK_EVERY_S = 0.02
+"""While a probe waits for the end of a load: so late it learns of it at most."""
 
 
 def status_routes(service: Service) -> list[Route]:
@@ -26,7 +34,8 @@ def status_routes(service: Service) -> list[Route]:
             return failed(failure)
         return json_response({"status": "ok", "detail": engine.detail})
 
-    async def ready(_: Request) -> Response:
+    async def ready(request: Request) -> Response:
+        await started(engine, read_wait(request))
         if (failure := engine.failure()) is not None:
             return failed(failure)
         return json_response(
@@ -67,6 +76,25 @@ def status_routes(service: Service) -> list[Route]:
         "/version": version,
     }
     return [Route(path, handler) for path, handler in paths.items()]
+
+
+def read_wait(request: Request) -> float:
+    """Seconds of `?wait=`, 0 without it; a 400 says what it is to be."""
+    try:
+        seconds = float(request.query_params.get("wait", "0"))
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= LONGEST_WAIT_S:
+        raise HTTPException(400, f"`wait` is a number of seconds from 0 to {LONGEST_WAIT_S:g}")
+    return seconds
+
+
+async def started(engine: Engine, seconds: float) -> None:
+    """Until it is no longer loading or warming up, but no longer than so many seconds."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while engine.state in STARTING and engine.failure() is None and loop.time() < until:  # noqa: ASYNC110  # two engines, no event in common
+        await asyncio.sleep(LOOK_EVERY_S)
 
 
 async def on_request_error(request: Request, error: Exception) -> Response:
