@@ -65,6 +65,10 @@ bench-day: .venv/.stamp ## bursty days in virtual time: replica-hours and missed
 bench-rollout: .venv/.stamp ## from a bad revision's figures to the verdict and back, real pods under load
 	@$(PYTEST) -q tests/e2e/test_rollouts.py -k "slow or one_in_ten" && cat build/bench/rollout.json
 
+bench-wake: .venv/.stamp ## from zero: a held request to its pod, and a loaded model to the first token (real pods)
+	@$(PY) -m tests.bench.wake
+	@$(PYTEST) -q -s tests/e2e/test_first_token.py
+
 bench-cluster: .venv/.stamp ## control plane and node start
 	@$(PY) -m tests.bench.cluster
 
@@ -77,4 +81,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended lint crds cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-cluster bench-docs demo-model lock
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended lint crds cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-wake bench-cluster bench-docs demo-model lock

@@ -31,6 +31,8 @@ SECTIONS = (
     Section("rollout", "Rollback under 50 requests a second", "make bench-rollout"),
     Section("operator", "Operator", "make bench-operator"),
     Section("day", "Autoscaling: three bursty days in virtual time", "make bench-day"),
+    Section("wake", "From zero: the pod", "make bench-wake"),
+    Section("first-token", "From zero: the first token", "make bench-wake"),
     Section("cluster", "Embedded Kubernetes", "make bench-cluster"),
     Section("demo", "The demo", "make demo"),
 )
