@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 
 from .circuits import Circuits
 from .core.neighbours import Neighbours
@@ -27,6 +28,7 @@ from .scaler import Scaler
 from .settings import Settings
 from .workqueue import WorkQueue
 
+Key = tuple[str, str]
 Tasks = Mapping[str, Callable[[], Coroutine[None, None, None]]]
 OnEnd = Callable[[asyncio.Task[None]], None]
 
@@ -79,11 +81,19 @@ async def _started(work: Tasks, on_end: OnEnd) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the gateways are, follow and tell; `hearers` are called for an endpoint that they told something new of."""
+
+    pods: Informer
+    gateways: Gateways
+    demands: Demands
+    hearers: list[Callable[[Key], None]]
+
+
 def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, namespace: str) -> Work:
     """Everything that a leader needs; `namespace` is its own."""
-    keda = settings.keda
     queue = WorkQueue(lambda key: reconciler.reconcile(key))
-    metrics.queue_depth.set_function(lambda: len(queue))
     caches = Caches(api, queue.add, settings.watch_namespace)
     events = EventWriter(api)
     neighbours = Neighbours(
@@ -91,59 +101,61 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
         gateway=settings.gateway_namespace or namespace,
         prometheus=settings.prometheus_namespace,
     )
-
-    def gateway_pods_changed(_: Json) -> None:
-        gateways.pods_changed()
-        demands.pods_changed()
-
-    gateway_pods = Informer(api, resources.PODS, gateway_pods_changed, neighbours.gateway, GATEWAY_SELECTOR)
-    gateways = Gateways(wire, gateway_pods, settings.gateway_state_port, queue.add)
-    collector = Collector(wire, gateways, queue.add)
-
-    def heard(key: tuple[str, str]) -> None:
-        scaler.heard(key)
-        opinions.heard(key)
-        circuits.heard(key)
-
-    demands = Demands(wire, gateways, heard)
-    opinions = Opinions(caches, demands)
-    circuits = Circuits(demands.of, queue.add)
-    metrics.circuits_open.set_function(lambda: len(circuits))
-    metrics.registry.register(Recommendations(opinions.for_autoscalers))
-    scaler = Scaler(demands, queue.add, metrics)
-    metrics.demand_streams.set_function(lambda: len(demands))
-    metrics.watched.set_function(lambda: len(collector))
+    seen = _see_gateways(api, wire, settings, neighbours.gateway, queue)
+    collector = Collector(wire, seen.gateways, queue.add)
+    opinions = Opinions(caches, seen.demands)
+    circuits = Circuits(seen.demands.of, queue.add)
+    scaler = Scaler(seen.demands, queue.add, metrics)
+    seen.hearers.extend([scaler.heard, opinions.heard, circuits.heard])
     models = Models(caches, Hub(settings.hub_endpoint, queue.add), wire, queue.add)
     janitor = Janitor(api, caches, lambda: models.wanted, settings.cache_retention_seconds)
     caches.on_model_job = models.on_wanted = janitor.wake
+    nodes = _see_nodes(api, caches, queue) if settings.watch_namespace is None else None
+    inspection = Inspection(caches, settings.hub_endpoint, queue.add, nodes, settings.probe_image)
+    reconciler = Reconciler(
+        api, caches, events, metrics, settings.gateway_url, collector, neighbours, settings.probe_image,
+        scaler=scaler, models=models, circuits=circuits, model_image=settings.model_image,
+        inspection=inspection, scaler_address=_scaler_address(settings),
+    )  # fmt: skip
+    metrics.queue_depth.set_function(lambda: len(queue))
+    metrics.circuits_open.set_function(lambda: len(circuits))
+    metrics.demand_streams.set_function(lambda: len(seen.demands))
+    metrics.watched.set_function(lambda: len(collector))
+    metrics.registry.register(Recommendations(opinions.for_autoscalers))
+    watching = {"caches": caches.run, "gateway pods": seen.pods.run, "demand": seen.demands.run}
+    leading = {
+        "events": events.run, "evidence": collector.run, "scaler": scaler.run, "circuits": circuits.run,
+        "janitor": janitor.run, "workers": queue.run, **({} if nodes is None else {"nodes": nodes.run}),
+    }  # fmt: skip
+    return Work(caches, queue, opinions, watching, leading)
 
-    def nodes_changed() -> None:
+
+def _see_gateways(api: KubeApi, wire: Wire, settings: Settings, namespace: str, queue: WorkQueue) -> _Seen:
+    hearers: list[Callable[[Key], None]] = []
+
+    def changed(_: Json) -> None:
+        gateways.pods_changed()
+        demands.pods_changed()
+
+    def heard(key: Key) -> None:
+        for hear in hearers:
+            hear(key)
+
+    pods = Informer(api, resources.PODS, changed, namespace, GATEWAY_SELECTOR)
+    gateways = Gateways(wire, pods, settings.gateway_state_port, queue.add)
+    demands = Demands(wire, gateways, heard)
+    return _Seen(pods, gateways, demands, hearers)
+
+
+def _see_nodes(api: KubeApi, caches: Caches, queue: WorkQueue) -> Nodes:
+    def changed() -> None:
         for endpoint in caches.informers[resources.ENDPOINTS].store:
             if endpoint.get("spec", {}).get("resources", {}).get("accelerator"):
                 queue.add(key_of(endpoint))
 
-    nodes = Nodes(api, nodes_changed) if settings.watch_namespace is None else None
-    reconciler = Reconciler(
-        api,
-        caches,
-        events,
-        metrics,
-        settings.gateway_url,
-        collector,
-        neighbours,
-        settings.probe_image,
-        scaler=scaler,
-        models=models,
-        circuits=circuits,
-        model_image=settings.model_image,
-        inspection=Inspection(caches, settings.hub_endpoint, queue.add, nodes, settings.probe_image),
-        scaler_address=ScalerAddress(keda.address, keda.authentication) if keda else None,
-    )
-    watching = {"caches": caches.run, "gateway pods": gateway_pods.run, "demand": demands.run}
-    leading = {
-        "events": events.run, "evidence": collector.run, "scaler": scaler.run, "circuits": circuits.run,
-        "janitor": janitor.run, "workers": queue.run,
-    }  # fmt: skip
-    if nodes is not None:
-        leading["nodes"] = nodes.run
-    return Work(caches, queue, opinions, watching, leading)
+    return Nodes(api, changed)
+
+
+def _scaler_address(settings: Settings) -> ScalerAddress | None:
+    keda = settings.keda
+    return ScalerAddress(keda.address, keda.authentication) if keda else None
