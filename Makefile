@@ -33,7 +33,7 @@ test-e2e: .venv/.stamp ## real pods, our images, real traffic
 	@$(PYTEST) -q -m "e2e and not extended"
 
 test-extended: .venv/.stamp ## what is too large for every run
-	@$(PYTEST) -q -m extended
+	@$(PYTEST) -q -s -m extended
 
 lint: .venv/.stamp ## ruff, mypy --strict, import layers, generated files
 	@$(PY) -m tests.stages --only lint

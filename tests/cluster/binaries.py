@@ -1,10 +1,11 @@
 """The test bed's programs, built from Go sources that go.sum pins: Kubernetes, etcd, CoreDNS, Helm, pause; and what only
-a test or a benchmark needs, kstatus and kwok.
+a test or a benchmark needs, kstatus, kwok and KEDA.
 
 They are packages of one Go module, so that all are made from the same versions: what Kubernetes compiled, the others
-take from Go's build cache.
+take from Go's build cache. KEDA has a module of its own.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from tests.cluster.toolchain import Go, find_go
 
 KUBERNETES_VERSION = "v1.36.3"
 SOURCES = Path(__file__).parent / "go"
+KEDA_MODULE = "github.com/kedacore/keda/v2"
+KEDA_VERSION = "2.21.0"
+KEDA_SOURCES = Path(__file__).parent / "go-keda"
 
 COMPONENTS = (
     "etcd",
@@ -28,12 +32,13 @@ COMPONENTS = (
 
 @dataclass(frozen=True)
 class Program:
-    """What one `go build` makes: a package of the module below `go/`, or of a module that it requires."""
+    """What one `go build` makes: a package of the module in the folder `sources`, or of a module that it requires."""
 
     name: str
     package: str
     ldflags: str = "-s -w"
     cold: str = ""
+    sources: Path = SOURCES
 
 
 def _kubernetes_ldflags() -> str:
@@ -58,6 +63,13 @@ PROGRAMS = (
 )
 KSTATUS = Program("kstatus", "./kstatus", cold="about half a minute the first time")
 KWOK = Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", cold="about half a minute the first time")
+_KEDA_LDFLAGS = f"-s -w -X {KEDA_MODULE}/version.Version={KEDA_VERSION}"
+KEDA_OPERATOR = Program(
+    "keda-operator", f"{KEDA_MODULE}/cmd/operator", _KEDA_LDFLAGS, "some minutes the first time", KEDA_SOURCES
+)
+KEDA_ADAPTER = Program(
+    "keda-adapter", f"{KEDA_MODULE}/cmd/adapter", _KEDA_LDFLAGS, "about a minute the first time", KEDA_SOURCES
+)
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,24 @@ def build_kwok() -> Path:
     return _build(find_go(), KWOK)
 
 
+@dataclass(frozen=True)
+class Keda:
+    """KEDA's two programs, and the folder of its module's manifests: definitions and roles."""
+
+    operator: Path
+    adapter: Path
+    config: Path
+
+
+def build_keda() -> Keda:
+    """KEDA as its own module has it. Only the extended test asks for it: it takes minutes and a quarter of a gigabyte."""
+    go = find_go()
+    operator, adapter = (_build(go, program) for program in (KEDA_OPERATOR, KEDA_ADAPTER))
+    argv = [str(go.binary), "mod", "download", "-json", KEDA_MODULE]
+    module = json.loads(progress.run(argv, cwd=KEDA_SOURCES, env=go.environment()))
+    return Keda(operator, adapter, Path(module["Dir"]) / "config")
+
+
 def _build(go: Go, program: Program) -> Path:
     flags = ["-gcflags=all=-dwarf=false", "-ldflags", program.ldflags]  # no debugger: an eighth of the time
 
@@ -102,10 +132,14 @@ def _build(go: Go, program: Program) -> Path:
         note = f" ({program.cold})" if program.cold else ""
         with progress.step(f"building {program.name} from its Go sources{note}"):
             argv = [str(go.binary), "build", *flags, "-o", str(folder / program.name), program.package]
-            progress.run(argv, cwd=SOURCES, env=go.environment())
+            progress.run(argv, cwd=program.sources, env=go.environment())
 
-    pins = (SOURCES / "go.mod", SOURCES / "go.sum")
-    own = cache.tree_digest(SOURCES / program.package, (".go",)) if program.package.startswith("./") else ""
+    pins = (program.sources / "go.mod", program.sources / "go.sum")
+    own = (
+        cache.tree_digest(program.sources / program.package, (".go",))
+        if program.package.startswith("./")
+        else ""
+    )
     key = cache.digest_of(go.version, program.package, *flags, own, *pins)
     folder = cache.obtain(f"bin-{program.name}", key, make)
     cache.forget_older(f"bin-{program.name}", keep=folder)

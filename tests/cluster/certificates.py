@@ -18,6 +18,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _LIFETIME = datetime.timedelta(days=365)
 _CLOCK_SKEW = datetime.timedelta(minutes=10)
 
+FRONT_PROXY = "front-proxy-client"
+"""As whom the API server hands requests on to the servers of APIServices."""
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -35,6 +38,7 @@ def component_identities(node: str, addresses: Sequence[str]) -> tuple[Identity,
     return (
         Identity("apiserver", "kube-apiserver", names=served),
         Identity("apiserver-kubelet-client", "kube-apiserver-kubelet-client"),
+        Identity("front-proxy", FRONT_PROXY),
         Identity("admin", "kubernetes-admin", "system:masters"),
         Identity("controller-manager", "system:kube-controller-manager"),
         Identity("scheduler", "system:kube-scheduler"),

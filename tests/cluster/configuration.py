@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.certificates import FRONT_PROXY
 from tests.cluster.instance import LOOPBACK, NODE_NAME, Instance
 
 POD_CIDR = "10.244.0.0/16"
@@ -81,6 +82,14 @@ def kube_apiserver(instance: Instance) -> list[str]:
         f"--kubelet-client-certificate={pki / 'apiserver-kubelet-client.crt'}",
         f"--kubelet-client-key={pki / 'apiserver-kubelet-client.key'}",
         "--kubelet-preferred-address-types=InternalIP",
+        # Servers of APIServices are told by whom they are asked, and believe it by this certificate.
+        f"--requestheader-client-ca-file={pki / 'ca.crt'}",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={pki / 'front-proxy.crt'}",
+        f"--proxy-client-key-file={pki / 'front-proxy.key'}",
     ]
 
 

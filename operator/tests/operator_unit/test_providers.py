@@ -57,6 +57,7 @@ def test_keda_gets_a_scaled_object_of_the_endpoints_scale_and_never_of_a_deploym
     assert made["spec"]["scaleTargetRef"] == TARGET
     counts = {key: made["spec"][key] for key in ("minReplicaCount", "maxReplicaCount", "cooldownPeriod", "pollingInterval")}  # fmt: skip
     assert counts == {"minReplicaCount": 0, "maxReplicaCount": 5, "cooldownPeriod": 60, "pollingInterval": 5}
+    assert made["spec"]["initialCooldownPeriod"] == 60, "a new endpoint is not asleep at once"
     assert made["spec"]["fallback"] == {"failureThreshold": 4, "replicas": 2, "behavior": "static"}
     behavior = made["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     assert behavior == {"scaleDown": {"stabilizationWindowSeconds": 0}}

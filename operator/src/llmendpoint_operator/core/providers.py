@@ -36,6 +36,8 @@ def make_scaled_object(owner: Owner, spec: AutoscalingSpec, scaler: ScalerAddres
         "scaleTargetRef": _target(owner),
         "pollingInterval": spec.polling_interval,
         "cooldownPeriod": spec.cooldown_period,
+        # Without it KEDA takes one that it has never seen active to zero at its first look.
+        "initialCooldownPeriod": spec.cooldown_period,
         "minReplicaCount": spec.min_replicas,
         "maxReplicaCount": spec.max_replicas,
         "triggers": [
