@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import subprocess
 import sys
@@ -38,6 +39,16 @@ class ModelJobs:
 
         pod: dict[str, Any] = self.namespace.cluster.wait_for(f"a pod of {component}", found, 30)
         return pod
+
+    def bind(self, pod: str, node: str) -> None:
+        """As the scheduler does. No such node need be there: its pods are collected a minute later."""
+        namespace = self.namespace.name
+        binding = {
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod, "namespace": namespace},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }  # fmt: skip
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
+        self.namespace.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
 
     def start(self, pod: dict[str, Any]) -> subprocess.Popen[str]:
         """Run its command, with the environment and the Secret that the pod would have."""

@@ -108,6 +108,28 @@ def test_two_endpoints_share_one_download_and_the_last_one_takes_it_with_it(
     wait_for("the record to be gone", lambda: not jobs.named("model-download"), 30)
 
 
+def test_a_model_on_a_node_leaves_it_with_its_last_revision(jobs: ModelJobs) -> None:
+    namespace, wait_for = jobs.namespace, jobs.namespace.cluster.wait_for
+    namespace.apply("chat", model={**MODEL_SPEC, "cache": {"claimName": "cache", "scope": "Node"}})
+    assert jobs.run("model-resolve") == 0
+    [pod] = namespace.pods(namespace.target(), 1)
+    assert jobs.named("model-kept") == [], "no node has it yet"
+    jobs.bind(pod, "node-1")
+    wait_for("a record of the node", lambda: jobs.named("model-kept"), 60)
+    [record] = namespace.get("jobs", "-l", "app.kubernetes.io/component=model-kept")["items"]
+    assert record["spec"]["suspend"]
+    [container] = namespace.get("pod", pod)["spec"]["initContainers"]
+    [folder] = [a.partition("=")[2] for a in container["args"] if a.startswith("--name=")]
+    (jobs.volume / folder).mkdir(parents=True)
+    (jobs.volume / folder / "model.safetensors").write_bytes(b"x")
+    namespace.cluster.kubectl("delete", "llmendpoint", "chat", "-n", namespace.name)
+    # In a cluster that has just begun, the garbage collector hears of new kinds after half a minute.
+    wait_for("the revision to be collected", lambda: not namespace.items("controllerrevisions"), 120)
+    assert jobs.run("model-kept") == 0
+    assert list(jobs.volume.iterdir()) == []
+    wait_for("the record to be gone", lambda: not jobs.named("model-kept"), 60)
+
+
 def test_a_model_that_is_used_again_is_not_deleted(jobs: ModelJobs, operator: OperatorProcess) -> None:
     namespace = jobs.namespace
     namespace.apply("chat", model=MODEL_SPEC)

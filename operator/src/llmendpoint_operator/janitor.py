@@ -1,4 +1,5 @@
-"""Deletes models from shared caches that no revision has used for long enough: core/models/retention.py decides."""
+"""Deletes models from caches that no revision has used for long enough: core/models/retention.py decides, and nodes.py for
+what lies on nodes."""
 
 from __future__ import annotations
 
@@ -11,12 +12,21 @@ import structlog
 
 from .core.models.files import Files
 from .core.models.jobs import REMOVE_SUFFIX, make_remove_job
+from .core.models.nodes import (
+    ended,
+    files_of,
+    is_record,
+    keeps_on_nodes,
+    missing_records,
+    next_record_act,
+)
 from .core.models.retention import Act, Kept, Usage, find_usage, is_download, marking, next_act
 from .core.revision import parse_revision
 from .errors import ApiError, Conflict, NotFound
 from .kube import resources
 from .kube.caches import Caches
 from .kube.client import Json, KubeApi
+from .kube.store import endpoint_of, key_of
 
 log = structlog.get_logger()
 
@@ -56,22 +66,47 @@ class Janitor:
 
     async def sweep(self, now: datetime) -> None:
         """One step of each Job that needs one. What the API server refuses is tried again in the next."""
-        jobs = [job for job in self._caches.all(resources.JOBS) if is_download(job)]
+        await self._record_nodes()
+        jobs = [job for job in self._caches.all(resources.JOBS) if is_download(job) or is_record(job)]
         if not jobs:
             return
         used = self._usage()
         for job in jobs:
             namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
             removal = self._caches.get(resources.JOBS, namespace, name + REMOVE_SUFFIX)
-            act = next_act(Kept(job, removal, (namespace, name) in used), now, self._retention_s)
-            if act is None:
+            if is_record(job):
+                act = next_record_act(job, (namespace, files_of(job)) in used, now, self._retention_s)
+            else:
+                act = next_act(Kept(job, removal, (namespace, name) in used), now, self._retention_s)
+            if act is not None:
+                await self._try(act, job, removal, now)
+
+    async def _try(self, act: Act, job: Json, removal: Json | None, now: datetime) -> None:
+        name = "{namespace}/{name}".format_map(job["metadata"])
+        try:
+            await self._do(act, job, removal, now)
+        except (Conflict, NotFound):
+            pass  # somebody was faster; the watch brings what they did
+        except ApiError as error:
+            log.warning("cache not tidied", job=name, act=act, error=str(error))
+
+    async def _record_nodes(self) -> None:
+        """A Job for each node that holds a model and has none."""
+        records = [r for r in self._caches.all(resources.CONTROLLER_REVISIONS) if keeps_on_nodes(r)]
+        known = {key_of(job) for job in self._caches.all(resources.JOBS)} if records else set()
+        for record in records:
+            revision = parse_revision(record)
+            if revision is None:
                 continue
-            try:
-                await self._do(act, job, removal, now)
-            except (Conflict, NotFound):
-                pass  # somebody was faster; the watch brings what they did
-            except ApiError as error:
-                log.warning("cache not tidied", job=f"{namespace}/{name}", act=act, error=str(error))
+            namespace, endpoint = endpoint_of(record)
+            pods = self._caches.children(resources.PODS, namespace, endpoint)
+            for job in missing_records(namespace, revision, pods, known):
+                known.add(key_of(job))
+                try:
+                    written = await self._api.apply(resources.JOBS, job)
+                    self._caches.remember(resources.JOBS, written)
+                except ApiError as error:
+                    log.warning("cache not recorded", endpoint=f"{namespace}/{endpoint}", error=str(error))
 
     def _usage(self) -> Usage:
         records = self._caches.all(resources.CONTROLLER_REVISIONS)
@@ -81,6 +116,8 @@ class Janitor:
     async def _do(self, act: Act, job: Json, removal: Json | None, now: datetime) -> None:
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
         log.info("model cache", job=f"{namespace}/{name}", act=act, **_about(job))
+        if act is Act.DELETE and is_record(job) and ended(job) == "Failed":
+            log.warning("model not removed from its node", job=f"{namespace}/{name}", **_about(job))
         if act is Act.REMOVE:
             self._caches.remember(resources.JOBS, await self._api.apply(resources.JOBS, make_remove_job(job)))
         elif act is Act.DELETE:
@@ -97,5 +134,6 @@ class Janitor:
 def _about(job: Json) -> dict[str, str]:
     annotations = job["metadata"].get("annotations") or {}
     return {
-        field: annotations.get(f"llmendpoint.io/model-{field}", "unknown") for field in ("source", "revision")
+        field: annotations.get(f"llmendpoint.io/model-{field}", "unknown")
+        for field in ("source", "revision", *(["node"] if is_record(job) else []))
     }

@@ -12,6 +12,7 @@ import structlog
 from .core.identity import Identity, split_hub
 from .core.models.files import Delivery, Files, delivery, model_files, resolve_job_name, resolved_by_job
 from .core.models.jobs import PROGRESS_PORT, REMOVE_SUFFIX
+from .core.models.nodes import files_of, is_record
 from .core.models.tasks import Stage, Task, identity_of, read_task
 from .core.rollout.target import unresolved
 from .core.snapshot import Snapshot
@@ -55,13 +56,31 @@ class Models:
         waited_for = self.wanted.pop(key, None)
         identity, task = self._identity(key, hash_, snapshot)
         if identity is not None and identity.commit and delivery(spec.model) is Delivery.JOB:
-            files = self.wanted[key] = model_files(spec.model, identity.commit)
-            if files != waited_for:
-                self.on_wanted()
+            files = self._want(key, model_files(spec.model, identity.commit), waited_for)
             task = self._download(key, files)
+        elif identity is not None and identity.commit and spec.model.cache is not None:
+            files = self._want(key, model_files(spec.model, identity.commit), waited_for)
+            if self._leaves_nodes(key[0], files):
+                task = Task(Stage.LEAVING)
         self._progress.follow(key, task.address if task else None)
         resolved = {hash_: identity} if identity is not None else {}
         return replace(snapshot, resolved=resolved, task=task)
+
+    def _want(self, key: Key, files: Files, waited_for: Files | None) -> Files:
+        self.wanted[key] = files
+        if files != waited_for:
+            self.on_wanted()
+        return files
+
+    def _leaves_nodes(self, namespace: str, files: Files) -> bool:
+        """Whether the model is marked to leave a node, or on its way: who relies on it waits until it is not."""
+        return any(
+            is_record(job)
+            and job["metadata"]["namespace"] == namespace
+            and files_of(job) == files.job_name
+            and read_task(job, ()).stage is Stage.LEAVING
+            for job in self._caches.all(resources.JOBS)
+        )
 
     def forget(self, key: Key) -> None:
         """The endpoint waits for nothing any more."""

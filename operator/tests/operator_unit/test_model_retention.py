@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmendpoint_operator.core.models.files import model_files
 from llmendpoint_operator.core.models.jobs import make_remove_job
 from llmendpoint_operator.core.models.retention import Act, Kept, find_usage, is_download, marking, next_act
 from llmendpoint_operator.core.revision import Revision
@@ -78,8 +79,9 @@ def test_every_recorded_revision_uses_its_files_whether_it_serves_or_could() -> 
     used = find_usage(recorded, [("team-c", "awaited")])
     assert ("team-a", DOWNLOAD_JOB["metadata"]["name"]) in used
     assert ("team-b", DOWNLOAD_JOB["metadata"]["name"]) not in used
+    assert ("team-b", model_files(inputs(NODE).model, REVISION).job_name) in used
     assert ("team-c", "awaited") in used
-    assert len(used.jobs) == 3
+    assert len(used.jobs) == 4
 
 
 def test_a_revision_that_cannot_be_read_may_use_anything_of_its_namespace() -> None:

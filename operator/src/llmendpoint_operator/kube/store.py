@@ -221,7 +221,8 @@ def trim(item: Json) -> Json:
     if item.get("kind") == "Pod" and "spec" in item:
         fields = ("name", "image", "resources")
         containers = [{k: c[k] for k in fields if k in c} for c in item["spec"].get("containers") or ()]
-        item["spec"] = {"containers": containers}
+        placed = {"nodeName": item["spec"]["nodeName"]} if "nodeName" in item["spec"] else {}
+        item["spec"] = {"containers": containers, **placed}
     return item
 
 

@@ -27,7 +27,9 @@ def model_awaited(model: ModelSpec, identity: Identity | None, task: Task | None
             else ""
         )
         return Cause(identity.reason, f"{identity.problem}{hint}", identity.permanent)
-    if delivery(model) is not Delivery.JOB or task is None or task.stage is Stage.DONE:
+    if task is None or task.stage is Stage.DONE:
+        return None
+    if delivery(model) is not Delivery.JOB and task.stage is not Stage.LEAVING:
         return None
     if task.cause is not None:
         return task.cause

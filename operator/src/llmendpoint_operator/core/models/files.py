@@ -52,7 +52,7 @@ class Files(NamedTuple):
     @property
     def job_name(self) -> str:
         """Of the Job that downloads them to the claim."""
-        return f"llm-model-{_short_hash(self.folder, self.claim or '')}"
+        return f"llm-model-{short_hash(self.folder, self.claim or '')}"
 
 
 def delivery(model: ModelSpec) -> Delivery:
@@ -101,8 +101,8 @@ def engine_path(model: ModelSpec, revision: str) -> str | None:
 
 def resolve_job_name(endpoint_uid: str, revision_hash: str) -> str:
     """Of the Job that asks what a source is, for one revision of one endpoint."""
-    return f"llm-resolve-{_short_hash(endpoint_uid, revision_hash)}"
+    return f"llm-resolve-{short_hash(endpoint_uid, revision_hash)}"
 
 
-def _short_hash(*parts: str) -> str:
+def short_hash(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

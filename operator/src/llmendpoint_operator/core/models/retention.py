@@ -18,7 +18,7 @@ from typing import Any
 
 from ..builders import Manifest
 from ..revision import Revision
-from .files import Delivery, delivery, model_files
+from .files import is_downloaded, model_files
 from .jobs import DOWNLOAD
 from .tasks import REMOVING_ANNOTATION, UNUSED_ANNOTATION, Stage, read_task
 
@@ -32,6 +32,8 @@ class Act(StrEnum):
     MARK = "Mark"
     UNMARK = "Unmark"
     DOOM = "Doom"
+    RELEASE = "Release"
+    """For what lies on a node (nodes.py)."""
     REMOVE = "Remove"
     DELETE = "Delete"
     DELETE_REMOVAL = "DeleteRemoval"
@@ -97,7 +99,7 @@ def find_usage(
     for namespace, revision in recorded:
         if revision is None:
             unknown.add(namespace)
-        elif revision.commit and delivery(revision.inputs.model) is Delivery.JOB:
+        elif revision.commit and revision.inputs.model.cache and is_downloaded(revision.inputs.model):
             jobs.add((namespace, model_files(revision.inputs.model, revision.commit).job_name))
     return Usage(frozenset(jobs), frozenset(unknown))
 
@@ -106,6 +108,8 @@ def marking(act: Act, now: datetime) -> dict[str, Any]:
     """What an act of marking changes of a Job, as a merge patch. A download that still goes on ends with DOOM."""
     if act is Act.UNMARK:
         return {"metadata": {"annotations": {UNUSED_ANNOTATION: None}}}
+    if act is Act.RELEASE:
+        return {"metadata": {"annotations": {REMOVING_ANNOTATION: "true"}}, "spec": {"suspend": False}}
     if act is Act.DOOM:
         return {"metadata": {"annotations": {REMOVING_ANNOTATION: "true"}}, "spec": {"suspend": True}}
     return {"metadata": {"annotations": {UNUSED_ANNOTATION: now.isoformat(timespec="seconds")}}}

@@ -1,0 +1,112 @@
+"""Which nodes hold a model of `cache.scope: Node`, and how it leaves them.
+
+Nobody but the pods of a node sees its volume, so the record is made from them: a Job for each node on which a pod of a
+revision was, suspended, which would delete the model there. The life of its marks is that of retention.py; at its end the
+Job is let go, and runs on that node alone. One that does not get to run (the node is gone, and its volume with it) is
+given up after LIMIT_SECONDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from ..builders import Manifest
+from ..names import MODEL_JOB_LABEL, REVISION_LABEL
+from ..revision import Revision
+from .files import Delivery, Files, delivery, model_files, short_hash
+from .jobs import make_download_job, make_remove_job
+from .retention import Act
+from .tasks import REMOVING_ANNOTATION, UNUSED_ANNOTATION
+
+KEPT = "model-kept"
+"""Component of these Jobs."""
+FILES_ANNOTATION = "llmendpoint.io/model-files"
+"""What `Files.job_name` is: by it those who use the model are known."""
+NODE_ANNOTATION = "llmendpoint.io/model-node"
+LIMIT_SECONDS = 600
+
+
+def keeps_on_nodes(record: Manifest) -> bool:
+    """Whether a ControllerRevision's model lies on its nodes; told without parsing it, for most do not."""
+    model = (record.get("data") or {}).get("inputs", {}).get("model", {})
+    return bool((model.get("cache") or {}).get("scope") == "Node")
+
+
+def is_record(job: Manifest) -> bool:
+    """Whether the Job is one of these."""
+    return bool(job["metadata"].get("labels", {}).get("app.kubernetes.io/component") == KEPT)
+
+
+def files_of(job: Manifest) -> str:
+    """What is kept, as users of it are known by."""
+    return str((job["metadata"].get("annotations") or {}).get(FILES_ANNOTATION, ""))
+
+
+def missing_records(
+    namespace: str, revision: Revision, pods: Iterable[Manifest], known: set[tuple[str, str]]
+) -> Iterator[Manifest]:
+    """Of the nodes that pods of this revision are on. `known`: Jobs by namespace and name."""
+    if not revision.commit or delivery(revision.inputs.model) is not Delivery.POD:
+        return
+    if revision.runtime.model_image is None:  # then none of its pods ever downloaded
+        return
+    files = model_files(revision.inputs.model, revision.commit)
+    own = (pod for pod in pods if pod["metadata"].get("labels", {}).get(REVISION_LABEL) == revision.hash)
+    nodes = {str(node) for pod in own if (node := pod.get("spec", {}).get("nodeName"))}
+    for node in sorted(nodes):
+        if files.claim is not None and (namespace, record_name(files, node)) not in known:
+            yield make_record(namespace, revision, files, node)
+
+
+def record_name(files: Files, node: str) -> str:
+    """Of the Job for one model on one node."""
+    return f"llm-model-{short_hash(files.folder, files.claim or '', node)}-kept"
+
+
+def make_record(namespace: str, revision: Revision, files: Files, node: str) -> Manifest:
+    """Suspended: nothing runs before the model goes. It tolerates every taint, as the node's own pods may."""
+    download = make_download_job(namespace, revision.commit, revision.inputs, revision.runtime)
+    job, name = make_remove_job(download), record_name(files, node)
+    labels = {"app.kubernetes.io/component": KEPT, MODEL_JOB_LABEL: name}
+    job["metadata"]["name"] = name
+    job["metadata"]["labels"] |= labels
+    job["metadata"]["annotations"] = {
+        **download["metadata"]["annotations"],
+        FILES_ANNOTATION: files.job_name,
+        NODE_ANNOTATION: node,
+    }
+    spec = job["spec"]
+    del spec["ttlSecondsAfterFinished"]
+    spec |= {"suspend": True, "activeDeadlineSeconds": LIMIT_SECONDS}
+    spec["template"]["metadata"]["labels"] |= labels
+    pod = spec["template"]["spec"]
+    pod.pop("nodeSelector", None)
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
+    pod |= {"tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": required}}
+    return job
+
+
+def next_record_act(job: Manifest, used: bool, now: datetime, retention: float) -> Act | None:
+    """One step at a time, as in retention.py; `retention` in seconds."""
+    if "deletionTimestamp" in job["metadata"]:
+        return None
+    annotations = job["metadata"].get("annotations") or {}
+    if REMOVING_ANNOTATION in annotations:
+        return Act.DELETE if ended(job) else None
+    since = annotations.get(UNUSED_ANNOTATION)
+    if used:
+        return Act.UNMARK if since is not None else None
+    if since is None:
+        return Act.MARK
+    unused = (now - datetime.fromisoformat(since)).total_seconds()
+    return Act.RELEASE if unused >= retention else None
+
+
+def ended(job: Manifest) -> str:
+    """Complete or Failed; empty while neither."""
+    conditions: list[dict[str, Any]] = job.get("status", {}).get("conditions") or []
+    kinds = {c.get("type") for c in conditions if c.get("status") == "True"}
+    return next((kind for kind in ("Complete", "Failed") if kind in kinds), "")
