@@ -211,6 +211,8 @@ async def test_gateways_are_lost_when_none_was_ready_for_long_and_the_endpoint_i
     world.woken.clear()
     await world.add_gateway(epochs={"team-a/chat": 1})
     assert not world.collector.look(snapshot).gateways_lost
+    await until(lambda: world.collector.look(snapshot).gateways_known)
+    monkeypatch.setattr("llmendpoint_operator.evidence.gateways.LOST_S", 2.0)  # a busy machine has its time
     world.woken.clear()
     world.unready("gateway-1", False)
     await until(
