@@ -1,6 +1,7 @@
 """etcd, API server, controller manager and scheduler: a real API without a node, in seconds."""
 
 import json
+import os
 
 import yaml
 
@@ -33,7 +34,8 @@ def start(instance: Instance) -> None:
     """Start the four processes and wait until the API can be worked with."""
     processes = instance.processes
     processes.start("etcd", configuration.etcd(instance))
-    processes.start("kube-apiserver", configuration.kube_apiserver(instance))
+    environment = {**os.environ, **configuration.API_SERVER_ENVIRONMENT}
+    processes.start("kube-apiserver", configuration.kube_apiserver(instance), environment)
     admin = client_context(instance.pki)
     processes.wait_until(
         "the API server is ready",
