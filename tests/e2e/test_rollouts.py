@@ -9,7 +9,7 @@ import pytest
 
 from tests.bench.results import Result, save
 from tests.cluster import wait_for
-from tests.e2e.product import NAMESPACE, Object, Product
+from tests.e2e.product import NAMESPACE, Object, Product, is_ready
 from tests.e2e.traffic import Traffic, flowing
 
 MIN_REQUESTS = 50
@@ -230,3 +230,29 @@ def test_where_there_is_room_for_one_replica_alone_requests_are_held_and_none_fa
         assert set(traffic.texts()) == {"blue", "green"}
         longest = max(sent.ended - sent.at for sent in traffic.done)
         assert longest > 2, "no request had to wait for the model to load"
+
+
+def test_in_a_full_cluster_pods_are_exchanged_in_place_and_no_request_fails(
+    product: Product, chat: str
+) -> None:
+    """What the shared endpoint leaves of four accelerators is taken by the old revision to the last one."""
+    free = 4 - len(product.pods(chat))
+    one = {"accelerator": {"kind": "nvidia.com/gpu", "count": 1}}
+    fewest = free
+
+    def exchanged() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, sum(map(is_ready, product.pods(name))))
+        return product.switched(name) and product.settled(name) is not None
+
+    with product.temporary("full", {**simulated("blue", replicas=free), "resources": one}) as name:
+        product.wait_settled(name)
+        with flowing(product, f"{NAMESPACE}/{name}") as traffic:
+            green = simulated("green", replicas=free, unschedulableSeconds=2)
+            product.apply(name, {**green, "resources": one})
+            wait_for("every pod is exchanged", exchanged, LIMIT_S)
+            traffic.wait_for_more(100)
+        assert product.status(name)["rollout"]["mode"] == "InPlace"
+        assert fewest >= 1, "for a moment no pod of either revision was ready"
+        assert traffic.failures == []
+        assert set(traffic.texts()) == {"blue", "green"}

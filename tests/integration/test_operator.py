@@ -367,7 +367,7 @@ async def test_a_list_after_missed_deletes_leaves_no_ghost(
         second = asyncio.create_task(informer.run())
         await asyncio.wait_for(informer.synced.wait(), 10)
         assert [item["metadata"]["name"] for item in informer.store] == ["stays"]
-        assert told == ["goes"]
+        assert told.count("goes") == 1  # of the other it may be told, too: the operator writes its status
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
 
