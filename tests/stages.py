@@ -1,15 +1,14 @@
 """`make test`: lint, build, then one pytest run over unit, integration and end-to-end tests.
 
-The binaries and images are built while lint and the unit tests run; the integration tests, which mostly wait, run in
-two processes; the end-to-end tests have the machine to themselves. One pytest run counts all of them
-(stages_report.py). Every stage prints its name, its result and its time; pytest's own closing line is the last that is
-printed. Exit status: 0, or 1 with the name of the stage that failed.
+The binaries and images are built in the background while lint runs, the unit tests run beside the integration tests
+(stages_report.py). Every stage prints its name, its result and its
+time; pytest's own closing line is the last that is printed. Exit status: 0, or 1 with the name of the stage that
+failed.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import subprocess
@@ -34,7 +33,7 @@ LINT: tuple[tuple[str, ...], ...] = (
     ("python", "-m", "llmendpoint_operator.api.generate", "--check"),
 )
 SELECTIONS = {
-    "unit": "not integration and not e2e and not extended",
+    "unit": stages_report.UNIT,
     "integration": "integration and not extended",
     "e2e": "e2e and not extended",
     "all": "not extended",
@@ -105,36 +104,6 @@ class Build:
             self.process.wait(30)
 
 
-class Beside:
-    """pytest processes beside the one that counts their results."""
-
-    def __init__(self, extra: Sequence[str]) -> None:
-        self._extra = extra
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self.results: dict[str, str] = {}
-
-    def start(self, selection: str) -> None:
-        """Its results file is locked for as long as the process lives, however it ends."""
-        path, log = (ROOT / "build" / f"stage-{selection}.{kind}" for kind in ("jsonl", "log"))
-        with path.open("w") as results, log.open("w") as output:
-            fcntl.flock(results, fcntl.LOCK_EX)
-            process = subprocess.Popen(
-                pytest_command(selection, self._extra),
-                cwd=ROOT,
-                env={**os.environ, stages_report.RESULTS: str(path)},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=[results.fileno()],
-            )
-        self._processes.append(process)
-        self.results[str(path)] = str(log)
-
-    def stop(self) -> None:
-        for process in self._processes:
-            process.terminate()
-            process.wait(30)
-
-
 def lint(clock: Clock) -> None:
     strays = [p for p in (ROOT / "operator", ROOT / "tests" / "operator") if (p / "__init__.py").exists()]
     if strays:
@@ -167,23 +136,15 @@ def main() -> None:
     if arguments.only:
         clock.run(arguments.only, pytest_command(arguments.only, extra))
         return
-    everything(clock, extra)
-
-
-def everything(clock: Clock, extra: Sequence[str]) -> None:
-    build, beside = Build(), Beside(extra)
+    build = Build()
     try:
-        beside.start("unit")
         lint(clock)
         build.wait(clock)
-        print(f"stage build: ok, {clock.taken['build']:.0f} s (beside lint and the unit tests)", flush=True)
-        beside.start("integration")
-        os.environ[stages_report.EARLIER] = json.dumps(clock.taken)
-        os.environ[stages_report.BESIDE] = json.dumps(beside.results)
-        clock.run("tests", pytest_command("all", extra))
     finally:
         build.stop()
-        beside.stop()
+    print(f"stage build: ok, {clock.taken['build']:.0f} s (beside lint)", flush=True)
+    os.environ[stages_report.EARLIER] = json.dumps(clock.taken)
+    clock.run("tests", pytest_command("all", extra))
 
 
 if __name__ == "__main__":

@@ -1,42 +1,34 @@
 """pytest plugin: unit tests first, then integration, then end to end; and what each stage took, before pytest's own
 closing line.
 
-In a run of all (stages.py), some tests are run by processes of their own beside this one. Each writes its results to a
-file, and this one shows and counts them as if it had made them itself.
+In a run of all, the unit tests are run by a process of their own beside the integration tests: they compute, those
+wait. That process writes its results to a file, and this one shows and counts them as if it had made them itself.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 STAGES = ("unit", "integration", "e2e")
+UNIT = "not integration and not e2e and not extended"
 
 EARLIER = "LLMENDPOINT_STAGES"
 """Environment of a run of all: the seconds of the stages before, as JSON."""
-RESULTS = "LLMENDPOINT_RESULTS"
-"""Environment of a process beside: the file that it writes its results to. It holds a lock on it until it ends."""
-BESIDE = "LLMENDPOINT_RESULTS_BESIDE"
-"""Environment of a run of all: the files of the processes beside it, as a JSON object from file to log."""
+RESULTS = "LLMENDPOINT_UNIT_RESULTS"
+"""Environment of the process of the unit tests: the file that it writes its results to."""
 
-OTHER_HALF = frozenset(
-    f"test_{name}.py" for name in ("fit", "hub", "leadership", "models", "rollout", "scaledown")
-)
-"""Files of tests/integration that take about as long as the rest of the integration tests."""
+FOLDER = Path(__file__).parent.parent / "build"
 
 
 def stage_of(item: pytest.Item) -> str:
     return next((name for name in ("e2e", "integration") if item.get_closest_marker(name)), "unit")
-
-
-def runs_beside(item: pytest.Item) -> bool:
-    stage = stage_of(item)
-    return stage == "unit" or (stage == "integration" and item.path.name in OTHER_HALF)
 
 
 class StageTimes:
@@ -82,27 +74,36 @@ class ResultsWriter:
             print(json.dumps(content), file=file)
 
 
-class ResultsReader:
-    """Takes the results of the processes beside before the first end-to-end test.
+class UnitBeside:
+    """Starts the process of the unit tests and takes its results before the first end-to-end test.
 
-    A test without a result fails the run: it must not go missing because a process broke off.
+    A unit test without a result fails the run: it must not go missing because that process broke off.
     """
 
-    def __init__(self, config: pytest.Config, beside: dict[str, str]) -> None:
+    def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._beside = beside
         self._awaited: set[str] = set()
+        self._results = FOLDER / "unit-results.jsonl"
+        self._log = FOLDER / "stage-unit.log"
+        self._process: subprocess.Popen[bytes] | None = None
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        self._awaited = {item.nodeid for item in items if runs_beside(item)}
+        self._awaited = {item.nodeid for item in items if stage_of(item) == "unit"}
         items[:] = [item for item in items if item.nodeid not in self._awaited]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        if not self._awaited:
+            return (yield)
+        self._process = self._start()
         session.testscollected += len(self._awaited)  # for the percentages
-        result = yield
-        self._take(session)
+        try:
+            result = yield
+            self._take(session)
+        finally:
+            self._process.terminate()
+            self._process.wait(30)
         return result
 
     @pytest.hookimpl(tryfirst=True)
@@ -110,37 +111,38 @@ class ResultsReader:
         if stage_of(item) == "e2e":
             self._take(item.session)
 
+    def _start(self) -> subprocess.Popen[bytes]:
+        FOLDER.mkdir(exist_ok=True)
+        self._results.write_text("")
+        environment = {k: v for k, v in os.environ.items() if k != EARLIER} | {RESULTS: str(self._results)}
+        extra = [a for a in self._config.invocation_params.args if isinstance(a, str)]
+        with self._log.open("w") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "pytest", *extra, "-m", UNIT],
+                env=environment, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
     def _take(self, session: pytest.Session) -> None:
-        """Wait for the processes and report all that they found; only the first call does something."""
-        hook = self._config.hook
-        for path in self._beside:
-            with open(path) as results:
-                fcntl.flock(results, fcntl.LOCK_SH)
-                for line in results:
-                    report = hook.pytest_report_from_serializable(config=self._config, data=json.loads(line))
-                    hook.pytest_runtest_logreport(report=report)
-                    if report.when == "teardown":
-                        self._awaited.discard(report.nodeid)
-        logs, self._beside = list(self._beside.values()), {}
+        """Wait for the process and report all that it found; only the first call does something."""
+        if not self._awaited or self._process is None:
+            return
+        self._process.wait()
+        for line in self._results.read_text().splitlines():
+            hook = self._config.hook
+            report = hook.pytest_report_from_serializable(config=self._config, data=json.loads(line))
+            hook.pytest_runtest_logreport(report=report)
+            if report.when == "teardown":
+                self._awaited.discard(report.nodeid)
         if self._awaited:
             missing, self._awaited = self._awaited, set()
-            for log in logs:
-                self._config.get_terminal_writer().write(Path(log).read_text(errors="replace")[-6000:])
-            session.shouldfail = f"{len(missing)} tests beside gave no result, one is {min(missing)}"
+            self._config.get_terminal_writer().write(self._log.read_text(errors="replace")[-6000:])
+            session.shouldfail = f"{len(missing)} unit tests gave no result, one is {min(missing)}"
             raise session.Failed(session.shouldfail)
-
-
-class OnlyBeside:
-    """What a process beside runs: the unit tests, or the half of the integration tests that is its."""
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if runs_beside(item)]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(StageTimes(), "stage-times")
     if path := os.environ.get(RESULTS):
-        config.pluginmanager.register(OnlyBeside(), "only-beside")
         config.pluginmanager.register(ResultsWriter(config, Path(path)), "results-writer")
-    elif beside := os.environ.get(BESIDE):
-        config.pluginmanager.register(ResultsReader(config, json.loads(beside)), "results-reader")
+    elif EARLIER in os.environ:
+        config.pluginmanager.register(UnitBeside(config), "unit-beside")
