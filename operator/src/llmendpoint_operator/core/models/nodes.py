@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any
 
 from ..builders import Manifest
 from ..names import MODEL_JOB_LABEL, REVISION_LABEL
 from ..revision import Revision
 from .files import Delivery, Files, delivery, model_files, short_hash
 from .jobs import make_download_job, make_remove_job
-from .retention import Act
-from .tasks import REMOVING_ANNOTATION, UNUSED_ANNOTATION
+from .retention import Act, next_mark
+from .tasks import REMOVING_ANNOTATION, condition_of
 
 KEPT = "model-kept"
 """Component of these Jobs."""
@@ -93,20 +92,11 @@ def next_record_act(job: Manifest, used: bool, now: datetime, retention: float) 
     """One step at a time, as in retention.py; `retention` in seconds."""
     if "deletionTimestamp" in job["metadata"]:
         return None
-    annotations = job["metadata"].get("annotations") or {}
-    if REMOVING_ANNOTATION in annotations:
+    if REMOVING_ANNOTATION in (job["metadata"].get("annotations") or {}):
         return Act.DELETE if ended(job) else None
-    since = annotations.get(UNUSED_ANNOTATION)
-    if used:
-        return Act.UNMARK if since is not None else None
-    if since is None:
-        return Act.MARK
-    unused = (now - datetime.fromisoformat(since)).total_seconds()
-    return Act.RELEASE if unused >= retention else None
+    return next_mark(job, used, now, retention, Act.RELEASE)
 
 
 def ended(job: Manifest) -> str:
     """Complete or Failed; empty while neither."""
-    conditions: list[dict[str, Any]] = job.get("status", {}).get("conditions") or []
-    kinds = {c.get("type") for c in conditions if c.get("status") == "True"}
-    return next((kind for kind in ("Complete", "Failed") if kind in kinds), "")
+    return next((kind for kind in ("Complete", "Failed") if condition_of(job, kind)), "")

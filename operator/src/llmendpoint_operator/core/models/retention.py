@@ -20,7 +20,7 @@ from ..builders import Manifest
 from ..revision import Revision
 from .files import is_downloaded, model_files
 from .jobs import DOWNLOAD
-from .tasks import REMOVING_ANNOTATION, UNUSED_ANNOTATION, Stage, read_task
+from .tasks import REMOVING_ANNOTATION, UNUSED_ANNOTATION, Stage, condition_of, read_task
 
 ABANDONED_SECONDS = 60.0
 """A download that nobody waits for any more is not gone on with, whatever the retention."""
@@ -61,16 +61,19 @@ def next_act(kept: Kept, now: datetime, retention: float) -> Act | None:
         return Act.DELETE if removed.stage is Stage.DONE else None
     if kept.removal is not None and read_task(kept.removal, ()).stage is Stage.DONE:
         return Act.DELETE_REMOVAL
-    since = annotations.get(UNUSED_ANNOTATION)
-    if kept.used or since is None:
-        return Act.UNMARK if kept.used and since is not None else None if kept.used else Act.MARK
-    complete = any(
-        c.get("type") == "Complete" and c.get("status") == "True"
-        for c in kept.job.get("status", {}).get("conditions") or ()
-    )
-    limit = retention if complete else min(retention, ABANDONED_SECONDS)
+    limit = retention if condition_of(kept.job, "Complete") else min(retention, ABANDONED_SECONDS)
+    return next_mark(kept.job, kept.used, now, limit, Act.DOOM)
+
+
+def next_mark(job: Manifest, used: bool, now: datetime, limit: float, at_end: Act) -> Act | None:
+    """The mark of what is unused, on and off; `at_end` once it was for `limit` seconds."""
+    since = (job["metadata"].get("annotations") or {}).get(UNUSED_ANNOTATION)
+    if used:
+        return Act.UNMARK if since is not None else None
+    if since is None:
+        return Act.MARK
     unused = (now - datetime.fromisoformat(since)).total_seconds()
-    return Act.DOOM if unused >= limit else None
+    return at_end if unused >= limit else None
 
 
 def is_download(job: Manifest) -> bool:

@@ -72,10 +72,10 @@ def read_task(job: Manifest | None, pods: Sequence[Manifest]) -> Task:
         REMOVING_ANNOTATION,
     }:
         return Task(Stage.LEAVING)
-    ended = _condition(job, "Complete")
+    ended = condition_of(job, "Complete")
     if ended is not None:
         return Task(Stage.DONE, _answer(pods), ended=_time(ended), progress=100)
-    ended = _condition(job, "Failed")
+    ended = condition_of(job, "Failed")
     if ended is not None:
         said = str(ended.get("message", ""))
         cause = fetch_failed(pods) or Cause(
@@ -146,7 +146,8 @@ def _address(pod: Manifest) -> str | None:
     return status.get("podIP") if status.get("phase") == "Running" else None
 
 
-def _condition(job: Manifest, kind: str) -> Manifest | None:
+def condition_of(job: Manifest, kind: str) -> Manifest | None:
+    """Of a Job, where it is True."""
     conditions: list[Manifest] = job.get("status", {}).get("conditions") or []
     return next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), None)
 
