@@ -29,6 +29,14 @@ class ModelJobs:
         jobs = self.namespace.get("jobs", "-l", f"app.kubernetes.io/component={component}")["items"]
         return sorted(job["metadata"]["name"] for job in jobs)
 
+    def delete_endpoints(self, *names: str) -> None:
+        """Until the garbage collector took their revisions, the last users of a model. In a cluster that has just begun
+        it hears of our kinds after half a minute."""
+        self.namespace.cluster.kubectl("delete", "llmendpoint", *names, "-n", self.namespace.name)
+        self.namespace.cluster.wait_for(
+            "the revisions to be collected", lambda: not self.namespace.items("controllerrevisions"), 120
+        )
+
     def pod(self, component: str) -> dict[str, Any]:
         """The Job's pod, once there is one that has not ended."""
 

@@ -101,8 +101,7 @@ def test_two_endpoints_share_one_download_and_the_last_one_takes_it_with_it(
     [folder] = folders
     assert {path.name for path in (jobs.volume / folder).iterdir()} == {*FILES, ".llmendpoint.json"}
 
-    namespace.cluster.kubectl("delete", "llmendpoint", "first", "-n", namespace.name)
-    namespace.cluster.kubectl("delete", "llmendpoint", "second", "-n", namespace.name)
+    jobs.delete_endpoints("first", "second")
     assert jobs.run("model-remove") == 0
     assert list(jobs.volume.iterdir()) == []
     wait_for("the record to be gone", lambda: not jobs.named("model-download"), 30)
@@ -122,9 +121,7 @@ def test_a_model_on_a_node_leaves_it_with_its_last_revision(jobs: ModelJobs) -> 
     [folder] = [a.partition("=")[2] for a in container["args"] if a.startswith("--name=")]
     (jobs.volume / folder).mkdir(parents=True)
     (jobs.volume / folder / "model.safetensors").write_bytes(b"x")
-    namespace.cluster.kubectl("delete", "llmendpoint", "chat", "-n", namespace.name)
-    # In a cluster that has just begun, the garbage collector hears of new kinds after half a minute.
-    wait_for("the revision to be collected", lambda: not namespace.items("controllerrevisions"), 120)
+    jobs.delete_endpoints("chat")
     assert jobs.run("model-kept") == 0
     assert list(jobs.volume.iterdir()) == []
     wait_for("the record to be gone", lambda: not jobs.named("model-kept"), 60)
