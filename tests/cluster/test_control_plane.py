@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,25 @@ CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kep
 def test_objects_are_stored_and_read_back(control_plane: Cluster) -> None:
     control_plane.apply({**CONFIG_MAP, "data": {"colour": "green"}})
     assert control_plane.get("configmap", "kept")["data"] == {"colour": "green"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("configmap", "read"), ("cm", "-l", "read=yes"), ("configmaps", "-A"), ("namespace", "default"), ("clusterroles",),
+        ("configmaps,services", "-n", "default"), ("services", "--field-selector=metadata.name=kubernetes"),
+    ],
+)  # fmt: skip
+def test_what_is_read_without_kubectl_is_what_kubectl_reads(
+    control_plane: Cluster, arguments: tuple[str, ...]
+) -> None:
+    def items(found: Any) -> list[Any]:
+        return sorted(found.get("items", [found]), key=lambda item: json.dumps(item, sort_keys=True))
+
+    labels = {"name": "read", "namespace": "default", "labels": {"read": "yes"}}
+    control_plane.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": labels})
+    by_kubectl = json.loads(control_plane.kubectl("get", *arguments, "-o", "json"))
+    assert items(control_plane.get(*arguments)) == items(by_kubectl)
 
 
 def test_an_identity_without_a_role_is_refused(control_plane: Cluster) -> None:
