@@ -31,7 +31,7 @@ def test_apply_makes_the_children_and_ready_pods_make_it_ready(
 ) -> None:
     namespace.apply(replicas=2)
     assert namespace.wait_condition("Ready", "False")["reason"] in ("Starting", "Unschedulable")
-    assert selected(namespace) == "none"
+    namespace.cluster.wait_for("a Service of no pods", lambda: selected(namespace) == "none", 10)
     revision = namespace.bring_up(2)
     namespace.wait_condition("Ready", "True", "AllReplicasReady")
     assert selected(namespace) == revision
