@@ -59,8 +59,8 @@ def etcd(instance: Instance) -> list[str]:
     ]
 
 
-API_SERVER_ENVIRONMENT = {"GOGC": "400"}
-"""Memory in place of time: on two cores that everything shares, its collector would hold up one write in twenty."""
+ENVIRONMENT = {"GOGC": "400"}
+"""Memory in place of time: on two cores that everything shares, garbage collectors would hold up one write in twenty."""
 
 
 def kube_apiserver(instance: Instance) -> list[str]:

@@ -33,8 +33,8 @@ def write_files(instance: Instance, binaries: Binaries) -> None:
 def start(instance: Instance) -> None:
     """Start the four processes and wait until the API can be worked with."""
     processes = instance.processes
-    processes.start("etcd", configuration.etcd(instance))
-    environment = {**os.environ, **configuration.API_SERVER_ENVIRONMENT}
+    environment = {**os.environ, **configuration.ENVIRONMENT}
+    processes.start("etcd", configuration.etcd(instance), environment)
     processes.start("kube-apiserver", configuration.kube_apiserver(instance), environment)
     admin = client_context(instance.pki)
     processes.wait_until(
@@ -44,8 +44,8 @@ def start(instance: Instance) -> None:
         _START_LIMIT_S,
     )
     # Not before: they end at once where the API server has not yet made the roles that they read by.
-    processes.start("kube-controller-manager", configuration.kube_controller_manager(instance))
-    processes.start("kube-scheduler", configuration.kube_scheduler(instance))
+    processes.start("kube-controller-manager", configuration.kube_controller_manager(instance), environment)
+    processes.start("kube-scheduler", configuration.kube_scheduler(instance), environment)
     describe(instance).apply(*manifests.component_roles())
     anyone = unverified_context()
     ports = {

@@ -15,7 +15,7 @@ from llmendpoint_operator.core.revision import Revision
 from llmendpoint_operator.core.snapshot import Endpoint, Snapshot
 from llmendpoint_operator.core.steps import Event
 from llmendpoint_operator.kube.events import EventWriter
-from llmendpoint_operator.kube.store import trim
+from llmendpoint_operator.kube.trimming import trim
 
 from .fake_cluster import RUNTIME, make_spec
 

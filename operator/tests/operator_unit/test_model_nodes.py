@@ -25,7 +25,7 @@ from llmendpoint_operator.core.models.retention import Act, is_download, marking
 from llmendpoint_operator.core.models.tasks import Stage, Task, read_task
 from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.revision import Revision, revision_data
-from llmendpoint_operator.kube.store import trim
+from llmendpoint_operator.kube.trimming import trim
 
 from .fake_cluster import NOW
 from .model_stage import REVISION, RUNTIME

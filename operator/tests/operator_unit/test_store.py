@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from llmendpoint_operator.core.names import ENDPOINT_LABEL
-from llmendpoint_operator.kube.store import Store, trim
+from llmendpoint_operator.kube.store import Store
+from llmendpoint_operator.kube.trimming import trim
 
 
 def item(name: str, version: int, uid: str | None = None) -> dict[str, Any]:
@@ -74,6 +76,15 @@ def test_a_bookmark_only_moves_the_position() -> None:
     assert (told.take(), len(told.store)) == ([], 0)
     told.store.remember(item("x", 8))
     assert len(told.store) == 0
+
+
+def test_objects_of_the_cache_share_their_names_and_short_texts() -> None:
+    text = (
+        '{"kind": "Service", "metadata": {"name": "x", "labels": {"app.kubernetes.io/name": "llmendpoint"}}}'
+    )
+    one, other = (trim(json.loads(text))["metadata"]["labels"] for _ in range(2))
+    assert one is not other
+    assert [id(part) for part in (*one, *one.values())] == [id(part) for part in (*other, *other.values())]
 
 
 def test_trimming_keeps_what_causes_are_read_from() -> None:

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import aiohttp
 import structlog
@@ -19,6 +18,7 @@ from ..core.names import ENDPOINT_LABEL, MODEL_JOB_LABEL
 from ..errors import ApiError, Gone, NotFound, api_error
 from .client import Json, KubeApi
 from .resources import Resource
+from .trimming import trim
 
 log = structlog.get_logger()
 
@@ -202,28 +202,6 @@ def endpoint_of(item: Json) -> Key:
 def model_job_key(namespace: str, job: str) -> Key:
     """Under which the pods of a model's Job are kept."""
     return namespace, f"model-job/{job}"
-
-
-def trim(item: Json) -> Json:
-    """Without what no decision reads: managedFields, but for the names of an endpoint's managers, most of a pod, and
-    all of a node but its labels and what it has to give."""
-    metadata: dict[str, Any] = {k: v for k, v in item["metadata"].items() if k != "managedFields"}
-    if item.get("kind") == "LLMEndpoint":
-        managers = item["metadata"].get("managedFields") or ()
-        metadata["managedFields"] = [{k: v for k, v in m.items() if k != "fieldsV1"} for m in managers]
-    item = {**item, "metadata": metadata}
-    if item.get("kind") == "Node":
-        return {
-            **item,
-            "spec": {},
-            "status": {"allocatable": item.get("status", {}).get("allocatable") or {}},
-        }
-    if item.get("kind") == "Pod" and "spec" in item:
-        fields = ("name", "image", "resources")
-        containers = [{k: c[k] for k in fields if k in c} for c in item["spec"].get("containers") or ()]
-        placed = {"nodeName": item["spec"]["nodeName"]} if "nodeName" in item["spec"] else {}
-        item["spec"] = {"containers": containers, **placed}
-    return item
 
 
 def _version(item: Json | None) -> int:
