@@ -23,8 +23,8 @@ from llmendpoint_operator.metrics import Metrics
 from llmendpoint_operator.scaler import Scaler
 from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers, free_port
 
+from .evidence_stage import ready_pod, until
 from .fake_cluster import make_spec
-from .test_evidence import ready_pod, until
 
 KEY = ("team-a", "chat")
 NAME = "team-a/chat"
