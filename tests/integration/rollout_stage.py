@@ -9,7 +9,6 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import yaml
@@ -22,12 +21,11 @@ from tests.cluster import Cluster
 from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers, free_port
 from tests.integration.mortal_operator import Operator
 from tests.integration.operator_process import ROOT
+from tests.integration.played_pods import holds, is_ready, revision_of, running
 
 RUNTIME = "rollout"
 NAME = "chat"
 TICK_S = 0.1
-TAKEN = "2026-01-01T00:00:00Z"
-"""When every node took its pod."""
 REQUESTS_A_TICK = 5
 """Of each gateway: about 50 requests/s while the machine keeps up."""
 
@@ -242,7 +240,7 @@ class Stage:
                 self._pods = (await self.api.list(PODS, self.namespace, "llmendpoint.io/endpoint"))["items"]
                 for pod in self._pods:
                     await self._kubelet(pod)
-                self.ready_counts.append(sum(map(_is_ready, self._pods)))
+                self.ready_counts.append(sum(map(is_ready, self._pods)))
                 self._follow()
                 if self.traffic:
                     self._send()
@@ -271,7 +269,7 @@ class Stage:
             self.engines[name] = engine
         ready = behaviour.ready and not behaviour.crashed
         wanted = running(self._addresses[name], ready=ready, crashed=behaviour.crashed)
-        if not _holds(pod.get("status", {}), wanted):
+        if not holds(pod.get("status", {}), wanted):
             with contextlib.suppress(ApiError):  # the pod may be gone by now
                 pod["status"] = (await self._write_status(name, wanted))["status"]
 
@@ -305,7 +303,7 @@ class Stage:
                     self._request(self.gateways[name], revision)
 
     def _request(self, gateway: FakeGateway, revision: str) -> None:
-        ready = [p for p in self._pods if _revision(p) == revision and _is_ready(p)]
+        ready = [p for p in self._pods if revision_of(p) == revision and is_ready(p)]
         if not ready:
             self.lost += 1
             return
@@ -318,7 +316,7 @@ class Stage:
         gateway.count(f"{self.namespace}/{NAME}", revision, 1, int(fails))
 
     def _live_pods(self) -> set[tuple[str, bool]]:
-        return {(_revision(p), _is_ready(p)) for p in self._pods if "deletionTimestamp" not in p["metadata"]}
+        return {(revision_of(p), is_ready(p)) for p in self._pods if "deletionTimestamp" not in p["metadata"]}
 
     async def _create(self, version: str, path: str, body: Json) -> None:
         await self.api._call("POST", f"/api/{version}/{path}", {}, body)
@@ -328,44 +326,8 @@ class Stage:
         return await self.api._call("PATCH", path, {}, {"status": status}, "application/merge-patch+json")
 
 
-def running(address: str, *, ready: bool, crashed: bool = False) -> Json:
-    """What a kubelet writes of a running pod. Its engine crashes after it was ready, and is ready after it was not."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    changed = now if ready or crashed else TAKEN
-    conditions = [
-        {"type": "PodScheduled", "status": "True", "lastTransitionTime": TAKEN},
-        {"type": "Initialized", "status": "True", "lastTransitionTime": TAKEN},
-        {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": changed},
-    ]
-    ended = {"exitCode": 1, "reason": "Error", "message": "device lost", "finishedAt": now}
-    container = {
-        "name": "engine", "image": "e:1", "imageID": "e", "ready": ready, "restartCount": int(crashed),
-        "state": {"terminated": ended} if crashed else {"running": {}},
-    }  # fmt: skip
-    return {
-        "phase": "Running", "conditions": conditions, "podIP": address, "podIPs": [{"ip": address}],
-        "containerStatuses": [container],
-    }  # fmt: skip
-
-
-def _holds(live: Json, wanted: Json) -> bool:
-    def conditions(status: Json) -> set[tuple[str, str]]:
-        return {(c["type"], c["status"]) for c in status.get("conditions") or ()}
-
-    return live.get("podIP") == wanted["podIP"] and conditions(live) == conditions(wanted)
-
-
 def _version(item: Json) -> int:
     return int(item.get("metadata", {}).get("resourceVersion", 0))
-
-
-def _revision(pod: Json) -> str:
-    return str(pod["metadata"]["labels"]["llmendpoint.io/revision"])
-
-
-def _is_ready(pod: Json) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 @dataclass
