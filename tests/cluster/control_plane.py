@@ -33,7 +33,7 @@ def write_files(instance: Instance, binaries: Binaries) -> None:
 def start(instance: Instance) -> None:
     """Start the four processes and wait until the API can be worked with."""
     processes = instance.processes
-    environment = {**os.environ, **configuration.ENVIRONMENT}
+    environment = {**os.environ, **configuration.STORAGE_ENVIRONMENT}
     processes.start("etcd", configuration.etcd(instance), environment)
     processes.start("kube-apiserver", configuration.kube_apiserver(instance), environment)
     admin = client_context(instance.pki)
@@ -44,8 +44,8 @@ def start(instance: Instance) -> None:
         _START_LIMIT_S,
     )
     # Not before: they end at once where the API server has not yet made the roles that they read by.
-    processes.start("kube-controller-manager", configuration.kube_controller_manager(instance), environment)
-    processes.start("kube-scheduler", configuration.kube_scheduler(instance), environment)
+    processes.start("kube-controller-manager", configuration.kube_controller_manager(instance))
+    processes.start("kube-scheduler", configuration.kube_scheduler(instance))
     describe(instance).apply(*manifests.component_roles())
     anyone = unverified_context()
     ports = {

@@ -5,7 +5,6 @@ The pods get no address, so that nobody sends anything to one that belongs to so
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ import yaml
 
 from tests.cluster.api import Cluster
 from tests.cluster.binaries import build_kwok
-from tests.cluster.configuration import ENVIRONMENT
 from tests.cluster.errors import ClusterError
 
 LABEL = "llmendpoint.io/fake"
@@ -91,8 +89,7 @@ def fake_nodes(cluster: Cluster, count: int = 1) -> Iterator[None]:
             "--node-lease-duration-seconds=40",
         ]  # fmt: skip
         with log.open("wb") as output:
-            environment = {**os.environ, **ENVIRONMENT}
-            process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+            process = subprocess.Popen(command, stdout=output, stderr=output)
         try:
             _wait_ready(cluster, names, process, log)
             yield
