@@ -91,6 +91,7 @@ class Process:
             raise BadConfiguration(
                 f"Cannot listen on {config.host}:{config.port}: the address is taken or not allowed. Choose another --port."
             ) from None
+        socket.listen(config.backlog)  # uvicorn does so later: who reads the line below may call at once
         host, port = socket.getsockname()[:2]
         self._log.info(
             "listening", host=host, port=port, model=self._settings.model, names=self._settings.served_names
