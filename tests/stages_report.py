@@ -1,8 +1,8 @@
 """pytest plugin: unit tests first, then integration, then end to end; and what each stage took, before pytest's own
 closing line.
 
-In a run of all, the unit tests are run by a process of their own beside the others: they compute, those wait. It gives
-way to them. It writes its results to a file, and this one shows and counts them as if it had made them itself.
+In a run of all, the unit tests are run by a process of their own beside the integration tests: they compute, those
+wait. That process writes its results to a file, and this one shows and counts them as if it had made them itself.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ResultsWriter:
 
 
 class UnitBeside:
-    """Starts the process of the unit tests and takes its results after the last test of its own.
+    """Starts the process of the unit tests and takes its results before the first end-to-end test.
 
     A unit test without a result fails the run: it must not go missing because that process broke off.
     """
@@ -106,6 +106,11 @@ class UnitBeside:
             self._process.wait(30)
         return result
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        if stage_of(item) == "e2e":
+            self._take(item.session)
+
     def _start(self) -> subprocess.Popen[bytes]:
         FOLDER.mkdir(exist_ok=True)
         self._results.write_text("")
@@ -113,13 +118,14 @@ class UnitBeside:
         extra = [a for a in self._config.invocation_params.args if isinstance(a, str)]
         with self._log.open("w") as log:
             return subprocess.Popen(
-                ["nice", "-n", "10", sys.executable, "-m", "pytest", *extra, "-m", UNIT],
+                [sys.executable, "-m", "pytest", *extra, "-m", UNIT],
                 env=environment, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
 
     def _take(self, session: pytest.Session) -> None:
-        """Wait for the process and report all that it found."""
-        assert self._process is not None
+        """Wait for the process and report all that it found; only the first call does something."""
+        if not self._awaited or self._process is None:
+            return
         self._process.wait()
         for line in self._results.read_text().splitlines():
             hook = self._config.hook
