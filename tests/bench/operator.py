@@ -35,6 +35,8 @@ WATCHED, BARE = "bench", "bench-bare"
 AT_ONCE = 16
 """Endpoints at a time of the bare client: twice as many as the operator has workers, so that it is no easy mark."""
 IDLE_S = 30
+SETTLE_S = 600
+"""At 3,000 endpoints the controllers write for minutes after the last one is Ready."""
 LIMIT_S = 1800
 KINDS = tuple(kind for kind in resources.CHILDREN if not kind.optional)
 BY_KIND = {(kind.api_version, kind.kind): kind for kind in KINDS}
@@ -318,7 +320,7 @@ async def measure(api: KubeApi, operator: OperatorProcess, number: int, edits: i
     taken, cpu = await operator_run(api, operator, per_endpoint, number), process.cpu_s()
     say(f"operator: {number * children} children in {taken:.1f} s, {cpu:.1f} s of CPU so far")
     await all_ready(api, WATCHED, "endpoints")
-    await asyncio.to_thread(operator.settle)
+    await asyncio.to_thread(operator.settle, SETTLE_S)
     percent, memory, peak = await idle(process), process.memory_mib(), process.memory_mib("VmHWM")
     bare_edits = await time_bare_edits(api, number, edits)
     scaled = await time_edits(api, number, edits, "replicas", {"replicas": 2})

@@ -155,10 +155,10 @@ class OperatorProcess:
             )
         )
 
-    def settle(self) -> None:
+    def settle(self, limit_s: int = 30) -> None:
         """Wait until it has done nothing for a second."""
         seen = -1.0
-        for _ in range(30):
+        for _ in range(limit_s):
             now = self.reconciles()
             if now == seen:
                 return
