@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,13 +10,7 @@ from llmendpoint_operator.core.histograms import quantile
 from llmendpoint_operator.errors import Unanswered
 from llmendpoint_operator.evidence.figures import parse_latencies
 
-from .evidence_stage import KEY, PROMPT, RELATIVE, World, ready_pod, staged, until
-
-
-@pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    async with staged(monkeypatch) as world:
-        yield world
+from .evidence_stage import KEY, PROMPT, RELATIVE, World, ready_pod, until
 
 
 async def test_a_gateway_that_never_tells_of_revisions_gives_no_figures(world: World) -> None:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from llmendpoint_operator.core.evidence import GatewayView
 
-from .evidence_stage import KEY, World, ready_pod, staged, until
-
-
-@pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    async with staged(monkeypatch) as world:
-        yield world
+from .evidence_stage import KEY, World, ready_pod, until
 
 
 async def test_an_assignment_is_acknowledged_when_every_gateway_follows_it(world: World) -> None:

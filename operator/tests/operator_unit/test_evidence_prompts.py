@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,13 +13,7 @@ from llmendpoint_operator.evidence.collector import PROMPTS_AT_ONCE
 from llmendpoint_operator.evidence.wanted import find_wanted
 from tests.integration.fake_wire import FakeEngine
 
-from .evidence_stage import KEY, PROMPT, World, staged, until
-
-
-@pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    async with staged(monkeypatch) as world:
-        yield world
+from .evidence_stage import KEY, PROMPT, World, until
 
 
 async def test_a_revision_that_answers_as_expected_is_verified(world: World) -> None:
