@@ -1,14 +1,16 @@
 """pytest plugin: unit tests first, then integration, then end to end; and what each stage took, before pytest's own
 closing line.
 
-In a run of all, the unit tests are run by a process of their own beside the integration tests: they compute, those
-wait. That process writes its results to a file, and this one shows and counts them as if it had made them itself.
+In a run of all, two processes of their own run the unit tests and half of the integration tests, beside the other half:
+the unit tests compute, the integration tests wait. Each process writes its results to a file, and this one shows and
+counts them as if it had made them itself.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Generator
@@ -17,18 +19,35 @@ from pathlib import Path
 import pytest
 
 STAGES = ("unit", "integration", "e2e")
-UNIT = "not integration and not e2e and not extended"
 
 EARLIER = "LLMENDPOINT_STAGES"
 """Environment of a run of all: the seconds of the stages before, as JSON."""
-RESULTS = "LLMENDPOINT_UNIT_RESULTS"
-"""Environment of the process of the unit tests: the file that it writes its results to."""
+SHARE = "LLMENDPOINT_SHARE"
+"""Environment of a process beside: its share of the tests, one of `SHARES`."""
+
+SHARES = ("unit", "other-half")
+OTHER_HALF = frozenset(
+    f"test_{name}.py" for name in ("fit", "hub", "leadership", "models", "rollout", "scaledown")
+)
+"""Files of tests/integration that take about as long as all the others."""
 
 FOLDER = Path(__file__).parent.parent / "build"
 
 
 def stage_of(item: pytest.Item) -> str:
     return next((name for name in ("e2e", "integration") if item.get_closest_marker(name)), "unit")
+
+
+def share_of(item: pytest.Item) -> str | None:
+    """Which process beside runs the test in a run of all; None: the one that shows the results."""
+    stage = stage_of(item)
+    if stage == "integration":
+        return "other-half" if item.path.name in OTHER_HALF else None
+    return "unit" if stage == "unit" else None
+
+
+def results_of(share: str) -> Path:
+    return FOLDER / f"results-{share}.jsonl"
 
 
 class StageTimes:
@@ -61,49 +80,46 @@ class StageTimes:
                 )
 
 
-class ResultsWriter:
-    """Hands every result over as a line of JSON."""
+class OwnShare:
+    """In a process beside: keeps the tests of its share, and hands every result over as a line of JSON."""
 
-    def __init__(self, config: pytest.Config, path: Path) -> None:
+    def __init__(self, config: pytest.Config, share: str) -> None:
         self._config = config
-        self._path = path
+        self._share = share
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if share_of(item) == self._share]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         content = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        with self._path.open("a") as file:
+        with results_of(self._share).open("a") as file:
             print(json.dumps(content), file=file)
 
 
-class UnitBeside:
-    """Starts the process of the unit tests and takes its results before the first end-to-end test.
+class Beside:
+    """Starts the processes beside and takes their results before the first end-to-end test.
 
-    A unit test without a result fails the run: it must not go missing because that process broke off.
+    A test without a result fails the run: it must not go missing because a process broke off.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._awaited: set[str] = set()
-        self._results = FOLDER / "unit-results.jsonl"
-        self._log = FOLDER / "stage-unit.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def pytest_sessionstart(self) -> None:
+        self._processes = {share: self._start(share) for share in SHARES}
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        self._awaited = {item.nodeid for item in items if stage_of(item) == "unit"}
+        self._awaited = {item.nodeid for item in items if share_of(item)}
         items[:] = [item for item in items if item.nodeid not in self._awaited]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        if not self._awaited:
-            return (yield)
-        self._process = self._start()
         session.testscollected += len(self._awaited)  # for the percentages
-        try:
-            result = yield
-            self._take(session)
-        finally:
-            self._process.terminate()
-            self._process.wait(30)
+        result = yield
+        self._take(session)
         return result
 
     @pytest.hookimpl(tryfirst=True)
@@ -111,38 +127,49 @@ class UnitBeside:
         if stage_of(item) == "e2e":
             self._take(item.session)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def pytest_sessionfinish(self) -> None:
+        for process in self._processes.values():
+            process.send_signal(signal.SIGINT)  # pytest ends what its tests began
+            process.wait(60)
+
+    def _start(self, share: str) -> subprocess.Popen[bytes]:
         FOLDER.mkdir(exist_ok=True)
-        self._results.write_text("")
-        environment = {k: v for k, v in os.environ.items() if k != EARLIER} | {RESULTS: str(self._results)}
-        extra = [a for a in self._config.invocation_params.args if isinstance(a, str)]
-        with self._log.open("w") as log:
+        results_of(share).write_text("")
+        environment = {k: v for k, v in os.environ.items() if k != EARLIER} | {SHARE: share}
+        arguments = [str(argument) for argument in self._config.invocation_params.args]
+        with _log_of(share).open("w") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "pytest", *extra, "-m", UNIT],
-                env=environment, stdout=log, stderr=subprocess.STDOUT,
+                [sys.executable, "-m", "pytest", *arguments], env=environment, stdout=log, stderr=subprocess.STDOUT
             )  # fmt: skip
 
     def _take(self, session: pytest.Session) -> None:
-        """Wait for the process and report all that it found; only the first call does something."""
-        if not self._awaited or self._process is None:
-            return
-        self._process.wait()
-        for line in self._results.read_text().splitlines():
-            hook = self._config.hook
-            report = hook.pytest_report_from_serializable(config=self._config, data=json.loads(line))
-            hook.pytest_runtest_logreport(report=report)
-            if report.when == "teardown":
-                self._awaited.discard(report.nodeid)
+        """Wait for the processes and report all that they found; only the first call does something."""
+        for share in SHARES if self._awaited else ():
+            self._processes[share].wait()
+            for line in results_of(share).read_text().splitlines():
+                self._report(json.loads(line))
         if self._awaited:
             missing, self._awaited = self._awaited, set()
-            self._config.get_terminal_writer().write(self._log.read_text(errors="replace")[-6000:])
-            session.shouldfail = f"{len(missing)} unit tests gave no result, one is {min(missing)}"
+            for share in SHARES:
+                self._config.get_terminal_writer().write(_log_of(share).read_text(errors="replace")[-6000:])
+            session.shouldfail = f"{len(missing)} tests gave no result, one is {min(missing)}"
             raise session.Failed(session.shouldfail)
+
+    def _report(self, content: dict[str, object]) -> None:
+        hook = self._config.hook
+        report = hook.pytest_report_from_serializable(config=self._config, data=content)
+        hook.pytest_runtest_logreport(report=report)
+        if report.when == "teardown":
+            self._awaited.discard(report.nodeid)
+
+
+def _log_of(share: str) -> Path:
+    return FOLDER / f"stage-{share}.log"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(StageTimes(), "stage-times")
-    if path := os.environ.get(RESULTS):
-        config.pluginmanager.register(ResultsWriter(config, Path(path)), "results-writer")
+    if share := os.environ.get(SHARE):
+        config.pluginmanager.register(OwnShare(config, share), "own-share")
     elif EARLIER in os.environ:
-        config.pluginmanager.register(UnitBeside(config), "unit-beside")
+        config.pluginmanager.register(Beside(config), "beside")

@@ -33,10 +33,9 @@ def write_files(instance: Instance, binaries: Binaries) -> None:
 def start(instance: Instance) -> None:
     """Start the four processes and wait until the API can be worked with."""
     processes = instance.processes
-    environment = {**os.environ, **configuration.STORAGE_ENVIRONMENT}
-    processes.start("etcd", configuration.etcd(instance), environment)
-    processes.start("kube-apiserver", configuration.kube_apiserver(instance), environment)
     admin = client_context(instance.pki)
+    start_component(instance, "etcd")
+    start_component(instance, "kube-apiserver")
     processes.wait_until(
         "the API server is ready",
         lambda: is_healthy(instance.address, instance.ports.api, "/readyz", admin),
@@ -44,8 +43,8 @@ def start(instance: Instance) -> None:
         _START_LIMIT_S,
     )
     # Not before: they end at once where the API server has not yet made the roles that they read by.
-    processes.start("kube-controller-manager", configuration.kube_controller_manager(instance))
-    processes.start("kube-scheduler", configuration.kube_scheduler(instance))
+    start_component(instance, "kube-controller-manager")
+    start_component(instance, "kube-scheduler")
     describe(instance).apply(*manifests.component_roles())
     anyone = unverified_context()
     ports = {
@@ -65,6 +64,19 @@ def start(instance: Instance) -> None:
         ("kube-controller-manager", "kube-apiserver"),
         _START_LIMIT_S,
     )
+
+
+def start_component(instance: Instance, name: str) -> None:
+    """Start one of `COMPONENTS`; it is not waited for."""
+    commands = {
+        "etcd": configuration.etcd,
+        "kube-apiserver": configuration.kube_apiserver,
+        "kube-controller-manager": configuration.kube_controller_manager,
+        "kube-scheduler": configuration.kube_scheduler,
+    }
+    stores = name in ("etcd", "kube-apiserver")
+    environment = {**os.environ, **configuration.STORAGE_ENVIRONMENT} if stores else None
+    instance.processes.start(name, commands[name](instance), environment)
 
 
 def _has_default_service_account(instance: Instance) -> bool:

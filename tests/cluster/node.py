@@ -77,7 +77,7 @@ def start(instance: Instance, pieces: Pieces) -> None:
     control_plane.start(instance)
     _import_pause(instance, pieces.binaries.pause)
     describe(instance).apply(*manifests.dns_service(instance))
-    processes.start("kubelet", configuration.kubelet(instance), environment)
+    start_kubelet(instance)
     proxy = [str(instance.bin / "kube-proxy"), f"--config={instance.config / 'kube-proxy.yaml'}"]
     processes.start("kube-proxy", proxy, environment)
     processes.start("coredns", [instance.bin / "coredns", "-conf", instance.config / "Corefile"])
@@ -85,6 +85,11 @@ def start(instance: Instance, pieces: Pieces) -> None:
     plugin = [str(instance.bin / "fake-accelerators"), ACCELERATOR, str(instance.gpus)]
     processes.start("fake-accelerators", plugin)
     _wait_until_ready(instance)
+
+
+def start_kubelet(instance: Instance) -> None:
+    """It is not waited for."""
+    instance.processes.start("kubelet", configuration.kubelet(instance), _environment(instance))
 
 
 def stop(instance: Instance) -> None:

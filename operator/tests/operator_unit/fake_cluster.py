@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -52,6 +53,8 @@ class FakeCluster:
     gateways_lost: bool = False
     verification: Verification | None = None
     figures: dict[str, Figures] = field(default_factory=dict)
+    watched: float = math.inf
+    """Seconds for which figures have been gathered: few after a restart of the operator."""
     finding: Finding | None = None
     devices: tuple[Device | None, ...] | None = ()
     identities: dict[str, Identity] = field(default_factory=dict)
@@ -127,6 +130,7 @@ class FakeCluster:
                 self.figures,
                 find_window(self.status.get("rollout", {})),
                 self.gateways_lost,
+                self.watched,
             ),
         )
 

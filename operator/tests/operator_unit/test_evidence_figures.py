@@ -84,6 +84,14 @@ async def test_a_canarys_next_step_counts_anew(world: World) -> None:
     assert world.collector.look(following).figures["green"].requests == 0
 
 
+async def test_how_long_it_was_watched_begins_anew_with_a_step_and_with_the_operator(world: World) -> None:
+    await world.add_gateway()
+    snapshot = world.snapshot("Observing", step=0)
+    assert world.collector.look(snapshot).watched < 0.1, "nothing was read yet, however old the state is"
+    await until(lambda: world.collector.look(snapshot).watched > 0.1)
+    assert world.collector.look(world.snapshot("Observing", step=1)).watched < 0.1
+
+
 async def test_waves_of_an_exchange_in_place_are_one_window(world: World) -> None:
     gateway = await world.add_gateway()
     snapshot = world.snapshot("Switching", step=1, mode="InPlace")

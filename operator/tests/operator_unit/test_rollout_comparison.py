@@ -50,6 +50,15 @@ def test_it_waits_no_longer_than_an_observation_and_the_verdict_says_that_nothin
     assert "not compared with the old revision" in confirmed
 
 
+def test_an_operator_that_was_restarted_measures_the_old_revision_for_as_long_as_it_takes() -> None:
+    it, _ = coming_up(observe=RELATIVE)
+    it.cluster.watched = 0.5
+    assert it.work(31) == "AwaitingPromotion", "the wait is over by the clock, but nothing was measured in it"
+    assert it.cluster.plan(it.now).requeue_after == 29.5
+    it.cluster.figures = {it.blue: Figures(requests=20, ttft_p95=0.1)}
+    assert it.work() == "Switching"
+
+
 def test_absolute_limits_need_no_old_revision_and_wait_for_nothing() -> None:
     it, _ = coming_up(observe={"ttft": {"p95Seconds": 2}, "errorRate": {"max": 0.1}})
     assert it.cluster.state == "Switching"

@@ -32,6 +32,39 @@ def test_gateways_that_are_all_unready_for_a_moment_confirm_nothing() -> None:
     assert it.work(2) == "RollingBack"
 
 
+@pytest.mark.parametrize(
+    ("observe", "patience", "expected"),
+    [
+        ({}, 60, "Idle"),
+        ({**WATCHED, "onInconclusive": "Promote"}, 600, "Idle"),
+        ({**WATCHED, "onInconclusive": "Rollback"}, 600, "RollingBack"),
+        (WATCHED, 600, "Observing"),
+    ],
+)
+def test_after_a_restart_in_mid_observation_nothing_follows_from_figures_that_are_not_read_yet(
+    observe: dict[str, Any], patience: int, expected: str
+) -> None:
+    """The operator was away until after the observation's end: it must not take silence for a verdict."""
+    it = Rollout(observe=observe)
+    green = it.switched()
+    it.cluster.figures, it.cluster.watched = {}, 0.1
+    assert it.work(patience + 1) == "Observing"
+    assert it.cluster.plan(it.now).requeue_after == pytest.approx(patience - 0.1)
+    assert not any(told.startswith("Inconclusive") for told in it.told)
+    it.cluster.figures, it.cluster.watched = {green: Figures(requests=1, seconds=patience)}, patience
+    assert it.work(patience) == expected
+    assert sum("no verdict" in told for told in it.told) == 1
+
+
+def test_after_a_restart_a_bad_revision_is_still_found() -> None:
+    it = Rollout()
+    green = it.switched()
+    it.cluster.watched = 0.1
+    it.work(61)
+    it.cluster.figures, it.cluster.watched = {green: Figures(requests=20, errors=20, seconds=4)}, 4
+    assert it.work(4) == "RollingBack"
+
+
 def wanted(cluster: FakeCluster) -> Wanted:
     found = find_wanted(cluster.snapshot())
     assert found is not None

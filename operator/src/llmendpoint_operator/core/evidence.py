@@ -5,6 +5,7 @@ It lives in the leader's memory. After a restart it is gathered again: that take
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -74,3 +75,6 @@ class Evidence:
     gateways_lost: bool = False
     """Whether there are gateways, and none was Ready for so long that no caller reaches one: nobody is waited for. Nothing
     else follows from it: an assignment is not acknowledged, and what was not seen is not good."""
+    watched: float = math.inf
+    """Seconds for which `figures` have been gathered: less than the rollout's state lasts after a restart of the operator,
+    and then nothing follows yet from there being none."""

@@ -61,7 +61,13 @@ class Collector:
         watcher.update(wanted)
         views, known = self._gateways.views(key)
         return Evidence(
-            views, known, watcher.verification, watcher.figures(), wanted.window, self._gateways.lost
+            views,
+            known,
+            watcher.verification,
+            watcher.figures(),
+            wanted.window,
+            self._gateways.lost,
+            watcher.watched,
         )
 
     def forget(self, key: Key) -> None:
@@ -98,6 +104,7 @@ class _Watcher:
         self._prompts = prompts
         self._wanted = Wanted(("", ""))
         self._measurements = Measurements(RECENT_S)
+        self._measured_since = time.monotonic()
         self._sampler: asyncio.Task[None] | None = None
         self._verifier: asyncio.Task[None] | None = None
         self.verification: Verification | None = None
@@ -105,6 +112,8 @@ class _Watcher:
     def update(self, wanted: Wanted) -> None:
         """Begin what is wanted now, and end what is not."""
         before, self._wanted = self._wanted, wanted
+        if (wanted.window, wanted.measured) != (before.window, before.measured):
+            self._measured_since = time.monotonic()
         if wanted.window is not None and wanted.window != before.window:
             self._measurements.begin(time.monotonic())
         if wanted.measured and self._sampler is None:
@@ -118,6 +127,11 @@ class _Watcher:
             self._verifier = self.verification = None
             if wanted.verification is not None:
                 self._verifier = asyncio.create_task(self._verify(wanted.verification), name="verifier")
+
+    @property
+    def watched(self) -> float:
+        """Seconds for which `figures` have been gathered."""
+        return time.monotonic() - self._measured_since
 
     def figures(self) -> dict[str, Figures]:
         """By revision, of the window or of late."""

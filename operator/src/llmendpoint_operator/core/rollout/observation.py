@@ -74,7 +74,8 @@ def measuring_blue(s: Situation) -> float:
     figures = s.snapshot.evidence.figures.get(s.progress.blue or "")
     if figures is not None and figures.requests >= limits.min_requests:
         return 0.0
-    return s.remaining(s.progress.state_since, limits.duration)
+    measured = min(s.since(s.progress.state_since), s.snapshot.evidence.watched)
+    return max(0.0, limits.duration - measured)
 
 
 def _inconclusive(situation: Situation, duration: float, why: str) -> Observation:
@@ -106,8 +107,9 @@ def _figures(situation: Situation) -> Figures | None:
 def _observed(situation: Situation) -> float | None:
     """Seconds for which the figures were gathered: less than the state lasts when the operator was restarted in it.
     None before the gateways were asked."""
-    elapsed = situation.since(situation.progress.state_since)
+    evidence = situation.snapshot.evidence
+    watched = min(situation.since(situation.progress.state_since), evidence.watched)
     figures = _figures(situation)
     if figures is not None and figures.seconds is not None:
-        return min(elapsed, figures.seconds)
-    return elapsed if situation.snapshot.evidence.gateways_known else None
+        return min(watched, figures.seconds)
+    return watched if evidence.gateways_known else None
