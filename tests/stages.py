@@ -1,8 +1,8 @@
 """`make test`: lint, build, then one pytest run over unit, integration and end-to-end tests.
 
-The binaries and images are built in the background while lint runs; the unit tests and both halves of the integration
-tests run beside each other (stages_report.py). Every stage prints its name, its result and its time; pytest's own
-closing line is the last that is printed. Exit status: 0, or 1 with the name of the stage that failed.
+The binaries and images are built in the background while lint runs; three processes share the unit and integration tests
+(stages_report.py). Every stage prints its name, its result and its time; pytest's own closing line is the last that is
+printed. Exit status: 0, or 1 with the name of the stage that failed.
 """
 
 from __future__ import annotations

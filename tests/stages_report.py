@@ -1,9 +1,9 @@
 """pytest plugin: unit tests first, then integration, then end to end; and what each stage took, before pytest's own
 closing line.
 
-In a run of all, two processes of their own run the unit tests and half of the integration tests, beside the other half:
-the unit tests compute, the integration tests wait. Each process writes its results to a file, and this one shows and
-counts them as if it had made them itself.
+In a run of all, three processes share the unit and integration tests, for some of them compute and others wait: this one
+and two beside it, which write their results to files. This one shows and counts them as if it had made them itself, and
+goes on with the end-to-end tests alone.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ EARLIER = "LLMENDPOINT_STAGES"
 SHARE = "LLMENDPOINT_SHARE"
 """Environment of a process beside: its share of the tests, one of `SHARES`."""
 
-SHARES = ("unit", "other-half")
-OTHER_HALF = frozenset(
+SHARES = ("server-and-gateway", "rollouts")
+"""The two together and what is left take about equally long."""
+ROLLOUTS = frozenset(
     f"test_{name}.py" for name in ("fit", "hub", "leadership", "models", "rollout", "scaledown")
 )
-"""Files of tests/integration that take about as long as all the others."""
+"""Files of tests/integration that are in the second."""
 
-FOLDER = Path(__file__).parent.parent / "build"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "build"
 
 
 def stage_of(item: pytest.Item) -> str:
@@ -40,10 +42,11 @@ def stage_of(item: pytest.Item) -> str:
 
 def share_of(item: pytest.Item) -> str | None:
     """Which process beside runs the test in a run of all; None: the one that shows the results."""
-    stage = stage_of(item)
-    if stage == "integration":
-        return "other-half" if item.path.name in OTHER_HALF else None
-    return "unit" if stage == "unit" else None
+    stage, folder = stage_of(item), item.path.relative_to(ROOT).parts[0]
+    if stage == "unit" and folder in ("server", "gateway"):
+        return "server-and-gateway"
+    unit_too = stage == "unit" and folder in ("cli", "fit")
+    return "rollouts" if unit_too or (stage == "integration" and item.path.name in ROLLOUTS) else None
 
 
 def results_of(share: str) -> Path:
@@ -122,10 +125,11 @@ class Beside:
         self._take(session)
         return result
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)  # around pytest-timeout, which would count the wait
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         if stage_of(item) == "e2e":
             self._take(item.session)
+        return (yield)
 
     def pytest_sessionfinish(self) -> None:
         for process in self._processes.values():

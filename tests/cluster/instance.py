@@ -1,5 +1,6 @@
 """One cluster on this machine: its folder, its ports, what is written down about it."""
 
+import contextlib
 import json
 import os
 import random
@@ -92,7 +93,8 @@ class Instance:
     def save(self) -> None:
         record = {**asdict(self), "folder": str(self.folder)}
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "cluster.json").write_text(json.dumps(record, indent=1))
+        (self.folder / "cluster.new").write_text(json.dumps(record, indent=1))
+        (self.folder / "cluster.new").replace(self.folder / "cluster.json")
 
 
 def state_root() -> Path:
@@ -111,12 +113,25 @@ def new_instance(name: str, address: str, gpus: int | None, *, owned: bool) -> I
 
 def load(name: str) -> Instance:
     """The instance of that name, running or not."""
-    path = state_root() / name / "cluster.json"
+    found = _read(state_root() / name / "cluster.json")
+    if found is None:
+        known = ", ".join(instance.name for instance in load_all()) or "none"
+        raise NoSuchCluster(f"there is no cluster {name!r} on this machine (known: {known})")
+    return found
+
+
+def load_all() -> list[Instance]:
+    """Every instance that is written down."""
+    read = map(_read, sorted(state_root().glob("*/cluster.json")))
+    return [instance for instance in read if instance is not None]
+
+
+def _read(path: Path) -> Instance | None:
+    """None where there is none, or no more: another program may be removing it."""
     try:
         record = json.loads(path.read_text())
-    except (FileNotFoundError, json.JSONDecodeError) as error:
-        known = ", ".join(instance.name for instance in load_all()) or "none"
-        raise NoSuchCluster(f"there is no cluster {name!r} on this machine (known: {known})") from error
+    except (OSError, json.JSONDecodeError):
+        return None
     owner = record["owner"]
     return Instance(
         **{
@@ -128,15 +143,10 @@ def load(name: str) -> Instance:
     )
 
 
-def load_all() -> list[Instance]:
-    """Every instance that is written down."""
-    return [load(path.parent.name) for path in sorted(state_root().glob("*/cluster.json"))]
-
-
 def remove_folder(instance: Instance) -> None:
     """Forget an instance whose processes have ended."""
     shutil.rmtree(instance.folder, ignore_errors=True)
-    if instance.folder.parent.exists() and not any(instance.folder.parent.iterdir()):
+    with contextlib.suppress(OSError):  # others are in it
         instance.folder.parent.rmdir()
 
 

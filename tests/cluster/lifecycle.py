@@ -112,10 +112,11 @@ def _end(instance: Instance) -> None:
 
 
 def sweep() -> None:
-    """Remove instances whose owners are gone."""
-    for instance in instances.load_all():
-        if instance.orphaned:
-            down(instance)
+    """Remove instances whose owners are gone. Of two starts at once the second finds them removed."""
+    with cache.exclusive("sweep"):
+        for instance in instances.load_all():
+            if instance.orphaned:
+                down(instance)
 
 
 def _refuse_second_node(name: str) -> None:

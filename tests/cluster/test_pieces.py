@@ -1,15 +1,19 @@
 """The parts of the test bed that decide whether something is trusted, ours, or to be removed."""
 
+import json
 import os
 import socket
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import cache, machine
-from tests.cluster.errors import AlreadyTaken
+from tests.cluster import cache, lifecycle, machine
+from tests.cluster import instance as instances
+from tests.cluster.errors import AlreadyTaken, NoSuchCluster
 from tests.cluster.network import our_chains, removal
 from tests.cluster.processes import Process, ProcessTable, start_time
 
@@ -137,3 +141,33 @@ def test_a_machine_on_which_a_docker_daemon_answers_is_refused(
         daemon.listen()
         with pytest.raises(AlreadyTaken, match="a Docker daemon runs on this machine"):
             machine.require_free()
+
+
+@pytest.mark.usefixtures("cache_folder")
+def test_two_starts_at_once_remove_an_orphan_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instances, "state_root", lambda: tmp_path / "state")
+    instances.new_instance("orphan", "127.0.0.1", None, owned=True).save()
+    record = tmp_path / "state" / "orphan" / "cluster.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "owner": [os.getpid(), 0]}))
+    removed: list[str] = []
+
+    def down(instance: instances.Instance) -> None:
+        removed.append(instance.name)
+        time.sleep(0.2)
+        instances.remove_folder(instance)
+
+    monkeypatch.setattr(lifecycle, "down", down)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: lifecycle.sweep(), range(2)))
+    assert removed == ["orphan"]
+
+
+def test_an_instance_that_is_half_written_or_half_removed_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instances, "state_root", lambda: tmp_path)
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "cluster.json").write_text('{"name": ')
+    assert instances.load_all() == []
+    with pytest.raises(NoSuchCluster, match="known: none"):
+        instances.load("half")

@@ -75,10 +75,8 @@ def test_an_edit_makes_a_revision_and_a_revert_reuses_the_old_one(
     }
     assert after == before, "a revert makes no new Deployment and no new ControllerRevision"
     assert selected(namespace) == first
-    events = {
-        e["reason"] for e in namespace.get("events")["items"] if e["involvedObject"]["kind"] == "LLMEndpoint"
-    }
-    assert {"RevisionCreated", "RevisionActivated", "RevisionReused", "RevisionScaled"} <= events
+    for reason in ("RevisionCreated", "RevisionActivated", "RevisionReused", "RevisionScaled"):
+        namespace.wait_events(reason)
 
 
 def test_old_revisions_beyond_the_limit_are_deleted(operator: OperatorProcess, namespace: Namespace) -> None:
