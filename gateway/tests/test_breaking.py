@@ -186,7 +186,8 @@ async def test_a_poisoned_request_takes_two_replicas_at_most_however_often_it_co
     assert sum(not backend.alive for backend in backends) == 2
     response = await post(gateway, name, messages=messages)
     if replicas > 2:
-        assert (await post(gateway, name, prompt="harmless")).status_code == 200
+        harmless = await post(gateway, name, prompt="harmless")
+        assert harmless.status_code == 200, harmless.text
     assert response.status_code == 503
 
 
