@@ -1,6 +1,6 @@
 """`make test`: lint, build, then one pytest run over unit, integration and end-to-end tests.
 
-The binaries and images are built in the background while lint runs; three processes share the unit and integration tests
+The binaries and images are built in the background while lint runs; the unit tests run beside the integration tests
 (stages_report.py). Every stage prints its name, its result and its time; pytest's own closing line is the last that is
 printed. Exit status: 0, or 1 with the name of the stage that failed.
 """
@@ -32,7 +32,7 @@ LINT: tuple[tuple[str, ...], ...] = (
     ("python", "-m", "llmendpoint_operator.api.generate", "--check"),
 )
 SELECTIONS = {
-    "unit": "not integration and not e2e and not extended",
+    "unit": stages_report.UNIT,
     "integration": "integration and not extended",
     "e2e": "e2e and not extended",
     "all": "not extended",
