@@ -130,7 +130,7 @@ def _read(path: Path) -> Instance | None:
     """None where there is none, or no more: another program may be removing it."""
     try:
         record = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError):
+    except (FileNotFoundError, json.JSONDecodeError):
         return None
     owner = record["owner"]
     return Instance(

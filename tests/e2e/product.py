@@ -60,6 +60,11 @@ class Product:
     def children(self, name: str, kinds: str) -> list[Object]:
         return self.cluster.get(kinds, "-n", NAMESPACE, "-l", f"{ENDPOINT_LABEL}={name}")["items"]
 
+    def events(self, name: str) -> list[Object]:
+        """Events about an endpoint."""
+        found = self.cluster.get("events", "-n", NAMESPACE)["items"]
+        return [event for event in found if event["involvedObject"]["name"] == name]
+
     def pods(self, name: str) -> list[Object]:
         return self.children(name, "pods")
 

@@ -53,10 +53,6 @@ def test_fifty_requests_for_an_endpoint_at_zero_wait_for_their_replicas_and_none
         asked = [clients.submit(ask, product, f"{NAMESPACE}/{name}") for _ in range(50)]
         waited = sorted(future.result(90) for future in asked)
         print(f"first tokens after {waited[0]:.2f} to {waited[-1]:.2f} s, of which {LOAD_S} s are the load")
-        events = [
-            event["message"]
-            for event in product.cluster.get("events", "-n", NAMESPACE)["items"]
-            if event["involvedObject"]["name"] == name and event["reason"] == "ScaledUp"
-        ]
+        events = [event["message"] for event in product.events(name) if event["reason"] == "ScaledUp"]
         assert any("0 -> " in said and "(Activated)" in said for said in events), events
         wait_for("the endpoint to be at zero again", at_zero, 60)

@@ -86,18 +86,18 @@ def without_control_plane(cluster: Cluster, seconds: float) -> Iterator[None]:
     Then the kubelet starts anew: left alone it doubles its waits, and would ask again only a minute later.
     """
     own = cluster.own
-    killed = [
-        process for process in own.processes.all() if process.name in set(control_plane.COMPONENTS) - {"etcd"}
-    ]
-    for process in killed:
+    components = [name for name in control_plane.COMPONENTS if name != "etcd"]
+    for name in components:
+        process = own.processes.get(name)
+        assert process is not None
         send_signal(process, signal.SIGKILL)
     back = time.monotonic() + seconds
     try:
         yield
         time.sleep(max(0.0, back - time.monotonic()))
     finally:
-        for process in killed:
-            control_plane.start_component(own, process.name)
+        for name in components:
+            control_plane.start_component(own, name)
             wait_for("the API server is back", lambda: cluster.kubectl("get", "--raw", "/readyz") == "ok", 60)
         own.processes.stop("kubelet")
         node.start_kubelet(own)
@@ -126,5 +126,4 @@ def test_a_control_plane_that_is_away_for_a_minute_costs_time_and_no_request(
 
 def reasons(product: Product, name: str) -> set[str]:
     """Of the Events about an endpoint."""
-    told = product.cluster.get("events", "-n", NAMESPACE)["items"]
-    return {event["reason"] for event in told if event["involvedObject"]["name"] == name}
+    return {event["reason"] for event in product.events(name)}

@@ -1,4 +1,5 @@
-"""Rollouts on simulated engines under 50 requests a second and more: good revisions go through, bad ones go back by themselves."""
+"""Rollouts on simulated engines under 50 to 100 requests a second: good revisions go through, bad ones go back by
+themselves."""
 
 import json
 import time

@@ -49,12 +49,7 @@ def test_of_four_replicas_the_idle_one_goes_and_no_stream_is_cut(product: Produc
         lengths = [future.result(90) for future in streams]
         assert min(lengths) > TOKENS / 2
         product.wait_settled(name)
-        events = product.cluster.get("events", "-n", NAMESPACE)["items"]
-        [chosen] = [
-            e["message"]
-            for e in events
-            if e["reason"] == "ReplicaChosen" and e["involvedObject"]["name"] == name
-        ]
+        [chosen] = [e["message"] for e in product.events(name) if e["reason"] == "ReplicaChosen"]
         assert (
             chosen
             == f"replica {idle} goes, with 0 requests in flight; of those that stay the least busy has 1"

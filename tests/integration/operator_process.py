@@ -215,15 +215,16 @@ class Namespace:
         result: dict[str, Any] = self.cluster.wait_for(f"{kind}={status} {reason or ''} of {name}", found, 30)
         return result
 
-    def wait_events(self, reason: str, count: int = 1) -> None:
-        """Until there are so many Events of a reason about endpoints: they are written after the status."""
+    def wait_events(self, reason: str, count: int = 1) -> list[str]:
+        """The messages of a reason's Events about endpoints, once there are so many: they are written after the status."""
 
-        def found() -> bool:
-            events = self.get("events")["items"]
-            about = [e for e in events if e["involvedObject"]["kind"] == "LLMEndpoint"]
-            return sum(e["reason"] == reason for e in about) >= count
+        def found() -> list[str] | None:
+            events = [e for e in self.get("events")["items"] if e["involvedObject"]["kind"] == "LLMEndpoint"]
+            messages = [e["message"] for e in events if e["reason"] == reason]
+            return messages if len(messages) >= count else None
 
-        self.cluster.wait_for(f"{count} Events {reason}", found, 30)
+        messages: list[str] = self.cluster.wait_for(f"{count} Events {reason}", found, 30)
+        return messages
 
     def pods(self, revision: str, count: int, name: str = "chat") -> list[str]:
         """The names of a revision's pods, once there are so many."""

@@ -86,7 +86,7 @@ def test_a_model_of_the_hub_against_what_the_nodes_say(
     namespace.apply(model={"source": f"hf://{MODEL}"}, resources=resources(memory="1Gi"))
     namespace.wait_condition("CapacityFits", "False", "WeightsTooLarge")
     assert namespace.target() == revision
-    namespace.wait_events("CapacityTooSmall", count=2)
+    assert len(namespace.wait_events("CapacityTooSmall", count=2)) == 2
 
 
 def test_a_job_reads_a_claim_and_what_it_found_outlives_it_and_the_operator(

@@ -146,6 +146,7 @@ class _Watcher:
         _cancel(self._verifier)
 
     async def _sample(self) -> None:
+        """Whatever goes wrong in one sample, the next one is taken."""
         while True:
             began, wanted, before = time.monotonic(), self._wanted, self.figures()
             try:

@@ -74,8 +74,8 @@ def measuring_blue(s: Situation) -> float:
     figures = s.snapshot.evidence.figures.get(s.progress.blue or "")
     if figures is not None and figures.requests >= limits.min_requests:
         return 0.0
-    measured = min(s.since(s.progress.state_since), s.snapshot.evidence.watched)
-    return max(0.0, limits.duration - measured)
+    by_the_clock = s.remaining(s.progress.state_since, limits.duration)
+    return max(by_the_clock, limits.duration - s.snapshot.evidence.watched)
 
 
 def _inconclusive(situation: Situation, duration: float, why: str) -> Observation:
