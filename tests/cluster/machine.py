@@ -179,6 +179,13 @@ def _cgroup_mounts() -> list[Path]:
     return [Path(target) for target, kind in _mount_table() if kind in ("cgroup", "cgroup2")]
 
 
+def cgroups() -> Iterator[str]:
+    """Those at the top of every hierarchy, and all below the pods'. What other programs make in theirs comes and goes."""
+    for mount in _cgroup_mounts():
+        yield from (str(path) for path in mount.iterdir() if path.is_dir())
+        yield from (folder for folder, _, _ in os.walk(mount / CGROUP))
+
+
 def pids_in_pods() -> set[int]:
     pids: set[int] = set()
     for mount in _cgroup_mounts():

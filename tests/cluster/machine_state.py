@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.cluster import progress
 from tests.cluster.errors import CommandFailed
-from tests.cluster.machine import fixed_paths, pids_in_pods, settings
+from tests.cluster.machine import cgroups, fixed_paths, pids_in_pods, settings
 
 _PROGRAMS = (
     "containerd",
@@ -42,7 +42,7 @@ def observe(folder: Path) -> MachineState:
         links=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
         routes=frozenset(progress.run(["ip", "route", "show", "table", "all"]).splitlines()),
         mounts=frozenset(line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()),
-        cgroups=frozenset(str(path) for path in Path("/sys/fs/cgroup").rglob("*") if path.is_dir()),
+        cgroups=frozenset(cgroups()),
         processes=frozenset(_processes(folder)),
         settings=frozenset(f"{name}={value}" for name, value in settings().items()),
         paths=frozenset(str(path) for path in (*fixed_paths(), folder) if path.exists()),
