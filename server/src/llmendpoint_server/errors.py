@@ -9,6 +9,7 @@
     │   ├── QueueFull            429 with Retry-After
     │   ├── Unavailable          503 with Retry-After: loading, draining or failed; another replica may answer
     │   └── EngineFailed         500: the engine lost this request
+    │       └── EngineEnded      … and every other: it is gone, or makes no step any more
     ├── LoadError                the process ends, with the exit code of docs/contracts.md
     │   ├── BadConfiguration     2
     │   ├── ModelNotFound        3
@@ -62,9 +63,11 @@ class InvalidRequest(RequestError):
 class PromptTooLong(InvalidRequest):
     code = "context_length_exceeded"
 
-    def __init__(self, prompt_tokens: int, max_model_len: int, param: str = "messages") -> None:
+    def __init__(
+        self, prompt_tokens: int, max_model_len: int, param: str = "messages", *, at_least: bool = False
+    ) -> None:
         super().__init__(
-            f"The prompt has {prompt_tokens} tokens, and this model takes at most {max_model_len} tokens of prompt "
+            f"The prompt has {'at least ' * at_least}{prompt_tokens} tokens, and this model takes at most {max_model_len} tokens of prompt "
             f"and output together: shorten the prompt to at most {max_model_len - 1} tokens.",
             param=param,
         )
@@ -98,6 +101,10 @@ class EngineFailed(RequestError):
     status = 500
     type = "server_error"
     code = "engine_failed"
+
+
+class EngineEnded(EngineFailed):
+    """Perhaps by one of the requests that it had: whoever places them is to know which those were."""
 
 
 class LoadError(ServerError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import structlog
@@ -10,16 +11,26 @@ TERMINATION_LOG = "/dev/termination-log"
 
 
 def configure() -> None:
+    """Warnings of libraries have the same shape."""
+    before: list[structlog.types.Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    written: list[structlog.types.Processor] = [
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(),
+    ]
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
+        processors=[*before, *written],
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    libraries = logging.StreamHandler(sys.stderr)
+    libraries.setFormatter(
+        structlog.stdlib.ProcessorFormatter(processors=[meta, *written], foreign_pre_chain=before)
+    )
+    logging.getLogger().addHandler(libraries)
 
 
 def log_fatal(cause: str, exit_code: int, termination_log: str = TERMINATION_LOG) -> None:

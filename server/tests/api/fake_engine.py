@@ -89,6 +89,8 @@ class FakeEngine:
         for request, done in list(self.running.values()):
             token = request.prompt[done % len(request.prompt)]
             finish = FinishReason.LENGTH if done + 1 >= request.sampling.max_tokens else None
+            if token in request.sampling.stop_token_ids:
+                finish = FinishReason.STOP
             outputs.append(RequestOutput(request.id, (token,), finish))
             self.running[request.id] = (request, done + 1)
             if finish:

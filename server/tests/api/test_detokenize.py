@@ -4,14 +4,33 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, normalizers
+from tokenizers.models import BPE
 
 from llmendpoint_server.api.detokenize import Detokenizer, StopStrings, TextStream
 from llmendpoint_server.api.model_files import resolve_model
 from llmendpoint_server.api.tokenizer import ModelTokenizer
 
 TOKENIZER = ModelTokenizer(resolve_model("embedded://demo"))
+
+
+def byte_fallback() -> Tokenizer:
+    """As Llama 2, Mistral and Gemma have it: a character outside the vocabulary is its bytes, a token each."""
+    words = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *"▁abcdefgh", "<eos>"]
+    tokenizer = Tokenizer(
+        BPE({word: n for n, word in enumerate(words)}, [], byte_fallback=True, unk_token="<unk>")
+    )
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.add_special_tokens(["<eos>"])
+    return tokenizer
+
+
+BYTE_FALLBACK = byte_fallback()
 
 
 def grouped(tokens: Sequence[int], sizes: list[int]) -> list[Sequence[int]]:
@@ -32,6 +51,33 @@ def test_the_pieces_of_any_text_make_the_text_whatever_the_grouping(text: str, s
     pieces = [detokenizer.push(group) for group in grouped(tokens, sizes)]
     assert "".join(pieces) + detokenizer.finish() == whole
     assert not any("\ufffd" in piece for piece in pieces)
+
+
+@given(
+    st.text(st.sampled_from("ab c中\u1780\u0e81👋é"), max_size=80),
+    st.lists(st.integers(1, 20), min_size=1, max_size=6),
+)
+@example("\u1780" * 40, [1])
+@example("\u1780" * 40, [10])
+def test_characters_that_are_a_token_a_byte_come_out_once_each(text: str, sizes: list[int]) -> None:
+    tokens = BYTE_FALLBACK.encode(text).ids
+    detokenizer = Detokenizer(BYTE_FALLBACK.decode)
+    pieces = [detokenizer.push(group) for group in grouped(tokens, sizes)]
+    assert "".join(pieces) + detokenizer.finish() == BYTE_FALLBACK.decode(tokens)
+
+
+def test_tokens_without_text_cost_neither_what_follows_nor_its_space() -> None:
+    end = BYTE_FALLBACK.token_to_id("<eos>")
+    tokens = BYTE_FALLBACK.encode("ab").ids + [end] * 1000 + BYTE_FALLBACK.encode("cd").ids
+    seen: list[int] = []
+
+    def decode(window: Sequence[int]) -> str:
+        seen.append(len(window))
+        return BYTE_FALLBACK.decode(list(window))
+
+    detokenizer = Detokenizer(decode)
+    assert "".join(detokenizer.push([token]) for token in tokens) == "ab cd"
+    assert max(seen) < 30
 
 
 def test_a_character_of_several_tokens_is_shown_when_it_is_whole() -> None:

@@ -11,11 +11,14 @@ import httpx
 import openai
 import pytest
 
+from llmendpoint_server.api.model_files import resolve_model
+from llmendpoint_server.api.tokenizer import ModelTokenizer
 from server.tests.server_process import ServerProcess
 
 ASK = {"model": "chat", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
 COMPLETE = {"model": "chat", "prompt": "Hello there", "max_tokens": 8}
 TEMPLATE_TOKENS = 9
+TOKENIZER = ModelTokenizer(resolve_model("embedded://demo"))
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +59,13 @@ def test_every_kind_of_message_the_sdk_can_send_as_text_is_taken(sdk: openai.Ope
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 5
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + 5
+
+
+def test_an_answer_as_the_sdk_gives_it_is_a_message_of_the_next_question(sdk: openai.OpenAI) -> None:
+    messages: list[Any] = [{"role": "user", "content": "one"}]
+    messages.append(sdk.chat.completions.create(**ASK | {"messages": messages}).choices[0].message)
+    messages.append({"role": "user", "content": "two"})
+    assert sdk.chat.completions.create(**ASK | {"messages": messages}).choices[0].message.content
 
 
 def test_answers_carry_the_first_served_name(sdk: openai.OpenAI) -> None:
@@ -99,6 +109,23 @@ def test_a_stop_string_ends_the_answer_before_it_and_frees_the_engine(sdk: opena
     assert answer.choices[0].finish_reason == "stop"
 
 
+def test_a_token_that_stops_the_answer_is_no_part_of_it(sdk: openai.OpenAI) -> None:
+    tokens = TOKENIZER.encode("one two three")
+    stopped = sdk.completions.create(
+        model="chat", prompt=tokens, max_tokens=100, extra_body={"stop_token_ids": [tokens[-1]]}
+    )
+    assert stopped.choices[0].text == TOKENIZER.decode(tokens[:-1])
+    assert stopped.choices[0].finish_reason == "stop"
+
+
+def test_a_text_too_long_for_the_model_whatever_its_tokens_is_refused_unread(http: httpx.Client) -> None:
+    response = http.post("/v1/completions", json=COMPLETE | {"prompt": "word " * 2**20})
+    error = error_of(response)
+    assert (response.status_code, error["code"]) == (400, "context_length_exceeded")
+    assert "at least" in error["message"]
+    assert "at most 2048 tokens" in error["message"]
+
+
 def test_max_tokens_beyond_the_models_length_gives_what_fits(sdk: openai.OpenAI) -> None:
     answer = sdk.completions.create(model="chat", prompt="Hello", max_tokens=100_000)
     assert answer.usage is not None
@@ -127,6 +154,11 @@ def test_max_tokens_beyond_the_models_length_gives_what_fits(sdk: openai.OpenAI)
         ({"messages": []}, "messages", "at least 1"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "'user'"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "Missing"),
+        (
+            {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "x"}]}]},
+            "messages[0].tool_calls",
+            "Unknown parameter",
+        ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages[0].content[0].type",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -174,10 +175,41 @@ def test_when_the_engine_dies_every_request_is_told_and_the_process_ends_with_th
                     streamed.result()
             assert whole.result().status_code == 500
             assert whole.result().json()["error"]["code"] == "engine_failed"
+            assert whole.result().headers["x-llmendpoint-crashed"] == "1"
         assert server.wait_exit() == 1
+        assert all(line.startswith("{") for line in server.lines), server.lines
         last = json.loads(server.lines[-1])
         assert "exit code 9" in last["event"]
         assert last["level"] == "error"
+
+
+def test_when_the_engine_dies_a_stream_says_why_and_does_not_end_as_if_it_were_whole() -> None:
+    with ServerProcess(fake={"delay": 0.02, "die_with": 1}) as server:
+        server.wait_ready()
+        received: list[bytes] = []
+        ask = {"json": ASK | {"stream": True}, "timeout": 60}
+        with (
+            pytest.raises(httpx.RemoteProtocolError),
+            httpx.stream("POST", server.url + URL, **ask) as answer,
+        ):
+            received.extend(answer.iter_raw())
+        last = b"".join(received).decode().rstrip().splitlines()[-1]
+        assert "exit code 9" in json.loads(last.removeprefix("data: "))["error"]["message"]
+
+
+def test_a_signal_while_the_model_is_downloaded_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hub:  # it takes the connection and never answers
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.getsockname()[1]}")
+        monkeypatch.setenv("HF_HOME", str(tmp_path))
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        hub.settimeout(60)
+        with ServerProcess(model="hf://acme/model") as server:
+            connection, _ = hub.accept()
+            with connection:
+                server.terminate()
+                assert server.wait_exit() == 0
 
 
 def test_a_load_error_ends_the_process_with_the_engines_own_code_and_words() -> None:

@@ -31,6 +31,16 @@ def test_the_least_recently_used_page_is_evicted_first_and_a_prefix_after_what_f
     assert evicted == [old, [chain[1]], [chain[0]]]
 
 
+def test_a_page_that_is_forgotten_is_not_found_again_and_goes_to_whoever_wants_one() -> None:
+    blocks = BlockManager(pages=3, page_size=4)
+    pages = blocks.allocate(2)
+    blocks.name(pages[0], b"x")
+    blocks.forget(pages)
+    assert blocks.find([b"x"]) == []
+    blocks.release(pages)
+    assert sorted(blocks.allocate(3)) == [0, 1, 2]
+
+
 def test_a_shared_page_stays_until_its_last_holder_lets_go() -> None:
     blocks = BlockManager(pages=1, page_size=4)
     page = blocks.allocate(1)

@@ -304,3 +304,6 @@ def test_an_output_that_is_not_a_number_fails_alone() -> None:
         ("bad", FinishReason.FAILED),
     ]
     assert finish_all(scheduler, machine).keys() == {"good"}
+    scheduler.add(request("again", (2, 1, 3), 2), seed=0)
+    finish_all(scheduler, machine)
+    assert scheduler.counters.prefix_cache_hits == 0, "pages with what is no number were found"

@@ -20,12 +20,14 @@ from llmendpoint_server.api.service import Service
 from llmendpoint_server.core import request as core
 from llmendpoint_server.errors import (
     BodyTooLarge,
+    EngineEnded,
     InvalidRequest,
     PromptTooLong,
     RequestError,
     Unavailable,
     UnknownModel,
 )
+from llmendpoint_server.protocol import Loaded
 
 MAX_BODY_BYTES = 32 * 2**20
 LONG_PROMPT = 20_000
@@ -90,8 +92,8 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await unless_gone(receive, self._send_all(send))
-        except ClientGone:
-            pass
+        except (ClientGone, EngineEnded):
+            pass  # without its last chunk: uvicorn closes the connection
         finally:
             self._generation.close()
 
@@ -113,7 +115,7 @@ class Completions:
         body = parse_body(ChatBody, await read_body(request))
         self._check_model(body.model)
         text = self._service.tokenizer.render_chat([message.for_template() for message in body.messages])
-        prompt = await self._encode(text, add_special_tokens=False)
+        prompt = await self._encode(text, body.prompt_field, add_special_tokens=False)
         return await self._run(
             request, body, prompt, body.max_completion_tokens or body.max_tokens, ChatShape, "chatcmpl-"
         )
@@ -124,7 +126,9 @@ class Completions:
         self._check_model(body.model)
         given = body.single_prompt()
         prompt = (
-            await self._encode(given, add_special_tokens=True) if isinstance(given, str) else tuple(given)
+            await self._encode(given, body.prompt_field, add_special_tokens=True)
+            if isinstance(given, str)
+            else tuple(given)
         )
         return await self._run(
             request, body, prompt, body.max_tokens or DEFAULT_COMPLETION_TOKENS, TextShape, "cmpl-"
@@ -142,18 +146,27 @@ class Completions:
                 f"The model {name!r} does not exist here; this server has {', '.join(names)}.", param="model"
             )
 
-    async def _encode(self, text: str, *, add_special_tokens: bool) -> tuple[int, ...]:
-        encode = self._service.tokenizer.encode
+    async def _encode(self, text: str, field: str, *, add_special_tokens: bool) -> tuple[int, ...]:
+        """Raises PromptTooLong where the number of characters shows it: it takes seconds to tokenize a large body."""
+        tokenizer, limit = self._service.tokenizer, self._loaded.max_model_len
+        least = -(-len(text) // tokenizer.longest_token)
+        if least > limit:
+            raise PromptTooLong(least, limit, field, at_least=True)
         if len(text) < LONG_PROMPT:
-            return encode(text, add_special_tokens=add_special_tokens)
-        return await asyncio.to_thread(encode, text, add_special_tokens=add_special_tokens)
+            return tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return await asyncio.to_thread(tokenizer.encode, text, add_special_tokens=add_special_tokens)
+
+    @property
+    def _loaded(self) -> Loaded:
+        loaded = self._service.engine.loaded
+        assert loaded is not None, "ready means loaded"
+        return loaded
 
     def _sampling(
         self, body: GenerationBody, prompt: tuple[int, ...], max_tokens: int | None
     ) -> core.SamplingParams:
         """Checked against the model's limits. Raises InvalidRequest."""
-        loaded = self._service.engine.loaded
-        assert loaded is not None, "ready means loaded"
+        loaded = self._loaded
         if not prompt:
             raise InvalidRequest(
                 f"{body.prompt_field} is empty; send at least one token.", param=body.prompt_field

@@ -7,16 +7,14 @@ from collections.abc import Callable, Sequence
 REPLACEMENT = "\ufffd"
 MAX_HELD_TOKENS = 8
 """A character has at most 4 bytes, a token at least one: what is still broken after this many tokens stays broken."""
-MAX_WINDOW, CONTEXT = 48, 16
-"""Tokens decoded again at each step, and how many of them stay when the window is cut. The context is more than the
-longest broken end, and some decoders treat the first token of a text differently (its space)."""
 
 
 class Detokenizer:
     """Text of a growing list of tokens. `push` returns what became certain, `finish` the rest.
 
-    A token may end inside a character; such text is held until the character is whole. The window that is decoded
-    again at each step is short, so that a long answer costs the same per token as a short one.
+    A token may end inside a character; such text is held until the character is whole. Decoded again with each token
+    are those of the piece before it, up to where a character ended: a decoder may treat the first token of a text
+    differently (its space), and with byte fallback one byte too few makes a whole run of bytes unreadable.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
@@ -24,30 +22,36 @@ class Detokenizer:
         self._window: list[int] = []
         self._shown = 0
         """characters of the window's text that were returned"""
+        self._recent = 0
+        """tokens at the window's end since all text was whole"""
         self._fruitless = 0
         """tokens since text last became certain"""
 
     def push(self, tokens: Sequence[int]) -> str:
-        if not tokens:
-            return ""
-        self._window += tokens
+        return "".join(self._push(token) for token in tokens)
+
+    def _push(self, token: int) -> str:
+        self._window.append(token)
+        self._recent += 1
+        self._fruitless += 1
         text = self._decode(self._window)
-        end = max(self._shown, len(text.rstrip(REPLACEMENT)))
-        if end == self._shown:
-            self._fruitless += len(tokens)
-            if self._fruitless > MAX_HELD_TOKENS:
-                end = len(text)
-        piece, self._shown = text[self._shown : end], end
+        hopeless = self._fruitless > MAX_HELD_TOKENS
+        end = len(text) if hopeless else max(self._shown, len(text.rstrip(REPLACEMENT)))
+        piece = text[self._shown : end]
         if piece:
+            self._shown, self._fruitless = end, 0
+            if end == len(text):
+                self._forget_before(self._recent)
+        elif hopeless:  # tokens without text, such as special ones
+            del self._window[-self._fruitless :]
+            self._recent -= self._fruitless
             self._fruitless = 0
-        if len(self._window) > MAX_WINDOW:
-            self._cut(held=len(text) - end)
         return piece
 
-    def _cut(self, held: int) -> None:
-        """Keep the last tokens only. Their text ends as the whole window's does, with `held` characters not shown."""
-        self._window = self._window[-CONTEXT:]
-        self._shown = max(0, len(self._decode(self._window)) - held)
+    def _forget_before(self, kept: int) -> None:
+        self._window = self._window[-kept:]
+        self._shown = len(self._decode(self._window))
+        self._recent = 0
 
     def finish(self) -> str:
         """What is left at the end of the answer; the bytes of a character that was cut are dropped."""

@@ -11,7 +11,7 @@ from llmendpoint_server.api.interfaces import Engine, Stream
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.responses import DONE, Shape, Usage, error_event
 from llmendpoint_server.core.request import FinishReason, RequestOutput
-from llmendpoint_server.errors import EngineFailed, QueueFull, RequestError, Unavailable
+from llmendpoint_server.errors import EngineEnded, EngineFailed, QueueFull, RequestError, Unavailable
 
 
 @dataclass
@@ -66,6 +66,8 @@ class Generation:
                 raise QueueFull(message, retry_after=output.retry_after)
             case FinishReason.REJECTED:
                 raise Unavailable(f"This replica is {self._engine.state}. Try again.", retry_after=1.0)
+            case FinishReason.FAILED if self._engine.failure() is not None:
+                raise EngineEnded(output.detail)
             case FinishReason.FAILED:
                 raise EngineFailed(output.detail or "The engine could not compute this request.")
             case FinishReason.ABORTED:
@@ -95,7 +97,8 @@ class Generation:
                 output = await self._stream.next()
                 self._check(output)
             self._measure(output)
-            text = self._text.push(output.tokens)
+            stopped = output.finish is FinishReason.STOP
+            text = self._text.push(output.tokens[:-1] if stopped else output.tokens)
             if (
                 self._text.stopped
             ):  # the engine knows nothing of stop strings: closing the stream aborts it there
@@ -103,7 +106,7 @@ class Generation:
                 return
             if output.finish is not None:
                 text += self._text.finish()
-                reason = "stop" if output.finish is FinishReason.STOP or self._text.stopped else "length"
+                reason = "stop" if stopped or self._text.stopped else "length"
                 yield self._finish(text, reason)
                 return
             if text:
@@ -144,7 +147,10 @@ async def collect(generation: Generation) -> tuple[str, str]:
 
 
 async def events(generation: Generation, shape: Shape, include_usage: bool) -> AsyncIterator[bytes]:
-    """Server-sent events, the first of them with the role; an error in the middle is the last event."""
+    """Server-sent events, the first of them with the role; an error in the middle is the last event.
+
+    Raises EngineEnded behind that event: the answer is not to end as if it were whole.
+    """
     first = True
     try:
         async for piece in generation.pieces():
@@ -156,3 +162,5 @@ async def events(generation: Generation, shape: Shape, include_usage: bool) -> A
     except RequestError as error:
         generation.mark_failed()
         yield error_event(error)
+        if isinstance(error, EngineEnded):
+            raise

@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from llmendpoint_server.errors import RequestError, Unavailable
+from llmendpoint_server.errors import EngineEnded, RequestError, Unavailable
 
 RETRIABLE = "x-llmendpoint-retriable"
 """Tells the gateway that another replica may take this very request."""
+CRASHED = "x-llmendpoint-crashed"
+"""Tells the gateway that this process goes, as a connection that breaks would. A stream that has begun breaks in fact."""
 DONE = b"data: [DONE]\n\n"
 
 encode_json = msgspec.json.Encoder().encode
@@ -34,6 +36,8 @@ def error_response(error: RequestError) -> Response:
     if isinstance(error, Unavailable):
         headers[RETRIABLE] = "1"
         headers.setdefault("retry-after", "1")
+    if isinstance(error, EngineEnded):
+        headers[CRASHED] = "1"
     return json_response(
         error_body(error.message, error.type, error.param, error.code), error.status, headers
     )

@@ -34,10 +34,25 @@ class TextPart(Body):
     text: str
 
 
+ANSWER_FIELDS = ("refusal", "annotations", "audio", "function_call", "tool_calls")
+"""What OpenAI's answers carry beside their text: SDKs send it back, empty, when an answer becomes a chat's next message."""
+
+
 class Message(Body):
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
     name: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def leave_out_what_an_answer_left_empty(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {
+            name: value
+            for name, value in values.items()
+            if name not in ANSWER_FIELDS or value not in (None, [], "")
+        }
 
     def for_template(self) -> dict[str, str]:
         """Plain text under the roles that templates know (`developer` is OpenAI's newer word for `system`)."""

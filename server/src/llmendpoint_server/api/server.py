@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -124,12 +125,23 @@ class Process:
         return None
 
 
+def _leave(number: int, _: object) -> None:
+    """Nothing is served yet, and the threads of a download would be waited for."""
+    structlog.get_logger().info("signal", name=signal.Signals(number).name, count=1)
+    os._exit(0)
+
+
 def serve(
     settings: Settings,
     make_service: Callable[[], Service],
     app_of: Callable[[Service], ASGIApp] = make_app,
 ) -> EngineEnd | None:
     """Run until a signal or the engine's end. Raises LoadError. `make_service` is called in the event loop's thread."""
+    for number in (
+        signal.SIGTERM,
+        signal.SIGINT,
+    ):  # until `run` takes over: `make_service` may download a model
+        signal.signal(number, _leave)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def main() -> EngineEnd | None:

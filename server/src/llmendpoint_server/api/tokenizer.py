@@ -11,8 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jinja2 import Template, TemplateError
-from jinja2.ext import loopcontrols
+from jinja2 import Template, TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
@@ -29,10 +30,20 @@ def _refuse(message: str) -> NoReturn:
     raise TemplateRefusal(message)
 
 
+class AnswerMarks(Extension):
+    """`{% generation %}…{% endgeneration %}`: marks for training what the assistant says; here just what is inside."""
+
+    tags = {"generation"}  # noqa: RUF012  # as its base has it
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
 def compile_template(source: str) -> Template:
     """As transformers compiles it. Sandboxed: a template comes with the weights, from somebody else."""
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, AnswerMarks]
     )
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
@@ -49,6 +60,9 @@ class ModelTokenizer:
     def __init__(self, folder: Path) -> None:
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            # The file keeps what training last asked for: it would cut prompts, or fill them up, without a word.
+            self._tokenizer.no_truncation()
+            self._tokenizer.no_padding()
             config = _read_json(folder / "tokenizer_config.json")
             template = _find_template(folder, config)
             self._template = compile_template(template) if template else None
@@ -64,12 +78,16 @@ class ModelTokenizer:
             if value
         }
 
+        self.longest_token = max(map(len, self._tokenizer.get_vocab()))
+
     @property
     def has_chat_template(self) -> bool:
         return self._template is not None
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+        # `encode` would keep Python's lock, and all else in this process would wait for a long text.
+        [encoding] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return tuple(encoding.ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))

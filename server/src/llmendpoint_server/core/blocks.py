@@ -82,6 +82,13 @@ class BlockManager:
             self._name[page] = name
             self._by_name[name] = page
 
+    def forget(self, pages: Sequence[int]) -> None:
+        """Nobody else is to find what these held pages contain."""
+        for page in pages:
+            name, self._name[page] = self._name[page], None
+            if name is not None:
+                del self._by_name[name]
+
     def release(self, pages: Sequence[int]) -> None:
         """Drops one reference from each page of one sequence, its last page first: a prefix is worth more than what
         follows it, so it is evicted later."""

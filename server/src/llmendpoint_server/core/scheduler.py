@@ -236,6 +236,7 @@ class Scheduler:
 
     def _append(self, sequence: Sequence, token: int) -> RequestOutput:
         if token < 0:
+            self.blocks.forget(sequence.table)  # one of them holds what is no number
             return self._finish(sequence, FinishReason.FAILED, detail="The model's output is not a number.")
         sequence.tokens.append(token)
         self.counters.generated_tokens += 1

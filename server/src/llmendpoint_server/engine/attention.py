@@ -22,6 +22,8 @@ from transformers import AttentionInterface
 from llmendpoint_server.engine.step import DecodeGroup, PrefillChunk, Step
 
 NAME = "llmendpoint_paged"
+MOST_SCORES = 2**25
+"""Scores that are in memory at once where no kernel of torch's keeps them out of it; in float32, with a copy or two."""
 
 
 class Scratch:
@@ -153,6 +155,9 @@ AttentionInterface.register(NAME, paged_attention)
 
 def _write(layer: LayerCache, step: Step, key: torch.Tensor, value: torch.Tensor) -> None:
     """Stores the step's new keys and values, `[1, kv_heads, T, dim]`, in their slots."""
+    if (opened := step.opened(layer.kv_heads)) is not None:
+        layer.keys.index_fill_(0, opened, 0)
+        layer.values.index_fill_(0, opened, 0)
     slots = step.slots(layer.kv_heads)
     layer.keys.view(-1, layer.key_dim).index_copy_(
         0, slots, key[0].transpose(0, 1).reshape(-1, layer.key_dim)
@@ -245,13 +250,23 @@ def _prefill_one(
     rows, bias = step.chunk_context(chunk, rules.sliding_window, layer.kv_heads)
     keys, values = _gather(cache, layer, rows, layer.kv_heads)
     q = query[:, :, chunk.row : chunk.row + chunk.count]
-    grouped = q.shape[1] != layer.kv_heads
+    repeat = q.shape[1] // layer.kv_heads
+    if repeat > 1 and (q.is_cuda or not rules.plain):
+        # CUDA's memory-efficient kernel takes a mask or grouped heads; with both, all scores would be in memory.
+        keys, values = (x.repeat_interleave(repeat, 0) for x in (keys, values))
     if rules.plain:
         result = F.scaled_dot_product_attention(
-            q, keys[None], values[None], attn_mask=bias, scale=rules.scale, enable_gqa=grouped
+            q, keys[None], values[None], attn_mask=bias, scale=rules.scale, enable_gqa=len(keys) != q.shape[1]
         )
     else:
-        repeat = q.shape[1] // layer.kv_heads
-        keys, values = (x.repeat_interleave(repeat, 0)[None] for x in (keys, values))
-        result = _softmax(q @ keys.transpose(2, 3), bias, rules) @ values
+        result = _attend_in_parts(q, keys[None], values[None], bias, rules)
     out[chunk.row : chunk.row + chunk.count] = result[0].transpose(0, 1)
+
+
+def _attend_in_parts(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor, rules: Rules
+) -> torch.Tensor:
+    """`[1, heads, count, value_dim]`, some queries at a time."""
+    at_once = max(1, MOST_SCORES // (q.shape[1] * keys.shape[2]))
+    parts = zip(torch.split(q, at_once, 2), torch.split(bias, at_once, 2), strict=True)
+    return torch.cat([_softmax(some @ keys.transpose(2, 3), seen, rules) @ values for some, seen in parts], 2)

@@ -72,11 +72,13 @@ class Step:
         self.positions = torch.tensor([positions], device=device)
         self.logit_rows = torch.tensor(logit_rows or [len(ids) - 1], device=device)
         self._pages, self._offsets = torch.tensor(slots, device=device).view(-1, 2).unbind(1)
+        self._opened = [page for row in batch.rows if (page := self._opened_page(row)) is not None]
         self.chunk_batches = [
             list(chunks)
             for _, chunks in groupby(self.chunks, key=lambda chunk: (chunk.start > 0, chunk.count))
         ]
         self._slots: dict[int, torch.Tensor] = {}
+        self._opened_rows: dict[int, torch.Tensor] = {}
         self._groups: dict[tuple[int | None, int], list[DecodeGroup]] = {}
         self._contexts: dict[tuple[int, int | None, int], tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -87,6 +89,20 @@ class Step:
         table = row.sequence.table
         for position in range(row.start, end):
             slots += (table[position // self.page_size], position % self.page_size)
+
+    def _opened_page(self, row: Scheduled) -> int | None:
+        """The page whose first token the row computes, but not its last."""
+        end = row.start + row.count
+        last = (end - 1) // self.page_size
+        fills = end % self.page_size == 0
+        return None if fills or last * self.page_size < row.start else row.sequence.table[last]
+
+    def opened(self, kv_heads: int) -> torch.Tensor | None:
+        """Page rows that the step begins and does not fill. What they held before is still in them, and a hidden key
+        or value that is not a number makes the result none: they have to be cleared."""
+        if self._opened and kv_heads not in self._opened_rows:
+            self._opened_rows[kv_heads] = self._page_rows([self._opened], kv_heads)
+        return self._opened_rows.get(kv_heads)
 
     def slots(self, kv_heads: int) -> torch.Tensor:
         """Where the step's keys go: token slots `[T * kv_heads]` in a cache seen as `[-1, head_dim]`."""
@@ -114,7 +130,9 @@ class Step:
             pages = max(end - first for first, end in part)
             tables = []
             for (first, end), row in zip(part, rows, strict=True):
-                tables.append(row.sequence.table[first:end] + [0] * (pages - end + first))
+                table = row.sequence.table[first:end]
+                # Filled up with a page of its own: what is in another's may be no number, and hides nothing then.
+                tables.append(table + table[-1:] * (pages - end + first))
             positions = torch.tensor([row.start for row in rows], device=self.device)[:, None]
             firsts = torch.tensor([first for first, _ in part], device=self.device)[:, None]
             bias = self._bias(
