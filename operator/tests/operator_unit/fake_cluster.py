@@ -55,6 +55,8 @@ class FakeCluster:
     figures: dict[str, Figures] = field(default_factory=dict)
     watched: float = math.inf
     """Seconds for which figures have been gathered: few after a restart of the operator."""
+    verifying: float = math.inf
+    """The same for the verification."""
     finding: Finding | None = None
     devices: tuple[Device | None, ...] | None = ()
     identities: dict[str, Identity] = field(default_factory=dict)
@@ -131,6 +133,7 @@ class FakeCluster:
                 find_window(self.status.get("rollout", {})),
                 self.gateways_lost,
                 self.watched,
+                self.verifying,
             ),
         )
 

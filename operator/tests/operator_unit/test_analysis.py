@@ -97,6 +97,28 @@ def test_a_limit_whose_figure_nobody_measures_is_never_called_met() -> None:
     assert "spec.slo.ttftSeconds" in verdict.message
 
 
+def test_a_ratio_to_what_the_new_revision_does_not_report_is_never_called_kept() -> None:
+    verdict = judge(with_ttft(ratio=1.5), Figures(1000, 0), BLUE, 10_000)
+    assert (verdict.result, verdict.reason) == (Result.TOO_LITTLE, "NothingMeasured")
+    assert "spec.rollout.observe.ttft.maxRatio" in verdict.message
+
+
+@pytest.mark.parametrize("ttft", [None, 0.3])
+def test_what_the_old_revision_did_not_report_is_not_compared_and_the_verdict_says_so(
+    ttft: float | None,
+) -> None:
+    itl = LatencyLimit(
+        "inter-token latency", "InterTokenLatency", "itl", lambda figures: figures.itl_p95, ratio=2
+    )
+    limits = with_ttft(ratio=1.5)
+    limits = replace(limits, latencies=(*limits.latencies, itl))
+    verdict = judge(limits, Figures(100, 0, ttft, itl_p95=0.03), Figures(100, 0, itl_p95=0.02), 60)
+    assert verdict.result is Result.GOOD
+    assert verdict.message.endswith(
+        "; time to first token not compared with the old revision, which did not report it"
+    )
+
+
 @pytest.mark.parametrize("moved", [Figures(1, 1), Figures(5, 0), Figures(19, 3, 0.5)])
 def test_messages_without_a_verdict_hold_no_figure_that_moves(moved: Figures) -> None:
     assert judge(LIMITS, moved, BLUE, 3) == judge(LIMITS, Figures(0, 0), BLUE, 500)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from llmendpoint_operator.api import RolloutState as State
 from llmendpoint_operator.core.causes import Cause
 from llmendpoint_operator.core.conditions import View, make_conditions
+from llmendpoint_operator.core.plan import make_plan
+from llmendpoint_operator.core.steps import WriteStatus
+
+from .fake_cluster import NOW, FakeCluster, make_spec
 
 SLOW = Cause("EngineCrashed", "boom")
 REJECTED = Cause("RevisionRejected", "error rate 10.0%", permanent=True)
@@ -41,3 +47,31 @@ FATAL = Cause("ModelNotFound", "no model", permanent=True)
 )  # fmt: skip
 def test_conditions(view: View, expected: str) -> None:
     assert " ".join(f"{c.type}={c.status}/{c.reason}" for c in make_conditions(view)) == expected
+
+
+@pytest.mark.parametrize(
+    ("replicas", "ready", "expected"),
+    [
+        (2, 0, ("False", "SpecInvalid")),
+        (2, 1, ("True", "SomeReplicasReady")),
+        (2, 2, ("True", "AllReplicasReady")),
+        (0, 0, ("True", "ScaledToZero")),
+    ],
+)
+def test_a_spec_that_cannot_be_read_says_nothing_of_zero(
+    replicas: int, ready: int, expected: tuple[str, str]
+) -> None:
+    cluster = FakeCluster(make_spec(replicas=2))
+    cluster.settle()
+    cluster.make_ready(cluster.target)
+    cluster.settle()
+    cluster.edit(make_spec(replicas=replicas))
+    cluster.settle()
+    for pod in cluster.pods.get(str(cluster.active), [])[ready:]:
+        pod["status"]["conditions"][0]["status"] = "False"
+    snapshot = cluster.snapshot()
+    unread = replace(snapshot.endpoint, spec=None, spec_error="spec.model: Field required")
+    [step] = make_plan(replace(snapshot, endpoint=unread), NOW).steps
+    assert isinstance(step, WriteStatus)
+    [found] = [c for c in step.status["conditions"] if c["type"] == "Ready"]
+    assert (found["status"], found["reason"]) == expected

@@ -145,6 +145,20 @@ async def test_lines_that_make_no_sense_end_the_stream_and_nothing_else(world: W
     await world.known(lambda demand: demand == Demand(2, silent=("gw-0",)))
 
 
+async def test_what_goes_wrong_in_who_hears_of_it_does_not_silence_a_gateway(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise ValueError("one endpoint cannot be decided on")
+
+    monkeypatch.setattr(world.demands, "_heard", fail)
+    gateway = await world.add()
+    gateway.tell(NAME, 1)
+    await world.known(lambda demand: demand == Demand(1))
+    gateway.tell(NAME, 7)
+    await world.known(lambda demand: demand == Demand(7))
+
+
 def test_a_load_that_was_not_read_is_none_and_never_zeros() -> None:
     report = parse_report({"waiting": 0, "replicas": {"p0": {"in_flight": 1, "load": None}}}, 5.0)
     assert report.replicas["p0"].load is None

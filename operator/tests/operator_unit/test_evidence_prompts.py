@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -182,3 +183,15 @@ async def test_no_prompt_and_no_answer_is_logged(world: World, capsys: pytest.Ca
     said = capsys.readouterr()
     assert "verification prompt" in said.out + said.err
     assert "secret" not in said.out + said.err
+
+
+async def test_how_long_the_prompts_have_been_asked_begins_with_them_and_not_with_the_state(
+    world: World,
+) -> None:
+    await world.add_engine("green", answer=lambda _: (0, ""))
+    world.collector.look(world.snapshot("Warming"))
+    await asyncio.sleep(0.1)
+    began, snapshot = time.monotonic(), world.snapshot("Verifying", verification={"prompts": [PROMPT]})
+    first = world.collector.look(snapshot).verifying
+    assert first <= time.monotonic() - began
+    await until(lambda: world.collector.look(snapshot).verifying > first + 0.1)

@@ -127,6 +127,22 @@ def test_in_place_weights_are_the_ready_pods() -> None:
     assert it.cluster.weights() == percentages(ready_pods)
 
 
+def test_replicas_that_are_added_after_an_exchange_in_place_are_of_the_new_revision() -> None:
+    it = Small(4, capacity="InPlace", observe={"errorRate": {"max": 0.02}})
+    green = it.edit()
+    for _ in range(6):
+        it.cluster.make_ready(green)
+        it.work(1)
+    assert it.cluster.state == "Observing"
+    it.replicas, it.cluster.room = 8, 12
+    it.cluster.edit(it.spec(2))
+    assert it.work() == "Observing"
+    assert it.cluster.replicas() == {it.blue: 0, green: 8}
+    it.cluster.make_ready(green)
+    it.work()
+    assert it.cluster.weights() == {green: 100}
+
+
 def test_a_single_replica_without_room_is_replaced() -> None:
     it = Small(1)
     green = it.edit()

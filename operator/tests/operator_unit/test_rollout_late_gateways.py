@@ -26,9 +26,9 @@ def late_gateway(it: Rollout, seqs: int) -> str:
 
 
 def test_pods_stay_at_rest_while_a_ready_gateway_still_sends_to_them() -> None:
-    it = Rollout(scaleDownDelay=0)
+    it = Rollout(scaleDownDelay=0, observe={"duration": 0})
     second = late_gateway(it, 2)
-    assert it.cluster.state == "Observing"
+    assert it.cluster.state == "Draining"
     it.edit(3)
     assert it.edit(2) == second
     assert it.cluster.state == "Idle"
@@ -47,7 +47,7 @@ def test_pods_stay_at_rest_while_a_ready_gateway_still_sends_to_them() -> None:
 
 
 def test_old_pods_go_when_gateways_that_could_send_to_them_were_not_ready_for_long() -> None:
-    it = Rollout(scaleDownDelay=0)
+    it = Rollout(scaleDownDelay=0, observe={"duration": 0})
     second = late_gateway(it, 2)
     it.edit(3)
     assert it.edit(2) == second

@@ -47,6 +47,18 @@ def test_the_table_answers_every_pair() -> None:
     assert set(OCCURRED) == set(Event)
 
 
+REACHED = (Event.SCHEDULED, Event.WARM, Event.VERIFIED, Event.WAVE_READY, Event.ACKNOWLEDGED)
+
+
+@pytest.mark.parametrize("state", [state for state, row in MOVES.items() if Event.OVERDUE in row])
+def test_what_green_has_reached_comes_before_its_deadline(state: State) -> None:
+    """An operator that was away finds both."""
+    order = list(MOVES[state])
+    reached = [event for event in order if event in REACHED]
+    assert reached
+    assert all(order.index(event) < order.index(Event.OVERDUE) for event in reached)
+
+
 def test_every_state_is_reached_and_left() -> None:
     reached = {state for row in MOVES.values() for state in row.values()}
     assert reached == set(State)

@@ -13,7 +13,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from llmendpoint_operator.core.evidence import Outcome, Verification
+from llmendpoint_operator.core.evidence import Figures, Outcome, Verification
 from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.plan import WriteStatus, make_plan
 from llmendpoint_operator.core.snapshot import Request, Snapshot
@@ -215,6 +215,24 @@ def ready_of(pods: tuple[dict[str, Any], ...]) -> int:
     return sum(pod["status"]["conditions"][0]["status"] == "True" for pod in pods)
 
 
+class WatchedRollouts(Rollouts):
+    """With a limit, and figures that keep it, break it, or are too few; zero and edits come in mid-observation."""
+
+    ROLLOUT = Rollouts.ROLLOUT | {
+        "observe": {"errorRate": {"max": 0.02}, "maxDuration": 60, "onInconclusive": "Promote"}
+    }
+
+    @rule(requests=st.sampled_from([0, 15, 20]), failed=st.booleans())
+    @precondition(lambda self: self.cluster.status)
+    def callers_come(self, requests: int, failed: bool) -> None:
+        figures = Figures(requests=requests, errors=requests * failed)
+        self.cluster.figures = {self.cluster.target: figures}
+
+    def teardown(self) -> None:
+        self.cluster.figures = {}
+        super().teardown()
+
+
 TestRollouts = Rollouts.TestCase
 TestRollouts.settings = settings(
     max_examples=40,
@@ -222,3 +240,5 @@ TestRollouts.settings = settings(
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
 )
+TestWatchedRollouts = WatchedRollouts.TestCase
+TestWatchedRollouts.settings = settings(TestRollouts.settings)

@@ -263,16 +263,19 @@ def test_a_canary_that_breaks_a_limit_loses_its_share() -> None:
     assert it.cluster.weights() == {it.blue: 100}
 
 
-def test_an_edit_while_observing_starts_from_who_has_the_requests() -> None:
+def test_an_edit_while_observing_starts_from_who_was_observed_before() -> None:
     it = Rollout()
     second = it.switched()
     third = it.edit(3)
     assert it.cluster.state == "Warming"
-    assert it.cluster.status["rollout"]["blue"] == second
-    assert it.cluster.weights() == {second: 100}
+    assert it.cluster.status["rollout"]["blue"] == it.blue
+    assert it.cluster.weights() == {it.blue: 100}
     assert it.cluster.replicas() == {it.blue: 2, second: 2, third: 2}
     assert it.work(11) == "Warming"
-    assert it.cluster.replicas() == {it.blue: 0, second: 2, third: 2}
+    assert it.cluster.replicas() == {it.blue: 2, second: 2, third: 2}, "a gateway still sends to it"
+    it.cluster.follow()
+    it.work()
+    assert it.cluster.replicas() == {it.blue: 2, second: 0, third: 2}
 
 
 @pytest.mark.parametrize("switched", [False, True])

@@ -8,7 +8,8 @@
 | less time than duration | TooLittle |
 | otherwise | Good |
 
-Relative limits are left out when the old revision had fewer than minRequests requests itself, and the verdict says so.
+Relative limits are left out when the old revision had fewer than minRequests requests itself, or did not report the
+figure, and the verdict says so.
 Messages of TooLittle hold no figure that moves: they stand in the status while the figures change.
 """
 
@@ -80,6 +81,7 @@ class Limits:
 
 
 _NOT_COMPARED = "; not compared with the old revision, which had too few requests before the switch"
+_NOT_REPORTED = "; {} not compared with the old revision, which did not report it"
 
 
 def find_limits(spec: LLMEndpointSpec, duration: float) -> Limits:
@@ -125,18 +127,12 @@ def judge(limits: Limits, green: Figures, baseline: Figures | None, elapsed: flo
     comparable = baseline if baseline is not None and baseline.requests >= limits.min_requests else None
     for breach in (*_errors(limits, green, comparable), *_latencies(limits, green, comparable)):
         return breach
-    for limit in limits.latencies:
-        if limit.figure(green) is None and limit.seconds is not None:
-            message = (
-                f"no replica of the revision reports its {limit.name}, which {limit.seconds_field} limits"
-            )
-            return Verdict(Result.TOO_LITTLE, "NothingMeasured", message)
+    for missing in _unmeasured(limits, green, comparable):
+        return missing
     if min(elapsed, elapsed if green.seconds is None else green.seconds) < limits.duration:
         message = f"within its limits; observed for {limits.duration:.0f} s ({OBSERVE}.duration)"
         return Verdict(Result.TOO_LITTLE, "StillObserving", message)
-    alone = limits.relative and comparable is None
-    said = f"{_summary(limits, green)}{_NOT_COMPARED if alone else ''}"
-    return Verdict(Result.GOOD, "WithinLimits", said)
+    return Verdict(Result.GOOD, "WithinLimits", _summary(limits, green) + _not_compared(limits, comparable))
 
 
 def error_rate(figures: Figures) -> float:
@@ -176,6 +172,26 @@ def _latencies(limits: Limits, green: Figures, baseline: Figures | None) -> Iter
                 f"({OBSERVE}.{limit.field}.maxRatio)"
             )
             yield Verdict(Result.BAD, f"{limit.reason}Increased", message)
+
+
+def _unmeasured(limits: Limits, green: Figures, baseline: Figures | None) -> Iterator[Verdict]:
+    for limit in limits.latencies:
+        compared = limit.ratio is not None and baseline is not None and limit.figure(baseline) is not None
+        if limit.figure(green) is not None or (limit.seconds is None and not compared):
+            continue
+        field = limit.seconds_field if limit.seconds is not None else f"{OBSERVE}.{limit.field}.maxRatio"
+        message = f"no replica of the revision reports its {limit.name}, which {field} limits"
+        yield Verdict(Result.TOO_LITTLE, "NothingMeasured", message)
+
+
+def _not_compared(limits: Limits, baseline: Figures | None) -> str:
+    """What of the relative limits was left out."""
+    if not limits.relative:
+        return ""
+    if baseline is None:
+        return _NOT_COMPARED
+    relative = [limit for limit in limits.latencies if limit.ratio is not None]
+    return "".join(_NOT_REPORTED.format(one.name) for one in relative if one.figure(baseline) is None)
 
 
 def _summary(limits: Limits, green: Figures) -> str:

@@ -78,3 +78,5 @@ class Evidence:
     watched: float = math.inf
     """Seconds for which `figures` have been gathered: less than the rollout's state lasts after a restart of the operator,
     and then nothing follows yet from there being none."""
+    verifying: float = math.inf
+    """The same for `verification`."""

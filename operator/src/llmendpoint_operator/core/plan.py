@@ -65,7 +65,8 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         return Plan()
     if endpoint.spec is None:
         problem = Cause("SpecInvalid", endpoint.spec_error, permanent=True)
-        return Plan(tuple(_status(snapshot, freeze(snapshot, problem), 0, now)))
+        frozen = freeze(snapshot, problem)
+        return Plan(tuple(_status(snapshot, frozen, _present(snapshot, frozen.active), now)))
     rollout = decide(snapshot, endpoint.spec, now)
     waiting = unresolved(snapshot)
     grow, shrink = _deployments(snapshot, rollout)
@@ -102,6 +103,12 @@ def _rescaled(snapshot: Snapshot) -> bool:
     """Whether the scaler has decided on another count than the status says."""
     decided = snapshot.endpoint.status.get("autoscaling") or {}
     return snapshot.scaling is not None and decided.get("desiredReplicas") != snapshot.scaling.replicas
+
+
+def _present(snapshot: Snapshot, active: str | None) -> int:
+    """Replicas that the active revision has, where nobody can say how many it should have."""
+    deployment = snapshot.deployments.get(active or "", {})
+    return int(deployment.get("spec", {}).get("replicas", 1))
 
 
 def _service_account(snapshot: Snapshot) -> Iterator[Step]:

@@ -68,6 +68,7 @@ class Collector:
             wanted.window,
             self._gateways.lost,
             watcher.watched,
+            watcher.verifying,
         )
 
     def forget(self, key: Key) -> None:
@@ -104,7 +105,7 @@ class _Watcher:
         self._prompts = prompts
         self._wanted = Wanted(("", ""))
         self._measurements = Measurements(RECENT_S)
-        self._measured_since = time.monotonic()
+        self._measured_since = self._verifying_since = time.monotonic()
         self._sampler: asyncio.Task[None] | None = None
         self._verifier: asyncio.Task[None] | None = None
         self.verification: Verification | None = None
@@ -125,6 +126,7 @@ class _Watcher:
         if wanted.verification != before.verification:
             _cancel(self._verifier)
             self._verifier = self.verification = None
+            self._verifying_since = time.monotonic()
             if wanted.verification is not None:
                 self._verifier = asyncio.create_task(self._verify(wanted.verification), name="verifier")
 
@@ -132,6 +134,11 @@ class _Watcher:
     def watched(self) -> float:
         """Seconds for which `figures` have been gathered."""
         return time.monotonic() - self._measured_since
+
+    @property
+    def verifying(self) -> float:
+        """Seconds for which the prompts have been asked."""
+        return time.monotonic() - self._verifying_since
 
     def figures(self) -> dict[str, Figures]:
         """By revision, of the window or of late."""

@@ -123,7 +123,7 @@ class Demands:
             try:
                 async for line in self._wire.lines("demand", f"{gateway.url}/demand", SILENCE_S):
                     for name in stream.take(json.loads(line), time.monotonic()):
-                        self._heard(_key(name))
+                        self._hear(_key(name))
                     retry, said = FIRST_RETRY_S, ""
                 error = "the stream ended"
             except Unanswered as problem:
@@ -136,6 +136,13 @@ class Demands:
                 said = error
             await asyncio.sleep(retry)
             retry = min(retry * 2, LAST_RETRY_S)
+
+    def _hear(self, key: Key) -> None:
+        """What goes wrong in who hears it is not the gateway's doing, and its stream goes on."""
+        try:
+            self._heard(key)
+        except Exception:
+            log.exception("what a gateway told could not be used", endpoint="/".join(key))
 
 
 class _Stream:

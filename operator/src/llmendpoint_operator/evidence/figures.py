@@ -13,6 +13,7 @@ from ..core.histograms import Histogram
 from ..core.measurements import Latencies, Measurements
 from ..errors import Unanswered
 from .gateways import Gateway, Gateways
+from .reports import parse_figure
 from .wanted import Key, Target
 from .wire import Wire
 
@@ -69,12 +70,18 @@ def parse_latencies(page: str) -> Latencies:
             for line in family.samples:
                 name = line.name.removesuffix("_bucket")
                 if name in found and name != line.name:
-                    found[name][float(line.labels["le"])] += line.value
-    except (ValueError, KeyError) as error:
+                    found[name][_bound(line.labels["le"])] += parse_figure(line.value)
+    except (ValueError, KeyError, OverflowError) as error:
         raise Unanswered(f"/metrics cannot be parsed: {error!r}") from error
     made = {name: Histogram(dict(buckets)) for name, buckets in found.items() if math.inf in buckets}
     itl = next((made[name] for name in ITL if name in made), Histogram())
     return Latencies(made.get(TTFT, Histogram()), itl, made.get(E2E, Histogram()))
+
+
+def _bound(label: str) -> float:
+    """Seconds up to which a bucket counts; ValueError for what is none."""
+    bound = float(label)
+    return bound if bound == math.inf else parse_figure(bound)
 
 
 def some(pods: tuple[Target, ...]) -> list[Target]:

@@ -9,6 +9,9 @@ from typing import Any
 from ..core.autoscaling.demand import Load, Reading, Report
 from ..core.circuit import Circuit
 
+LARGEST_FIGURE = 2.0**53
+"""Whole numbers beyond it are not exact, and sums of what is below it stay finite."""
+
 
 def parse_report(told: Mapping[str, Any], now: float) -> Report:
     """One endpoint as a gateway writes it at `now`. A load that it does not know is none, never zeros."""
@@ -30,15 +33,33 @@ def _circuit(told: Mapping[str, Any] | None) -> Circuit | None:
 
 
 def _optional_load(told: Mapping[str, Any] | None, now: float) -> Load | None:
-    return None if told is None else parse_load(told, now - float(told["age"]))
+    """A gateway passes on what an engine said: where that makes no sense, nothing is wrong with the gateway."""
+    if told is None:
+        return None
+    read_at = now - float(told["age"])
+    try:
+        return parse_load(told, read_at)
+    except ValueError:
+        return None
 
 
 def parse_load(told: Mapping[str, Any], read_at: float) -> Load:
     """What an engine says of itself."""
     return Load(
-        running=int(told["running"]),
-        waiting=int(told["waiting"]),
-        kv_usage=float(told["kv_usage"]),
-        max_num_seqs=int(told["max_num_seqs"]),
+        running=int(parse_figure(told["running"])),
+        waiting=int(parse_figure(told["waiting"])),
+        kv_usage=parse_figure(told["kv_usage"]),
+        max_num_seqs=int(parse_figure(told["max_num_seqs"])),
         read_at=read_at,
     )
+
+
+def parse_figure(told: Any) -> float:
+    """A count, a share or seconds as an engine gives them; ValueError for one that nothing can be computed with."""
+    try:
+        figure = float(told)
+    except OverflowError as error:
+        raise ValueError("the figure is too large") from error
+    if not 0 <= figure <= LARGEST_FIGURE:  # NaN is not either
+        raise ValueError(f"{figure} is negative, or too large")
+    return figure

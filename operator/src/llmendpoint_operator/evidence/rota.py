@@ -8,7 +8,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import structlog
+
 from .wanted import Key, Target
+
+log = structlog.get_logger()
 
 AT_ONCE = 32
 STALE_INTERVALS = 2.5
@@ -60,7 +64,14 @@ class Rota(Generic[T]):
     async def ask_due(self) -> None:
         """Ask the replicas of every endpoint whose time has come."""
         now = time.monotonic()
-        due = [one for one in self._followed.values() if now - one.asked_at >= one.interval]
-        for one in due:
+        due = [(key, one) for key, one in self._followed.items() if now - one.asked_at >= one.interval]
+        for _, one in due:
             one.asked_at = now
-        await asyncio.gather(*(self._ask(one) for one in due))
+        await asyncio.gather(*(self._try(key, one) for key, one in due))
+
+    async def _try(self, key: Key, one: Followed[T]) -> None:
+        """Whatever one endpoint's engines answer, the others' are asked, and it is asked again."""
+        try:
+            await self._ask(one)
+        except Exception:
+            log.exception("engines could not be asked", endpoint="/".join(key))

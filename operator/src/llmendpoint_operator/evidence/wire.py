@@ -51,7 +51,7 @@ class Wire:
         text = await self.text(kind, url, timeout_s, body)
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Unanswered("the answer is no JSON") from error
 
     async def lines(self, kind: str, url: str, silence_s: float) -> AsyncIterator[bytes]:
@@ -119,6 +119,6 @@ def _said(text: str) -> str:
     """The message of an error in OpenAI's shape."""
     try:
         message = " ".join(str(json.loads(text)["error"]["message"]).split())
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return f": {message[:120]}"

@@ -23,6 +23,8 @@ from .resources import Resource
 Json = dict[str, Any]
 
 CALL_TIMEOUT_S = 30
+BROKEN = (TimeoutError, aiohttp.ClientError, ValueError)
+"""What may come of a call instead of an answer, up to its last byte."""
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -155,9 +157,12 @@ class KubeApi:
         response = await self._open(
             method, path, query or {}, body, kind, aiohttp.ClientTimeout(total=CALL_TIMEOUT_S)
         )
-        async with response:
-            found: Json = json.loads(await response.read())
-            return found
+        try:
+            async with response:
+                found: Json = json.loads(await response.read())
+        except BROKEN as error:
+            raise ApiError(0, f"broken answer: {error!r}", f"{method} {path}") from error
+        return found
 
     async def _open(
         self,
@@ -178,12 +183,13 @@ class KubeApi:
             response = await self._session.request(
                 method, url, params=query, data=data, headers=headers, timeout=timeout
             )
-        except (TimeoutError, aiohttp.ClientError) as error:
+            if response.status < 300:
+                return response
+            async with response:
+                said = await response.text()
+        except BROKEN as error:
             raise ApiError(0, f"no answer: {error!r}", f"{method} {path}") from error
-        if response.status < 300:
-            return response
-        async with response:
-            raise api_error(response.status, _message(await response.text()), f"{method} {path}")
+        raise api_error(response.status, _message(said), f"{method} {path}")
 
 
 def _own_namespace() -> str | None:

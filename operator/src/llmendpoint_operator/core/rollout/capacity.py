@@ -2,7 +2,7 @@
 
 | mode | before the switch | after it | after a rollback |
 |---|---|---|---|
-| Surge | both have what the spec wants | green has it, blue keeps what it has until it is drained | blue has it, green keeps its pods for abortScaleDownDelay |
+| Surge | both have what the spec wants | green has it, blue keeps what it has until it is drained; scaled to zero neither has any, and both wake up | blue has it, green keeps its pods for abortScaleDownDelay |
 | InPlace | green has its wave, blue the rest | the same, until green has all | blue has what the spec wants, green what minAvailable still needs |
 | Recreate | green has what the spec wants, blue none | the same | the other way round |
 
@@ -12,7 +12,7 @@ What a rollout is not about any more keeps its pods while its last requests end,
 from __future__ import annotations
 
 from ...api import Mode
-from .machine import AT_REST, BEFORE_THE_SWITCH, GIVEN_UP, State
+from .machine import AT_REST, BEFORE_THE_SWITCH, GIVEN_UP, WITH_REQUESTS, State
 from .situation import Situation, ready_count
 
 
@@ -36,7 +36,8 @@ def _surge(s: Situation) -> tuple[int, int]:
         return s.wanted, s.green_wanted
     if state in GIVEN_UP:
         return s.wanted, _given_up(s)
-    both = s.canary_weight is not None
+    asleep = s.wanted == 0 or s.live(s.progress.blue) == 0
+    both = s.canary_weight is not None or (asleep and state in WITH_REQUESTS)
     return s.wanted if both else s.live(s.progress.blue), s.wanted
 
 

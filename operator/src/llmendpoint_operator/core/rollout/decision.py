@@ -40,7 +40,7 @@ from .traffic import most_weight, next_traffic, wanted_weights
 from .waiting import waits
 
 MOST_MOVES = 32
-"""In one moment; a rollout without waiting takes seven."""
+"""In one moment; a rollout without waiting takes seven. Canary steps and waves come on top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _advance(s: Situation) -> tuple[Situation, list[Event]]:
     it was accepted in."""
     told: list[Event] = []
     s = _reassign(s)
-    for _ in range(MOST_MOVES):
+    for _ in range(_most_moves(s)):
         for event in MOVES[s.progress.state]:
             why = OCCURRED[event](s)
             if why is not None:
@@ -140,6 +140,12 @@ def _advance(s: Situation) -> tuple[Situation, list[Event]]:
         progress, rejected = move(s, event, why)
         s = _reassign(replace(s, progress=progress, rejected=rejected, accepted=None))
     raise AssertionError(f"a rollout in {s.progress.state} moves for ever")
+
+
+def _most_moves(s: Situation) -> int:
+    """A step is passed and then switched to; a wave has one replica at least."""
+    canary = s.spec.rollout.canary
+    return MOST_MOVES + (2 * len(canary.steps) if canary else 0) + s.wanted
 
 
 def _pause(s: Situation, told: list[Event]) -> tuple[Situation, list[Event]]:

@@ -6,7 +6,8 @@ Blue is the revision that requests come from and go back to, green the one that 
                                                                              (back) RollingBack -> RolledBack
 
 Each row of MOVES answers for one state: its events are looked for in this order, the first that has happened is taken,
-and what is not in the row does not move it.
+and what is not in the row does not move it. What green has reached comes before its deadline: an operator that was
+away finds both.
 """
 
 from __future__ import annotations
@@ -62,7 +63,6 @@ class Event(StrEnum):
     """Blue has all requests again."""
 
 
-_GIVE_UP = {Event.ABORTED: State.ROLLING_BACK, Event.OVERDUE: State.ROLLING_BACK}
 _SUPERSEDED = {Event.NEW_TARGET: State.PROVISIONING}
 _BEFORE = {**_SUPERSEDED, Event.REVERTED: State.IDLE}
 _AFTER = {
@@ -76,9 +76,10 @@ MOVES: Mapping[State, Mapping[Event, State]] = {
     State.IDLE: _SUPERSEDED,
     State.PROVISIONING: {
         **_BEFORE,
-        **_GIVE_UP,
-        Event.NO_ROOM: State.PROVISIONING,
+        Event.ABORTED: State.ROLLING_BACK,
         Event.SCHEDULED: State.WARMING,
+        Event.OVERDUE: State.ROLLING_BACK,
+        Event.NO_ROOM: State.PROVISIONING,
     },
     State.WARMING: {
         **_BEFORE,

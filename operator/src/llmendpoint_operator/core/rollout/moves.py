@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from ...api import Capacity, Mode, Strategy
 from ..steps import Event as KubernetesEvent
-from .machine import MOVES, Event, State
+from .machine import MOVES, WITH_REQUESTS, Event, State
 from .occurrences import Occurrence
 from .records import Progress, Rejected, cut, time_text
 from .situation import Situation
@@ -32,7 +32,7 @@ def narrate(s: Situation, event: Event, why: Occurrence) -> KubernetesEvent | No
     green, blue = s.progress.green, s.progress.blue or "none"
     back = f"{blue} gets all requests" if s.progress.blue else "nothing gets requests"
     told = {
-        Event.NEW_TARGET: ("RolloutStarted", f"from revision {_holder(s) or 'none'} to {s.target}"),
+        Event.NEW_TARGET: ("RolloutStarted", f"from revision {_next_blue(s) or 'none'} to {s.target}"),
         Event.REVERTED: ("RolloutReverted", f"revision {green} is not asked for any more; {back}"),
         Event.NO_ROOM: ("NoRoomBeside", f"revision {green} takes the place of {blue}: {why.message}"),
         Event.VERIFIED: ("RevisionVerified", f"revision {green} loaded, generated and answered as expected"),
@@ -71,8 +71,8 @@ def wave(s: Situation) -> int:
 
 
 def _begin(s: Situation) -> Progress:
-    """A rollout to the target from whoever has most of the requests now."""
-    blue = _holder(s)
+    """A rollout to the target."""
+    blue = _next_blue(s)
     mode = first_mode(s, blue)
     now = cut(s.now)
     return Progress(
@@ -87,11 +87,15 @@ def _begin(s: Situation) -> Progress:
     )
 
 
-def _holder(s: Situation) -> str | None:
-    """Blue, unless another has more of the requests."""
-    if s.traffic is None or not s.traffic.weights:
-        return s.progress.blue
+def _next_blue(s: Situation) -> str | None:
+    """Blue, while green has its requests without a verdict and blue can have them back at once; else whoever has most of
+    the requests, and blue of two that have as many."""
     blue = s.progress.blue
+    unproven = s.progress.state in WITH_REQUESTS and s.progress.mode is Mode.SURGE
+    if blue is not None and unproven and (s.blue_ready > 0 or s.wanted == 0):
+        return blue
+    if s.traffic is None or not s.traffic.weights:
+        return blue
     return max(s.traffic.weights, key=lambda hash_: (s.weight(hash_), hash_ == blue))
 
 

@@ -42,10 +42,12 @@ def limits_set(spec: LLMEndpointSpec) -> bool:
 
 
 def observe(situation: Situation, duration: float) -> Observation:
-    """What is to be said after `duration` seconds of watching have been asked for."""
+    """What is to be said after `duration` seconds of watching have been asked for. At zero nothing more is to be seen of
+    a revision that gets its share at this moment; of one that had it before, too little traffic is no verdict there too."""
     spec, evidence = situation.spec, situation.snapshot.evidence
     nobody = evidence.gateways_known and not evidence.gateways and not limits_set(spec)
-    if duration == 0 or situation.progress.blue is None or situation.wanted == 0 or nobody:
+    unasked = situation.wanted == 0 and evidence.window is None
+    if duration == 0 or situation.progress.blue is None or unasked or nobody:
         return Observation(Answer.GOOD, "NothingToObserve", "there was nothing to observe")
     figures = _figures(situation) or Figures()
     elapsed = situation.since(situation.progress.state_since)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -54,7 +55,7 @@ def overdue(s: Situation) -> Occurrence | None:
     in place still makes progress."""
     progress, deadline = s.progress, s.spec.progress_deadline_seconds
     exchanging = progress.state in BEFORE_THE_SWITCH or progress.mode is Mode.IN_PLACE
-    if progress.blue is None or not exchanging or s.remaining(deadline_since(s), deadline) > 0:
+    if progress.blue is None or not exchanging or deadline_in(s) > 0:
         return None
     if progress.state is State.VERIFYING:
         found = verification(s)
@@ -222,10 +223,14 @@ def verification(s: Situation) -> Verification | None:
     return found if found is not None and found.revision == s.progress.green else None
 
 
-def deadline_since(s: Situation) -> datetime | None:
-    """From when progressDeadlineSeconds counts: a verification has them for itself."""
-    progress = s.progress
-    return progress.state_since if progress.state is State.VERIFYING else progress.progress_since
+def deadline_in(s: Situation) -> float:
+    """Seconds until green is overdue: a verification has progressDeadlineSeconds for itself. What this operator does
+    itself, to verify and to make room, it must have been doing for as long: the time without one is no lack of progress."""
+    progress, evidence, deadline = s.progress, s.snapshot.evidence, s.spec.progress_deadline_seconds
+    if progress.state is State.VERIFYING:
+        return max(s.remaining(progress.state_since, deadline), deadline - evidence.verifying)
+    waited = math.inf if progress.mode is Mode.SURGE else evidence.watched
+    return max(s.remaining(progress.progress_since, deadline), deadline - waited)
 
 
 def _passed(s: Situation) -> Occurrence | None:

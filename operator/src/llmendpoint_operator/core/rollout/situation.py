@@ -10,7 +10,7 @@ from ...api import LLMEndpointSpec, Mode
 from ..builders import Manifest
 from ..causes import is_alive, is_ready, served_until, unscheduled_since
 from ..snapshot import Request, Snapshot
-from .machine import BEFORE_THE_SWITCH, WITH_REQUESTS
+from .machine import BEFORE_THE_SWITCH, WITH_REQUESTS, State
 from .records import Progress, Rejected, Traffic, parse_time
 
 ACKNOWLEDGE_SECONDS = 10
@@ -129,7 +129,8 @@ class Situation:
         """Pods of green that shall be there now."""
         if self.wanted == 0:
             return int(self.verifying_at_zero)
-        if self.progress.mode is Mode.IN_PLACE:
+        exchanged = self.progress.state in (State.OBSERVING, State.DRAINING)
+        if self.progress.mode is Mode.IN_PLACE and not exchanged:
             return min(self.progress.step or 1, self.wanted)
         return self.wanted
 

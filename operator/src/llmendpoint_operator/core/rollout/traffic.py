@@ -81,9 +81,9 @@ def _by_ready_pods(s: Situation) -> Weights:
 
 
 def _can_take_over(s: Situation, blue: str) -> bool:
-    """Whether requests may go to blue: it answers, or nobody who has them does, or is to have them."""
+    """Whether requests may go to blue: it answers, or nobody who has them does, or is to have them, or is to answer."""
     now = _now(s)
-    if not now or blue in now or s.progress.mode is Mode.RECREATE or s.blue_ready > 0:
+    if not now or blue in now or s.progress.mode is Mode.RECREATE or s.blue_ready > 0 or s.wanted == 0:
         return True
     ready = s.ready_by_revision()
     return not any(ready.get(hash_, 0) for hash_ in now)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...api import Mode
 from .machine import BEFORE_THE_SWITCH, GIVEN_UP, State
 from .observation import measuring_blue, observing
-from .occurrences import deadline_since, unschedulable_since
+from .occurrences import deadline_in, unschedulable_since
 from .situation import ACKNOWLEDGE_SECONDS, Situation
 
 
@@ -18,7 +18,7 @@ def waits(s: Situation) -> Iterator[float]:
         progress.state is State.SWITCHING and progress.mode is Mode.IN_PLACE
     ):
         if progress.blue is not None and progress.state is not State.AWAITING_PROMOTION:
-            yield s.remaining(deadline_since(s), s.spec.progress_deadline_seconds)
+            yield deadline_in(s)
         since = unschedulable_since(s)
         if since is not None:
             yield s.remaining(since, rollout.unschedulable_seconds)
