@@ -165,6 +165,19 @@ def test_half_open_takes_one_trial_at_a_time_and_the_next_when_nothing_came_of_i
     assert breakers.wants_trial(A, now + REPORT_SECONDS)
 
 
+def test_a_replica_that_is_ejected_again_waits_neither_for_nor_upon_the_stream_that_brought_it_back() -> None:
+    breakers = Breakers()
+    request(breakers, UNREACHABLE)
+    breakers.trial_began(A)
+    assert breakers.report(A, ANSWERED, FIRST_SECONDS, trial=True, over=False) is CLOSED
+    request(breakers, UNREACHABLE, FIRST_SECONDS)
+    now = 2 * FIRST_SECONDS
+    assert breakers.report(A, ANSWERED, now, trial=True, over=False) is None
+    assert breakers.wants_trial(A, now)
+    breakers.ended(A, now, trial=True)  # the stream
+    assert breakers.wants_trial(A, now)
+
+
 def test_failures_of_requests_that_began_before_the_ejection_do_not_lengthen_it() -> None:
     breakers = Breakers()
     request(breakers, UNREACHABLE)
@@ -254,6 +267,8 @@ class Life(RuleBasedStateMachine):
         after = self.breakers.standing(A, self.now)
         if before is HALF_OPEN:
             assert after is (CLOSED if outcome is ANSWERED else OPEN)
+        if after is CLOSED:
+            self.under_way = 0  # it may go on, and is not waited for
 
     @rule()
     def it_leaves_and_comes_back(self) -> None:

@@ -14,6 +14,7 @@ from gateway.tests.bounds import wait_for
 from gateway.tests.engine_process import Backend
 from gateway.tests.harness import Gateway
 from gateway.tests.test_demand import stream
+from llmendpoint_gateway.core.poison import SAME_SECONDS
 
 CHAT = "/v1/chat/completions"
 
@@ -228,3 +229,23 @@ async def test_a_request_that_was_only_near_a_crash_is_cleared_by_its_next_answe
         await until(lambda: gateway.metric("suspects") == before + 1, "it is a suspect")
     assert code_of(gateway, name, "usual") in ("one", "other")
     await until(lambda: gateway.metric("suspects") == before, "it is cleared")
+
+
+async def test_a_request_that_kills_in_the_middle_of_its_stream_is_refused_after_the_second(
+    gateway: Gateway,
+) -> None:
+    backends = [gateway.backend(f"d{n}") for n in range(3)]
+    name = gateway.endpoint(*backends)
+    headers = {"x-tokens": "1000", "x-interval": "0.05"}
+    body = {"model": f"team/{name}", "prompt": "long"}
+    for _ in range(2):
+        async with (
+            httpx.AsyncClient(base_url=gateway.url, timeout=30) as client,
+            client.stream("POST", CHAT, json=body, headers=headers),
+        ):
+            await asyncio.sleep(SAME_SECONDS + 0.5)  # Envoy tells of the stream every second
+            (busy,) = gateway.in_flight(name)
+            next(backend for backend in backends if backend.address == busy).kill()
+            await until(lambda: not gateway.in_flight(name), "the stream is broken")
+    await until(lambda: code_of(gateway, name, "long") == "request_refused", "it is refused")
+    assert alive(backends) == 1

@@ -78,6 +78,19 @@ def test_one_at_a_time_tries_and_some_good_answers_in_a_row_close_it() -> None:
     assert not requests(circuits, 0, 19, now=now)  # it begins with nothing
 
 
+def test_a_stream_of_which_envoy_tells_every_second_is_one_good_answer() -> None:
+    circuits = Circuits(0.0)
+    requests(circuits, 0, 20)
+    circuits.trial_began(A)
+    for second in range(2 * TRIALS):
+        assert circuits.tried(A, True, 11.0 + second) is None
+    circuits.trial_ended(A, 20.0)
+    assert circuits.tried(A, True, 20.0) is None  # its end
+    for _ in range(TRIALS - 2):
+        assert trial(circuits, good=True, now=21.0) is None
+    assert trial(circuits, good=True, now=21.0) is CLOSED
+
+
 def test_a_bad_answer_opens_it_again_for_as_long_and_the_row_begins_anew() -> None:
     circuits = Circuits(0.0)
     requests(circuits, 0, 20)

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from llmendpoint_gateway.ads import Ads
-from llmendpoint_gateway.control import Control
+from llmendpoint_gateway.control import TOLD_SECONDS, Control
 from llmendpoint_gateway.core.breaker import FIRST_SECONDS, Attempt, Outcome
 from llmendpoint_gateway.core.objects import Assignment, Endpoint, Replica, Slice
 from llmendpoint_gateway.core.pick import Picked, Rejected
@@ -130,6 +130,38 @@ async def test_a_gateway_is_behind_until_it_follows_what_it_was_told_of_and_a_re
     await turn()
     assert control.behind == []
     assert describe(control, Holding())["endpoints"]["a/chat"]["epoch"] == 2
+
+
+async def test_what_a_gateway_was_told_before_the_watch_broke_is_forgotten_after_a_minute() -> None:
+    now, stale = [0.0], [0.0]
+    control = Control(Holding(), Placement(lambda: now[0]))
+    control.staleness = lambda: stale[0]
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    control.tell({"a/chat": 9})  # of one of the same name, which was deleted since
+    now[0] = TOLD_SECONDS + 1
+    assert control.behind == []
+    control.tell({"a/chat": 9})
+    now[0], stale[0] = now[0] + 3600, 3600
+    assert control.behind == ["a/chat"]  # it could not be told again
+
+
+async def test_an_endpoint_that_was_deleted_before_it_was_told_of_is_forgotten_while_the_watch_stands() -> (
+    None
+):
+    stale = [0.0]
+    control = Control(Holding(), Placement(lambda: 0))
+    control.staleness = lambda: stale[0]
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    for seconds, behind in ((0.0, []), (5.0, ["a/gone"])):
+        stale[0] = seconds
+        control.tell({"a/gone": 1})
+        control.applied(Kind.SLICE, "a/s", REPLICAS)
+        await turn()
+        assert control.behind == behind
 
 
 async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held_anyway() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from llmendpoint_gateway.core.loads import (
     BUSY_PERIOD,
     BUSY_SECONDS,
+    FIRST_LIMIT,
     IDLE_PERIOD,
     MISSED,
     SHORTEST_SECONDS,
@@ -89,6 +90,29 @@ def test_a_reading_that_is_not_renewed_becomes_unknown_and_never_zero() -> None:
     assert readings.expire(0.1 + SHORTEST_SECONDS) == [A]
     assert readings.of(A) is None
     assert readings.expire(99.0) == []
+
+
+def test_a_replica_that_stops_answering_keeps_its_limit_and_is_known_again_when_it_answers() -> None:
+    readings = Loads()
+    readings.keep([A], 0.0, limited=[A])
+    readings.note(A, LOAD, 1.0)
+    readings.limits[A] = 3
+    readings.missed(A, 2.0)
+    assert readings.expire(99.0) == [A]
+    assert (readings.of(A), readings.limits) == (None, {A: 3})
+    readings.note(A, None, 99.0)  # it answers, though with an error
+    assert readings.limits == {A: 3}
+    assert readings.note(A, LOAD, 99.2)
+
+
+def test_an_engine_without_a_load_has_no_limit_and_one_that_has_not_answered_yet_its_first() -> None:
+    readings = Loads()
+    readings.keep([A, B], 0.0, limited=[A, B])
+    assert readings.due(0.0, (), 9) == [A, B]
+    readings.missed(A, 1.0)
+    readings.note(B, None, 1.0)
+    assert readings.limits == {A: FIRST_LIMIT}
+    assert readings.due(1.0 + IDLE_PERIOD, (), 9) == [A, B]
 
 
 def test_an_idle_replicas_reading_outlives_its_next_readings() -> None:

@@ -1,6 +1,7 @@
 """Requests for an endpoint whose replicas are all busy: they wait in the gateway, fairly, and no longer than said."""
 
 import asyncio
+import signal
 import time
 from collections import Counter
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from gateway.tests.bounds import wait_for
 from gateway.tests.harness import Gateway, running_gateway
 from gateway.tests.test_demand import stream
+from llmendpoint_gateway.core.loads import FIRST_LIMIT, SHORTEST_SECONDS
 
 CHAT = "/v1/chat/completions"
 
@@ -24,12 +26,15 @@ async def until(condition: Any, what: str) -> None:
     await asyncio.to_thread(wait_for, condition, what)
 
 
-def known_load(gateway: Gateway, name: str, *pods: str) -> None:
+def known_load(gateway: Gateway, name: str, *pods: str, running: int | None = None) -> None:
     with stream(gateway) as lines:
         for pod in pods:
-            lines.until(
-                name, lambda e, pod=pod: e["replicas"][pod]["load"] is not None, f"{pod}'s load is known"
-            )
+
+            def told(endpoint: dict[str, Any], pod: str = pod) -> bool:
+                load = endpoint["replicas"][pod]["load"]
+                return load is not None and running in (None, load["running"])
+
+            lines.until(name, told, f"{pod}'s load is known")
 
 
 class Clients:
@@ -78,7 +83,7 @@ async def test_a_replica_gets_no_more_than_it_can_compute_and_the_rest_is_served
     async with Clients(gateway, name) as clients:
         clients.send(6, delay=1)
         await clients.waiting(4)
-        assert backend.stats()["running"] == 2
+        await until(lambda: backend.stats()["running"] == 2, "both have reached it")
         assert await clients.all() == {200: 6}
     assert gateway.known(name)["waiting"] == 0
 
@@ -104,6 +109,28 @@ async def test_an_engine_that_tells_no_load_gets_every_request_at_once(gateway: 
         clients.send(20, delay=1)
         await until(lambda: backend.stats()["running"] == 20, "all are there")
         assert await clients.all() == {200: 20}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["it had told its load", "it had not yet"])
+async def test_what_waits_does_not_fall_upon_a_replica_that_stands_still(
+    gateway: Gateway, known: bool
+) -> None:
+    backend = gateway.backend("a", f"seqs={FIRST_LIMIT}")
+    if not known:
+        backend.process.send_signal(signal.SIGSTOP)
+    name = gateway.endpoint(backend, **queue(timeoutSeconds=60))
+    if known:
+        known_load(gateway, name, f"a-{backend.port}")
+    async with Clients(gateway, name) as clients:
+        clients.send(FIRST_LIMIT + 4, delay=2)
+        await clients.waiting(4)
+        if known:
+            known_load(gateway, name, f"a-{backend.port}", running=FIRST_LIMIT)
+            backend.process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(SHORTEST_SECONDS + 1.5)  # a reading takes a second to fail
+        assert gateway.known(name)["waiting"] == 4
+        backend.process.send_signal(signal.SIGCONT)
+        assert await clients.all() == {200: FIRST_LIMIT + 4}
 
 
 async def test_a_revision_that_is_full_gives_its_share_to_one_that_has_room(gateway: Gateway) -> None:

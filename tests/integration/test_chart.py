@@ -9,6 +9,7 @@ import pytest
 import yaml
 from cryptography import x509
 
+from llmendpoint_gateway.__main__ import make_parser
 from tests.cluster import Cluster
 from tests.cluster.errors import CommandFailed
 from tests.demo.product import CHART, ROOT
@@ -107,6 +108,18 @@ def test_a_host_port_makes_the_update_stop_the_old_gateway_first(control_plane: 
     [gateway] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-gateway"]
     assert gateway["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
     assert gateway["spec"]["template"]["spec"]["containers"][0]["ports"][0]["hostPort"] == 8080
+
+
+def test_a_gateway_drains_by_a_command_that_it_knows_before_it_is_stopped(control_plane: Cluster) -> None:
+    objects = render(control_plane, "gateway.drainSeconds=7")
+    [gateway] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-gateway"]
+    pod = gateway["spec"]["template"]["spec"]
+    [envoy] = pod["containers"]
+    program, *words = envoy["lifecycle"]["preStop"]["exec"]["command"]
+    drain, served = make_parser().parse_args(words), make_parser().parse_args(envoy["args"])
+    assert (program, drain.command, drain.seconds) == ("llmendpoint-gateway", "drain", 7)
+    assert drain.socket == served.socket
+    assert pod["terminationGracePeriodSeconds"] > drain.seconds
 
 
 def test_runtime_volumes_from_the_values_reach_the_runtime(control_plane: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""`llmendpoint-gateway picker` and `llmendpoint-gateway envoy`: the two processes of a gateway pod."""
+"""`llmendpoint-gateway picker` and `llmendpoint-gateway envoy`: the two processes of a gateway pod; `drain` before its end."""
 
 import argparse
 import gc
@@ -11,6 +11,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import structlog
 
+from llmendpoint_gateway.drain import run_drain
 from llmendpoint_gateway.envoy import run_envoy
 from llmendpoint_gateway.errors import EnvoyNotFound, NoAccess
 from llmendpoint_gateway.limits import raise_open_file_limit
@@ -20,6 +21,7 @@ DEFAULT_SOCKET = Path("/run/gateway/control.sock")
 EXAMPLES = """examples:
   llmendpoint-gateway picker --socket /run/gateway/control.sock --http-port 8081
   llmendpoint-gateway envoy --socket /run/gateway/control.sock --port 8080
+  llmendpoint-gateway drain --socket /run/gateway/control.sock --seconds 30
   llmendpoint-gateway picker --socket ./control.sock --kubeconfig ~/.kube/config --watch-namespace team-a
 """
 
@@ -45,11 +47,16 @@ def make_parser() -> argparse.ArgumentParser:
     envoy = commands.add_parser("envoy", help="write Envoy's bootstrap and become Envoy")
     envoy.add_argument("--port", type=int, default=8080, help="the OpenAI API (8080)")
     envoy.add_argument("--envoy-binary", type=Path, metavar="PATH", help="where it is not found by itself")
+    drain = commands.add_parser("drain", help="have clients go elsewhere, before the pod is stopped")
+    drain.add_argument(
+        "--seconds", type=float, default=30.0, metavar="S", help="for which it goes on serving (30)"
+    )
     for command in (picker, envoy):
+        command.add_argument("--host", default="0.0.0.0", help="address to listen on (0.0.0.0)")
+    for command in (picker, envoy, drain):
         command.add_argument(
             "--socket", type=Path, default=DEFAULT_SOCKET, help=f"between the two ({DEFAULT_SOCKET})"
         )
-        command.add_argument("--host", default="0.0.0.0", help="address to listen on (0.0.0.0)")
         command.epilog, command.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     return parser
 
@@ -58,7 +65,7 @@ def main() -> None:
     arguments = make_parser().parse_args()
     configure_logs()
     try:
-        run_envoy_command(arguments) if arguments.command == "envoy" else run_picker_command(arguments)
+        COMMANDS[arguments.command](arguments)
     except (EnvoyNotFound, NoAccess) as error:
         structlog.get_logger().error(str(error))
         sys.exit(2)
@@ -66,6 +73,10 @@ def main() -> None:
 
 def run_envoy_command(arguments: argparse.Namespace) -> None:
     run_envoy(arguments.socket, arguments.host, arguments.port, arguments.envoy_binary)
+
+
+def run_drain_command(arguments: argparse.Namespace) -> None:
+    run_drain(arguments.socket, arguments.seconds)
 
 
 def run_picker_command(arguments: argparse.Namespace) -> None:
@@ -89,6 +100,9 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
             arguments.hold_seconds,
         )
     )
+
+
+COMMANDS = {"picker": run_picker_command, "envoy": run_envoy_command, "drain": run_drain_command}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ came in the same turn of the loop, so that a list of a thousand objects costs on
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from llmendpoint_gateway.ads import Ads
 from llmendpoint_gateway.core.objects import Endpoint, Slice
@@ -14,9 +15,21 @@ from llmendpoint_gateway.core.snapshot import Hosts, Snapshot, make_clusters
 from llmendpoint_gateway.core.view import Kind, Store, make_view
 from llmendpoint_gateway.placement import Placement
 
+TOLD_SECONDS = 60.0
+"""The operator repeats what it tells a gateway every 2 s. What was told so long ago, with the watch still in place, was of
+an endpoint that has been deleted or created anew since."""
+
+
+class _Told(NamedTuple):
+    """An epoch that another gateway follows, and when that was told."""
+
+    epoch: int
+    at: float
+
 
 class Control:
-    """Envoy and `placement` go by what it makes of the watched objects."""
+    """Envoy and `placement` go by what it makes of the watched objects. `staleness`: seconds for which the API server has
+    been out of reach."""
 
     def __init__(self, ads: Ads, placement: Placement) -> None:
         self._ads = ads
@@ -24,7 +37,8 @@ class Control:
         self._store = Store()
         self._snapshot = Snapshot(0)
         self._wanted: frozenset[str] = frozenset()  # clusters held for more than their requests in flight
-        self._told: dict[str, int] = {}
+        self._told: dict[str, _Told] = {}
+        self.staleness: Callable[[], float] = lambda: 0.0
         self._dirty = False
         ads.on_change = self._retable
         placement.started = lambda: self.started
@@ -57,12 +71,16 @@ class Control:
 
     def tell(self, epochs: Mapping[str, int]) -> None:
         """Epochs by endpoint that another gateway has acknowledged."""
-        self._told.update(epochs)
+        now = self.placement.now()
+        self._told.update({key: _Told(epoch, now) for key, epoch in epochs.items()})
 
     @property
     def behind(self) -> list[str]:
         """Endpoints of which another gateway follows a later epoch."""
-        return sorted(key for key, epoch in self._told.items() if epoch > self._epoch(key, -1))
+        since = self.placement.now() - self.staleness() - TOLD_SECONDS
+        return sorted(
+            key for key, told in self._told.items() if told.at >= since and told.epoch > self._epoch(key, -1)
+        )
 
     def _epoch(self, key: str, default: int) -> int:
         route = self.placement.route(key)
@@ -84,8 +102,8 @@ class Control:
         if not self.synced:
             return  # half a list is not a state: Envoy keeps what it has, and nothing is routed yet
         placement, view = self.placement, make_view(self._store)
-        for key in placement.view.endpoints.keys() - view.endpoints.keys():
-            self._told.pop(key, None)
+        if not self.staleness():  # else an endpoint may well be there that this gateway has not heard of
+            self._told = {key: told for key, told in self._told.items() if key in view.endpoints}
         placement.follow(view)
         wanted = make_clusters(view)
         self._wanted = frozenset(wanted)

@@ -110,17 +110,20 @@ class Picker:
             case Unknown():
                 decision = unknown_path(request.method, request.path)
         print_ = None if body is None else messages.print_of(body)
-        if (
-            isinstance(decision, Picked)
-            and print_ is not None
-            and self._poison.refused(print_, self._placement.now())
-        ):
+        if self._poisons(print_, decision):
             decision = poisoned()
         if isinstance(decision, Rejected) and self._hold(
             stream, request, name, print_, len(body or b""), decision
         ):
             return
         self._answer(stream, request, print_, decision, start)
+
+    def _poisons(self, print_: str | None, decision: Decision) -> bool:
+        """Whether it would place a request, now or once it has waited, with which two replicas went down."""
+        placed = isinstance(decision, Picked) or (
+            isinstance(decision, Rejected) and decision.awaited is not None
+        )
+        return placed and print_ is not None and self._poison.refused(print_, self._placement.now())
 
     def _answer(
         self, stream: Stream, request: Undecided, print_: str | None, decision: Decision, start: float
@@ -188,6 +191,8 @@ class Picker:
         """There may be room: who waits for it goes on, in turn."""
         while (held := self._placement.waiting.first(endpoint)) is not None:
             decision = self._placement.pick(held.name)
+            if self._poisons(held.print_, decision):
+                decision = poisoned()
             if isinstance(decision, Rejected) and decision.awaited == endpoint:
                 return
             held.timer.cancel()

@@ -9,10 +9,11 @@ from functools import lru_cache
 
 import orjson
 from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
-from envoy.data.accesslog.v3.accesslog_pb2 import HTTPAccessLogEntry
+from envoy.data.accesslog.v3.accesslog_pb2 import AccessLogType, HTTPAccessLogEntry
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from llmendpoint_gateway.core.breaker import Attempt, Outcome, read_outcome
+from llmendpoint_gateway.core.listener import COMPLETION_PATHS
 from llmendpoint_gateway.core.pick import Rejected
 from llmendpoint_gateway.core.replies import error_body
 from llmendpoint_gateway.core.resources import (
@@ -96,16 +97,20 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
         retriable=RETRIABLE_HEADER in entry.response.response_headers,
     )
     again = headers.get(ATTEMPT_HEADER, "1") != "1"
-    print_ = headers.get(PRINT_HEADER) if broken or outcome is Outcome.ANSWERED else None
-    trial = headers.get(TRIAL_HEADER) == TRIAL
+    over = common.access_log_type == AccessLogType.UpstreamEnd
+    # What a stream that goes on says clears its replica; its request may still crash it.
+    watched = over and outcome is Outcome.ANSWERED
+    # On other paths Envoy does not try again what the replica may have seen (core/listener.py).
+    retried = outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in COMPLETION_PATHS
     return Attempt(
         f"{host}:{socket.port_value}",
         common.upstream_cluster,
         outcome,
-        trial,
-        status > 0 or again,
-        again,
-        print_,
+        trial=headers.get(TRIAL_HEADER) == TRIAL,
+        told=status > 0 or again or not retried,
+        again=again,
+        print_=headers.get(PRINT_HEADER) if broken or watched else None,
+        over=over,
     )
 
 

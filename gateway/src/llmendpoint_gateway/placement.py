@@ -164,7 +164,7 @@ class Placement:
         return self.loads.due(self.now(), busy, most)
 
     def note_load(self, address: str, load: Load | None) -> None:
-        """What a replica answered; None: nothing that could be read."""
+        """What a replica answered; None: nothing that is a load."""
         changed, cluster = self.loads.note(address, load, self.now()), self._cluster_of.get(address)
         if cluster is None:
             return
@@ -177,8 +177,12 @@ class Placement:
         if self.waiting.count(endpoint):
             self.on_room(endpoint)
 
+    def missed_load(self, address: str) -> None:
+        """A replica did not answer in time, or not at all."""
+        self.loads.missed(address, self.now())
+
     def expire(self) -> None:
-        """What is stale by now is unknown, and what is unknown has room."""
+        """What is stale by now is unknown; and time may have made room, as the end of an ejection does."""
         for address in self.loads.expire(self.now()):
             self._changed.add(endpoint_of(self._cluster_of[address]))
         for endpoint in self.waiting:

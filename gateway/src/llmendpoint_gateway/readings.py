@@ -35,13 +35,19 @@ class Readings:
                 await asyncio.sleep(BUSY_PERIOD)
 
     async def _read(self, session: aiohttp.ClientSession, address: str) -> None:
-        """An engine without such an answer is no error: its load is unknown."""
+        """An answer that is no load comes from an engine without one; no answer says nothing."""
+        answered = False
         load: Load | None = None
         try:
             async with session.get(f"http://{address}/load", allow_redirects=False) as response:
+                body = await response.content.read(MOST_BYTES)
+                answered = True
                 if response.status == 200:
-                    load = parse_load(orjson.loads(await response.content.read(MOST_BYTES)))
+                    load = parse_load(orjson.loads(body))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             pass
         finally:
-            self._placement.note_load(address, load)
+            if answered:
+                self._placement.note_load(address, load)
+            else:
+                self._placement.missed_load(address)

@@ -20,7 +20,7 @@ class Reports:
         if outcome is None:
             return
         now = placement.now()
-        changed = placement.breakers.report(address, outcome, now, trial=attempt.trial)
+        changed = placement.breakers.report(address, outcome, now, trial=attempt.trial, over=attempt.over)
         if changed is not None:
             log.warning("breaker", address=address, standing=changed.value, outcome=outcome.value)
         self._report_endpoint(attempt, endpoint_of(attempt.cluster), now)
@@ -47,9 +47,10 @@ class Reports:
         self._told_open = opened
 
     def _report_endpoint(self, attempt: Attempt, key: str, now: float) -> None:
+        """A failure that is tried again is nobody's yet."""
         circuits, good = self._placement.circuits, attempt.outcome is Outcome.ANSWERED
         if key in circuits.open:
-            if attempt.trial:
+            if attempt.trial and (good or attempt.told):
                 circuits.tried(key, good, now)
         elif not good and attempt.told:
             route = self._placement.route(key)

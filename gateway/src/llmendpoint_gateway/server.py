@@ -58,7 +58,7 @@ async def run_picker(
         def staleness() -> float:
             return max(watch.staleness for watch in watches)
 
-        placement.stale = lambda: staleness() > 0
+        control.staleness, placement.stale = staleness, lambda: staleness() > 0
         metrics.registry.register(StateCollector(control, ads, staleness))
         reports = Reports(placement)
         demand, readings = DemandStream(placement), Readings(placement, reports)

@@ -59,8 +59,9 @@ def read_outcome(
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """What Envoy tells of one attempt at a replica. `outcome` None: nothing is known. `trial`: it was one. `told`: what
-    came of it is what the client was told, as it was not tried again. `again`: it was the retry. `print_`: the request's, if it broke off or
-    was watched for it."""
+    came of it is what the client was told, as it was not tried again. `again`: it was the retry. `print_`: the
+    request's, if it broke off, or was watched for it and answered whole. `over`: it has ended; of a trial Envoy also
+    tells every second that it goes on."""
 
     address: str
     cluster: str
@@ -69,6 +70,7 @@ class Attempt:
     told: bool
     again: bool
     print_: str | None
+    over: bool = True
 
 
 @dataclass(slots=True)
@@ -130,7 +132,9 @@ class Breakers:
         if trial and replica is not None:
             replica.trial_ended(now)
 
-    def report(self, address: str, outcome: Outcome, now: float, *, trial: bool) -> Standing | None:
+    def report(
+        self, address: str, outcome: Outcome, now: float, *, trial: bool, over: bool = True
+    ) -> Standing | None:
         """What came of an attempt; the new standing when this changed it."""
         replica = self._replicas.get(address)
         if replica is None:
@@ -141,7 +145,7 @@ class Breakers:
             replica.misses += 1
         if not replica.tripped:
             return self._count(address, replica, outcome, now)
-        if not trial:
+        if not trial or not (over or replica.trials):
             return None  # it began before the ejection
         replica.reported_by = now
         if outcome is Outcome.ANSWERED:
@@ -184,6 +188,8 @@ class Breakers:
         return Standing.OPEN
 
     def _close(self, address: str, replica: _Replica, now: float) -> Standing:
+        """The trial itself may go on, as a stream does; if it is ejected again meanwhile, another one need not wait for that."""
         replica.tripped, replica.closed_at, replica.misses = False, now, 0
+        replica.trials = 0
         self._ejected.discard(address)
         return Standing.CLOSED

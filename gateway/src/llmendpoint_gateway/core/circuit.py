@@ -53,6 +53,8 @@ class _Window:
 
 @dataclass(slots=True)
 class _Circuit(Trials):
+    """`counted`: the last trial is among the `good` ones; of a stream Envoy reports every second that it goes on."""
+
     since: float = 0.0
     window: _Window = field(default_factory=_Window)
     cause: Cause | None = None
@@ -60,6 +62,7 @@ class _Circuit(Trials):
     requests: int = 0
     errors: int = 0
     good: int = 0
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,9 @@ class Circuits:
 
     def trial_began(self, key: str) -> None:
         if key in self._open:
-            self._circuits[key].trial_began()
+            circuit = self._circuits[key]
+            circuit.trial_began()
+            circuit.counted = False
 
     def trial_ended(self, key: str, now: float) -> None:
         if (circuit := self._circuits.get(key)) is not None:
@@ -147,7 +152,8 @@ class Circuits:
         if not good:
             circuit.good, circuit.until = 0, now + circuit.settings.open_seconds
             return Standing.OPEN
-        circuit.good += 1
+        if not circuit.counted:
+            circuit.good, circuit.counted = circuit.good + 1, True
         if circuit.cause is Cause.EJECTED or circuit.good >= TRIALS:
             self.close(key, now)
             return Standing.CLOSED

@@ -47,6 +47,7 @@ class _Replica:
     asked: bool = False
     busy_until: float = 0.0
     load: Load | None = None
+    told: bool = False
     read_at: float = 0.0
     stale_at: float = 0.0
 
@@ -92,28 +93,38 @@ class Loads:
         return due[:most]
 
     def note(self, address: str, load: Load | None, now: float) -> bool:
-        """What came of asking, None for no answer; whether this changed what is known."""
-        replica = self._replicas.get(address)
+        """What it answered, None for what is no load; whether this changed what is known. An engine that has never told
+        its load has no limit."""
+        replica = self._asked(address, now)
         if replica is None:
             return False
-        period = replica.period(now)
-        replica.asked, replica.due = False, now + period
         if load is None:
-            if replica.load is None:
+            if not replica.told:
                 self.limits.pop(address, None)
             return False
         changed = load != replica.load
-        replica.load, replica.read_at = load, now
-        replica.stale_at = now + max(MISSED * period, SHORTEST_SECONDS)
+        replica.load, replica.read_at, replica.told = load, now, True
+        replica.stale_at = now + max(MISSED * replica.period(now), SHORTEST_SECONDS)
         return changed
 
+    def missed(self, address: str, now: float) -> None:
+        """It did not answer: what is known of it holds until it is stale, and its limit for as long as it is there."""
+        self._asked(address, now)
+
     def expire(self, now: float) -> list[str]:
-        """Forget what is stale: unknown, which is not the same as none. The addresses of which nothing is known now."""
+        """Forget what is stale: unknown, which is not the same as none. The addresses of which nothing is known now; they
+        keep their limits, or all that wait would fall upon a replica that has just stopped answering."""
         gone = [a for a, r in self._replicas.items() if r.load is not None and r.stale_at <= now]
         for address in gone:
             self._replicas[address].load = None
-            self.limits.pop(address, None)
         return gone
+
+    def _asked(self, address: str, now: float) -> _Replica | None:
+        """Asking it is over; when it is to be asked again."""
+        replica = self._replicas.get(address)
+        if replica is not None:
+            replica.asked, replica.due = False, now + replica.period(now)
+        return replica
 
     def of(self, address: str) -> tuple[Load, float] | None:
         """The last reading that still holds, and when it was taken."""

@@ -1,7 +1,8 @@
 """Requests that wait for a replica: bands by priority, in a band one tenant after the other, each first come, first served.
 
 Bounded in number and in bytes, over all endpoints and for each. Who comes when there is no room displaces the newest
-request of a lower band, or of a tenant that has more waiting than he; so neither fills the queue against the others.
+request of a lower band, of a tenant that has more waiting than he, or of the endpoint for which the most wait, if its band is
+no higher; so none of them fills the queue against the others.
 """
 
 from collections import OrderedDict
@@ -83,19 +84,19 @@ class _Queue(Generic[T]):
         if claim.tenant in band:
             band.move_to_end(claim.tenant)
 
-    def least(self) -> T:
-        """Who is the first to make way: of the lowest band's busiest tenant the newest."""
-        return next(reversed(self._most(self._lowest())))
-
     def lesser(self, claim: Claim) -> T | None:
         """Who is to make way for such a claim on this queue."""
         lowest = self._lowest()
-        if lowest < claim.priority:
-            return None
         tenants_own = len(self._bands[lowest].get(claim.tenant, ()))
         if lowest == claim.priority and len(self._most(lowest)) <= tenants_own + 1:
             return None
-        return self.least()
+        return self.least(claim)
+
+    def least(self, claim: Claim) -> T | None:
+        """Who is the first to make way for it elsewhere: of the lowest band's busiest tenant the newest, unless that band
+        is a higher one."""
+        lowest = self._lowest()
+        return None if lowest < claim.priority else next(reversed(self._most(lowest)))
 
     def _lowest(self) -> Priority:
         return max(priority for priority in Priority if self._bands[priority])
@@ -184,13 +185,15 @@ class Waiting(Generic[T]):
         )
 
     def _lesser(self, endpoint: str, claim: Claim, most: int) -> tuple[str, T] | None:
-        """Of the endpoint's own queue where that is full, or is the longest; else of the longest."""
+        """Of the longest queue, where its own has room and is shorter; else, or with nobody there to make way, of its own."""
         own = self.count(endpoint)
         longest = max(self._queues, key=self.count, default=None)
         if longest is None:
             return None
-        if own >= most or own + 1 >= self.count(longest):
-            queue = self._queues.get(endpoint)
-            item = queue.lesser(claim) if queue else None
-            return None if item is None else (endpoint, item)
-        return longest, self._queues[longest].least()
+        if own < most and own + 1 < self.count(longest):
+            item = self._queues[longest].least(claim)
+            if item is not None:
+                return longest, item
+        queue = self._queues.get(endpoint)
+        item = queue.lesser(claim) if queue else None
+        return None if item is None else (endpoint, item)

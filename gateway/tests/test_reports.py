@@ -1,0 +1,86 @@
+"""What Envoy's log says of an attempt, and what that does to an endpoint's breaker."""
+
+from dataclasses import replace
+
+import pytest
+from envoy.data.accesslog.v3.accesslog_pb2 import AccessLogType, HTTPAccessLogEntry
+from google.protobuf.json_format import ParseDict
+
+from gateway.tests.test_control import ADDRESSES, BROKEN, CHAT, REPLICAS, Holding, turn
+from llmendpoint_gateway.control import Control
+from llmendpoint_gateway.core.breaker import Outcome
+from llmendpoint_gateway.core.resources import ATTEMPT_HEADER, PRINT_HEADER, TRIAL_HEADER
+from llmendpoint_gateway.core.trials import Standing
+from llmendpoint_gateway.core.view import Kind
+from llmendpoint_gateway.messages import WATCHED, read_attempt
+from llmendpoint_gateway.placement import Placement
+from llmendpoint_gateway.reports import Reports
+
+CHAT_PATH, OTHER_PATH = "/v1/chat/completions", "/v1/embeddings"
+
+
+def entry(
+    status: int, path: str = CHAT_PATH, attempt: int = 1, kind: str = "UpstreamEnd", **flags: bool
+) -> HTTPAccessLogEntry:
+    headers = {ATTEMPT_HEADER: str(attempt), PRINT_HEADER: "x", TRIAL_HEADER: WATCHED}
+    body = {
+        "common_properties": {
+            "upstream_remote_address": {"socket_address": {"address": "10.0.0.1", "port_value": 8000}},
+            "upstream_cluster": "a/chat/r1",
+            "response_flags": flags,
+            "access_log_type": AccessLogType.Value(kind),
+        },
+        "request": {"path": path, "request_headers": headers},
+        "response": {"response_code": status} if status else {},
+    }
+    return ParseDict(body, HTTPAccessLogEntry())
+
+
+@pytest.mark.parametrize(("kind", "print_"), [("UpstreamEnd", "x"), ("UpstreamPeriodic", None)])
+def test_a_stream_that_goes_on_does_not_clear_its_request_and_its_end_does(
+    kind: str, print_: str | None
+) -> None:
+    attempt = read_attempt(entry(200, kind=kind))
+    assert (attempt.outcome, attempt.print_, attempt.over) == (Outcome.ANSWERED, print_, print_ == "x")
+
+
+BROKE, LATE, GONE = (
+    "upstream_connection_termination",
+    "upstream_request_timeout",
+    "upstream_connection_failure",
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "flag", "attempt", "told"),
+    [
+        (CHAT_PATH, BROKE, 1, False),  # another is tried
+        (CHAT_PATH, BROKE, 2, True),
+        (CHAT_PATH + "?a=b", LATE, 1, False),
+        (OTHER_PATH, BROKE, 1, True),
+        (OTHER_PATH, LATE, 1, True),
+        (OTHER_PATH, GONE, 1, False),  # the replica has seen nothing: another is tried
+        (OTHER_PATH, GONE, 2, True),
+    ],
+)
+def test_a_caller_is_told_of_a_failure_that_is_not_tried_again(
+    path: str, flag: str, attempt: int, told: bool
+) -> None:
+    assert read_attempt(entry(0, path, attempt, **{flag: True})).told is told
+
+
+async def test_a_trial_that_broke_off_and_was_answered_elsewhere_is_a_good_one() -> None:
+    now = [0.0]
+    control = Control(Holding(), Placement(lambda: now[0]))
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    circuits, reports = control.placement.circuits, Reports(control.placement)
+    circuits.all_ejected("a/chat", 0, CHAT.circuit)
+    now[0] = CHAT.circuit.open_seconds
+    circuits.trial_began("a/chat")
+    trial = replace(BROKEN, trial=True, print_=None)
+    reports.report(trial)
+    assert circuits.state("a/chat", now[0]).standing is Standing.HALF_OPEN
+    reports.report(replace(trial, address=ADDRESSES[1], outcome=Outcome.ANSWERED, told=True, again=True))
+    assert circuits.state("a/chat", now[0]).standing is Standing.CLOSED
