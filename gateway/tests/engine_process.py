@@ -22,10 +22,15 @@ class Backend:
     options: tuple[str, ...] = ()
 
     def start(self) -> "Backend":
-        command = [sys.executable, str(SCRIPT), str(self.port), self.name, *self.options]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-        wait_for(lambda: self.stats() is not None, f"backend {self.name} answers")
+        self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL)
+        wait_for(self.answers, f"backend {self.name} answers")
         return self
+
+    def command(self) -> list[str]:
+        return [sys.executable, str(SCRIPT), str(self.port), self.name, *self.options]
+
+    def answers(self) -> bool:
+        return self.stats() is not None
 
     @property
     def address(self) -> str:
@@ -44,3 +49,23 @@ class Backend:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+class Simulator(Backend):
+    """The server's own API before an engine that is simulated; `name` is the model's, `options` are its flags."""
+
+    def command(self) -> list[str]:
+        flags = ["--model", "simulated", "--served-model-name", self.name, "--host", "127.0.0.1"]
+        return [
+            sys.executable,
+            "-m",
+            "llmendpoint_server.simulator",
+            *flags,
+            "--port",
+            str(self.port),
+            *self.options,
+        ]
+
+    def answers(self) -> bool:
+        with urllib.request.urlopen(f"http://{self.address}/ready?wait=10", timeout=PATIENCE) as answer:
+            return bool(answer.status == 200)

@@ -24,7 +24,7 @@ from llmendpoint_gateway.core.resources import (
     PRIORITY_HEADER,
     TRIAL_HEADER,
 )
-from llmendpoint_gateway.core.upstream_logs import RETRIABLE_HEADER
+from llmendpoint_gateway.core.upstream_logs import CRASHED_HEADER, RETRIABLE_HEADER
 from llmendpoint_gateway.core.waiting import Claim, Priority
 from llmendpoint_gateway.errors import BadRequest
 
@@ -86,8 +86,12 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
     socket = common.upstream_remote_address.socket_address
     host = f"[{socket.address}]" if ":" in socket.address else socket.address
     status, headers = entry.response.response_code.value, entry.request.request_headers
+    crashed = CRASHED_HEADER in entry.response.response_headers
     broken = (
-        flags.upstream_connection_termination or flags.upstream_remote_reset or flags.upstream_protocol_error
+        flags.upstream_connection_termination
+        or flags.upstream_remote_reset
+        or flags.upstream_protocol_error
+        or crashed
     )
     outcome = read_outcome(
         status,
@@ -107,7 +111,7 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
         common.upstream_cluster,
         outcome,
         trial=headers.get(TRIAL_HEADER) == TRIAL,
-        told=status > 0 or again or not retried,
+        told=(status > 0 and not crashed) or again or not retried,
         again=again,
         print_=headers.get(PRINT_HEADER) if broken or watched else None,
         over=over,

@@ -13,7 +13,12 @@ from llmendpoint_gateway.core.resources import (
     Resource,
     extension,
 )
-from llmendpoint_gateway.core.upstream_logs import PERIOD, RETRIABLE_HEADER, make_upstream_logs
+from llmendpoint_gateway.core.upstream_logs import (
+    CRASHED_HEADER,
+    PERIOD,
+    RETRIABLE_HEADER,
+    make_upstream_logs,
+)
 
 READ_HEADERS = (":path", ":method", "authorization", PRIORITY_HEADER)
 COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
@@ -86,7 +91,9 @@ def _action(on_reset: str) -> Resource:
         "idle_timeout": STREAM_IDLE_TIMEOUT,
         "retry_policy": {
             "retry_on": f"connect-failure,refused-stream,{on_reset},retriable-headers",
-            "retriable_headers": [{"name": RETRIABLE_HEADER, "string_match": {"exact": "1"}}],
+            "retriable_headers": [
+                {"name": name, "string_match": {"exact": "1"}} for name in (RETRIABLE_HEADER, CRASHED_HEADER)
+            ],
             "num_retries": 1,
             "retry_back_off": {"base_interval": "0.025s", "max_interval": "0.25s"},
         },

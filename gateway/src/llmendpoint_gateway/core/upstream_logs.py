@@ -17,6 +17,8 @@ from llmendpoint_gateway.core.resources import (
 
 # An engine's mark on a 503 that another replica may answer (draining, not ready).
 RETRIABLE_HEADER = "x-llmendpoint-retriable"
+# Its mark on a 500 for a request that was there when it crashed, and whose answer had not begun.
+CRASHED_HEADER = "x-llmendpoint-crashed"
 STATS_PREFIX = "attempts"
 ENDED, FAILED, CLUSTER_TAG = "ended", "failed", "cluster"
 # A trial whose answer is a long stream is known to be good this long after its first byte.
@@ -58,7 +60,7 @@ def _report(condition: Resource) -> Resource:
             "buffer_flush_interval": "0.01s",
         },
         additional_request_headers_to_log=[TRIAL_HEADER, PRINT_HEADER, ATTEMPT_HEADER],
-        additional_response_headers_to_log=[RETRIABLE_HEADER],
+        additional_response_headers_to_log=[RETRIABLE_HEADER, CRASHED_HEADER],
     ) | {"filter": condition}
 
 

@@ -1,0 +1,77 @@
+"""Our own engine's end, as its API process tells of it: a crash like any that breaks a connection."""
+
+import asyncio
+
+import httpx
+import openai
+import pytest
+
+from gateway.tests.bounds import wait_for
+from gateway.tests.engine_process import Simulator
+from gateway.tests.harness import Gateway
+
+CHAT = "/v1/chat/completions"
+
+
+def simulators(gateway: Gateway, endpoint: str, count: int, *options: str) -> list[Simulator]:
+    found = [Simulator(f"team/{endpoint}", options=options) for _ in range(count)]
+    gateway.backends += found
+    for one in found:
+        one.start()
+    gateway.endpoint(*found, name=endpoint)
+    return found
+
+
+def ask(gateway: Gateway, endpoint: str, content: str) -> httpx.Response:
+    body = {"model": f"team/{endpoint}", "messages": [{"role": "user", "content": content}]}
+    return httpx.post(gateway.url + CHAT, json=body, timeout=30)
+
+
+async def test_a_request_that_crashes_the_engine_of_two_replicas_is_refused(gateway: Gateway) -> None:
+    engines = simulators(gateway, "crashing", 3, "--crash-after", "0")
+    assert (await asyncio.to_thread(ask, gateway, "crashing", "bad")).json()["error"][
+        "code"
+    ] == "engine_failed"
+    await asyncio.to_thread(
+        wait_for,
+        lambda: ask(gateway, "crashing", "bad").json()["error"]["code"] == "request_refused",
+        "it is refused",
+    )
+    await asyncio.to_thread(
+        wait_for, lambda: sum(engine.alive for engine in engines) == 1, "the third is left alone"
+    )
+
+
+async def test_a_request_beside_the_one_that_crashes_is_answered_by_another_replica(gateway: Gateway) -> None:
+    first, second = simulators(gateway, "beside", 2, "--crash-after", "1", "--ttft", "1")
+    usual = asyncio.create_task(asyncio.to_thread(ask, gateway, "beside", "usual"))
+    await asyncio.to_thread(wait_for, lambda: gateway.in_flight("beside"), "it is under way")
+    (busy,) = gateway.in_flight("beside")
+    victim = first if busy == first.address else second
+    body = {"model": "team/beside", "messages": [{"role": "user", "content": "bad"}]}
+    direct = await asyncio.to_thread(httpx.post, f"http://{victim.address}{CHAT}", json=body, timeout=30)
+    assert direct.status_code == 500
+    assert (await usual).json()["choices"][0]["message"]["content"] == "You said: usual"
+
+
+async def test_a_stream_whose_engine_crashes_says_why_and_makes_its_request_a_suspect(
+    gateway: Gateway,
+) -> None:
+    (engine,) = simulators(
+        gateway, "streaming", 1, "--crash-after", "1", "--itl", "0.05", "--output-tokens", "1000"
+    )
+    before = gateway.metric("suspects")
+    client = openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
+    messages = [{"role": "user", "content": "usual"}]
+    stream = await client.chat.completions.create(model="team/streaming", messages=messages, stream=True)  # type: ignore[call-overload]  # a plain dictionary
+
+    async def crash_it_and_read_on() -> None:
+        await anext(stream)
+        body = {"model": "team/streaming", "messages": messages}
+        await asyncio.to_thread(httpx.post, f"http://{engine.address}{CHAT}", json=body, timeout=30)
+        async for _ in stream:
+            pass
+
+    with pytest.raises(openai.APIError, match="simulator was told to crash"):
+        await crash_it_and_read_on()
+    await asyncio.to_thread(wait_for, lambda: gateway.metric("suspects") == before + 1, "it is a suspect")
