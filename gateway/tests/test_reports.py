@@ -11,6 +11,7 @@ from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.core.breaker import Outcome
 from llmendpoint_gateway.core.resources import ATTEMPT_HEADER, PRINT_HEADER, TRIAL_HEADER
 from llmendpoint_gateway.core.trials import Standing
+from llmendpoint_gateway.core.upstream_logs import RETRIABLE_HEADER
 from llmendpoint_gateway.core.view import Kind
 from llmendpoint_gateway.messages import WATCHED, read_attempt
 from llmendpoint_gateway.placement import Placement
@@ -42,6 +43,14 @@ def test_a_stream_that_goes_on_does_not_clear_its_request_and_its_end_does(
 ) -> None:
     attempt = read_attempt(entry(200, kind=kind))
     assert (attempt.outcome, attempt.print_, attempt.over) == (Outcome.ANSWERED, print_, print_ == "x")
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_engine_that_is_busy_or_goes_has_not_lived_through_its_request(status: int) -> None:
+    refused = entry(status)
+    refused.response.response_headers[RETRIABLE_HEADER] = "1"
+    attempt = read_attempt(refused)
+    assert (attempt.outcome, attempt.print_) == (Outcome.ANSWERED, None)
 
 
 BROKE, LATE, GONE = (

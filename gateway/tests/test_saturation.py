@@ -122,7 +122,7 @@ async def test_what_waits_does_not_fall_upon_a_replica_that_stands_still(
     if known:
         known_load(gateway, name, f"a-{backend.port}")
     async with Clients(gateway, name) as clients:
-        clients.send(FIRST_LIMIT + 4, delay=2)
+        clients.send(FIRST_LIMIT + 4, delay=6)
         await clients.waiting(4)
         if known:
             known_load(gateway, name, f"a-{backend.port}", running=FIRST_LIMIT)

@@ -241,7 +241,7 @@ def main() -> None:
         parser.error(f"--rounds is {arguments.rounds}; a median needs at least 3")
     spin_briefly()  # as the engine process does; the contenders, started below, inherit it
     torch.set_num_threads(usable_threads())
-    dtype = choose_dtype(arguments.dtype, choose_device("cpu"))
+    dtype = choose_dtype(arguments.dtype, choose_device("cpu"), None)
     name = str(dtype).removeprefix("torch.")
     with tempfile.TemporaryDirectory() as folder:
         print(f"a Llama of 110M random parameters, {name}, {torch.get_num_threads()} threads", flush=True)

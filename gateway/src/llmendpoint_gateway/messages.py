@@ -102,8 +102,9 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
     )
     again = headers.get(ATTEMPT_HEADER, "1") != "1"
     over = common.access_log_type == AccessLogType.UpstreamEnd
-    # What a stream that goes on says clears its replica; its request may still crash it.
-    watched = over and outcome is Outcome.ANSWERED
+    # What a stream that goes on says clears its replica; its request may still crash it. Nor did an engine live through
+    # it that was busy, or is about to go.
+    watched = over and outcome is Outcome.ANSWERED and status < 500 and status != 429
     # On other paths Envoy does not try again what the replica may have seen (core/listener.py).
     retried = outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in COMPLETION_PATHS
     return Attempt(

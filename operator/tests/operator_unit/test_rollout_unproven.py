@@ -73,6 +73,14 @@ def test_an_edit_goes_on_from_the_unproven_revision_where_the_one_before_answers
     assert it.cluster.weights() == {second: 100}
 
 
+def test_an_edit_goes_on_from_the_unproven_revision_where_the_one_before_has_fewer_ready() -> None:
+    it = Rollout()
+    second = it.switched(2)
+    it.cluster.pods[it.blue][0]["status"]["conditions"][0]["status"] = "False"
+    it.edit(3)
+    assert it.cluster.weights() == {second: 100}
+
+
 # --- zero
 
 
@@ -104,6 +112,37 @@ def test_both_revisions_wake_up_and_the_observation_goes_on() -> None:
     it.cluster.follow()
     assert it.work() == "RolledBack"
     assert it.cluster.weights() == {it.blue: 100}
+
+
+@pytest.mark.parametrize(("waited", "state"), [(30, "Observing"), (601, "RollingBack")])
+def test_a_revision_that_wakes_up_later_than_the_one_before_is_not_lost_but_has_its_deadline(
+    waited: float, state: str
+) -> None:
+    it = Rollout(observe=WATCHED)
+    it.switched()
+    scaled(it, 0)
+    it.work(60)
+    scaled(it, 1)
+    made = it.now.isoformat()
+    for pods in it.cluster.pods.values():
+        pods[0]["metadata"]["creationTimestamp"] = made
+    it.work(20)
+    it.cluster.make_ready(it.blue)
+    it.cluster.pods[it.blue][0]["status"]["conditions"][0]["lastTransitionTime"] = it.now.isoformat()
+    assert it.work(waited) == state
+
+
+def test_a_revision_that_is_gone_while_the_one_before_answers_is_lost_at_once() -> None:
+    it = Rollout(observe=WATCHED)
+    green = it.switched()
+    for pod in it.cluster.pods[it.blue]:
+        pod["status"]["conditions"][0]["lastTransitionTime"] = it.now.isoformat()
+    it.work(20)
+    it.cluster.pods[green].clear()
+    it.work()
+    for pod in it.cluster.pods[green]:
+        pod["metadata"]["creationTimestamp"] = it.now.isoformat()
+    assert it.work() == "RollingBack"
 
 
 def test_figures_that_suffice_are_judged_at_zero_too() -> None:

@@ -1,10 +1,14 @@
 """What cannot be served is refused at load, saying why and what can be."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+from llmendpoint_server.engine.loading import choose_dtype, open_folder, saved_dtype
 from llmendpoint_server.engine.runner import load
 from llmendpoint_server.errors import BadConfiguration, ModelNotFound, UnsupportedArchitecture
 from llmendpoint_server.protocol import Configure
@@ -30,6 +34,46 @@ def test_an_architecture_that_would_answer_nonsense_is_refused_with_what_works(
         load(configure(model_folder(shape)))
     assert "What can: llama, qwen2" in str(caught.value)
     assert caught.value.exit_code == 4
+
+
+def test_quantized_weights_are_refused_before_they_are_read(
+    model_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(model_folder("llama"), tmp_path / "gptq"))
+    config = json.loads((folder / "config.json").read_text())
+    quantized = config | {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    (folder / "config.json").write_text(json.dumps(quantized))
+    with pytest.raises(UnsupportedArchitecture, match=r"its weights are quantized \(gptq\)"):
+        load(configure(folder))
+
+
+@pytest.mark.parametrize(
+    ("saved", "has_bf16", "chosen"),
+    [
+        (torch.bfloat16, True, torch.bfloat16),
+        (torch.float32, True, torch.bfloat16),
+        (torch.float16, True, torch.float16),
+        (torch.bfloat16, False, torch.float16),
+        (None, False, torch.float16),
+    ],
+)
+def test_an_accelerator_computes_in_two_bytes_and_in_what_the_model_was_saved_in_where_it_can(
+    saved: torch.dtype | None, has_bf16: bool, chosen: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
+    assert choose_dtype("auto", torch.device("cuda"), saved) is chosen
+    assert choose_dtype("float32", torch.device("cuda"), saved) is torch.float32
+
+
+def test_what_a_model_was_saved_in_is_read_from_its_config(
+    model_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(model_folder("llama"), tmp_path / "half"))
+    config = json.loads((folder / "config.json").read_text())
+    for name in ("dtype", "torch_dtype"):
+        rest = {key: value for key, value in config.items() if key not in ("dtype", "torch_dtype")}
+        (folder / "config.json").write_text(json.dumps(rest | {name: "float16"}))
+        assert saved_dtype(open_folder(str(folder)).config) is torch.float16
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

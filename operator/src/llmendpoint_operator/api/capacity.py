@@ -22,6 +22,8 @@ class KnownAttention(ApiModel):
     """Over how many accelerators they can be divided: the key heads."""
     window: int | None = None
     """Tokens after which an old one is looked at no more."""
+    expanded: int | None = None
+    """Of a latent: elements of the keys and values of all heads that are computed from it."""
 
 
 class KnownModel(ApiModel):

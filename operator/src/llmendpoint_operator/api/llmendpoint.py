@@ -133,7 +133,8 @@ class EngineSpec(ApiModel):
     device: Device = Device.AUTO
     """Where the engine computes; `auto` takes the accelerator where there is one."""
     dtype: DType = DType.AUTO
-    """Number format of weights and activations; `auto` takes what the model was saved in, where the device can."""
+    """Number format of weights and activations; `auto` takes bfloat16; float16 where an accelerator has none or
+    the model was saved in it; on processors without bfloat16 float32."""
     max_model_len: Annotated[int, Field(ge=1, le=16_777_216)] | None = None
     """Tokens of prompt plus output of one request. Absent: what the model allows."""
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None

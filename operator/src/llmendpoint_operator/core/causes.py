@@ -177,9 +177,17 @@ def engine_exited(pod: Manifest) -> Cause | None:
 def served_until(pod: Manifest) -> str | None:
     """When the engine of a pod that had been ready last ended; None where it never was, or did not end. The condition
     Ready begins False when the node takes the pod, and can change only after its engine could start."""
-    if _changed(pod, "Ready") <= _changed(pod, "Initialized"):
-        return None
-    return _ended(pod).get("finishedAt")
+    return _ended(pod).get("finishedAt") if was_ready(pod) else None
+
+
+def was_ready(pod: Manifest) -> bool:
+    """Whether the pod is or has been ready."""
+    return _changed(pod, "Ready") > _changed(pod, "Initialized")
+
+
+def ready_since(pod: Manifest) -> str | None:
+    """None where the pod is not ready, or does not say."""
+    return (_changed(pod, "Ready") or None) if is_ready(pod) else None
 
 
 def evicted(pod: Manifest) -> Cause | None:

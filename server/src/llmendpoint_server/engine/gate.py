@@ -32,7 +32,14 @@ _PAGE = 4
 
 
 def refuse_by_config(architecture: str, config: Any) -> None:
-    """What can be told without weights: layers that are no attention, position embeddings that depend on the batch."""
+    """What can be told without weights: that those are quantized, layers that are no attention, position embeddings that
+    depend on the batch."""
+    if quantization := getattr(config, "quantization_config", None):
+        method = quantization.get("quant_method", "") if isinstance(quantization, dict) else ""
+        why = (
+            f"its weights are quantized ({method or 'by an unknown method'}): take the checkpoint that is not"
+        )
+        raise UnsupportedArchitecture(architecture, why, SUPPORTED)
     text = text_config(config)
     other = sorted(set(getattr(text, "layer_types", None) or ()) - LAYER_TYPES)
     if other:

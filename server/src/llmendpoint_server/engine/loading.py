@@ -65,11 +65,21 @@ def choose_device(wanted: str) -> torch.device:
     return torch.device(wanted)
 
 
-def choose_dtype(wanted: str, device: torch.device) -> torch.dtype:
-    """`auto` is bf16 where the device multiplies it, float32 elsewhere."""
+def choose_dtype(wanted: str, device: torch.device, saved: torch.dtype | None) -> torch.dtype:
+    """`auto` is bf16 where the device multiplies it; elsewhere float16 on CUDA, float32 on CPU. On CUDA a model that was
+    saved in float16 stays in it."""
     if wanted != "auto":
         return DTYPES[wanted]
-    return torch.bfloat16 if device.type == "cuda" or cpu_has_bf16() else torch.float32
+    if device.type == "cuda":
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if has_bf16 and saved is not torch.float16 else torch.float16
+    return torch.bfloat16 if cpu_has_bf16() else torch.float32
+
+
+def saved_dtype(config: Any) -> torch.dtype | None:
+    """What config.json says of the weights; None when it does not."""
+    saved = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
+    return getattr(torch, saved, None) if isinstance(saved, str) else saved
 
 
 def load_model(folder: Folder, device: torch.device, dtype: torch.dtype) -> CausalLM:

@@ -71,9 +71,9 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     """Raises LoadError with the cause; takes seconds to minutes."""
     began = time.monotonic()
     device = loading.choose_device(settings.device)
-    dtype = loading.choose_dtype(settings.dtype, device)
     folder = loading.open_folder(settings.model_path)
     gate.refuse_by_config(folder.architecture, folder.config)
+    dtype = loading.choose_dtype(settings.dtype, device, loading.saved_dtype(folder.config))
     torch.set_num_threads(threads_for(folder, usable_threads()))
     model, bytes_per_page = prepare(folder, device, dtype)
     kind = device.type

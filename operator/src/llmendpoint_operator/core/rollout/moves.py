@@ -88,11 +88,11 @@ def _begin(s: Situation) -> Progress:
 
 
 def _next_blue(s: Situation) -> str | None:
-    """Blue, while green has its requests without a verdict and blue can have them back at once; else whoever has most of
-    the requests, and blue of two that have as many."""
+    """Blue, while green has its requests without a verdict and as many of blue's pods can answer them; else whoever has
+    most of the requests, and blue of two that have as many."""
     blue = s.progress.blue
     unproven = s.progress.state in WITH_REQUESTS and s.progress.mode is Mode.SURGE
-    if blue is not None and unproven and (s.blue_ready > 0 or s.wanted == 0):
+    if blue is not None and unproven and s.blue_ready >= min(s.wanted, s.green_ready):
         return blue
     if s.traffic is None or not s.traffic.weights:
         return blue

@@ -255,8 +255,8 @@ def unschedulable_since(s: Situation) -> datetime | None:
 
 
 def _crashed(s: Situation) -> Occurrence | None:
-    """An engine that had been ready has ended; or no pod of green is ready while blue's are. Where blue has no pods to
-    go back to at once, only the crash counts."""
+    """An engine that had been ready has ended; or no pod of green is ready while blue's are, and not just because both
+    come up. Where blue has no pods to go back to at once, only the crash counts."""
     if s.wanted == 0 or s.progress.blue is None or s.progress.state not in WITH_REQUESTS:
         return None
     green = s.progress.green
@@ -267,8 +267,15 @@ def _crashed(s: Situation) -> Occurrence | None:
         return Occurrence(
             "RevisionCrashed", f"revision {green} crashed after it got requests: {cause.message}"
         )
-    if s.green_ready == 0 and s.blue_ready > 0:
+    if missing_for(s) == 0:
         return Occurrence(
             "RevisionNotReady", f"no replica of revision {green} was ready any more after the switch"
         )
     return None
+
+
+def missing_for(s: Situation) -> float | None:
+    """Seconds after which green counts as lost, of which no pod is ready while blue's are; None where it is not so."""
+    if s.progress.state not in WITH_REQUESTS or s.green_ready > 0 or s.blue_ready == 0:
+        return None
+    return s.remaining(s.waking_since, s.spec.progress_deadline_seconds)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from ...api import LLMEndpointSpec, Mode
 from ..builders import Manifest
-from ..causes import is_alive, is_ready, served_until, unscheduled_since
+from ..causes import is_alive, is_ready, ready_since, served_until, unscheduled_since, was_ready
 from ..snapshot import Request, Snapshot
 from .machine import BEFORE_THE_SWITCH, WITH_REQUESTS, State
 from .records import Progress, Rejected, Traffic, parse_time
@@ -155,6 +155,19 @@ class Situation:
         switched = self.switched_at.replace(microsecond=0) if self.switched_at else self.now
         ended = ((p, parse_time(served_until(p))) for p in pods if is_alive(p) and not is_ready(p))
         return tuple(pod for pod, at in ended if at is not None and at >= switched)
+
+    @property
+    def waking_since(self) -> datetime | None:
+        """When green's pods were made, where none of them has been ready yet, and blue's were not ready before either:
+        both come up together, as from zero. Else None."""
+        pods = self.snapshot.pods
+        green = [pod for pod in pods.get(self.progress.green or "", ()) if is_alive(pod)]
+        made = [parse_time(pod["metadata"].get("creationTimestamp")) for pod in green]
+        ready = [parse_time(ready_since(pod)) for pod in pods.get(self.progress.blue or "", ())]
+        begun = min((moment for moment in made if moment is not None), default=None)
+        before = min((moment for moment in ready if moment is not None), default=None)
+        together = begun is not None and before is not None and begun <= before
+        return begun if together and not any(was_ready(pod) for pod in green) else None
 
     def ready_by_revision(self) -> Mapping[str, int]:
         """Ready pods of every revision that has some, sorted by hash."""
