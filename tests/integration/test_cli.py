@@ -323,7 +323,7 @@ def test_a_request_is_about_what_was_looked_at_when_others_write_in_between(endp
             endpoint.write_status(rollout={**WAITING["rollout"], "green": "bbbbbbbbbb"})  # type: ignore[dict-item]
         return promoted_revision(found)
 
-    client = Client(kubeconfig.load(str(endpoint.cluster.kubeconfig)))
+    client = Client(lambda: kubeconfig.load(str(endpoint.cluster.kubeconfig)))
     request = ask(client, endpoint.namespace.name, "chat", Action.PROMOTE, about)
     assert len(set(looked)) == 2
     assert request.revision == "bbbbbbbbbb"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from .core.names import ENDPOINT_LABEL, GATEWAY_PORT, GATEWAY_SELECTOR, GROUP_PATH, REVISION_LABEL
@@ -12,6 +13,7 @@ from .errors import CliError, Conflict, NoAccess, NotFound, Refused, Unreachable
 from .kubeconfig import Access
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 TIMEOUT_S = 15
 CACHED = {"resourceVersion": "0"}
@@ -21,9 +23,11 @@ CACHED = {"resourceVersion": "0"}
 class Client:
     """Reads endpoints, what belongs to them, and what the gateways know of them; writes one annotation and the count."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._base = urlsplit(access.server)
+    def __init__(self, load: Callable[[], Access]) -> None:
+        """`load` gives the credentials: at once, and again when the API server knows them no more (tokens expire)."""
+        self._load = load
+        self.access = load()
+        self._base = urlsplit(self.access.server)
         self._connection: http.client.HTTPConnection | None = None
 
     def endpoint(self, namespace: str, name: str) -> Json:
@@ -94,66 +98,76 @@ class Client:
 
     def _first_line(self, path: str, what: str) -> bytes:
         """On a connection of its own, which is closed after it."""
+        status, text = self._renewing(lambda: self._read_line(path, what))
+        if status >= 300:
+            raise _error(status, text.decode(), what)
+        return text
+
+    def _read_line(self, path: str, what: str) -> tuple[int, bytes]:
         connection = self._connect()
         try:
             connection.request("GET", self._base.path + path, headers=self._headers())
             response = connection.getresponse()
-            if response.status >= 300:
-                raise _error(response.status, response.read().decode(), what)
-            return response.readline()
+            return response.status, response.read() if response.status >= 300 else response.readline()
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"no answer from {what}: {error}") from None
         finally:
             connection.close()
 
-    def _headers(self) -> dict[str, str]:
+    def _renewing(self, ask: Callable[[], tuple[int, T]]) -> tuple[int, T]:
+        """Credentials that have expired are loaded again, once, and the connection that had them is dropped."""
+        status, answer = ask()
+        if status != 401:
+            return status, answer
+        self.close()
+        self.access = self._load()
+        return ask()
+
+    def _headers(self, writes: bool = False) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "kubectl-llm"}
-        if self._access.token:
-            headers["Authorization"] = f"Bearer {self._access.token}"
+        if self.access.token:
+            headers["Authorization"] = f"Bearer {self.access.token}"
+        if writes:
+            headers["Content-Type"] = "application/merge-patch+json"
         return headers
 
     def _call(self, method: str, path: str, what: str, body: Json | None = None) -> Json:
-        headers = self._headers()
-        if body is not None:
-            headers["Content-Type"] = "application/merge-patch+json"
         data = json.dumps(body) if body is not None else None
-        status, text = self._exchange(method, self._base.path + path, data, headers)
+        status, text = self._renewing(lambda: self._exchange(method, self._base.path + path, data))
         if status >= 300:
             raise _error(status, text, what)
         try:
             found: Json = json.loads(text)
         except ValueError:
             raise NoAccess(
-                f"{self._access.server} is no Kubernetes API server: it answered {text[:80]!r}"
+                f"{self.access.server} is no Kubernetes API server: it answered {text[:80]!r}"
             ) from None
         return found
 
-    def _exchange(self, method: str, path: str, data: str | None, headers: dict[str, str]) -> tuple[int, str]:
+    def _exchange(self, method: str, path: str, data: str | None) -> tuple[int, str]:
         """A kept connection may have been closed meanwhile: then once more on a fresh one."""
         fresh = self._connection is None
         try:
             connection = self._connection = self._connection or self._connect()
-            connection.request(method, path, data, headers)
+            connection.request(method, path, data, self._headers(data is not None))
             response = connection.getresponse()
             return response.status, response.read().decode()
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if not fresh and isinstance(error, (ConnectionError, http.client.HTTPException)):
-                return self._exchange(method, path, data, headers)
-            raise Unreachable(f"no answer from {self._access.server}: {error}") from None
+                return self._exchange(method, path, data)
+            raise Unreachable(f"no answer from {self.access.server}: {error}") from None
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port = self._base.hostname or "", self._base.port
-        if self._access.ssl is None:
+        if self.access.ssl is None:
             return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
-        connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=self._access.ssl)
-        if self._access.server_name:
+        connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=self.access.ssl)
+        if self.access.server_name:
             # The name in the certificate is another than the one to connect to.
             plain = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
             plain.connect()
-            connection.sock = self._access.ssl.wrap_socket(
-                plain.sock, server_hostname=self._access.server_name
-            )
+            connection.sock = self.access.ssl.wrap_socket(plain.sock, server_hostname=self.access.server_name)
         return connection
 
 

@@ -65,9 +65,8 @@ class Session:
     """A connection to the cluster, and the namespace that is meant."""
 
     def __init__(self, namespace: str | None, context: str | None, path: str | None) -> None:
-        access = kubeconfig.load(path, context)
-        self.client = Client(access)
-        self.namespace = namespace or access.namespace
+        self.client = Client(lambda: kubeconfig.load(path, context))
+        self.namespace = namespace or self.client.access.namespace
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from llmendpoint_fit.core.accelerators import ACCELERATORS, recognise
+from llmendpoint_fit.core.accelerators import ACCELERATORS, recognise, slice_memory
 from llmendpoint_fit.core.devices import Device
 from llmendpoint_fit.core.memory import Load
 from llmendpoint_fit.core.model import Model
 from llmendpoint_fit.core.quantity import parse_bytes
 
-from .core.planning import Asked, Prices, Report, asked_by, make_report
+from .core.planning import ONE_ACCELERATOR, Asked, Prices, Report, asked_by, make_report
 from .core.tree import as_json
 from .errors import BadUsage, CliError
 from .models import invented, read_model
@@ -126,19 +126,22 @@ def _overridden(
     max_model_len: int | None,
     max_num_seqs: int | None,
 ) -> Asked:
-    """Options go before what the manifest says."""
+    """Options go before what the manifest says; only an engine that divides a model gets another count than one."""
     load = replace(
         asked.load,
         max_model_len=max_model_len or asked.load.max_model_len,
         max_num_seqs=max_num_seqs or asked.load.max_num_seqs,
     )
-    return replace(asked, load=load, device=device or asked.device, count=count or asked.count)
+    asked = replace(asked, load=load, device=device or asked.device)
+    if asked.splits:
+        return replace(asked, count=count or asked.count)
+    return replace(asked, note=ONE_ACCELERATOR) if count is not None and count > 1 else asked
 
 
 def device_of(accelerator: str | None, memory: str | None) -> Device | None:
     """The accelerator that the options name; None when they name none. Raises BadUsage."""
     try:
-        size = parse_bytes(memory) if memory is not None else None
+        size = parse_bytes(memory) if memory is not None else slice_memory(accelerator or "")
     except ValueError as error:
         raise BadUsage(f"--accelerator-memory: {error}") from None
     if size is not None:

@@ -23,7 +23,7 @@ def report_view(report: Report) -> Group:
     if report.note:
         parts.append(Text(report.note, style="yellow"))
     if not report.options:
-        parts.append(Text("no known accelerator holds it, eight of them included", style="red"))
+        parts.append(Text(report.problem, style="red"))
     elif len(report.options) == 1:
         parts += _one(report.options[0])
     else:

@@ -31,6 +31,8 @@ class ApiServer(ThreadingHTTPServer):
         self.answers: dict[str, tuple[int, Any]] = {}
         self.asked: list[tuple[str, str, dict[str, str], Any]] = []
         self.hang_up = False
+        self.token: str | None = None
+        """Requests with another are not authorised. None: no matter which."""
 
     @property
     def url(self) -> str:
@@ -46,6 +48,8 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append((self.command, self.path, dict(self.headers), json.loads(body or "null")))
         given = next((self.server.answers[part] for part in self.server.answers if part in self.path), None)
         status, content = given or self.server.answer
+        if self.server.token and self.headers.get("Authorization") != f"Bearer {self.server.token}":
+            status, content = 401, status_text("Unauthorized")
         data = (content if isinstance(content, str) else json.dumps(content)).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
@@ -84,7 +88,8 @@ def write_config(
 
 
 def client_of(server: ApiServer, folder: Path, user: Json | None = None) -> Client:
-    return Client(kubeconfig.load(write_config(folder / "config", server.url + "/base/", user)))
+    path = write_config(folder / "config", server.url + "/base/", user)
+    return Client(lambda: kubeconfig.load(path))
 
 
 def status_text(message: str) -> Json:
@@ -162,8 +167,37 @@ def test_a_connection_that_the_server_closed_is_made_again(server: ApiServer, tm
 
 
 def test_no_server_is_an_error_that_names_its_address(tmp_path: Path) -> None:
+    path = write_config(tmp_path / "config")
     with pytest.raises(Unreachable, match=r"no answer from http://127\.0\.0\.1:1:"):
-        Client(kubeconfig.load(write_config(tmp_path / "config"))).endpoint("team-a", "chat")
+        Client(lambda: kubeconfig.load(path)).endpoint("team-a", "chat")
+
+
+@pytest.mark.parametrize("user", [{"tokenFile": "token"}, {"exec": {
+    "apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable,
+    "args": ["-c", "import json, os; print(json.dumps({'status': {'token': open(os.environ['FROM']).read()}}))"],
+}}])  # fmt: skip
+def test_a_token_that_expires_is_got_again(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: Json
+) -> None:
+    monkeypatch.setenv("FROM", str(tmp_path / "token"))
+    (tmp_path / "token").write_text("t-1")
+    server.token = "t-1"
+    client = client_of(server, tmp_path, user)
+    client.endpoint("team-a", "chat")
+    for server.token in ("t-2", "t-3"):
+        (tmp_path / "token").write_text(server.token)
+        assert client.patch_endpoint("team-a", "chat", {}) == serving()
+    (tmp_path / "token").write_text("t-4")
+    server.token, server.answer = "t-4", (200, '{"endpoints": {}}\n')
+    assert client.demand({"metadata": {"namespace": "llm", "name": "gw"}}) == {}
+    assert [headers["Authorization"][-1] for _, _, headers, _ in server.asked] == list("1122334")
+
+
+def test_a_token_that_is_refused_twice_is_no_access(server: ApiServer, tmp_path: Path) -> None:
+    server.token = "another"
+    with pytest.raises(NoAccess, match="Unauthorized") as caught:
+        client_of(server, tmp_path, {"token": "t-1"}).endpoint("team-a", "chat")
+    assert (type(caught.value), len(server.asked)) == (NoAccess, 2)
 
 
 def test_the_contexts_namespace_holds_and_another_context_can_be_named(tmp_path: Path) -> None:

@@ -116,6 +116,41 @@ def test_our_own_engine_uses_one_of_several_accelerators(folder: Path, tmp_path:
     assert "one accelerator" in found["note"]
 
 
+def test_an_option_does_not_divide_a_model_that_our_engine_keeps_whole(folder: Path, tmp_path: Path) -> None:
+    path = manifest(
+        tmp_path / "m.yaml", resources={"accelerator": {"kind": "nvidia.com/gpu", "product": "L4"}}
+    )
+    one = answer("-f", path, "--model", folder)
+    four = answer("-f", path, "--model", folder, "--count", "4")
+    assert (four["options"], "one accelerator" in four["note"]) == (one["options"], True)
+    other = manifest(tmp_path / "o.yaml", resources={"accelerator": {"kind": "nvidia.com/gpu", "product": "L4"}},
+                     runtime={"name": "vllm"})  # fmt: skip
+    assert answer("-f", other, "--model", folder, "--count", "4")["options"][0]["count"] == 4
+
+
+@pytest.mark.parametrize("accelerator", [{"product": "L4"}, {}])
+def test_our_own_engine_loads_no_quantized_checkpoint(
+    folder: Path, tmp_path: Path, accelerator: dict[str, str]
+) -> None:
+    (folder / "config.json").write_text(
+        json.dumps({**QWEN3_8B, "quantization_config": {"quant_method": "fp8"}})
+    )
+    asked = {
+        "resources": {"accelerator": {"kind": "nvidia.com/gpu", **accelerator}},
+        "engine": {"maxModelLen": 2048},
+    }
+    code, text = run("-f", manifest(tmp_path / "m.yaml", **asked), "--model", folder)
+    assert code == 1
+    assert "this runtime loads none that are: take another runtime" in text
+    other = manifest(tmp_path / "o.yaml", runtime={"name": "vllm"}, **asked)
+    assert answer("-f", other, "--model", folder)["fits"] is True
+
+
+def test_a_slice_has_its_own_memory_and_not_the_whole_ones_price(folder: Path) -> None:
+    [option] = answer(folder, "--accelerator", "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb")["options"]
+    assert (option["memory"], "cost" in option) == (40 * 10**9, False)
+
+
 def test_a_manifest_without_a_product_is_planned_for_all_of_its_kind(folder: Path, tmp_path: Path) -> None:
     path = manifest(tmp_path / "m.yaml", resources={"accelerator": {"kind": "amd.com/gpu"}})
     found = answer("-f", path, "--model", folder)

@@ -58,6 +58,13 @@ def test_an_engines_figures_are_the_freshest_and_unknown_is_not_zero() -> None:
     assert (b.in_flight, b.running, b.kv_usage) == (1, None, None)
 
 
+def test_the_wanted_count_is_the_scalers_where_one_decides() -> None:
+    scaled = serving()
+    scaled["status"]["autoscaling"] = {"desiredReplicas": 5}
+    assert [load.wanted for load in loads_of([scaled], [])] == [5]
+    assert [load.wanted for load in loads_of([serving()], [])] == [2]
+
+
 @pytest.fixture
 def server() -> Iterator[ApiServer]:
     with ApiServer() as found:

@@ -47,12 +47,18 @@ def test_parameters_are_those_that_the_makers_publish(config: Json, billions: fl
         (LLAMA_8B, 2 * 32 * 8 * 128 * 2),
         (QWEN3_8B, 2 * 36 * 8 * 128 * 2),
         (FALCON_7B, 2 * 32 * 1 * 64 * 2),
-        (DEEPSEEK_V3, 61 * (512 + 64) * 2),
+        (DEEPSEEK_V3, 61 * 128 * (128 + 64 + 128) * 2),
         (GPT2, 2 * 12 * 12 * 64 * 4),
     ],
 )
 def test_a_token_keeps_the_keys_and_values_of_all_layers(config: Json, expected: int) -> None:
     assert kv_token_bytes(estimated(parse_config(config)), Load()) == expected
+
+
+def test_an_engine_that_keeps_latents_keeps_them_whole_on_each_accelerator() -> None:
+    model, keeps = estimated(parse_config(DEEPSEEK_V3)), Load(keeps_latents=True)
+    assert kv_token_bytes(model, keeps) == kv_token_bytes(model, keeps, 8) == 61 * (512 + 64) * 2
+    assert kv_token_bytes(model, Load(), 8) * 8 == kv_token_bytes(model, Load())
 
 
 def test_a_window_bounds_what_a_long_sequence_keeps_where_the_engine_frees_it() -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from llmendpoint_fit.core.devices import Device, Wanted, labelled, on_nodes, parse_wanted, said
 from llmendpoint_fit.core.engines import parse_load, splits
+from llmendpoint_fit.core.memory import Load
 from llmendpoint_fit.core.quantity import parse_bytes
 
 MIB, GIB = 2**20, 2**30
 GPU = "nvidia.com/gpu"
 L4 = {"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.memory": "23034"}
+MIG, GKE = "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}
 T4 = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360"}
 
 
@@ -33,6 +35,12 @@ def node(labels: dict[str, str], count: int = 1, kind: str = GPU) -> dict[str, A
         ({"cloud.google.com/gke-accelerator": "nvidia-l4"}, Device(23034 * MIB, "nvidia-l4")),
         ({"karpenter.k8s.aws/instance-gpu-name": "a100", "karpenter.k8s.aws/instance-gpu-memory": "81920"}, Device(81920 * MIB, "a100")),
         ({"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.memory": "much"}, Device(23034 * MIB, "NVIDIA-L4")),
+        ({"nvidia.com/gpu.product": MIG}, Device(5 * 10**9, MIG)),
+        ({"nvidia.com/gpu.product": MIG, "nvidia.com/gpu.memory": "4864"}, Device(4864 * MIB, MIG)),
+        (GKE, Device(40960 * MIB, "nvidia-tesla-a100")),
+        ({**GKE, "cloud.google.com/gke-gpu-partition-size": "1g.5gb"}, Device(5 * 10**9, "nvidia-tesla-a100-MIG-1g.5gb")),
+        ({"cloud.google.com/gke-gpu-partition-size": "3g.20gb"}, Device(20 * 10**9, "gpu-MIG-3g.20gb")),
+        ({**GKE, "cloud.google.com/gke-gpu-partition-size": "half"}, None),
         ({"kubernetes.io/hostname": "a"}, None),
     ],
 )  # fmt: skip
@@ -47,6 +55,9 @@ def test_labels_of_nodes(labels: dict[str, str], device: Device | None) -> None:
         (Wanted(GPU, memory=24 * GIB, product="L4"), Device(24 * GIB, "L4")),
         (Wanted(GPU, product="L4"), Device(23034 * MIB, "L4")),
         (Wanted(GPU, product="X9"), None),
+        (Wanted(GPU, product=MIG), Device(5 * 10**9, MIG)),
+        (Wanted(GPU, selector={"nvidia.com/gpu.product": MIG}), Device(5 * 10**9, MIG)),
+        (Wanted(GPU, selector={**GKE, "cloud.google.com/gke-gpu-partition-size": "1g.5gb"}), Device(5 * 10**9, "nvidia-tesla-a100-MIG-1g.5gb")),
         (Wanted("nvidia.com/mig-1g.10gb"), Device(10**10, "nvidia.com/mig-1g.10gb")),
         (Wanted(GPU, selector={"nvidia.com/gpu.product": "Tesla-T4"}), Device(15360 * MIB, "Tesla-T4")),
         (Wanted(GPU, selector={"zone": "a"}), None),
@@ -85,11 +96,10 @@ def test_a_spec_is_read_as_it_stands_in_a_manifest() -> None:
     }  # fmt: skip
     assert parse_wanted(spec) == Wanted(GPU, 2, None, 24 * GIB, {"pool": "a"})
     load = parse_load(spec)
-    assert (load.max_model_len, load.max_num_seqs, load.kv_cache, load.dtype, load.frees_windows) == (
-        8192, 16, 2 * GIB, "float16", True,
-    )  # fmt: skip
+    assert load == Load(8192, 16, "float16", None, 2 * GIB, frees_windows=True, keeps_latents=True)
     assert parse_wanted({}) is None
-    assert parse_load({}).frees_windows is False
+    assert parse_load({"runtime": {"name": "vllm"}}).dtype is None
+    assert (parse_load({}).frees_windows, parse_load({}).keeps_latents) == (False, False)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from llmendpoint_fit.core.accelerators import ACCELERATORS, BY_NAME, recognise, slice_memory
 from llmendpoint_fit.core.config import parse_config
 from llmendpoint_fit.core.cost import breakeven, decode_limit, per_thousand
+from llmendpoint_fit.core.engines import parse_load
 from llmendpoint_fit.core.memory import (
     Load,
     kv_sequence_bytes,
@@ -74,6 +76,34 @@ def test_an_engine_that_does_not_divide_a_model_is_not_told_to() -> None:
     assert all(change.accelerators is None for change in what_would_fit(question, "nvidia.com/gpu"))
 
 
+def test_an_engine_that_loads_no_quantized_weights_is_offered_none_and_judged_by_it() -> None:
+    question = replace(ask(SEVENTY, "h100-80gb", max_model_len=8192), quantizes=False)
+    assert all(change.weight_bits is None for change in what_would_fit(question, "nvidia.com/gpu"))
+    packed = replace(question, model=quantized(EIGHT, 4))
+    assert evaluate(replace(packed, quantizes=True)).outcome.serves
+    fit = evaluate(packed)
+    assert (fit.outcome, fit.outcome.serves, what_would_fit(packed, "nvidia.com/gpu")) == (
+        Outcome.QUANTIZED,
+        False,
+        (),
+    )
+    assert "another runtime, or the checkpoint that is not quantized" in fit_text(fit, 16)
+
+
+@pytest.mark.parametrize(
+    ("spec", "outcome"),
+    [
+        ({}, Outcome.FITS),
+        ({"engine": {"dtype": "float32"}}, Outcome.WEIGHTS_TOO_LARGE),
+        ({"runtime": {"name": "other"}}, Outcome.WEIGHTS_TOO_LARGE),
+    ],
+)
+def test_our_engine_holds_a_checkpoint_of_32_bits_in_16(spec: dict[str, Any], outcome: Outcome) -> None:
+    model = estimated(parse_config(LLAMA_8B | {"torch_dtype": "float32"}))
+    load = replace(parse_load(spec), max_model_len=8192, max_num_seqs=4)
+    assert evaluate(Question(model, load, BY_NAME["l4"].memory)).outcome is outcome
+
+
 def test_the_sentence_holds_the_figures() -> None:
     question = ask(EIGHT, "l4", max_model_len=8192, max_num_seqs=64)
     assert fit_text(evaluate(question), 64) == (
@@ -100,7 +130,10 @@ def test_products_are_recognised_as_node_labels_name_them(product: str, name: st
     assert found.name == name
 
 
-@pytest.mark.parametrize("product", ["", "NVIDIA-A100", "Quadro-P400", "gpu", "NVIDIA-A100-SXM4-60GB"])
+@pytest.mark.parametrize(
+    "product",
+    ["", "NVIDIA-A100", "Quadro-P400", "gpu", "NVIDIA-A100-SXM4-60GB", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"],
+)
 def test_a_product_that_is_not_known_or_could_be_two_is_not_guessed(product: str) -> None:
     assert recognise(product) is None
 
@@ -159,8 +192,11 @@ loads = st.builds(
     kv_element_bytes=st.none() | st.sampled_from((1, 2)),
     kv_cache=st.none() | st.integers(1, 10**12),
     frees_windows=st.booleans(),
+    keeps_latents=st.booleans(),
 )
-questions = st.builds(Question, models(), loads, st.integers(10**8, 5 * 10**11), counts, st.booleans())
+questions = st.builds(
+    Question, models(), loads, st.integers(10**8, 5 * 10**11), counts, st.booleans(), st.booleans()
+)
 
 
 @settings(max_examples=60, deadline=None)

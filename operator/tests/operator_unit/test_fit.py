@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from llmendpoint_fit.core.config import parse_config
 from llmendpoint_fit.core.devices import Device
-from llmendpoint_fit.core.model import Model, estimated, model_as_json
-from llmendpoint_fit.core.verdict import Outcome
+from llmendpoint_fit.core.model import Attention, Model, estimated, model_as_json
+from llmendpoint_fit.core.verdict import Outcome, quantized
+from llmendpoint_operator.api.capacity import KnownModel
 from llmendpoint_operator.core.findings import Finding, hub_question
 from llmendpoint_operator.core.findings import on_claim as where_on_claim
 from llmendpoint_operator.core.identity import Identity
@@ -31,10 +33,15 @@ EIGHT = estimated(parse_config({
 }))  # fmt: skip
 
 
-def spec(source: str = "pvc://models/chat", engine: dict[str, Any] | None = None, **accelerator: Any) -> Any:
+def spec(
+    source: str = "pvc://models/chat",
+    engine: dict[str, Any] | None = None,
+    runtime: dict[str, Any] | None = None,
+    **accelerator: Any,
+) -> Any:
     return make_spec(
         model={"source": source}, engine={"maxModelLen": 8192, "maxNumSeqs": 4, **(engine or {})},
-        resources={"accelerator": {"kind": GPU, **accelerator}},
+        resources={"accelerator": {"kind": GPU, **accelerator}}, runtime=runtime or {},
     )  # fmt: skip
 
 
@@ -156,10 +163,28 @@ def test_what_would_fit_is_said_and_an_event_tells_it_once() -> None:
     assert [event.reason for event in told] == ["CapacityTooSmall"]
     message = cluster.condition("CapacityFits")["message"]
     assert "weights 16.1 GB + overhead 3.2 GB of 16.1 GB" in message
-    assert "a checkpoint quantized to 8 bits, or NVIDIA A10 (24.1 GB)" in message
+    assert "what would fit, each by itself: NVIDIA A10 (24.1 GB)" in message
     assert "tensor parallelism" not in message  # this engine is not told how many accelerators there are
+    assert "quantized" not in message  # it loads no such checkpoint
     assert cluster.settle() <= 1
     assert cluster.settle() == 0
+
+
+def test_a_quantized_checkpoint_fits_no_accelerator_of_the_bundled_engine() -> None:
+    packed = quantized(EIGHT, 4)
+    cluster = on_claim(packed, devices=())
+    assert verdict(cluster) == "False/QuantizedWeights"
+    assert (
+        "take another runtime, or the checkpoint that is not quantized"
+        in cluster.condition("CapacityFits")["message"]
+    )
+    assert verdict(on_claim(packed, runtime={"name": "vllm"})) == "True/Fits"
+
+
+def test_what_a_latent_expands_to_is_kept_in_the_status() -> None:
+    shape = replace(EIGHT.shape, attention=(Attention(61, 576, 1, expanded=40_960),))
+    whole = model_as_json(Model(shape, EIGHT.weights))
+    assert KnownModel.model_validate(whole).model_dump(mode="json", by_alias=True, exclude_none=True) == whole
 
 
 def test_a_restart_that_has_not_read_the_nodes_yet_changes_nothing() -> None:
@@ -254,10 +279,8 @@ def test_what_was_downloaded_to_a_shared_cache_is_read_there() -> None:
 
 
 def test_a_model_that_needs_credentials_is_not_asked_for_by_the_operator() -> None:
-    closed = make_spec(
-        model={"source": "hf://acme/demo", "credentials": {"secretName": "hub"}},
-        resources={"accelerator": {"kind": GPU}},
-    )
+    source = {"source": "hf://acme/demo", "credentials": {"secretName": "hub"}}
+    closed = make_spec(model=source, resources={"accelerator": {"kind": GPU}})
     assert hub_question(Revision("a" * 10, 1, 1, closed, RUNTIME, commit="c" * 40), {}) is None
 
 
@@ -270,12 +293,6 @@ def test_every_reason_and_event_is_documented() -> None:
     text = (ROOT / "docs/troubleshooting.md").read_text()
     source = (ROOT / "operator/src/llmendpoint_operator/core/fit/outlook.py").read_text()
     assert all(f"`{outcome.value}`" in text for outcome in Outcome)
-    for reason in (
-        "ModelBeingRead",
-        "ModelNotReadable",
-        "AcceleratorUnknown",
-        "DependsOnNode",
-        "CapacityTooSmall",
-    ):
+    for reason in ("ModelBeingRead", "ModelNotReadable", "AcceleratorUnknown", "DependsOnNode", "CapacityTooSmall"):  # fmt: skip
         assert f'"{reason}"' in source
         assert f"`{reason}`" in text

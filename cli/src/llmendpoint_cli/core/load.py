@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .objects import Object, full_name, status_of
+from .objects import Object, full_name, status_of, wanted_of
 
 BREAKERS = ("closed", "half-open", "open")
 """From good to bad; what one gateway finds broken is shown."""
@@ -47,7 +47,7 @@ def _load(endpoint: Object, demands: Sequence[Mapping[str, Any]]) -> EndpointLoa
     states = [str((d.get("breaker") or {}).get("state")) for d in told if d.get("breaker")]
     return EndpointLoad(
         endpoint=full_name(endpoint),
-        wanted=int(endpoint["spec"].get("replicas", 1)),
+        wanted=wanted_of(endpoint),
         ready=int(status_of(endpoint).get("readyReplicas", 0)),
         waiting=sum(int(d.get("waiting", 0)) for d in told) if told else None,
         in_flight=sum(int(d.get("in_flight", 0)) for d in told) if told else None,

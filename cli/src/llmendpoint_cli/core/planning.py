@@ -9,20 +9,24 @@ from typing import Any
 from llmendpoint_fit.core.accelerators import ACCELERATORS, Accelerator
 from llmendpoint_fit.core.cost import breakeven, decode_limit, per_thousand
 from llmendpoint_fit.core.devices import Device, parse_wanted, said
-from llmendpoint_fit.core.engines import OURS, parse_load, runtime_of, splits
+from llmendpoint_fit.core.engines import OURS, parse_load, quantizes, runtime_of, splits
 from llmendpoint_fit.core.memory import Load, kv_token_bytes
 from llmendpoint_fit.core.model import Model
-from llmendpoint_fit.core.text import change_text, fit_text
-from llmendpoint_fit.core.verdict import Fit, Question, evaluate, what_would_fit
+from llmendpoint_fit.core.text import QUANTIZED, change_text, fit_text
+from llmendpoint_fit.core.verdict import Fit, Question, evaluate, loads, what_would_fit
 
 COUNTS = (1, 2, 4, 8)
 """Accelerators of one replica that are tried where none is named."""
+
+NONE_HOLDS = "no known accelerator holds it, eight of them included"
+ONE_ACCELERATOR = f"the runtime {OURS} uses one accelerator"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What is to be planned. `device`: None where none is named. `kind`: accelerators of which kind come into question.
-    `splits`: whether the engine divides a model; `note`: what is to be known of it."""
+    `splits`: whether the engine divides a model; `quantizes`: whether it loads quantized weights; `note`: what is to be
+    known of it."""
 
     name: str
     load: Load
@@ -30,6 +34,7 @@ class Asked:
     kind: str | None = None
     count: int | None = None
     splits: bool = True
+    quantizes: bool = True
     note: str = ""
 
 
@@ -80,7 +85,7 @@ class Option:
 @dataclass(frozen=True, slots=True)
 class Report:
     """The answer: one option where an accelerator is named, else those that serve, the cheapest first. `fits`: whether
-    there is any."""
+    there is any. `problem`: why there is none."""
 
     model: str
     architecture: str
@@ -91,6 +96,7 @@ class Report:
     fits: bool
     options: tuple[Option, ...]
     note: str = ""
+    problem: str = ""
 
 
 def asked_by(manifest: Mapping[str, Any]) -> Asked:
@@ -108,7 +114,8 @@ def asked_by(manifest: Mapping[str, Any]) -> Asked:
         kind=wanted.kind if wanted else None,
         count=wanted.count if wanted and divides else 1 if not divides else None,
         splits=divides,
-        note=f"the runtime {OURS} uses one accelerator" if one else "",
+        quantizes=quantizes(spec),
+        note=ONE_ACCELERATOR if one else "",
     )
 
 
@@ -129,6 +136,7 @@ def make_report(model: Model, asked: Asked, prices: Prices) -> Report:
         fits=any(option.fits for option in options),
         options=options,
         note=asked.note,
+        problem="" if options else NONE_HOLDS if loads(model, asked.quantizes) else QUANTIZED,
     )
 
 
@@ -151,7 +159,7 @@ def _counts(model: Model, asked: Asked) -> Iterable[int]:
 
 
 def _option(model: Model, asked: Asked, device: Device, count: int, prices: Prices) -> Option:
-    question = Question(model, asked.load, device.memory, count, asked.splits)
+    question = Question(model, asked.load, device.memory, count, asked.splits, asked.quantizes)
     fit, accelerator = evaluate(question), device.accelerator
     kind = asked.kind or (accelerator.kind if accelerator else None)
     return Option(

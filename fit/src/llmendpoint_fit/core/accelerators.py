@@ -68,11 +68,13 @@ BY_NAME: Mapping[str, Accelerator] = {accelerator.name: accelerator for accelera
 
 def recognise(product: str) -> Accelerator | None:
     """The accelerator that a product name means: one of ours, or as a node label has it, `NVIDIA-A100-SXM4-80GB`. The
-    most telling match wins; None when nothing or several match alike."""
+    most telling match wins; None when nothing or several match alike, and for a MIG slice, which is none of them."""
     exact = BY_NAME.get(product.lower())
     if exact is not None:
         return exact
     words = frozenset(re.findall(r"[a-z0-9]+", product.lower()))
+    if "mig" in words:
+        return None
     matches = [
         (max(len(w) for w in a.words if w <= words), a)
         for a in ACCELERATORS
@@ -83,8 +85,9 @@ def recognise(product: str) -> Accelerator | None:
     return found[0] if len(found) == 1 else None
 
 
-def slice_memory(kind: str) -> int | None:
-    """Bytes of a MIG slice, whose resource name tells them: `nvidia.com/mig-3g.40gb`. A slice has a
-    few percent more than that many times 10^9, so this is on the safe side."""
-    found = re.search(r"/mig-\d+g\.(\d+)gb", kind)
+def slice_memory(name: str) -> int | None:
+    """Bytes of a MIG slice, which its names tell: the resource's, `nvidia.com/mig-3g.40gb`, and the product's,
+    `NVIDIA-A100-SXM4-80GB-MIG-3g.40gb`. A slice has a few percent more than that many times 10^9, so this is on the safe
+    side."""
+    found = re.search(r"[/-]mig-\d+g\.(\d+)gb", name, re.IGNORECASE)
     return int(found[1]) * 10**9 if found else None

@@ -61,7 +61,9 @@ def _attention(config: Config, hidden: int, heads: int, layers: int) -> tuple[At
     """Layers by what they keep: keys and values of a token, or a latent of both (multi-head latent attention)."""
     latent = _optional(config, "kv_lora_rank")
     if latent is not None:
-        return (Attention(layers, latent + (_optional(config, "qk_rope_head_dim") or 0), 1, None),)
+        rope, nope = (_optional(config, f"qk_{part}_head_dim") or 0 for part in ("rope", "nope"))
+        expanded = heads * (nope + rope + (_optional(config, "v_head_dim") or nope))
+        return (Attention(layers, latent + rope, 1, None, expanded),)
     key_heads = kv_heads(config, heads)
     head_dim = _optional(config, "head_dim") or hidden // heads
     windowed = _windowed_layers(config, layers)

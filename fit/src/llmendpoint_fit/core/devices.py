@@ -5,6 +5,7 @@
 | `nvidia.com/gpu.product`, `nvidia.com/gpu.memory` | NVIDIA GPU feature discovery | product; MiB of one |
 | `amd.com/gpu.product-name`, `amd.com/gpu.vram` | AMD GPU node labeller | product; `64G` (GiB), or MiB without a unit |
 | `cloud.google.com/gke-accelerator` | GKE | product |
+| `cloud.google.com/gke-gpu-partition-size` | GKE | of MIG slices: `1g.5gb` |
 | `karpenter.k8s.aws/instance-gpu-name`, `…-gpu-memory` | Karpenter on AWS | product; MiB of one |
 """
 
@@ -29,6 +30,8 @@ LABELS = (
 
 LABEL_KINDS = frozenset({NVIDIA, AMD})
 """Resource names whose accelerators those labels are about: a whole one, not a slice."""
+
+GKE_PRODUCT, GKE_PARTITION = "cloud.google.com/gke-accelerator", "cloud.google.com/gke-gpu-partition-size"
 
 SHARED = "-SHARED"
 """Ends the product's name where several pods share one (time slicing): nobody knows how much of it a pod gets."""
@@ -88,6 +91,8 @@ def said(wanted: Wanted) -> Device | None:
 
 def labelled(labels: Mapping[str, str]) -> Device | None:
     """What a node's labels say of its accelerators; None when nothing certain."""
+    if GKE_PARTITION in labels:
+        return _known(f"{labels.get(GKE_PRODUCT, 'gpu')}-MIG-{labels[GKE_PARTITION]}")
     for product_label, memory_label in LABELS:
         product = labels.get(product_label)
         if product is None:
@@ -115,6 +120,9 @@ def on_nodes(wanted: Wanted, nodes: Iterable[Mapping[str, Any]]) -> tuple[Device
 
 
 def _known(product: str) -> Device | None:
+    slice_ = slice_memory(product)
+    if slice_ is not None:
+        return Device(slice_, product)
     accelerator = recognise(product)
     return Device(accelerator.memory, product) if accelerator is not None else None
 

@@ -10,7 +10,8 @@ from .memory import Load
 from .quantity import parse_bytes
 
 OURS = "llmendpoint"
-"""The bundled engine: it uses one accelerator, and keeps whole sequences in windowed layers."""
+"""The bundled engine: it uses one accelerator, loads no quantized weights, keeps whole sequences in windowed layers,
+and the keys and values of each head where a model has a latent of them."""
 
 _SPLITTING = re.compile(r"\$\(accelerator\.count\)|^--(tensor-parallel|tp|num-shard)")
 
@@ -19,18 +20,28 @@ def parse_load(spec: Mapping[str, Any]) -> Load:
     """From an LLMEndpoint's spec as JSON. Raises ValueError."""
     engine = spec.get("engine") or {}
     dtype, cache = engine.get("dtype", "auto"), engine.get("kvCacheMemory")
+    ours = runtime_of(spec) == OURS
+    if dtype == "auto":
+        # Ours takes 16 bits on every accelerator, bfloat16 or float16; of others nothing is known.
+        dtype = "bfloat16" if ours else None
     return Load(
         max_model_len=engine.get("maxModelLen"),
         max_num_seqs=engine.get("maxNumSeqs"),
-        dtype=None if dtype == "auto" else str(dtype),
+        dtype=str(dtype) if dtype is not None else None,
         kv_cache=parse_bytes(cache) if cache is not None else None,
-        frees_windows=runtime_of(spec) != OURS,
+        frees_windows=not ours,
+        keeps_latents=not ours,
     )
 
 
 def runtime_of(spec: Mapping[str, Any]) -> str:
     """The name of its LLMRuntime."""
     return str((spec.get("runtime") or {}).get("name") or OURS)
+
+
+def quantizes(spec: Mapping[str, Any]) -> bool:
+    """Whether its engine loads quantized weights; of other runtimes that is taken for granted."""
+    return runtime_of(spec) != OURS
 
 
 def splits(arguments: Iterable[str]) -> bool:

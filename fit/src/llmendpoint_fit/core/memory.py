@@ -6,7 +6,7 @@
 | overhead | max(20 % of the weights, 1 GiB + activations) | the usual rule of 1.2 x weights; the floor is for small models |
 | activations | tokens of a step x (4 x hidden + 2 x intermediate / accelerators) x 2 + sequences x vocabulary x 4 | a layer's residual, norm and feed-forward rows, and the logits in fp32 |
 | KV of a token and layer | 2 x key heads x head size x bytes | arXiv 1911.02150 (multi-query), 2305.13245 (grouped-query) |
-| KV of a token and layer, latent | (latent rank + rotary part) x bytes, on each accelerator | arXiv 2405.04434, section 2.1 |
+| KV of a token and layer, latent | (latent rank + rotary part) x bytes, on each accelerator, where the engine keeps it, else heads x (key + value) x bytes | arXiv 2405.04434, section 2.1 |
 | KV of a sequence in a windowed layer | min(tokens, window) where the engine frees what has left the window, else all | arXiv 2310.06825, section 2 |
 """
 
@@ -30,7 +30,8 @@ DEFAULT_BATCHED_TOKENS = 8192
 class Load:
     """What the engine is asked to hold. None: the engine's or the model's own. `dtype`: floats are converted to it.
     `kv_element_bytes`: 2, or 1 for an 8-bit cache. `kv_cache`: bytes of cache that the engine is told to take.
-    `frees_windows`: the engine gives back what has left a window."""
+    `frees_windows`: the engine gives back what has left a window. `keeps_latents`: it keeps a latent, and not the keys and
+    values that are computed from it."""
 
     max_model_len: int | None = None
     max_num_seqs: int | None = None
@@ -38,6 +39,7 @@ class Load:
     kv_element_bytes: int | None = None
     kv_cache: int | None = None
     frees_windows: bool = False
+    keeps_latents: bool = False
 
     @property
     def sequences(self) -> int:
@@ -58,9 +60,8 @@ def weights_bytes(model: Model, dtype: str | None) -> int:
 
 def kv_token_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
     """Keys and values of one token in all layers, on one of the accelerators."""
-    return sum(a.layers * _width(a, accelerators) for a in model.shape.attention) * kv_element_bytes(
-        model, load
-    )
+    width = sum(a.layers * _width(a, load, accelerators) for a in model.shape.attention)
+    return width * kv_element_bytes(model, load)
 
 
 def kv_sequence_bytes(model: Model, load: Load, tokens: int, accelerators: int = 1) -> int:
@@ -68,7 +69,7 @@ def kv_sequence_bytes(model: Model, load: Load, tokens: int, accelerators: int =
     total = 0
     for a in model.shape.attention:
         kept = min(tokens, a.window) if a.window is not None and load.frees_windows else tokens
-        total += a.layers * _width(a, accelerators) * kept
+        total += a.layers * _width(a, load, accelerators) * kept
     return total * kv_element_bytes(model, load)
 
 
@@ -93,7 +94,9 @@ def overhead_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
     return max(share, CONTEXT_BYTES + activation_bytes(model, load, accelerators))
 
 
-def _width(attention: Attention, accelerators: int) -> int:
+def _width(attention: Attention, load: Load, accelerators: int) -> int:
     """Elements on one accelerator: whole key heads, at least one of them."""
+    if attention.expanded is not None and not load.keeps_latents:
+        return -(-attention.expanded // accelerators)
     heads = -(-attention.split // min(accelerators, attention.split))
     return attention.width // attention.split * heads

@@ -17,12 +17,14 @@ stay."""
 class Attention:
     """Layers that keep the same of each token: `width` elements, keys and values together. `split`: over how many
     accelerators that can be divided (the key heads; 1 for a latent, which each accelerator keeps whole). `window`: tokens
-    after which an old one is looked at no more."""
+    after which an old one is looked at no more. `expanded`: of a latent, the elements of the keys and values of all heads
+    that are computed from it."""
 
     layers: int
     width: int
     split: int
     window: int | None = None
+    expanded: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,9 @@ def model_as_json(model: Model) -> dict[str, Any]:
     """As JSON, without what is absent."""
     shape = model.shape
     attention = [
-        {"layers": a.layers, "width": a.width, "split": a.split, **({"window": a.window} if a.window else {})}
+        {"layers": a.layers, "width": a.width, "split": a.split}
+        | ({"window": a.window} if a.window else {})
+        | ({"expanded": a.expanded} if a.expanded else {})
         for a in shape.attention
     ]
     found: dict[str, Any] = {
@@ -88,7 +92,7 @@ def model_as_json(model: Model) -> dict[str, Any]:
 def model_from_json(found: Mapping[str, Any]) -> Model:
     """The reverse. Raises ValueError, KeyError or TypeError when it is something else."""
     attention = tuple(
-        Attention(int(a["layers"]), int(a["width"]), int(a["split"]), a.get("window"))
+        Attention(int(a["layers"]), int(a["width"]), int(a["split"]), a.get("window"), a.get("expanded"))
         for a in found["attention"]
     )
     shape = Shape(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from .memory import OVERHEAD_SHARE
 from .verdict import Change, Fit, Outcome
 
-__all__ = ["OVERHEAD_SHARE", "change_text", "fit_text", "gb"]
+__all__ = ["OVERHEAD_SHARE", "QUANTIZED", "change_text", "fit_text", "gb"]
+
+QUANTIZED = "the weights are quantized, and this runtime loads none that are: take another runtime, or the checkpoint that is not quantized"
 
 
 def gb(size: int) -> str:
@@ -35,6 +37,8 @@ def fit_text(fit: Fit, wanted_sequences: int) -> str:
             return f"{needs} {having}; no room for the key and value cache that engine.kvCacheMemory asks for"
         case Outcome.WEIGHTS_TOO_LARGE:
             return f"{needs} {having}: too large"
+        case Outcome.QUANTIZED:
+            return QUANTIZED
 
 
 def change_text(change: Change) -> str:

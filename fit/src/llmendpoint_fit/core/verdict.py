@@ -29,6 +29,7 @@ class Outcome(StrEnum):
     CONTEXT_TOO_LONG = "ContextTooLong"
     CACHE_TOO_LARGE = "KVCacheTooLarge"
     WEIGHTS_TOO_LARGE = "WeightsTooLarge"
+    QUANTIZED = "QuantizedWeights"
 
     @property
     def serves(self) -> bool:
@@ -39,13 +40,14 @@ class Outcome(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Question:
     """A model, what is asked of it, and where: `memory` bytes on each of `accelerators`, over which the engine divides
-    the model. `splits`: the engine can divide it (tensor parallelism)."""
+    the model. `splits`: the engine can divide it (tensor parallelism). `quantizes`: it loads quantized weights."""
 
     model: Model
     load: Load
     memory: int
     accelerators: int = 1
     splits: bool = True
+    quantizes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,15 @@ def evaluate(question: Question) -> Fit:
     return Fit(outcome, question.memory, weights, overhead, cache, context, longest, int(sequences))
 
 
+def loads(model: Model, quantizes: bool) -> bool:
+    """Whether an engine that `quantizes` or does not can load the weights at all."""
+    return quantizes or model.shape.quantization is None
+
+
 def _outcome(question: Question, room: int, context: int, longest: int, sequences: int) -> Outcome:
     load = question.load
+    if not loads(question.model, question.quantizes):
+        return Outcome.QUANTIZED
     if _longest(question, room, context) < min(USEFUL_CONTEXT, context):
         return Outcome.WEIGHTS_TOO_LARGE
     if load.kv_cache is not None and load.kv_cache > room:

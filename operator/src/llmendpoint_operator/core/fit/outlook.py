@@ -5,6 +5,7 @@
 | - | the spec asks for none | no condition | |
 | not yet | - | as before, else Unknown | `ModelBeingRead` |
 | it cannot be | - | Unknown | `ModelNotReadable` |
+| its weights are quantized, and the runtime loads none that are | - | False | `QuantizedWeights` |
 | yes | not yet | as before, else Unknown | `AcceleratorUnknown` |
 | yes | nothing certain | Unknown | `AcceleratorUnknown` |
 | yes | fits some of the nodes that are selected | Unknown | `DependsOnNode` |
@@ -22,11 +23,11 @@ from typing import Any
 
 from llmendpoint_fit.core.accelerators import ACCELERATORS
 from llmendpoint_fit.core.devices import Device, Wanted, parse_wanted, said
-from llmendpoint_fit.core.engines import parse_load, splits
+from llmendpoint_fit.core.engines import parse_load, quantizes, splits
 from llmendpoint_fit.core.memory import Load
 from llmendpoint_fit.core.model import Model
-from llmendpoint_fit.core.text import change_text, fit_text
-from llmendpoint_fit.core.verdict import Question, evaluate, what_would_fit
+from llmendpoint_fit.core.text import QUANTIZED, change_text, fit_text
+from llmendpoint_fit.core.verdict import Outcome, Question, evaluate, loads, what_would_fit
 
 from ...api import LLMEndpointSpec
 from ..conditions import Condition
@@ -94,6 +95,9 @@ def _judged(
 ) -> Outlook:
     inputs = target.inputs.model_dump(mode="json", by_alias=True, exclude_none=True)
     load, wanted = parse_load(inputs), _wanted(spec, inputs)
+    takes_quantized = quantizes(inputs)
+    if not loads(model, takes_quantized):
+        return Outlook(record, Condition(TYPE, "False", Outcome.QUANTIZED.value, QUANTIZED))
     divides = splits((*(a.value for a in target.runtime.args), *target.inputs.runtime.args))
     stated = said(wanted)
     devices: Sequence[Device | None] | None = (stated,) if stated is not None else snapshot.devices
@@ -108,7 +112,7 @@ def _judged(
     known = tuple(device for device in devices if device is not None)
     if not known:
         return Outlook(record, _unknown("AcceleratorUnknown", _what_to_write(wanted)))
-    condition = _verdict(model, load, wanted, divides, devices)
+    condition = _verdict(model, load, wanted, divides, takes_quantized, devices)
     return Outlook(record, condition, events=_events(snapshot, condition))
 
 
@@ -130,12 +134,19 @@ def _what_to_write(wanted: Wanted) -> str:
 
 
 def _verdict(
-    model: Model, load: Load, wanted: Wanted, divides: bool, devices: Sequence[Device | None]
+    model: Model,
+    load: Load,
+    wanted: Wanted,
+    divides: bool,
+    takes_quantized: bool,
+    devices: Sequence[Device | None],
 ) -> Condition:
     """The worst of the nodes that may be taken."""
     count = wanted.count if divides else 1
     unused = f"; the engine uses one of the {wanted.count} accelerators" if count < wanted.count else ""
-    asked = {d: Question(model, load, d.memory, count, divides) for d in devices if d is not None}
+    asked = {
+        d: Question(model, load, d.memory, count, divides, takes_quantized) for d in devices if d is not None
+    }
     fits = {device: evaluate(question) for device, question in asked.items()}
     bad = [device for device, fit in fits.items() if not fit.outcome.serves]
     good = [device for device, fit in fits.items() if fit.outcome.serves]
