@@ -48,6 +48,7 @@ def removal(complete: bool) -> dict[str, Any]:
         (Kept(job(complete=False, unused_for=61), None, used=False), Act.DOOM),
         (Kept(job(unused_for=WEEK, removing=True), None, used=True), Act.REMOVE),
         (Kept(job(unused_for=WEEK, removing=True) | {"status": {"active": 1}}, None, used=False), None),
+        (Kept(job(unused_for=WEEK, removing=True) | {"status": {"terminating": 1}}, None, used=False), None),
         (Kept(job(unused_for=WEEK, removing=True), removal(False), used=False), None),
         (Kept(job(unused_for=WEEK, removing=True), removal(True), used=False), Act.DELETE),
         (Kept(job(), removal(True), used=True), Act.DELETE_REMOVAL),

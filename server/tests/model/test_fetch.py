@@ -88,6 +88,31 @@ def test_a_download_that_is_killed_is_gone_on_with_by_the_next(stage: Stage) -> 
     assert (stage.key, arrived) in stage.faults.ranges
 
 
+def test_a_download_that_is_stopped_ends_at_once_and_not_as_if_it_were_complete(stage: Stage) -> None:
+    stage.faults.gate = threading.Event()
+    process = stage.start()
+    assert stage.faults.reached.wait(30)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 128 + signal.SIGTERM
+    process.communicate()
+    stage.faults.gate.set()
+
+
+def test_a_file_into_which_somebody_else_wrote_is_not_taken_as_whole(stage: Stage) -> None:
+    stage.faults.gate = threading.Event()
+    process = stage.start()
+    part = stage.place.partial / f"{WEIGHTS}.part"
+    assert stage.faults.reached.wait(30)
+    while not (part.exists() and part.stat().st_size):
+        assert process.poll() is None
+    with part.open("ab") as other:
+        other.write(b"another's")
+    stage.faults.gate.set()
+    assert process.wait(60) == 0
+    process.communicate()
+    assert stage.content() == WANTED
+
+
 def test_a_file_that_the_source_truncated_is_named_with_both_sizes(stage: Stage) -> None:
     stage.faults.truncated[stage.key] = 5000
     with pytest.raises(ModelCorrupt, match=f"{WEIGHTS}.*truncated.*5000 bytes.*{SIZE}"):

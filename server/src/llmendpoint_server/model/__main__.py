@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -92,8 +93,15 @@ def answer(text: str, termination_log: str = TERMINATION_LOG) -> None:
         pass  # outside a container there is no such file
 
 
+def _leave(number: int, _: object) -> None:
+    """The threads of a download would be waited for, and what has arrived is gone on with. Not 0: the Job would be complete."""
+    os._exit(128 + number)
+
+
 def main() -> None:
     options = make_parser().parse_args(sys.argv[1:])
+    for number in (signal.SIGTERM, signal.SIGINT):  # which the first process of a container ignores by itself
+        signal.signal(number, _leave)
     sys.exit(exit_code_of(lambda: run(options)))
 
 

@@ -131,6 +131,9 @@ class _File:
             offset += self._copy(reply, out, digest, file.size - offset)
             out.flush()
             os.fsync(out.fileno())
+            written = os.fstat(out.fileno()).st_size
+        if written != offset:
+            raise ModelUnavailable(f"another process writes to {part}, on a volume that knows no locks")
         if offset < file.size:
             raise EndsEarly(f"{self._source.name}: {file.path} ends after {offset} of {file.size} bytes")
         return digest.hexdigest(), checksum

@@ -110,7 +110,7 @@ class Place:
     @contextmanager
     def lock(self, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
         """One at a time on this machine; across machines where the file system knows locks. Where it knows none the
-        operator sees to it that there is one."""
+        operator sees to it that a shared cache has one, and two of one node's find each other's bytes and begin again."""
         self.root.mkdir(parents=True, exist_ok=True)
         with self._lock_file.open("a") as file:
             waited = False

@@ -39,7 +39,7 @@ class Cron:
             for hour in reversed(self.hours):
                 for minute in reversed(self.minutes):
                     found = datetime.combine(day, time(hour, minute), now.tzinfo)
-                    if found <= now:
+                    if found <= now or (now.fold and _comes_twice(found)):
                         return found
         return None
 
@@ -48,6 +48,11 @@ class Cron:
             return False
         matches = (day in self.days, weekday in self.weekdays)
         return any(matches) if self.either_day else all(matches)
+
+
+def _comes_twice(wall: datetime) -> bool:
+    """Whether the clock shows it again when summer time ends; in the second hour it has been there once."""
+    return wall.utcoffset() != wall.replace(fold=1).utcoffset()
 
 
 def parse_cron(text: str) -> Cron:

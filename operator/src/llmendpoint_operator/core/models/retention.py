@@ -57,7 +57,8 @@ def next_act(kept: Kept, now: datetime, retention: float) -> Act | None:
     if REMOVING_ANNOTATION in annotations:
         removed = read_task(kept.removal, ())
         if removed.stage is Stage.ABSENT:
-            return None if kept.job.get("status", {}).get("active") else Act.REMOVE
+            status = kept.job.get("status", {})  # a pod that still ends counts as active no more
+            return None if status.get("active") or status.get("terminating") else Act.REMOVE
         return Act.DELETE if removed.stage is Stage.DONE else None
     if kept.removal is not None and read_task(kept.removal, ()).stage is Stage.DONE:
         return Act.DELETE_REMOVAL
