@@ -91,7 +91,9 @@ def schedule(**fields: object) -> Schedule:
     ("utc", "holds"),
     [("00:15", False), ("00:45", True), ("01:15", True), ("01:45", True), ("08:59", True), ("09:01", False)],
 )
-def test_a_schedule_that_begins_in_the_hour_that_comes_twice_goes_on_through_it(utc: str, holds: bool) -> None:
+def test_a_schedule_that_begins_in_the_hour_that_comes_twice_goes_on_through_it(
+    utc: str, holds: bool
+) -> None:
     """02:30 in Berlin on the day when summer time ends: 00:30 UTC, and the clock shows it again at 01:30."""
     night = schedule(minReplicas=3, timeZone="Europe/Berlin", start="30 2 * * *", end="0 10 * * *")
     spec = rules(schedules=[night.model_dump(by_alias=True)])
