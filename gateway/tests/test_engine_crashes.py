@@ -29,9 +29,8 @@ def ask(gateway: Gateway, endpoint: str, content: str) -> httpx.Response:
 async def test_a_request_that_crashes_the_engine_of_two_replicas_is_refused(gateway: Gateway) -> None:
     engines = simulators(gateway, "crashing", 3, "--crash-after", "0")
     refused = gateway.log("picker").count("request refused")
-    assert (await asyncio.to_thread(ask, gateway, "crashing", "bad")).json()["error"][
-        "code"
-    ] == "engine_failed"
+    first = await asyncio.to_thread(ask, gateway, "crashing", "bad")
+    assert first.json()["error"]["code"] == "engine_failed"
     await asyncio.to_thread(
         wait_for, lambda: gateway.log("picker").count("request refused") > refused, "both crashes are known"
     )
@@ -69,9 +68,8 @@ async def test_a_stream_whose_engine_crashes_says_why_and_makes_its_request_a_su
             httpx.AsyncClient(timeout=30) as client,
             client.stream("POST", gateway.url + CHAT, json=body) as answer,
         ):
-            async for part in (
-                answer.aiter_raw()
-            ):  # to the very end: a client that hangs up before it leaves nothing to see
+            # To the very end: a client that hangs up before it leaves nothing to see.
+            async for part in answer.aiter_raw():
                 received.append(part)
                 if len(received) == 1:
                     await client.post(f"http://{engine.address}{CHAT}", json=body)

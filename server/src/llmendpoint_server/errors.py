@@ -67,8 +67,8 @@ class PromptTooLong(InvalidRequest):
         self, prompt_tokens: int, max_model_len: int, param: str = "messages", *, at_least: bool = False
     ) -> None:
         super().__init__(
-            f"The prompt has {'at least ' * at_least}{prompt_tokens} tokens, and this model takes at most {max_model_len} tokens of prompt "
-            f"and output together: shorten the prompt to at most {max_model_len - 1} tokens.",
+            f"The prompt has {'at least ' * at_least}{prompt_tokens} tokens, and this model takes at most {max_model_len} "
+            f"tokens of prompt and output together: shorten the prompt to at most {max_model_len - 1} tokens.",
             param=param,
         )
 

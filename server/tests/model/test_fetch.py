@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -32,6 +33,17 @@ from tests.s3_stub import ObjectStore
 from .stage import COMMIT, FILES, KEYS, WANTED, WEIGHTS, Stage, log_of, make_stage
 
 SIZE = len(FILES[WEIGHTS])
+
+
+def begun(stage: Stage) -> tuple[subprocess.Popen[str], Path]:
+    """A download of which a part has arrived, and that part; the rest comes when `stage.faults.gate` is set."""
+    stage.faults.gate = threading.Event()
+    process = stage.start()
+    part = stage.place.partial / f"{WEIGHTS}.part"
+    assert stage.faults.reached.wait(30)
+    while not (part.exists() and part.stat().st_size):
+        assert process.poll() is None
+    return process, part
 
 
 @pytest.fixture(params=["hf", "s3"])
@@ -69,12 +81,7 @@ def test_a_connection_that_breaks_is_gone_on_with_where_it_broke(stage: Stage) -
 
 
 def test_a_download_that_is_killed_is_gone_on_with_by_the_next(stage: Stage) -> None:
-    stage.faults.gate = threading.Event()
-    first = stage.start()
-    part = stage.place.partial / f"{WEIGHTS}.part"
-    assert stage.faults.reached.wait(30)
-    while not (part.exists() and part.stat().st_size):
-        assert first.poll() is None
+    first, part = begun(stage)
     first.send_signal(signal.SIGKILL)
     first.communicate()
     assert not stage.place.final.exists()
@@ -89,9 +96,7 @@ def test_a_download_that_is_killed_is_gone_on_with_by_the_next(stage: Stage) -> 
 
 
 def test_a_download_that_is_stopped_ends_at_once_and_not_as_if_it_were_complete(stage: Stage) -> None:
-    stage.faults.gate = threading.Event()
-    process = stage.start()
-    assert stage.faults.reached.wait(30)
+    process, _ = begun(stage)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 128 + signal.SIGTERM
     process.communicate()
@@ -99,12 +104,7 @@ def test_a_download_that_is_stopped_ends_at_once_and_not_as_if_it_were_complete(
 
 
 def test_a_file_into_which_somebody_else_wrote_is_not_taken_as_whole(stage: Stage) -> None:
-    stage.faults.gate = threading.Event()
-    process = stage.start()
-    part = stage.place.partial / f"{WEIGHTS}.part"
-    assert stage.faults.reached.wait(30)
-    while not (part.exists() and part.stat().st_size):
-        assert process.poll() is None
+    process, part = begun(stage)
     with part.open("ab") as other:
         other.write(b"another's")
     stage.faults.gate.set()

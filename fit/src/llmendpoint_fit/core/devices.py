@@ -20,18 +20,18 @@ from .quantity import parse_bytes
 
 MIB, GIB = 2**20, 2**30
 
+GKE_PRODUCT, GKE_PARTITION = "cloud.google.com/gke-accelerator", "cloud.google.com/gke-gpu-partition-size"
+
 LABELS = (
     ("nvidia.com/gpu.product", "nvidia.com/gpu.memory"),
     ("amd.com/gpu.product-name", "amd.com/gpu.vram"),
-    ("cloud.google.com/gke-accelerator", None),
+    (GKE_PRODUCT, None),
     ("karpenter.k8s.aws/instance-gpu-name", "karpenter.k8s.aws/instance-gpu-memory"),
 )
 """Of a product and of its memory."""
 
 LABEL_KINDS = frozenset({NVIDIA, AMD})
 """Resource names whose accelerators those labels are about: a whole one, not a slice."""
-
-GKE_PRODUCT, GKE_PARTITION = "cloud.google.com/gke-accelerator", "cloud.google.com/gke-gpu-partition-size"
 
 SHARED = "-SHARED"
 """Ends the product's name where several pods share one (time slicing): nobody knows how much of it a pod gets."""

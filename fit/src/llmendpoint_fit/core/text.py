@@ -7,7 +7,10 @@ from .verdict import Change, Fit, Outcome
 
 __all__ = ["OVERHEAD_SHARE", "QUANTIZED", "change_text", "fit_text", "gb"]
 
-QUANTIZED = "the weights are quantized, and this runtime loads none that are: take another runtime, or the checkpoint that is not quantized"
+QUANTIZED = (
+    "the weights are quantized, and this runtime loads none that are: take another runtime, or the checkpoint that is "
+    "not quantized"
+)
 
 
 def gb(size: int) -> str:

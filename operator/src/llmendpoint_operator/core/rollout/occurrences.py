@@ -267,14 +267,14 @@ def _crashed(s: Situation) -> Occurrence | None:
         return Occurrence(
             "RevisionCrashed", f"revision {green} crashed after it got requests: {cause.message}"
         )
-    if missing_for(s) == 0:
+    if lost_in(s) == 0:
         return Occurrence(
             "RevisionNotReady", f"no replica of revision {green} was ready any more after the switch"
         )
     return None
 
 
-def missing_for(s: Situation) -> float | None:
+def lost_in(s: Situation) -> float | None:
     """Seconds after which green counts as lost, of which no pod is ready while blue's are; None where it is not so."""
     if s.progress.state not in WITH_REQUESTS or s.green_ready > 0 or s.blue_ready == 0:
         return None

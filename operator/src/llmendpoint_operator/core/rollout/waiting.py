@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...api import Mode
 from .machine import BEFORE_THE_SWITCH, GIVEN_UP, State
 from .observation import measuring_blue, observing
-from .occurrences import deadline_in, missing_for, unschedulable_since
+from .occurrences import deadline_in, lost_in, unschedulable_since
 from .situation import ACKNOWLEDGE_SECONDS, Situation
 
 
@@ -26,8 +26,8 @@ def waits(s: Situation) -> Iterator[float]:
         yield measuring_blue(s)
     if progress.state in (State.SWITCHING, State.ROLLING_BACK):
         yield s.remaining(progress.state_since, ACKNOWLEDGE_SECONDS)
-    if (missing := missing_for(s)) is not None:
-        yield missing
+    if (seconds := lost_in(s)) is not None:
+        yield seconds
     if progress.state is State.OBSERVING:
         yield observing(s).seconds
     if progress.state is State.DRAINING or s.others():
