@@ -35,6 +35,9 @@ test-e2e: .venv/.stamp ## real pods, our images, real traffic
 test-extended: .venv/.stamp ## what is too large for every run
 	@$(PYTEST) -q -s -m extended
 
+fuzz: .venv/.stamp ## 20,000 requests of every kind to the real server and through the real gateway
+	@$(PY) -m tests.fuzz
+
 lint: .venv/.stamp ## ruff, mypy --strict, import layers, generated files
 	@$(PY) -m tests.stages --only lint
 
@@ -81,4 +84,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended lint crds cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-wake bench-cluster bench-docs demo-model lock
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-wake bench-cluster bench-docs demo-model lock
