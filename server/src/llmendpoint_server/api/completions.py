@@ -188,7 +188,7 @@ class Completions:
             top_p=body.top_p if body.top_p is not None else defaults.get("top_p", 1.0),
             top_k=max(0, body.top_k or 0),
             seed=body.seed,
-            stop_token_ids=tuple(body.stop_token_ids or ()),
+            stop_token_ids=frozenset(body.stop_token_ids or ()),
             ignore_eos=body.ignore_eos,
         )
 

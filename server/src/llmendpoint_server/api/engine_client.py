@@ -17,7 +17,7 @@ from llmendpoint_server.api.interfaces import EngineEnd
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.watchdog import Watchdog
 from llmendpoint_server.errors import ProtocolError, Unavailable
-from llmendpoint_server.limits import usable_threads
+from llmendpoint_server.resources import usable_threads
 
 ENGINE_COMMAND = (sys.executable, "-m", "llmendpoint_server.engine")
 ENGINE_ENVIRONMENT = {

@@ -17,8 +17,8 @@ from llmendpoint_server.engine.machine import available_memory
 from llmendpoint_server.engine.sampler import sample
 from llmendpoint_server.engine.step import Step
 from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
-from llmendpoint_server.limits import usable_threads
 from llmendpoint_server.protocol import Configure
+from llmendpoint_server.resources import usable_threads
 
 PAGE_SIZE = 16
 CPU_MEMORY_SHARE = 0.5
