@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from llmendpoint_server.api.model_files import content_revision, resolve_model
-from llmendpoint_server.api.tokenizer import ModelTokenizer, default_sampling
+from llmendpoint_server.api.sampling_defaults import SamplingDefaults, read_sampling_defaults
+from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.errors import BadConfiguration, InvalidRequest, ModelNotFound
 
 DEMO = resolve_model("embedded://demo")
@@ -92,8 +93,8 @@ def test_a_template_can_neither_break_out_nor_break_the_server(model: Path, temp
 
 
 def test_sampling_defaults_come_from_the_model(model: Path) -> None:
-    assert default_sampling(model) == {"temperature": 0.0}
+    assert read_sampling_defaults(model) == SamplingDefaults(temperature=0.0)
     (model / "generation_config.json").write_text('{"do_sample": true, "temperature": 0.6, "top_p": 0.9}')
-    assert default_sampling(model) == {"temperature": 0.6, "top_p": 0.9}
+    assert read_sampling_defaults(model) == SamplingDefaults(temperature=0.6, top_p=0.9)
     (model / "generation_config.json").unlink()
-    assert default_sampling(model) == {}
+    assert read_sampling_defaults(model) == SamplingDefaults()
