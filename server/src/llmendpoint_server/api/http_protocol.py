@@ -8,6 +8,10 @@ instead of in chunks; a refusal before there is a request has OpenAI's shape.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import termios
+from array import array
 from typing import Any
 
 import httptools
@@ -144,17 +148,28 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The caller reads slower than the answer is made: see that it reads at all."""
         super().pause_writing()
-        self._await_reader(self.transport.get_write_buffer_size())
+        self._await_reader(self._unread())
 
-    def _await_reader(self, waiting: int) -> None:
-        self._write_timer = self.loop.call_later(WRITE_SECONDS_MAX, self._check_reader, waiting)
+    def _unread(self) -> int:
+        """Bytes that the caller's side has not taken yet, in this process and in the kernel.
+
+        The kernel asks for more only when a third of its buffer is free: this process's part alone would stand still
+        for long while a slow caller reads.
+        """
+        queued = array("i", [0])
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, queued)
+        return self.transport.get_write_buffer_size() + queued[0]
+
+    def _await_reader(self, unread: int) -> None:
+        self._write_timer = self.loop.call_later(WRITE_SECONDS_MAX, self._check_reader, unread)
 
     def _check_reader(self, before: int) -> None:
-        waiting = self.transport.get_write_buffer_size()
-        if waiting < before:
-            self._await_reader(waiting)
+        unread = self._unread()
+        if unread < before:
+            self._await_reader(unread)
             return
-        structlog.get_logger().info("a caller does not read: the connection is cut", waiting_bytes=waiting)
+        structlog.get_logger().info("a caller does not read: the connection is cut", unread_bytes=unread)
         self.transport.abort()
 
     def resume_writing(self) -> None:

@@ -31,7 +31,9 @@ INLINE_BYTES = 2**14
 THREADS_MAX = 4
 WAITING_MAX = 64
 """Bodies that wait for a thread; one more is refused with 429."""
-SLICE_CHARACTERS, SLICE_CHARACTERS_PER_TOKEN = 2**16, 8
+SLICE_CHARACTERS = 2**16
+USUAL_CHARACTERS = 4
+"""Of a token. A text with more of them for each token that fits may be far too long."""
 DEFAULT_COMPLETION_TOKENS = 16
 """What OpenAI's /v1/completions gives when max_tokens is left out."""
 
@@ -65,18 +67,18 @@ def encode_within(
     """Token ids of `text`. Raises PromptTooLong, for a very long text without tokenizing all of it.
 
     A token may stand for any number of characters (runs of spaces, what a normalizer drops), so that no number of
-    characters alone shows that a text does not fit. So a text of more than SLICE_CHARACTERS_PER_TOKEN characters for each
-    token that fits is tokenized in slices first: a slice's tokens are the text's own but for a few at its two cuts. When
-    the slices have twice as many tokens as fit, and two for each slice, the text cannot fit. What passes has few tokens,
-    and is tokenized once more as a whole. Raises Cancelled between two slices.
+    characters alone shows that a text does not fit. So a long text is tokenized in slices first: the tokens of a slice
+    are the text's own but for a few at its two cuts. When the slices so far have twice as many tokens as fit, and two more
+    for each slice, the text cannot fit. What passes has few tokens, and is tokenized once more as a whole: a tokenizer
+    takes some 150 bytes for each. Raises Cancelled between two slices.
     """
-    size = max(SLICE_CHARACTERS, SLICE_CHARACTERS_PER_TOKEN * most_tokens)
-    if len(text) > size:
+    if len(text) > max(SLICE_CHARACTERS, USUAL_CHARACTERS * most_tokens):
         counted = 0
-        for number, start in enumerate(range(0, len(text), size), 1):
+        for number, start in enumerate(range(0, len(text), SLICE_CHARACTERS), 1):
             if cancelled.is_set():
                 raise Cancelled
-            counted += len(tokenizer.encode(text[start : start + size], add_special_tokens=False))
+            part = text[start : start + SLICE_CHARACTERS]
+            counted += len(tokenizer.encode(part, add_special_tokens=False))
             if counted > 2 * (most_tokens + number):
                 raise PromptTooLong(counted // 2, most_tokens, field, at_least=True)
     return tokenizer.encode(text, add_special_tokens=special)
