@@ -144,6 +144,88 @@ def test_the_drain_timeout_cuts_a_stream_with_an_error_event_and_exits_0() -> No
         assert server.wait_exit() == 0
 
 
+def test_what_is_still_queued_at_the_end_of_a_drain_may_be_tried_on_another_replica() -> None:
+    with ServerProcess("--drain-timeout", "0.3", fake={"delay": 0.02, "max_running": 1}) as server:
+        server.wait_ready()
+        with ThreadPoolExecutor(2) as pool:
+            runs = pool.submit(httpx.post, server.url + URL, json=ASK, timeout=60)
+            wait_running(server, 1)
+            waits = pool.submit(httpx.post, server.url + URL, json=ASK, timeout=60)
+            server.wait_for("one waiting", lambda: load(server)["waiting"] == 1, 20)
+            server.terminate()
+            assert waits.result().status_code == 503
+            assert waits.result().headers["x-llmendpoint-retriable"] == "1"
+            assert int(waits.result().headers["retry-after"]) >= 1
+            assert runs.result().status_code == 500
+            assert "x-llmendpoint-retriable" not in runs.result().headers
+        assert server.wait_exit() == 0
+
+
+SLOW_TOKENIZER = """
+import time
+from llmendpoint_server.api.tokenizer import ModelTokenizer
+encode = ModelTokenizer.encode
+def slowly(self, text, **options):
+    time.sleep(0.5)
+    return encode(self, text, **options)
+ModelTokenizer.encode = slowly
+"""
+
+
+def test_the_time_to_the_first_token_has_tokenizing_in_it() -> None:
+    with ServerProcess(fake={}, before=SLOW_TOKENIZER) as server:
+        server.wait_ready()
+        assert httpx.post(server.url + URL, json=ASK | {"max_tokens": 2}).status_code == 200
+        lines = httpx.get(server.url + "/metrics").text.splitlines()
+        for name in ("vllm:time_to_first_token_seconds_sum", "vllm:e2e_request_latency_seconds_sum"):
+            assert float(next(line for line in lines if line.startswith(name)).rsplit(" ", 1)[1]) >= 0.5
+
+
+FAULTS = """
+from llmendpoint_server.api import detokenize, preprocess, responses
+from llmendpoint_server.api.tokenizer import ModelTokenizer
+def failing(function, mark):
+    def call(*given, **named):
+        result = function(*given, **named)
+        if mark in repr((given, result)):
+            raise RuntimeError(repr(given))
+        return result
+    return call
+preprocess.parse_body = failing(preprocess.parse_body, "fail-parsing")
+ModelTokenizer.encode = failing(ModelTokenizer.encode, "fail-encoding")
+detokenize.TextStream.push = failing(detokenize.TextStream.push, "fail-decoding")
+responses.Shape.whole = failing(responses.Shape.whole, "fail-writing")
+"""
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_what_nobody_expected_fails_one_request_alone_and_leaves_nothing(long: bool) -> None:
+    with ServerProcess(fake={}, before=FAULTS) as server:
+        server.wait_ready()
+        for mark in ("fail-parsing", "fail-encoding", "fail-decoding", "fail-writing"):
+            prompt = f"secret {mark} " + "words " * (4000 if long else 1)
+            body = {"model": "demo", "prompt": prompt, "max_tokens": 20}
+            failed = httpx.post(server.url + URL, json=body, headers={"x-request-id": mark}, timeout=30)
+            if not long or failed.status_code != 400:  # a prompt too long is refused before it is decoded
+                error = failed.json()["error"]
+                assert (failed.status_code, error["type"], error["code"]) == (
+                    500,
+                    "server_error",
+                    "internal_error",
+                )
+                assert mark in error["message"]  # its request id, and nothing of the prompt
+                assert "secret" not in failed.text
+        with pytest.raises(httpx.RemoteProtocolError):  # a stream does not end as if it were whole
+            httpx.post(server.url + URL, json=ASK | {"prompt": "secret fail-decoding", "stream": True})
+        assert httpx.post(server.url + URL, json=ASK | {"max_tokens": 2}).status_code == 200
+        wait_running(server, 0)
+        server.terminate()
+        assert server.wait_exit() == 0  # nothing is left that a drain would wait for
+        assert "a request failed unexpectedly" in "".join(server.lines)
+        assert "RuntimeError" in "".join(server.lines)
+        assert "secret" not in "".join(server.lines)
+
+
 def test_a_second_signal_does_not_wait() -> None:
     with ServerProcess(fake={"delay": 0.02}) as server:
         server.wait_ready()
