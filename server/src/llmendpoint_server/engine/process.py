@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 from llmendpoint_server import protocol
-from llmendpoint_server.core.request import RequestOutput
+from llmendpoint_server.core.request import FinishReason, RequestOutput
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.runner import PAGE_SIZE, ModelInfo, load
 from llmendpoint_server.errors import LoadError, ProtocolError
@@ -32,7 +32,7 @@ class Connection:
         except (BrokenPipeError, ConnectionResetError) as error:
             raise EOFError from error
 
-    def receive(self, timeout: float) -> Iterator[protocol.ToEngine]:
+    def receive(self, timeout: float) -> Iterator[protocol.ToEngine | protocol.UnreadableRequest]:
         """What has arrived; waits up to `timeout` seconds for it."""
         readable, _, _ = select.select([self._stream], [], [], timeout)
         if readable:
@@ -76,10 +76,12 @@ def serve(connection: Connection) -> int:
         engine = Engine(runner, make_scheduler(settings, info))
         connection.send(describe(settings, info), protocol.StateChanged("warming", "first generation"))
         engine.warm_up(info.max_model_len)
+    except EOFError:
+        raise
     except LoadError as error:
         connection.send(protocol.StateChanged("failed", str(error), error.exit_code))
         return error.exit_code
-    except (RuntimeError, MemoryError) as error:
+    except Exception as error:  # whatever it is, its name is what the operator shows as the cause
         cause = f"The model cannot be loaded or run: {type(error).__name__}: {error}"
         connection.send(protocol.StateChanged("failed", cause, 1))
         return 1
@@ -88,7 +90,7 @@ def serve(connection: Connection) -> int:
         return compute(connection, engine)
     except EOFError:
         raise
-    except Exception as error:  # whatever it is, its name is what the operator shows as the cause
+    except Exception as error:
         cause = f"The engine failed while serving: {type(error).__name__}: {error}"
         connection.send(protocol.StateChanged("failed", cause, 1))
         return 1
@@ -127,10 +129,12 @@ def compute(connection: Connection, engine: Engine) -> int:
         connection.send(*messages, engine.stats())
 
 
-def _handle(engine: Engine, message: protocol.ToEngine) -> list[RequestOutput]:
+def _handle(engine: Engine, message: protocol.ToEngine | protocol.UnreadableRequest) -> list[RequestOutput]:
     match message:
         case protocol.AddRequest(request):
             return engine.add(request)
+        case protocol.UnreadableRequest(request_id, detail):
+            return [RequestOutput(request_id, finish=FinishReason.FAILED, detail=detail)]
         case protocol.AbortRequest(request_id):
             return engine.abort(request_id)
         case protocol.Drain():
