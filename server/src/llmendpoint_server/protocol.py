@@ -104,6 +104,7 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
     kv_usage: float = 0.0
     steps: int = 0
     prompt_tokens: int = 0
+    """of each prompt once, when its first output token comes, whether computed or found in the prefix cache"""
     generated_tokens: int = 0
     prefix_cache_queries: int = 0
     """prompt tokens looked up"""
