@@ -279,6 +279,39 @@ def test_when_the_engine_dies_a_stream_says_why_and_does_not_end_as_if_it_were_w
         assert "exit code 9" in json.loads(last.removeprefix("data: "))["error"]["message"]
 
 
+def test_an_engine_that_has_hung_up_is_failed_at_once_though_its_process_stays() -> None:
+    with ServerProcess(fake={"delay": 0.02, "hang_up_with": 1}) as server:
+        server.wait_ready()
+        (engine,) = children(server.process.pid)
+        lost = httpx.post(server.url + URL, json=ASK, timeout=60)
+        assert (lost.status_code, lost.headers["x-llmendpoint-crashed"]) == (500, "1")
+        for path in ("/ready", "/health"):
+            answer = httpx.get(server.url + path)
+            assert (answer.status_code, answer.json()["status"]) == (503, "failed")
+            assert "has gone while serving" in answer.json()["detail"]
+        refused = httpx.post(server.url + URL, json=ASK)
+        assert (refused.status_code, refused.headers["x-llmendpoint-retriable"]) == (503, "1")
+        assert Path(f"/proc/{engine}").exists(), "the process was to stay, or this tests nothing"
+        os.kill(engine, signal.SIGKILL)
+        assert server.wait_exit() == 1
+        assert "killed by signal 9" in json.loads(server.lines[-1])["event"]
+
+
+def test_a_request_that_still_waits_when_the_drain_timeout_ends_may_be_tried_elsewhere() -> None:
+    with ServerProcess("--drain-timeout", "0.3", fake={"delay": 0.02, "max_running": 1}) as server:
+        server.wait_ready()
+        with ThreadPoolExecutor(2) as pool:
+            running = pool.submit(httpx.post, server.url + URL, json=ASK, timeout=60)
+            wait_running(server, 1)
+            queued = pool.submit(httpx.post, server.url + URL, json=ASK, timeout=60)
+            server.wait_for("it to wait", lambda: load(server)["waiting"] == 1)
+            server.terminate()
+            assert running.result().status_code == 500
+            assert queued.result().status_code == 503
+            assert queued.result().headers["x-llmendpoint-retriable"] == "1"
+        assert server.wait_exit() == 0
+
+
 def test_a_signal_while_the_model_is_downloaded_ends_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

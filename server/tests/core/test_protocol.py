@@ -1,5 +1,6 @@
 """The frames between the two processes."""
 
+import msgspec
 import pytest
 
 from llmendpoint_server import limits, protocol
@@ -84,3 +85,24 @@ def test_a_cache_salt_beyond_its_limit_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match="cache_salt has 257 characters") as caught:
         Request("r", (1,), SamplingParams(5), salt="x" * 257)
     assert caught.value.param == "cache_salt"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("top_k", 2**40, "top_k is 1099511627776"),
+        ("top_k", "many", "Expected `int`"),
+        ("stop_token_ids", list(range(200)), "stop_token_ids holds 200 ids"),
+        ("temperature", float("nan"), "temperature is nan"),
+    ],
+)
+def test_a_request_that_cannot_be_read_fails_alone_under_its_id(field: str, value: object, why: str) -> None:
+    wire = msgspec.to_builtins(protocol.AddRequest(REQUEST))
+    wire["request"]["sampling"][field] = value
+    body = msgspec.msgpack.encode(wire)
+    frame = len(body).to_bytes(4, "big") + body
+    bad, good = protocol.EngineReader().feed(frame + protocol.encode(protocol.AbortRequest("r2")))
+    assert isinstance(bad, protocol.UnreadableRequest)
+    assert bad.id == "r1"
+    assert why in bad.detail
+    assert good == protocol.AbortRequest("r2")
