@@ -72,10 +72,6 @@ class Generation:
                 raise Unavailable(f"This replica is {self._engine.state}. Try again.", retry_after=1.0)
             case FinishReason.FAILED if self._engine.failure() is not None:
                 raise EngineEnded(output.detail)
-            case FinishReason.FAILED if self._engine.state == "draining" and self._first is None:
-                raise Unavailable(
-                    f"{output.detail} Nothing of the answer had been made: try again.", retry_after=1.0
-                )
             case FinishReason.FAILED:
                 raise EngineFailed(output.detail or "The engine could not compute this request.")
             case FinishReason.ABORTED:
