@@ -30,8 +30,8 @@ from llmendpoint_server.engine.loading import choose_device, choose_dtype
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.machine import spin_briefly
 from llmendpoint_server.engine.runner import load
-from llmendpoint_server.limits import usable_threads
 from llmendpoint_server.protocol import Configure
+from llmendpoint_server.resources import usable_threads
 from tests.bench.results import Result, write
 
 CONCURRENCIES = (1, 8, 16)

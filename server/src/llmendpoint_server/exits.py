@@ -7,7 +7,7 @@ from collections.abc import Callable
 from llmendpoint_server import logs
 from llmendpoint_server.api.interfaces import EngineEnd
 from llmendpoint_server.errors import ServerError
-from llmendpoint_server.limits import raise_open_files
+from llmendpoint_server.resources import raise_open_files
 
 
 def exit_code_of(serving: Callable[[], EngineEnd | None]) -> int:

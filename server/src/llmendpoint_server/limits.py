@@ -1,46 +1,55 @@
-"""What the machine allows this process: open files, processors."""
+"""The bounds of what a request may bring. The API refuses what is outside them with a 400 that names the field, and the
+engine checks again. Pure: imported by `core/`, `api/` and the engine; the one place where these numbers are written.
+
+Ranges are OpenAI's where OpenAI has the field.
+"""
 
 from __future__ import annotations
 
-import math
-import os
-import resource
-from pathlib import Path
+TEMPERATURE_MIN, TEMPERATURE_MAX = 0.0, 2.0
+"""Both included; 0 is greedy."""
+TOP_P_MIN, TOP_P_MAX = 0.0, 1.0
+"""Greater than the first, at most the second."""
+TOP_K_OFF = (-1, 0)
+"""In a body both mean: no limit. Inside the server it is 0."""
+TOP_K_MAX = 2**31 - 1
+"""Larger than any vocabulary; what is larger than the model's own vocabulary has no effect."""
+SEED_MIN, SEED_MAX = -(2**63), 2**63 - 1
+"""Both included: an int64."""
+MAX_TOKENS_MIN, MAX_TOKENS_MAX = 1, 2**31 - 1
+"""Both included; the model's length is the real bound."""
+STOP_STRINGS_MAX = 4
+STOP_STRING_CHARACTERS_MAX = 256
+"""Of one stop string, which has at least one character."""
+STOP_TOKEN_IDS_MAX = 128
+TOKEN_ID_MAX = 2**31 - 1
+"""Of an id in a prompt or in stop_token_ids, before the model's vocabulary is looked at."""
+CACHE_SALT_CHARACTERS_MAX = 256
+REQUEST_ID_CHARACTERS_MAX = 128
+"""Ids are the server's own."""
 
-import structlog
-
-WANTED_OPEN_FILES = 65_535
-CGROUP = Path("/sys/fs/cgroup")
-
-
-def raise_open_files() -> int:
-    """Raise RLIMIT_NOFILE to its hard limit, and warn where that is too low for thousands of streams."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard != resource.RLIM_INFINITY and hard < WANTED_OPEN_FILES:
-        structlog.get_logger().warning(
-            f"The hard limit on open files is {hard}: each stream takes one. Raise it to at least {WANTED_OPEN_FILES}.",
-            limit=hard,
-        )
-    return hard
-
-
-def cpu_quota(root: Path = CGROUP) -> float | None:
-    """Processors that the cgroup grants, or None without a limit (cgroup v2, then v1)."""
-    for quota_file, period_file in (("cpu.max", None), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
-        try:
-            words = (root / quota_file).read_text().split()
-            if period_file is not None:
-                words += (root / period_file).read_text().split()
-        except OSError:
-            continue
-        if len(words) == 2 and words[0] not in ("max", "-1"):
-            return int(words[0]) / int(words[1])
-    return None
+BODY_BYTES_MAX = 32 * 2**20
+"""Of any body: the gateway's limit too."""
+BODY_BYTES_FLOOR, BODY_BYTES_PER_TOKEN = 8 * 2**20, 64
+"""A model takes bodies up to the first and the second for each token of its length; a token of text has 4 bytes or so."""
+BODY_VALUES_MAX = 65_536
+"""Fields and list items of a body, beside one for each token of the model's length in a list of token ids."""
+BODY_SECONDS_MAX = 120.0
+"""From the end of the headers to the end of the body."""
+HEADER_BYTES_MAX = 64 * 2**10
+"""Of the request line and all headers together."""
+HEADER_SECONDS_MAX = 75.0
+MODEL_CHARACTERS_MAX = 512
+MESSAGES_MAX = 8_192
+PARTS_MAX = 1_024
+"""Text parts of one message."""
+NAME_CHARACTERS_MAX = 256
+"""Of `messages[].name`."""
+CALLER_CHARACTERS_MAX = 512
+"""Of each field that tells about the caller or the bill: user, safety_identifier, service_tier and their like."""
+METADATA_PAIRS_MAX, METADATA_KEY_MAX, METADATA_VALUE_MAX = 16, 64, 512
 
 
-def usable_threads(root: Path = CGROUP) -> int:
-    """Threads worth starting: more than the quota only makes the kernel stop them all for the rest of each period."""
-    available = len(os.sched_getaffinity(0))
-    quota = cpu_quota(root)
-    return available if quota is None else max(1, min(available, math.ceil(quota)))
+def body_bytes(max_model_len: int) -> int:
+    """The largest body that a model of this length takes."""
+    return min(BODY_BYTES_MAX, BODY_BYTES_FLOOR + BODY_BYTES_PER_TOKEN * max_model_len)

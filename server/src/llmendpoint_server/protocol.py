@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -103,6 +104,7 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
     kv_usage: float = 0.0
     steps: int = 0
     prompt_tokens: int = 0
+    """of each prompt once, when its first output token comes, whether computed or found in the prefix cache"""
     generated_tokens: int = 0
     prefix_cache_queries: int = 0
     """prompt tokens looked up"""
@@ -111,11 +113,22 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
     preemptions: int = 0
 
 
+class _RequestId(msgspec.Struct):
+    id: str
+
+
+class _AddAnything(msgspec.Struct, tag="add"):
+    """What every `AddRequest` has, whatever else is in it."""
+
+    request: _RequestId
+
+
 ToEngine = Configure | AddRequest | AbortRequest | Drain
 FromEngine = StateChanged | Loaded | StepOutput | Stats
 
 _encoder = msgspec.msgpack.Encoder()
 _to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+_id_of_request = msgspec.msgpack.Decoder(_AddAnything)
 _from_engine: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
 
 
@@ -155,15 +168,33 @@ class _FrameReader:
             yield body
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadableRequest:
+    """An `AddRequest` of which only the id could be read: that request fails, and no other."""
+
+    id: str
+    detail: str
+
+
 class EngineReader(_FrameReader):
     """The engine's side: `feed(bytes read)` yields whole messages."""
 
-    def feed(self, data: bytes) -> Iterator[ToEngine]:
+    def feed(self, data: bytes) -> Iterator[ToEngine | UnreadableRequest]:
         for body in self.bodies(data):
             try:
-                yield _to_engine.decode(body)
-            except msgspec.MsgspecError as error:
-                raise ProtocolError(f"Not a message to the engine: {error}") from error
+                message: ToEngine | UnreadableRequest = _to_engine.decode(body)
+            except Exception as error:  # of msgspec, or of a type's own check
+                message = _unreadable(body, error)
+            yield message
+
+
+def _unreadable(body: bytes, error: Exception) -> UnreadableRequest:
+    """Raises ProtocolError when it is nobody's request."""
+    try:
+        request_id = _id_of_request.decode(body).request.id
+    except msgspec.MsgspecError:
+        raise ProtocolError(f"Not a message to the engine: {error}") from error
+    return UnreadableRequest(request_id, f"The request cannot be read: {error}")
 
 
 class ApiReader(_FrameReader):

@@ -2,7 +2,8 @@
 
 It generates the tokens of its prompt again and again, one per step, and misbehaves as FAKE_ENGINE (JSON) says:
 `delay` seconds per step, `max_running` requests at once, `die_with` that many running (after a few steps, exit code 9,
-no word), `stall_with` that many requests (it goes on beating, and makes no step), `load_error` [message, exit code],
+no word), `hang_up_with` that many running (it closes its socket, and stays), `deaf` (once it is ready it reads nothing),
+`stall_with` that many requests (it goes on beating, and makes no step), `load_error` [message, exit code],
 `stay_loading`, `load_time` seconds.
 """
 
@@ -76,6 +77,8 @@ class FakeEngine:
             protocol.Loaded("Fake", limit, 16, self.limit, 1761, (2, 0), "cpu", "float32", 64, 16, 0.0),
             protocol.StateChanged("ready"),
         )
+        if OPTIONS.get("deaf"):
+            time.sleep(600)
 
     def step(self) -> None:
         while self.waiting and len(self.running) < self.max_running:
@@ -85,6 +88,9 @@ class FakeEngine:
         started = [done for _, done in self.running.values() if done > 5]
         if len(started) >= OPTIONS.get("die_with", float("inf")):
             os._exit(9)
+        if len(started) >= OPTIONS.get("hang_up_with", float("inf")):
+            self.connection.close()
+            time.sleep(600)
         outputs = []
         for request, done in list(self.running.values()):
             token = request.prompt[done % len(request.prompt)]

@@ -3,7 +3,6 @@
 import pytest
 
 from llmendpoint_server.core.blocks import BlockManager
-from llmendpoint_server.core.estimate import MAX_RETRY_AFTER, MIN_RETRY_AFTER, DrainRate
 from llmendpoint_server.core.prefix import chain_hash, root_hash
 from llmendpoint_server.core.randomness import uniform
 
@@ -92,11 +91,3 @@ def test_noise_depends_on_seed_and_position_alone_and_is_spread_evenly() -> None
     draws = [uniform(11, position) for position in range(4000)]
     shares = [sum(low <= draw < low + 0.25 for draw in draws) / 4000 for low in (0, 0.25, 0.5, 0.75)]
     assert all(abs(share - 0.25) < 0.03 for share in shares)
-
-
-def test_the_wait_is_the_work_ahead_over_the_measured_rate_within_its_bounds() -> None:
-    rate = DrainRate()
-    assert rate.retry_after(10**9) == MIN_RETRY_AFTER
-    rate.observe(100, 1.0)
-    assert rate.retry_after(500) == 5
-    assert rate.retry_after(10**9) == MAX_RETRY_AFTER

@@ -1,13 +1,17 @@
 """The frames between the two processes."""
 
+import msgspec
 import pytest
 
-from llmendpoint_server import protocol
+from llmendpoint_server import limits, protocol
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
 from llmendpoint_server.errors import InvalidRequest, ProtocolError
 
 REQUEST = Request(
-    "r1", (1, 2, 3), SamplingParams(max_tokens=5, temperature=0.5, seed=-7, stop_token_ids=(9,)), 1.5
+    "r1",
+    (1, 2, 3),
+    SamplingParams(max_tokens=5, temperature=0.5, seed=-7, stop_token_ids=frozenset({9})),
+    1.5,
 )
 TO_ENGINE = [
     protocol.Configure(model_path="m", kv_cache_memory=2**33, dtype="float32"),
@@ -55,10 +59,50 @@ def test_a_frame_beyond_the_limit_is_refused_before_it_is_read() -> None:
         ("top_p", 0.0),
         ("top_p", 1.1),
         ("top_k", -1),
+        ("top_k", 2**31),
+        ("top_k", 10**30),
+        ("max_tokens", 2**31),
         ("seed", 2**63),
+        ("seed", -(2**63) - 1),
     ],
 )
 def test_a_sampling_parameter_out_of_range_is_refused_by_name(field: str, value: float) -> None:
     with pytest.raises(InvalidRequest, match=str(value)) as caught:
         SamplingParams(**{"max_tokens": 5, field: value})  # type: ignore[arg-type]  # deliberately wrong
     assert caught.value.param == field
+
+
+def test_more_stop_token_ids_than_allowed_are_refused_by_name() -> None:
+    SamplingParams(5, stop_token_ids=frozenset(range(limits.STOP_TOKEN_IDS_MAX)))
+    with pytest.raises(
+        InvalidRequest, match=r"stop_token_ids holds 129 ids; it takes at most 128\."
+    ) as caught:
+        SamplingParams(5, stop_token_ids=frozenset(range(limits.STOP_TOKEN_IDS_MAX + 1)))
+    assert caught.value.param == "stop_token_ids"
+
+
+def test_a_cache_salt_beyond_its_limit_is_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest, match="cache_salt has 257 characters") as caught:
+        Request("r", (1,), SamplingParams(5), salt="x" * 257)
+    assert caught.value.param == "cache_salt"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("top_k", 2**40, "top_k is 1099511627776"),
+        ("top_k", "many", "Expected `int`"),
+        ("stop_token_ids", list(range(200)), "stop_token_ids holds 200 ids"),
+        ("temperature", float("nan"), "temperature is nan"),
+    ],
+)
+def test_a_request_that_cannot_be_read_fails_alone_under_its_id(field: str, value: object, why: str) -> None:
+    wire = msgspec.to_builtins(protocol.AddRequest(REQUEST))
+    wire["request"]["sampling"][field] = value
+    body = msgspec.msgpack.encode(wire)
+    frame = len(body).to_bytes(4, "big") + body
+    bad, good = protocol.EngineReader().feed(frame + protocol.encode(protocol.AbortRequest("r2")))
+    assert isinstance(bad, protocol.UnreadableRequest)
+    assert bad.id == "r1"
+    assert why in bad.detail
+    assert good == protocol.AbortRequest("r2")

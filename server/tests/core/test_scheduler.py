@@ -257,16 +257,57 @@ def test_requests_start_in_the_order_of_arrival() -> None:
     assert [row.sequence.id for row in scheduler.schedule(0.0).rows] == ["a", "b"]
 
 
-def test_a_full_queue_rejects_with_the_time_that_the_work_ahead_takes() -> None:
-    scheduler, machine = make_scheduler(max_num_seqs=1, queue=1), Machine(2)
-    scheduler.add(request("a", (1, 2), 8), seed=0)
-    batch = scheduler.schedule(0.0)
-    scheduler.update(batch, machine.run(batch), 1.0)  # 2 tokens in 1 s
-    assert scheduler.add(request("b", (1, 2), 8), seed=0) is None
-    refusal = scheduler.add(request("c", (1, 2), 8), seed=0)
+def busy_scheduler(max_tokens: int) -> Scheduler:
+    """One place, which requests of 8 tokens took for 2 s each, and now another has; the queue is full."""
+    scheduler, machine = make_scheduler(pages=600, max_num_seqs=1, queue=1), Machine(2)
+    now = 0.0
+    for number in range(3):
+        scheduler.add(request(str(number), (1, 2), max_tokens), seed=0)
+        for _ in range(8):
+            batch = scheduler.schedule(now)
+            now += 0.25
+            scheduler.update(batch, machine.run(batch), now)
+        scheduler.abort(str(number))
+    for name in ("running", "queued"):
+        assert scheduler.add(request(name, (1, 2), max_tokens), seed=0) is None
+        scheduler.schedule(now)
+    return scheduler
+
+
+def test_a_full_queue_rejects_with_the_time_until_a_place_is_free_and_not_by_what_is_asked_for() -> None:
+    waits = []
+    for max_tokens in (100, 1000):
+        refusal = busy_scheduler(max_tokens).add(request("c", (1, 2), max_tokens), seed=0)
+        assert refusal is not None
+        assert refusal.finish is FinishReason.REJECTED
+        waits.append(refusal.retry_after)
+    assert waits == [2.0, 2.0]
+
+
+def test_a_full_queue_rejects_with_the_time_to_the_limit_of_a_request_that_has_few_tokens_left() -> None:
+    scheduler, machine = make_scheduler(pages=600, max_num_seqs=1, queue=0), Machine(2)
+    scheduler.add(request("a", (1, 2), 10), seed=0)
+    for step in range(7):
+        batch = scheduler.schedule(step * 2.0)
+        scheduler.update(batch, machine.run(batch), step * 2.0 + 2)
+    refusal = scheduler.add(request("b", (1, 2)), seed=0)
     assert refusal is not None
-    assert refusal.finish is FinishReason.REJECTED
-    assert refusal.retry_after == (8 + 10) / 2
+    assert refusal.retry_after == 3 * 2.0  # 14 s old, and 3 tokens from its end
+
+
+def test_a_prompts_tokens_count_once_found_in_the_cache_or_computed_again() -> None:
+    scheduler, machine = make_scheduler(pages=8, max_num_seqs=3), Machine(2)
+    prompts = {"a": (1, 2, 3), "b": (2, 2), "c": (0, 1)}
+    for name, prompt in prompts.items():
+        scheduler.add(request(name, prompt, 10), seed=0)
+    finish_all(scheduler, machine)
+    assert scheduler.counters.preemptions > 0
+    assert scheduler.counters.prompt_tokens == 7
+    for name in ("again", "and again"):
+        scheduler.add(request(name, (1, 2, 3), 1), seed=0)
+        finish_all(scheduler, machine)
+    assert scheduler.counters.prefix_cache_hits > 0
+    assert scheduler.counters.prompt_tokens == 7 + 2 * 3
 
 
 def test_a_draining_scheduler_rejects_what_is_new_and_finishes_what_is_in() -> None:

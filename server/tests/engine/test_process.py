@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from llmendpoint_server import protocol
@@ -78,7 +79,7 @@ def request(name: str, max_tokens: int = 5) -> protocol.AddRequest:
     )
 
 
-def test_a_process_loads_answers_aborts_drains_and_goes_with_the_api_process(
+def test_a_process_loads_answers_aborts_refuses_poison_drains_and_goes_with_the_api_process(
     engine: Engine, model_folder: Callable[[str], Path]
 ) -> None:
     engine.send(protocol.Configure(model_path=str(model_folder("llama")), device="cpu"))
@@ -95,6 +96,12 @@ def test_a_process_loads_answers_aborts_drains_and_goes_with_the_api_process(
     assert engine.next() is not None
     engine.send(protocol.AbortRequest("b"))
     assert engine.outputs("b")[-1].finish is FinishReason.ABORTED
+
+    wire = msgspec.to_builtins(request("poison"))
+    wire["request"]["sampling"]["top_k"] = 2**63  # what no SamplingParams holds
+    body = msgspec.msgpack.encode(wire)
+    engine.socket.sendall(len(body).to_bytes(4, "big") + body)
+    assert engine.outputs("poison")[-1].finish is FinishReason.FAILED
 
     engine.send(protocol.Drain(), request("c"))
     assert engine.outputs("c")[-1].finish is FinishReason.REJECTED

@@ -1,6 +1,12 @@
 """How a token is drawn from its logits."""
 
+import random
+from collections.abc import Sequence as Rows
+
+import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
@@ -66,3 +72,91 @@ def test_logits_that_are_no_numbers_are_told_and_touch_nobody_else() -> None:
     logits = torch.stack([LOGITS, torch.full((4,), float("nan")), LOGITS])
     rows = [sequence(temperature=0), sequence(), sequence(temperature=0)]
     assert sample(logits, rows) == [0, NOT_A_NUMBER, 0]
+
+
+VOCABULARY = 300
+PARAMS = st.fixed_dictionaries({
+    "temperature": st.one_of(st.just(0.0), st.floats(0.01, 2)),
+    "top_p": st.one_of(st.just(1.0), st.floats(0.01, 1)),
+    "top_k": st.one_of(st.just(0), st.integers(1, 400)),
+    "seed": st.integers(-(2**63), 2**63 - 1),
+    "position": st.integers(1, 50),
+})  # fmt: skip
+
+
+def some_logits(seed: int) -> torch.Tensor:
+    return torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+@settings(deadline=None)
+@given(rows=st.lists(st.tuples(PARAMS, st.integers(0, 99)), min_size=1, max_size=12), shuffled=st.randoms())
+def test_a_rows_token_depends_on_its_own_logits_parameters_and_seed_alone(
+    rows: list[tuple[dict[str, float], int]], shuffled: random.Random
+) -> None:
+    logits = [some_logits(seed) for _, seed in rows]
+    sequences = [sequence(**params) for params, _ in rows]  # type: ignore[arg-type]  # names are checked at run time
+    alone = [sample(row[None], [one])[0] for row, one in zip(logits, sequences, strict=True)]
+    order = list(range(len(rows)))
+    shuffled.shuffle(order)
+    together = sample(torch.stack([logits[i] for i in order]), [sequences[i] for i in order])
+    assert together == [alone[i] for i in order]
+
+
+@pytest.mark.parametrize("neighbour", [{"top_p": 0.9}, {"top_k": 5}, {"top_p": 0.5, "top_k": 9}], ids=str)
+def test_a_neighbour_with_top_p_or_top_k_changes_no_seeded_draw(neighbour: dict[str, float]) -> None:
+    logits = torch.stack([some_logits(1), some_logits(2)])
+    for position in range(100):
+        drawn = sequence(position, seed=5)
+        other = sequence(position, **neighbour)  # type: ignore[arg-type]  # names are checked at run time
+        assert sample(logits, [drawn, other])[0] == sample(logits[:1], [drawn])[0]
+
+
+def chi_square(tokens: Rows[int], probabilities: torch.Tensor) -> float:
+    counts = torch.bincount(torch.tensor(tokens), minlength=len(probabilities)).double()
+    expected = probabilities.double() * len(tokens)
+    assert not counts[expected == 0].any(), "a token that was to be cut was drawn"
+    seen = expected > 0
+    return float(((counts - expected)[seen] ** 2 / expected[seen]).sum())
+
+
+@pytest.mark.parametrize(
+    ("params", "kept"), [({}, 40), ({"top_k": 10}, 10), ({"top_p": 0.6}, 5), ({"temperature": 1.7}, 40)], ids=str
+)  # fmt: skip
+def test_draws_follow_the_distribution(params: dict[str, float], kept: int) -> None:
+    """20,000 draws with fixed seeds, so it gives the same result at each run; chi-square with `kept - 1` degrees of
+    freedom is beyond the limit once in 10,000 tries of a right sampler."""
+    limit = {40: 81.0, 10: 33.7, 5: 23.5}[kept]
+    logits = torch.linspace(0, -8, 40)[torch.randperm(40, generator=torch.Generator().manual_seed(3))]
+    weights = (logits / params.get("temperature", 1.0)).softmax(-1)
+    if kept < 40:
+        cut = weights.topk(kept)
+        assert "top_p" not in params or cut.values.sum() >= 0.6 > cut.values[:-1].sum()
+        weights = torch.zeros(40).scatter(0, cut.indices, cut.values / cut.values.sum())
+    rows = [sequence(position, seed=11, **params) for position in range(20_000)]  # type: ignore[arg-type]
+    assert chi_square(sample(logits.expand(20_000, -1), rows), weights) < limit
+
+
+@pytest.mark.parametrize("temperature", [1e-46, 5e-324, 1e-38, 1e-10])
+def test_a_temperature_that_float32_cannot_hold_is_greedy(temperature: float) -> None:
+    rows = [sequence(position, temperature=temperature) for position in range(50)]
+    assert sample(LOGITS.expand(50, -1), rows) == [0] * 50
+
+
+@pytest.mark.parametrize("top_p", [1e-46, 5e-324, 1e-20])
+def test_a_top_p_that_float32_cannot_hold_keeps_the_most_probable_token(top_p: float) -> None:
+    rows = [sequence(position, top_p=top_p) for position in range(50)]
+    assert sample(LOGITS.flip(0).expand(50, -1), rows) == [3] * 50
+
+
+def test_a_top_k_beyond_the_vocabulary_cuts_nothing() -> None:
+    rows = [sequence(position, top_k=2**31 - 1) for position in range(200)]
+    assert sample(LOGITS.expand(200, -1), rows) == sample(
+        LOGITS.expand(200, -1), [sequence(position) for position in range(200)]
+    )
+
+
+def test_the_largest_vocabularies_do_not_overflow_the_sum_of_weights() -> None:
+    logits = torch.zeros(2, 2**20)
+    tokens = sample(logits, [sequence(1, seed=1), sequence(2, seed=4, top_p=0.5)])
+    assert 0 <= tokens[0] < 2**20
+    assert 0 <= tokens[1] < 2**19

@@ -176,27 +176,54 @@ def test_tokens_stay_when_scores_are_computed_in_parts(
     assert generate(engine, texts, greedy()) == reference(model_folder(shape), texts)
 
 
-def test_a_request_on_which_the_model_raises_fails_alone(model_folder: Callable[[str], Path]) -> None:
-    engine = make_engine(model_folder("llama"))
-    texts = prompts((5, 9))
-    expected = reference(model_folder("llama"), texts)
-    run = engine.runner.run
+POISON = 1  # `prompts` never holds it
 
-    def poisoned(batch):  # type: ignore[no-untyped-def]  # a stand-in for one method
-        if any(row.sequence.id == "bad" for row in batch.rows):
-            raise RuntimeError("poison")
-        return run(batch)
 
-    engine.runner.run = poisoned  # type: ignore[method-assign]  # the fault to inject
-    engine.add(Request("bad", (3, 4), greedy()))
-    assert engine.add(Request("good", texts[0], greedy())) == []
-    outputs = []
-    while not engine.scheduler.idle:
-        outputs += engine.step()
-    assert [output.detail for output in outputs if output.id == "bad"] == [
-        "The model failed on this request: RuntimeError."
-    ]
-    assert [token for output in outputs if output.id == "good" for token in output.tokens] == expected[0]
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, KeyError])
+def test_a_request_on_which_the_model_raises_in_its_last_layer_leaves_nothing_behind(
+    error: type[Exception], model_folder: Callable[[str], Path]
+) -> None:
+    """By then every other layer has written keys and values of the whole batch."""
+    engine = make_engine(model_folder("llama"), max_batched_tokens=40)
+    texts = prompts((20, 9, 35, 48))
+    # The bad one shares its first pages with a good one, and is cut into chunks: some of its pages have names.
+    bad = (*texts[3], *texts[2][:20], POISON)
+    expected = reference(model_folder("llama"), [*texts, bad[:-1]])
+    model = engine.runner.model  # type: ignore[attr-defined]  # a ModelRunner
+
+    poisoned: list[bool] = []
+    note = model.model.embed_tokens.register_forward_pre_hook(
+        lambda _, ids: poisoned.append(bool((ids[0] == POISON).any()))
+    )
+
+    def fail(*_: object) -> None:
+        if poisoned[-1]:
+            raise error("poison")
+
+    fault = model.model.layers[-1].mlp.register_forward_pre_hook(fail)
+    got: dict[str, list[int]] = {}
+    details = []
+    for n, text in enumerate(texts[:2]):
+        engine.add(Request(str(n), text, greedy()))
+    for step in range(200):
+        if step == 3:
+            engine.add(Request("bad", bad, greedy()))
+            engine.add(Request("2", texts[2], greedy()))
+            engine.add(Request("3", texts[3], greedy()))
+        for output in engine.step():
+            got.setdefault(output.id, []).extend(output.tokens)
+            details += [output.detail] if output.detail else []
+        if step > 3 and engine.scheduler.idle:
+            break
+    assert details == [f"The model failed on this request: {error.__name__}."]
+    assert got.pop("bad") == []
+    assert got == {str(n): tokens for n, tokens in enumerate(expected[:4])}
+    assert engine.scheduler.blocks.held == 0
+    fault.remove()
+    note.remove()
+    before = engine.scheduler.counters.prefix_cache_hits
+    assert generate(engine, [*texts, bad[:-1]], greedy()) == expected
+    assert engine.scheduler.counters.prefix_cache_hits > before
 
 
 def test_a_device_on_which_every_request_fails_ends_the_engine(model_folder: Callable[[str], Path]) -> None:

@@ -16,8 +16,8 @@ from llmendpoint_server import protocol
 from llmendpoint_server.api.interfaces import EngineEnd
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.watchdog import Watchdog
-from llmendpoint_server.errors import ProtocolError, Unavailable
-from llmendpoint_server.limits import usable_threads
+from llmendpoint_server.errors import EngineFailed, ProtocolError, QueueFull, Unavailable
+from llmendpoint_server.resources import usable_threads
 
 ENGINE_COMMAND = (sys.executable, "-m", "llmendpoint_server.engine")
 ENGINE_ENVIRONMENT = {
@@ -29,6 +29,11 @@ ENGINE_ENVIRONMENT = {
 }
 """Unless the caller's environment says otherwise."""
 EXIT_WAIT_S = 20.0
+"""For the process to leave once its connection is lost; then it is killed."""
+CAUSE_WAIT_S = 1.0
+"""Of that, how long its requests wait for the exit code, which says more than that the connection is lost."""
+MOST_UNREAD_BYTES = 64 * 2**20
+"""Of messages that the engine process has not read yet. It reads between two steps."""
 
 
 class EngineStream:
@@ -37,8 +42,12 @@ class EngineStream:
     def __init__(self, request_id: str, forget: Callable[[str], None]) -> None:
         self._forget = forget
         self._queue: asyncio.Queue[RequestOutput] = asyncio.Queue()
+        self._last_arrived = False
         self.id = request_id
+        self.begun = False
+        """a token has arrived"""
         self.ended = False
+        """the last output has been read"""
 
     async def next(self) -> RequestOutput:
         """The next output; everything that has already arrived comes in one. Not to be called after a `finish`."""
@@ -53,6 +62,11 @@ class EngineStream:
         return output
 
     def deliver(self, output: RequestOutput) -> None:
+        """One more output. What comes after the last is dropped."""
+        if self._last_arrived:
+            return
+        self.begun = self.begun or bool(output.tokens)
+        self._last_arrived = output.finish is not None
         self._queue.put_nowait(output)
 
     def close(self) -> None:
@@ -107,12 +121,25 @@ class EngineClient(asyncio.Protocol):
         return len(self._streams)
 
     def submit(self, request: Request) -> EngineStream:
-        """Hand a request over. Raises Unavailable when this replica does not take any."""
-        if self.state != "ready":
+        """Hand a request over. Raises Unavailable when this replica does not take any, QueueFull when the engine process
+        has too much to read, EngineFailed when the request is no message: nothing of it is kept then."""
+        transport = self._transport
+        if self.state != "ready" or transport is None or transport.is_closing():
             raise Unavailable(f"This replica is {self.state}: {self.detail}. Try again.", retry_after=1.0)
+        try:
+            frame = protocol.encode(protocol.AddRequest(request))
+        except Exception as error:  # whatever it brings, msgspec has a type of error for it
+            structlog.get_logger().error("a request is no message", id=request.id, error=str(error))
+            raise EngineFailed(
+                f"The request cannot be handed to the engine: {type(error).__name__}."
+            ) from error
+        if transport.get_write_buffer_size() + len(frame) > MOST_UNREAD_BYTES:
+            raise QueueFull(
+                "The engine is busy, and has too many requests to read. Try again.", retry_after=1.0
+            )
+        transport.write(frame)
         stream = self._streams[request.id] = EngineStream(request.id, self.forget)
         self.idle.clear()
-        self._send(protocol.AddRequest(request))
         return stream
 
     def forget(self, request_id: str) -> None:
@@ -131,9 +158,12 @@ class EngineClient(asyncio.Protocol):
         self._send(protocol.Drain())
 
     def fail_all(self, detail: str) -> None:
-        """End every open stream with `detail`."""
+        """End every open stream with `detail`. One without a token yet may be tried elsewhere, unless it may be what ended
+        the engine."""
+        well = self.failure() is None
         for stream in self._streams.values():
-            stream.deliver(RequestOutput(stream.id, (), FinishReason.FAILED, detail=detail))
+            reason = FinishReason.REJECTED if well and not stream.begun else FinishReason.FAILED
+            stream.deliver(RequestOutput(stream.id, (), reason, detail=detail))
 
     def failure(self) -> str | None:
         """Why the engine makes no progress; None while it does."""
@@ -190,28 +220,54 @@ class EngineClient(asyncio.Protocol):
                     structlog.get_logger().info(f"engine: {state}", detail=detail)
 
     def connection_lost(self, error: Exception | None) -> None:
-        # The process is reaped in a thread: it may take a moment to leave after it closed its end.
-        task = asyncio.get_running_loop().create_task(self._after_the_end())
-        self._ending = task
+        if not self._stopping:  # nothing is sent to it any more, so nothing may be taken for it
+            word = self._last_word
+            told = word is not None and word.state == "failed"
+            self.state = "failed"
+            self.detail = (
+                word.detail
+                if word is not None and told
+                else f"The engine process has gone while {self._doing}."
+            )
+            self.stats = protocol.Stats()
+            if told:
+                self.fail_all(self.detail)
+        # The process is reaped in a thread: it may take a while to leave after it closed its end.
+        self._ending = asyncio.get_running_loop().create_task(self._after_the_end())
+
+    @property
+    def _doing(self) -> str:
+        return "serving" if self.loaded else "loading the model"
 
     async def _after_the_end(self) -> None:
-        code = await asyncio.to_thread(self._reap, self._process) if self._process is not None else 1
+        process = self._process
+        code = 1 if process is None else await asyncio.to_thread(self._exit_code, process, CAUSE_WAIT_S)
+        if code is None and not self._stopping:
+            self.fail_all(self.detail)
+        if code is None and process is not None:
+            code = await asyncio.to_thread(self._reap, process)
         if self._stopping:
             self.ended.cancel()
             return
-        self.state = "failed"
-        word = self._last_word
-        if word is not None and word.state == "failed":
-            end = EngineEnd(word.detail, word.exit_code or 1)
-        else:
-            how = f"was killed by signal {-code}" if code < 0 else f"left with exit code {code}"
-            end = EngineEnd(
-                f"The engine process {how} while {'serving' if self.loaded else 'loading the model'}.", 1
-            )
+        end = self._end(code or 0)
         self.detail = end.cause
-        self.stats = protocol.Stats()
         self.fail_all(end.cause)
         self.ended.set_result(end)
+
+    def _end(self, code: int) -> EngineEnd:
+        word = self._last_word
+        if word is not None and word.state == "failed":
+            return EngineEnd(word.detail, word.exit_code or 1)
+        how = f"was killed by signal {-code}" if code < 0 else f"left with exit code {code}"
+        return EngineEnd(f"The engine process {how} while {self._doing}.", 1)
+
+    @staticmethod
+    def _exit_code(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+        """None: it is still there after so long."""
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
 
     @staticmethod
     def _reap(process: subprocess.Popen[bytes]) -> int:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import enum
-import math
 from dataclasses import dataclass
 
+from llmendpoint_server import limits
 from llmendpoint_server.errors import InvalidRequest
+
+
+def _check_range(name: str, value: float, lowest: float, highest: float) -> None:
+    if not lowest <= value <= highest:  # so written, NaN is outside too
+        raise InvalidRequest(f"{name} is {value}; it must be {lowest} to {highest}.", param=name)
 
 
 class FinishReason(enum.Enum):
@@ -26,7 +31,7 @@ class FinishReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How the next token is chosen, and when to stop.
+    """How the next token is chosen, and when to stop. Raises InvalidRequest for what is outside `limits`.
 
     `temperature` 0 is greedy. `top_k` 0 is off. `seed` makes the choice repeatable; without one the engine draws one.
     `stop_token_ids` end the request besides the model's own end-of-sequence tokens, which `ignore_eos` switches off.
@@ -37,26 +42,25 @@ class SamplingParams:
     top_p: float = 1.0
     top_k: int = 0
     seed: int | None = None
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1:
+        _check_range("max_tokens", self.max_tokens, limits.MAX_TOKENS_MIN, limits.MAX_TOKENS_MAX)
+        _check_range("temperature", self.temperature, limits.TEMPERATURE_MIN, limits.TEMPERATURE_MAX)
+        if not limits.TOP_P_MIN < self.top_p <= limits.TOP_P_MAX:
             raise InvalidRequest(
-                f"max_tokens is {self.max_tokens}; it must be at least 1.", param="max_tokens"
+                f"top_p is {self.top_p}; it must be greater than {limits.TOP_P_MIN:g} and at most {limits.TOP_P_MAX:g}.",
+                param="top_p",
             )
-        if not (math.isfinite(self.temperature) and 0 <= self.temperature <= 2):
+        _check_range("top_k", self.top_k, 0, limits.TOP_K_MAX)
+        if self.seed is not None:
+            _check_range("seed", self.seed, limits.SEED_MIN, limits.SEED_MAX)
+        if len(self.stop_token_ids) > limits.STOP_TOKEN_IDS_MAX:
             raise InvalidRequest(
-                f"temperature is {self.temperature}; it must be between 0 and 2.", param="temperature"
+                f"stop_token_ids holds {len(self.stop_token_ids)} ids; it takes at most {limits.STOP_TOKEN_IDS_MAX}.",
+                param="stop_token_ids",
             )
-        if not 0 < self.top_p <= 1:
-            raise InvalidRequest(
-                f"top_p is {self.top_p}; it must be greater than 0 and at most 1.", param="top_p"
-            )
-        if self.top_k < 0:
-            raise InvalidRequest(f"top_k is {self.top_k}; it must be 0 (off) or more.", param="top_k")
-        if self.seed is not None and not -(2**63) <= self.seed < 2**63:
-            raise InvalidRequest(f"seed is {self.seed}; it must fit in 64 bits.", param="seed")
 
     @property
     def greedy(self) -> bool:
@@ -72,6 +76,13 @@ class Request:
     sampling: SamplingParams
     arrival: float = 0.0
     salt: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.salt) > limits.CACHE_SALT_CHARACTERS_MAX:
+            raise InvalidRequest(
+                f"cache_salt has {len(self.salt)} characters; it takes at most {limits.CACHE_SALT_CHARACTERS_MAX}.",
+                param="cache_salt",
+            )
 
 
 @dataclass(frozen=True, slots=True)

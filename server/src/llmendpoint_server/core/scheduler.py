@@ -12,7 +12,7 @@ from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 
 from llmendpoint_server.core.blocks import BlockManager
-from llmendpoint_server.core.estimate import DrainRate
+from llmendpoint_server.core.estimate import Lives, retry_after
 from llmendpoint_server.core.prefix import root_hash
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.sequence import Sequence, Status, finish_reason
@@ -62,6 +62,7 @@ class Counters:
 
     steps: int = 0
     prompt_tokens: int = 0
+    """of each prompt once, when its first output token comes; those that were found in the cache count too"""
     generated_tokens: int = 0
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
@@ -82,7 +83,7 @@ class Scheduler:
         self.blocks = blocks
         self.counters = Counters()
         self.draining = False
-        self.rate = DrainRate()
+        self.lives = Lives()
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._by_id: dict[str, Sequence] = {}
@@ -133,9 +134,14 @@ class Scheduler:
         room = self.config.max_queued_requests + max(self.config.max_num_seqs - len(self._running), 0)
         if self.draining or len(self._waiting) >= room:
             detail = "draining" if self.draining else f"{len(self._waiting)} requests are waiting already"
-            wait = self.rate.retry_after(self.outstanding_tokens)
+            wait = self._retry_after()
             return RequestOutput(request.id, finish=FinishReason.REJECTED, detail=detail, retry_after=wait)
         return None
+
+    def _retry_after(self) -> float:
+        budget = self.config.max_batched_tokens
+        fewest = min((sequence.steps_left(budget) for sequence in self._running), default=0)
+        return retry_after(self.lives.mean_life, len(self._running), fewest, self.lives.step_seconds)
 
     def abort(self, request_id: str) -> RequestOutput | None:
         """Ends a request at once, its pages are free on return. None when it has ended already."""
@@ -217,7 +223,7 @@ class Scheduler:
         A negative token says that the model's output for that row was not a number: the request fails alone.
         """
         self.counters.steps += 1
-        self.rate.observe(batch.tokens, now - batch.time)
+        self.lives.observe(len(self._running), now - batch.time)
         outputs = []
         tokens = iter(sampled)
         for row in batch.rows:
@@ -227,10 +233,9 @@ class Scheduler:
                 continue  # aborted while the step ran
             sequence.computed += row.count
             self._name_pages(sequence)
-            self.counters.prompt_tokens += max(
-                0, min(sequence.computed, len(sequence.request.prompt)) - row.start
-            )
             if token is not None:
+                if not sequence.generated:
+                    self.counters.prompt_tokens += len(sequence.request.prompt)
                 outputs.append(self._append(sequence, token))
         return outputs
 
@@ -260,6 +265,7 @@ class Scheduler:
         if sequence.status is Status.RUNNING:
             self._running.remove(sequence)
             self._return_pages(sequence)
+            self.lives.end()
         else:
             self._waiting.remove(sequence)
         sequence.status = Status.FINISHED

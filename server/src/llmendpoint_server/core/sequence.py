@@ -49,6 +49,11 @@ class Sequence:
         """Tokens still to be computed, if it runs to its limit."""
         return self.remaining + self.request.sampling.max_tokens - self.generated
 
+    def steps_left(self, budget: int) -> int:
+        """Steps of at most `budget` tokens until it ends for certain, if it has a place in each."""
+        prefill = -(-max(self.remaining - 1, 0) // budget)
+        return prefill + self.request.sampling.max_tokens - self.generated
+
     def page_names(self, key: bytes, page_size: int, pages: int) -> list[PageHash]:
         """Names of the first `pages` full pages, computed once each."""
         while len(self.names) <= pages:

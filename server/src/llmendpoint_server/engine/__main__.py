@@ -26,7 +26,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     spin_briefly()
-    from llmendpoint_server.engine.process import Connection, leave_with_the_api_process, serve
+    from llmendpoint_server.engine.connection import Connection
+    from llmendpoint_server.engine.process import leave_with_the_api_process, serve
 
     # Never closed here: the watch would take that for the API process's end, and leave with its own exit code.
     stream = socket.socket(fileno=arguments.socket_fd)

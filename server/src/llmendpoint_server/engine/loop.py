@@ -13,7 +13,7 @@ import torch
 
 from llmendpoint_server import protocol
 from llmendpoint_server.core.blocks import BlockManager
-from llmendpoint_server.core.request import Request, RequestOutput, SamplingParams
+from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 from llmendpoint_server.core.scheduler import Batch, Scheduler, SchedulerConfig
 from llmendpoint_server.engine.runner import PAGE_SIZE, ModelInfo
 
@@ -25,6 +25,9 @@ class Runner(Protocol):
 
     def run(self, batch: Batch) -> list[int]: ...
 
+    def check(self) -> None:
+        """Computes one token that no request asked for: raises when the device, and not a request, is at fault."""
+
 
 class Engine:
     def __init__(
@@ -35,7 +38,12 @@ class Engine:
         self._clock = clock
 
     def add(self, request: Request) -> list[RequestOutput]:
-        refusal = self.scheduler.add(request, seed=secrets.randbits(63))
+        try:
+            refusal = self.scheduler.add(request, seed=secrets.randbits(63))
+        except (
+            Exception
+        ) as error:  # whatever its type: nothing of a refused request is kept, and the others go on
+            return [self._fail(request.id, error)]
         return [] if refusal is None else [refusal]
 
     def abort(self, request_id: str) -> list[RequestOutput]:
@@ -43,42 +51,45 @@ class Engine:
         return [] if end is None else [end]
 
     def step(self) -> list[RequestOutput]:
-        """Computes one batch. A batch that raises is computed again row by row: who is at fault fails alone.
+        """Computes one batch. One that raises, whatever it raises, is halved until the request at fault is alone, and
+        that request fails alone.
 
-        Raises RuntimeError when it is the device, and only a new process helps: every row of several fails, or torch
-        says so (after a fault, every later call on a CUDA context fails)."""
+        Raises when it is the device, and only a new process helps: torch says so (after a fault, every later call on
+        a CUDA context fails), or no row could be computed and the runner's own check fails too."""
         batch = self.scheduler.schedule(self._clock())
         if not batch.rows:
             return []
+        steps = self.scheduler.counters.steps
+        outputs = self._compute(batch)
+        if self.scheduler.counters.steps == steps:
+            self.runner.check()
+        return outputs
+
+    def _compute(self, batch: Batch) -> list[RequestOutput]:
+        """A batch that raised has changed nothing but slots of its own rows that hold no token yet: the scheduler takes
+        up, names and hands out nothing before `update`, and whoever gets such a page later writes or clears it first."""
         try:
             sampled = self.runner.run(batch)
         except torch.AcceleratorError:
             raise
-        except RuntimeError as error:
-            structlog.get_logger().error("a batch failed", rows=len(batch.rows), error=str(error))
-            return self._step_alone(batch)
-        return self.scheduler.update(batch, sampled, self._clock())
+        except Exception as error:
+            structlog.get_logger().error(
+                "a batch failed", rows=len(batch.rows), error=f"{type(error).__name__}: {error}"
+            )
+            if len(batch.rows) == 1:
+                return [self._fail(batch.rows[0].sequence.id, error)]
+        else:
+            return self.scheduler.update(batch, sampled, self._clock())
+        # Not in the handler: the exception's frames hold the tensors of the batch that failed.
+        middle = len(batch.rows) // 2
+        halves = batch.rows[:middle], batch.rows[middle:]
+        return [output for rows in halves for output in self._compute(Batch(rows, self._clock()))]
 
-    def _step_alone(self, batch: Batch) -> list[RequestOutput]:
-        outputs = []
-        failed = 0
-        for row in batch.rows:
-            alone = Batch((row,), batch.time)
-            try:
-                sampled = self.runner.run(alone)
-            except torch.AcceleratorError:
-                raise
-            except RuntimeError as error:
-                failed += 1
-                if failed == len(batch.rows) > 1:
-                    raise
-                end = self.scheduler.fail(
-                    row.sequence.id, f"The model failed on this request: {type(error).__name__}."
-                )
-                outputs += [] if end is None else [end]
-            else:
-                outputs += self.scheduler.update(alone, sampled, self._clock())
-        return outputs
+    def _fail(self, request_id: str, error: Exception) -> RequestOutput:
+        """The end of a request on which something raised, in the scheduler or not."""
+        detail = f"The model failed on this request: {type(error).__name__}."
+        end = self.scheduler.fail(request_id, detail)
+        return end or RequestOutput(request_id, finish=FinishReason.FAILED, detail=detail)
 
     def warm_up(self, longest: int) -> None:
         """One generation through the whole path, so that the first caller does not pay for first times."""

@@ -6,53 +6,17 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Iterator
+
+import structlog
 
 from llmendpoint_server import protocol
-from llmendpoint_server.core.request import RequestOutput
+from llmendpoint_server.core.request import FinishReason, RequestOutput
+from llmendpoint_server.engine.connection import HEARTBEAT_SECONDS, Connection
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.runner import PAGE_SIZE, ModelInfo, load
 from llmendpoint_server.errors import LoadError, ProtocolError
 
-HEARTBEAT_SECONDS = 1.0
-_READ_BYTES = 2**20
 POLLRDHUP = getattr(select, "POLLRDHUP", 0)
-
-
-class Connection:
-    """The socket to the API process. Raises EOFError when that is gone."""
-
-    def __init__(self, stream: socket.socket) -> None:
-        self._stream = stream
-        self._reader = protocol.EngineReader()
-
-    def send(self, *messages: protocol.FromEngine) -> None:
-        try:
-            self._stream.sendall(protocol.encode(*messages))
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise EOFError from error
-
-    def receive(self, timeout: float) -> Iterator[protocol.ToEngine]:
-        """What has arrived; waits up to `timeout` seconds for it."""
-        readable, _, _ = select.select([self._stream], [], [], timeout)
-        if readable:
-            try:
-                data = self._stream.recv(_READ_BYTES)
-            except ConnectionResetError as error:
-                raise EOFError from error
-            if not data:
-                raise EOFError
-            yield from self._reader.feed(data)
-
-    def first(self) -> protocol.Configure:
-        """The first message, which must be `Configure`."""
-        while True:
-            for message in self.receive(HEARTBEAT_SECONDS):
-                if not isinstance(message, protocol.Configure):
-                    raise ProtocolError(
-                        f"The first message is {type(message).__name__}; it must be Configure."
-                    )
-                return message
 
 
 def leave_with_the_api_process(stream: socket.socket) -> None:
@@ -76,21 +40,24 @@ def serve(connection: Connection) -> int:
         engine = Engine(runner, make_scheduler(settings, info))
         connection.send(describe(settings, info), protocol.StateChanged("warming", "first generation"))
         engine.warm_up(info.max_model_len)
+    except EOFError:
+        raise
     except LoadError as error:
-        connection.send(protocol.StateChanged("failed", str(error), error.exit_code))
+        connection.send_last(protocol.StateChanged("failed", str(error), error.exit_code))
         return error.exit_code
-    except (RuntimeError, MemoryError) as error:
+    except Exception as error:  # whatever it is, its name is what the operator shows as the cause
         cause = f"The model cannot be loaded or run: {type(error).__name__}: {error}"
-        connection.send(protocol.StateChanged("failed", cause, 1))
+        connection.send_last(protocol.StateChanged("failed", cause, 1))
         return 1
     connection.send(protocol.StateChanged("ready"), engine.stats())
     try:
         return compute(connection, engine)
     except EOFError:
         raise
-    except Exception as error:  # whatever it is, its name is what the operator shows as the cause
+    except Exception as error:
         cause = f"The engine failed while serving: {type(error).__name__}: {error}"
-        connection.send(protocol.StateChanged("failed", cause, 1))
+        structlog.get_logger().error(cause)
+        connection.send_last(protocol.StateChanged("failed", cause, 1))
         return 1
 
 
@@ -127,10 +94,12 @@ def compute(connection: Connection, engine: Engine) -> int:
         connection.send(*messages, engine.stats())
 
 
-def _handle(engine: Engine, message: protocol.ToEngine) -> list[RequestOutput]:
+def _handle(engine: Engine, message: protocol.ToEngine | protocol.UnreadableRequest) -> list[RequestOutput]:
     match message:
         case protocol.AddRequest(request):
             return engine.add(request)
+        case protocol.UnreadableRequest(request_id, detail):
+            return [RequestOutput(request_id, finish=FinishReason.FAILED, detail=detail)]
         case protocol.AbortRequest(request_id):
             return engine.abort(request_id)
         case protocol.Drain():

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import structlog
 import torch
 
-from llmendpoint_server.core.scheduler import Batch
+from llmendpoint_server.core.request import Request, SamplingParams
+from llmendpoint_server.core.scheduler import Batch, Scheduled
+from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine import gate, loading, surgery
 from llmendpoint_server.engine.attention import PagedCache
 from llmendpoint_server.engine.loading import CausalLM, Folder
@@ -17,8 +19,8 @@ from llmendpoint_server.engine.machine import available_memory
 from llmendpoint_server.engine.sampler import sample
 from llmendpoint_server.engine.step import Step
 from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
-from llmendpoint_server.limits import usable_threads
 from llmendpoint_server.protocol import Configure
+from llmendpoint_server.resources import usable_threads
 
 PAGE_SIZE = 16
 CPU_MEMORY_SHARE = 0.5
@@ -50,7 +52,9 @@ class ModelRunner:
         self.model = model
         self.device = device
         self.dtype = dtype
-        self.cache = PagedCache(pages, PAGE_SIZE)
+        self.cache = PagedCache(pages + 1, PAGE_SIZE)
+        self._spare_page = pages
+        """no request has it: for `check`"""
 
     def run(self, batch: Batch) -> list[int]:
         """Computes a batch: one token for each row that samples, in the batch's order."""
@@ -65,6 +69,12 @@ class ModelRunner:
         for place, token in zip(step.sampled, tokens, strict=True):
             placed[place] = token
         return placed
+
+    def check(self) -> None:
+        """One token through the whole model, in a page of its own: raises when the device is at fault."""
+        request = Request("check", (0,), SamplingParams(1, temperature=0))
+        sequence = Sequence(request, seed=0, tokens=[0], names=[], table=[self._spare_page])
+        self.run(Batch((Scheduled(sequence, 0, 1),), 0.0))
 
 
 def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:

@@ -1,4 +1,8 @@
-"""Logits to tokens. What a row gets depends on its logits, its parameters and its own noise, never on its neighbours."""
+"""Logits to tokens. What a row gets depends on its logits, its parameters and its own noise, never on its neighbours.
+
+Every step of a draw is either computed for each element alone or a sum of integers, which no order of adding changes:
+so neither the number of rows nor the way in which a device splits the work reaches the result.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from llmendpoint_server.core.sequence import Sequence
 
 NOT_A_NUMBER = -1
 """In place of a token, where the logits hold a NaN or an infinity that no model should give."""
+_SUM_BITS = 62
+"""Of the sum of a row's weights: it fits in an int64."""
 
 
 def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[int]:
@@ -24,31 +30,49 @@ def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[int]:
 
 
 def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
-    """By inverting the cumulative distribution at one number per row, which (seed, position) alone decides."""
-    params = [sequence.request.sampling for sequence in sequences]
-    logits = logits.float()
-    temperature = logits.new_tensor([p.temperature for p in params])[:, None]
-    # Differences first: a tiny temperature then gives 0 and -inf, never inf - inf.
-    weights = ((logits - logits.max(-1, keepdim=True).values) / temperature).exp()
+    """By inverting the cumulative distribution, in the order of the vocabulary, at one number per row, which
+    (seed, position) alone decides."""
+    weights = _weights(logits, sequences)
+    cut = [i for i, sequence in enumerate(sequences) if _cuts(sequence)]
+    if cut:
+        rows = torch.tensor(cut, device=logits.device)
+        weights[rows] = _keep_top(weights[rows], [sequences[i] for i in cut])
+    cumulative = weights.cumsum(-1)
     noise = [uniform(sequence.seed, len(sequence.tokens)) for sequence in sequences]
-    order = None
-    if any(p.top_p < 1 or p.top_k for p in params):
-        weights, order = torch.sort(weights, dim=-1, descending=True, stable=True)
-        top_p = logits.new_tensor([p.top_p for p in params])[:, None]
-        top_k = torch.tensor([p.top_k or weights.shape[1] for p in params], device=logits.device)[:, None]
-        weights = _keep_top(weights, top_p, top_k)
-    cumulative = weights.double().cumsum(-1)
-    target = torch.tensor(noise, dtype=torch.float64, device=logits.device)[:, None] * cumulative[:, -1:]
+    total = cumulative[:, -1:]
+    target = (torch.tensor(noise, dtype=torch.float64, device=logits.device)[:, None] * total).long()
+    target = torch.minimum(target, total - 1)  # a product may be rounded up
     # right=True: the first place whose sum exceeds the target, so a token of weight 0 is never drawn.
-    places = torch.searchsorted(cumulative, target, right=True).clamp_(max=weights.shape[1] - 1)
-    if order is not None:
-        places = order.gather(-1, places)
-    return places[:, 0]
+    places = torch.searchsorted(cumulative, target, right=True)
+    return places[:, 0].clamp_(max=logits.shape[1] - 1)  # beyond it only where the logits are no numbers
 
 
-def _keep_top(weights: torch.Tensor, top_p: torch.Tensor, top_k: torch.Tensor) -> torch.Tensor:
-    """Sorted weights with 0 for all but the first `top_k`, and of those, the fewest that reach `top_p` of their sum."""
-    rank = torch.arange(weights.shape[1], device=weights.device)
-    weights = weights.masked_fill(rank >= top_k, 0)
-    before = weights.cumsum(-1) - weights
-    return weights.masked_fill(before >= top_p * weights.sum(-1, keepdim=True), 0)
+def _weights(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
+    """Unnormalised probabilities as whole numbers `[rows, vocabulary]`: the most probable token has 2**43 of them where
+    the vocabulary has 2**18 tokens. What is less probable by more than that has none."""
+    logits = logits.float()
+    # Smaller ones are 0 in float32. Differences first: a tiny temperature then gives 0 and -inf, never inf - inf.
+    smallest = torch.finfo(torch.float32).tiny
+    temperature = logits.new_tensor([max(s.request.sampling.temperature, smallest) for s in sequences])
+    weights = ((logits - logits.max(-1, keepdim=True).values) / temperature[:, None]).exp()
+    return weights.mul_(2.0 ** (_SUM_BITS - logits.shape[1].bit_length())).long()
+
+
+def _cuts(sequence: Sequence) -> bool:
+    return sequence.request.sampling.top_p < 1 or sequence.request.sampling.top_k > 0
+
+
+def _keep_top(weights: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
+    """Weights with 0 for all but the `top_k` largest, and of those, the fewest that reach `top_p` of their sum: at least
+    one. Of equal weights the first in the vocabulary is kept."""
+    params = [sequence.request.sampling for sequence in sequences]
+    size, device = weights.shape[1], weights.device
+    top_p = torch.tensor([p.top_p for p in params], dtype=torch.float64, device=device)[:, None]
+    top_k = torch.tensor([min(p.top_k or size, size) for p in params], device=device)[:, None]
+    ordered, order = torch.sort(weights, dim=-1, descending=True, stable=True)
+    rank = torch.arange(size, device=device)
+    ordered.masked_fill_(rank >= top_k, 0)
+    sums = ordered.cumsum(-1)
+    enough = sums - ordered >= top_p * sums[:, -1:]
+    ordered.masked_fill_(enough & (rank > 0), 0)
+    return torch.zeros_like(weights).scatter_(-1, order, ordered)

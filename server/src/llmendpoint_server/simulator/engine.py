@@ -218,10 +218,11 @@ class SimulatedEngine:
             self.idle.set()
 
     def fail_all(self, detail: str) -> None:
-        """End every open stream with `detail`."""
+        """End every open stream with `detail`, as the real engine's client does."""
+        well = self.failure() is None
         self._waiting.clear()
         for sequence in list(self._sequences.values()):
             if sequence.task is not None and sequence.task is not asyncio.current_task():
                 sequence.task.cancel()
-            output = RequestOutput(sequence.request.id, finish=FinishReason.FAILED, detail=detail)
-            self._deliver(sequence, output)
+            reason = FinishReason.REJECTED if well and not sequence.generated else FinishReason.FAILED
+            self._deliver(sequence, RequestOutput(sequence.request.id, finish=reason, detail=detail))

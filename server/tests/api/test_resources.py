@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from llmendpoint_server import limits, logs
+from llmendpoint_server import logs, resources
 
 
 @pytest.mark.parametrize(
@@ -26,9 +26,9 @@ def test_the_processor_quota_is_read_from_both_kinds_of_cgroup(
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content + "\n")
-    assert limits.cpu_quota(tmp_path) == quota
+    assert resources.cpu_quota(tmp_path) == quota
     available = len(os.sched_getaffinity(0))
-    assert limits.usable_threads(tmp_path) == (
+    assert resources.usable_threads(tmp_path) == (
         available if quota is None else min(available, 2 if quota > 1 else 1)
     )
 
@@ -37,11 +37,11 @@ def test_the_open_file_limit_is_raised_to_the_hard_limit_and_a_low_one_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    monkeypatch.setattr(limits, "WANTED_OPEN_FILES", before[1] + 1)
+    monkeypatch.setattr(resources, "WANTED_OPEN_FILES", before[1] + 1)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, before[1]), before[1]))
         with structlog.testing.capture_logs() as lines:
-            limits.raise_open_files()
+            resources.raise_open_files()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
         assert [line["log_level"] for line in lines] == ["warning"]
     finally:

@@ -1,0 +1,80 @@
+"""The engine's end of the socket to the API process. It never waits for that process to read: a step is not to be
+delayed by one that is busy, stopped or short of CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from collections.abc import Iterator
+
+from llmendpoint_server import protocol
+from llmendpoint_server.errors import ProtocolError
+
+HEARTBEAT_SECONDS = 1.0
+MOST_UNREAD_BYTES = 64 * 2**20
+"""About a million tokens. An API process that leaves more unread does not come back."""
+LAST_WORD_SECONDS = 5.0
+_READ_BYTES = 2**20
+
+
+class ApiProcessStalled(ProtocolError):
+    """The API process has not read for so long that what it has to read is too much."""
+
+
+class Connection:
+    """Raises EOFError when the API process is gone, ApiProcessStalled when it has stopped reading for good."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._reader = protocol.EngineReader()
+        self._unsent = bytearray()
+
+    def send(self, *messages: protocol.FromEngine) -> None:
+        """At once as far as the socket takes it; the rest goes with the next `send` or `receive`."""
+        self._unsent += protocol.encode(*messages)
+        self._flush()
+        if len(self._unsent) > MOST_UNREAD_BYTES:
+            raise ApiProcessStalled(
+                f"The API process has left {len(self._unsent)} bytes unread; {MOST_UNREAD_BYTES} may be."
+            )
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: self._stream.send(self._unsent, socket.MSG_DONTWAIT)]
+        except BlockingIOError:
+            pass
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise EOFError from error
+
+    def send_last(self, message: protocol.FromEngine) -> None:
+        """Before this process leaves: waits for the API process to read it, but not for long."""
+        self._stream.settimeout(LAST_WORD_SECONDS)
+        with contextlib.suppress(OSError):
+            self._stream.sendall(self._unsent + protocol.encode(message))
+
+    def receive(self, timeout: float) -> Iterator[protocol.ToEngine | protocol.UnreadableRequest]:
+        """What has arrived; waits up to `timeout` seconds for it."""
+        unsent = [self._stream] if self._unsent else []
+        readable, writable, _ = select.select([self._stream], unsent, [], timeout)
+        if writable:
+            self._flush()
+        if readable:
+            try:
+                data = self._stream.recv(_READ_BYTES)
+            except ConnectionResetError as error:
+                raise EOFError from error
+            if not data:
+                raise EOFError
+            yield from self._reader.feed(data)
+
+    def first(self) -> protocol.Configure:
+        """The first message, which must be `Configure`."""
+        while True:
+            for message in self.receive(HEARTBEAT_SECONDS):
+                if not isinstance(message, protocol.Configure):
+                    raise ProtocolError(
+                        f"The first message is {type(message).__name__}; it must be Configure."
+                    )
+                return message
