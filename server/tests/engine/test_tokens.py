@@ -15,11 +15,12 @@ from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.runner import PAGE_SIZE, load
 from llmendpoint_server.protocol import Configure
 
-SHAPES = ("llama", "qwen3", "gemma3_text", "gemma2", "gpt_oss", "mixtral", "gpt2")
+SHAPES = ("llama", "qwen3", "gemma3_text", "gemma2", "gpt_oss", "mistral", "mixtral", "gpt2")
 NEW_TOKENS = 24
 PAGE_BYTES = {
     "qwen3": 4 * 2 * 2 * 16 * 16 * 4,
     "llama": 4 * 2 * 2 * 16 * 16 * 4,
+    "mistral": 4 * 2 * 2 * 16 * 16 * 4,
     "gemma3_text": 7 * 2 * 2 * 16 * 16 * 4,
 }
 """layers, keys and values, heads, head dimension, tokens, bytes"""
@@ -94,7 +95,7 @@ def test_greedy_tokens_equal_generate_alone_in_a_batch_and_from_the_prefix_cache
     assert found == sum((length - 1) // PAGE_SIZE * PAGE_SIZE for length in LENGTHS)
 
 
-@pytest.mark.parametrize("shape", ["llama", "gemma3_text"])
+@pytest.mark.parametrize("shape", ["llama", "gemma3_text", "mistral"])
 def test_tokens_stay_when_prompts_are_cut_and_sequences_are_preempted(
     shape: str, model_folder: Callable[[str], Path]
 ) -> None:
@@ -108,7 +109,37 @@ def test_tokens_stay_when_prompts_are_cut_and_sequences_are_preempted(
     )
     assert engine.scheduler.blocks.pages == 20
     assert generate(engine, texts, greedy()) == reference(model_folder(shape), texts)
-    assert engine.scheduler.counters.preemptions > 0
+    if shape != "mistral":  # which gives back what its window has left, and has pages enough
+        assert engine.scheduler.counters.preemptions > 0
+
+
+def test_a_model_of_which_every_layer_has_a_window_holds_no_more_pages_however_long_it_generates(
+    model_folder: Callable[[str], Path],
+) -> None:
+    """A window of 20 tokens lies in at most 3 pages; a step of 40 tokens begins 3 more."""
+    engine = make_engine(model_folder("mistral"), max_model_len=512, max_batched_tokens=40)
+    run, most = engine.runner.run, 0
+
+    def watched(batch):  # type: ignore[no-untyped-def]  # a stand-in for one method
+        nonlocal most
+        most = max(most, engine.scheduler.blocks.held)
+        return run(batch)
+
+    engine.runner.run = watched  # type: ignore[method-assign]  # to look between steps
+    (text,) = prompts((150,))
+    for cached in (0, 144):
+        most = 0
+        before = engine.scheduler.counters.prefix_cache_hits
+        assert generate(engine, [text], greedy(300)) == reference(model_folder("mistral"), [text], 300)
+        assert most <= 6
+        assert engine.scheduler.counters.prefix_cache_hits - before == cached
+
+
+def test_a_model_of_which_one_layer_sees_everything_keeps_all_pages(
+    model_folder: Callable[[str], Path],
+) -> None:
+    engine = make_engine(model_folder("gemma2"))
+    assert engine.scheduler.config.sliding_window is None
 
 
 def test_tokens_stay_without_the_prefix_cache(model_folder: Callable[[str], Path]) -> None:
