@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from dataclasses import dataclass
@@ -129,12 +130,16 @@ def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[C
     surgery.operate(model, device, dtype)
     try:
         gate.check_pages(architecture, model, expected, prompts, device, dtype)
+        return model, probe
     except UnsupportedArchitecture as error:
         structlog.get_logger().warning(
             "served with its linear layers as they are, which is slower", cause=error.why
         )
-        model = loading.load_model(folder, device, dtype)
-        gate.route_through_pages(architecture, model)
+    # Not in the handler: the exception's frames hold the model, and two do not fit where one just does.
+    del model
+    gc.collect()
+    model = loading.load_model(folder, device, dtype)
+    gate.route_through_pages(architecture, model)
     return model, probe
 
 
