@@ -4,6 +4,7 @@ the batch's shape, for everybody."""
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -44,12 +45,15 @@ def greedy(max_tokens: int = NEW_TOKENS) -> SamplingParams:
     return SamplingParams(max_tokens, temperature=0, ignore_eos=True)
 
 
-def generate(engine: Engine, texts: list[tuple[int, ...]], sampling: SamplingParams) -> list[list[int]]:
+def generate(
+    engine: Engine, texts: list[tuple[int, ...]], sampling: SamplingParams | list[SamplingParams]
+) -> list[list[int]]:
     """Tokens of each prompt, all sent at once."""
+    each = sampling if isinstance(sampling, list) else [sampling] * len(texts)
     tokens: dict[str, list[int]] = {str(n): [] for n in range(len(texts))}
     ends = []
     for n, text in enumerate(texts):
-        assert engine.add(Request(str(n), text, sampling)) == []
+        assert engine.add(Request(str(n), text, each[n])) == []
     while not engine.scheduler.idle:
         for output in engine.step():
             tokens[output.id] += output.tokens
@@ -157,19 +161,37 @@ def test_contexts_of_very_different_length_decode_together(model_folder: Callabl
     assert generate(engine, texts, greedy()) == reference(model_folder("gemma3_text"), texts)
 
 
-def test_a_seeded_request_draws_the_same_tokens_alone_in_a_batch_and_after_preemption(
-    model_folder: Callable[[str], Path],
+NEIGHBOURS = (
+    {"top_p": 0.5},
+    {"top_k": 3},
+    {"temperature": 0},
+    {"temperature": 2.0, "top_p": 0.9, "top_k": 7},
+)
+
+
+@pytest.mark.parametrize("own", [{}, {"top_p": 0.8, "top_k": 40}], ids=["plain", "cut"])
+def test_a_seeded_request_draws_the_same_tokens_beside_anybody_in_chunks_and_after_preemption(
+    own: dict[str, Any], model_folder: Callable[[str], Path]
 ) -> None:
     engine = make_engine(
-        model_folder("qwen3"), kv_cache_memory=PAGE_BYTES["qwen3"] * 20, prefix_caching=False
+        model_folder("qwen3"),
+        kv_cache_memory=PAGE_BYTES["qwen3"] * 20,
+        max_batched_tokens=19,
+        prefix_caching=False,
     )
     texts = prompts()
-    sampling = SamplingParams(NEW_TOKENS, temperature=0.9, top_p=0.8, top_k=40, seed=7, ignore_eos=True)
-    alone = [generate(engine, [text], sampling)[0] for text in texts[:5]]
-    assert generate(engine, texts, sampling)[:5] == alone
+
+    def seeded(seed: int) -> SamplingParams:
+        return SamplingParams(NEW_TOKENS, temperature=0.9, seed=seed, ignore_eos=True, **own)
+
+    others = [
+        SamplingParams(NEW_TOKENS, seed=n, ignore_eos=True, **NEIGHBOURS[n % 4])
+        for n in range(len(texts) - 5)
+    ]
+    alone = [generate(engine, [text], seeded(7))[0] for text in texts[:5]]
+    assert generate(engine, texts, [*[seeded(7)] * 5, *others])[:5] == alone
     assert engine.scheduler.counters.preemptions > 0
-    other = SamplingParams(NEW_TOKENS, temperature=0.9, top_p=0.8, top_k=40, seed=8, ignore_eos=True)
-    assert generate(engine, texts[:5], other) != alone
+    assert generate(engine, texts[:5], seeded(8)) != alone
 
 
 def test_an_abort_frees_the_pages_at_once(model_folder: Callable[[str], Path]) -> None:
