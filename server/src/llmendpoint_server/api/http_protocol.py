@@ -152,7 +152,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # The answer
 
-    def eof_received(self) -> bool:
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
         """Keep the connection for the answer, if one is due: the caller may have closed its sending half alone.
 
         One that is gone altogether is noticed by the first bytes that are sent; where none are for a moment, it is taken
