@@ -298,6 +298,19 @@ def test_a_request_that_still_waits_when_the_drain_timeout_ends_may_be_tried_els
         assert server.wait_exit() == 0
 
 
+def test_numbers_that_no_message_holds_are_refused_and_an_idle_server_drains_at_once() -> None:
+    with ServerProcess(fake={}) as server:
+        server.wait_ready()
+        for number in (2**31, 2**63, 2**64, 10**30):
+            refused = httpx.post(server.url + URL, json=ASK | {"top_k": number, "temperature": 1})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "top_k")
+        assert httpx.post(server.url + URL, json=ASK | {"max_tokens": 2}).status_code == 200
+        server.terminate()
+        assert server.wait_exit() == 0
+        (line,) = [line for line in server.log() if line["event"] == "draining"]
+        assert line["in_flight"] == 0
+
+
 def test_a_signal_while_the_model_is_downloaded_ends_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

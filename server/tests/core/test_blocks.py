@@ -33,10 +33,12 @@ def test_the_least_recently_used_page_is_evicted_first_and_a_prefix_after_what_f
 def test_a_page_that_is_forgotten_is_not_found_again_and_goes_to_whoever_wants_one() -> None:
     blocks = BlockManager(pages=3, page_size=4)
     pages = blocks.allocate(2)
-    blocks.name(pages[0], b"x")
-    blocks.forget(pages)
-    assert blocks.find([b"x"]) == []
-    blocks.release(pages)
+    for page, name in zip(pages, (b"x", b"y"), strict=True):
+        blocks.name(page, name)
+    blocks.release(pages[1:])
+    blocks.forget([b"y", b"x", b"of no page"])
+    assert blocks.find([b"x"]) == blocks.find([b"y"]) == []
+    blocks.release(pages[:1])
     assert sorted(blocks.allocate(3)) == [0, 1, 2]
 
 

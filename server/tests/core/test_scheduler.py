@@ -21,15 +21,17 @@ def next_token(tokens: tuple[int, ...]) -> int:
 
 
 class Machine:
-    def __init__(self, page_size: int) -> None:
+    def __init__(self, page_size: int, window: int | None = None) -> None:
         self.page_size = page_size
+        self.window = window
         self.slots: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def run(self, batch: Batch) -> list[int]:
         sampled = []
         for row in batch.rows:
             tokens, table = tuple(row.sequence.tokens), row.sequence.table
-            for position in range(row.start + row.count):
+            first = 0 if self.window is None else max(row.start - self.window + 1, 0)
+            for position in range(first, row.start + row.count):
                 slot = (table[position // self.page_size], position % self.page_size)
                 if position >= row.start:
                     self.slots[slot] = tokens[: position + 1]
@@ -48,6 +50,7 @@ def make_scheduler(
     budget: int = 5,
     queue: int = 4,
     caching: bool = True,
+    window: int | None = None,
 ) -> Scheduler:
     config = SchedulerConfig(
         max_model_len=pages * page_size,
@@ -58,6 +61,7 @@ def make_scheduler(
         eos_token_ids=frozenset({EOS}),
         prefix_caching=caching,
         prefix_key=b"secret",
+        sliding_window=window,
     )
     return Scheduler(config, BlockManager(pages, page_size))
 
@@ -102,10 +106,11 @@ class SchedulerStates(RuleBasedStateMachine):
         budget=st.integers(4, 9),
         queue=st.integers(0, 4),
         caching=st.booleans(),
+        window=st.none() | st.integers(1, 9),
     )
-    def start(self, **config: int) -> None:
-        self.scheduler = make_scheduler(**config)  # type: ignore[arg-type]  # caching is a bool
-        self.machine = Machine(config["page_size"])
+    def start(self, window: int | None, **config: int) -> None:
+        self.scheduler = make_scheduler(window=window, **config)  # type: ignore[arg-type]  # caching is a bool
+        self.machine = Machine(config["page_size"], window)
         self.sent: dict[str, Request] = {}
         self.got: dict[str, tuple[int, ...]] = {}
         self.ended: dict[str, FinishReason] = {}
@@ -165,10 +170,18 @@ class SchedulerStates(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         blocks, live = self.scheduler.blocks, self.scheduler._by_id.values()
-        held = [page for sequence in live for page in sequence.table]
+        held = [page for sequence in live for page in sequence.held]
         assert all(blocks.references(page) == held.count(page) for page in range(blocks.pages))
         assert blocks.held == len(set(held)), "a page leaked"
         assert set(self.scheduler._by_id) == self.sent.keys() - self.ended.keys()
+
+    @invariant()
+    def no_page_is_held_that_no_query_sees_any_more(self) -> None:
+        if not hasattr(self, "scheduler") or self.machine.window is None:
+            return
+        for sequence in self.scheduler._running:
+            seen = max(sequence.computed - self.machine.window + 1, 0) // self.machine.page_size
+            assert sequence.released == seen
 
     def teardown(self) -> None:
         if not hasattr(self, "scheduler"):
@@ -194,6 +207,20 @@ class SchedulerStates(RuleBasedStateMachine):
 
 TestSchedulerStates = SchedulerStates.TestCase
 TestSchedulerStates.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+def test_pages_behind_a_sliding_window_are_held_no_longer_and_found_again_while_nobody_needs_them() -> None:
+    scheduler, machine = make_scheduler(pages=30, page_size=2, max_num_seqs=1, window=4), Machine(2, 4)
+    prompt = (1, 2, 3, 4, 5, 1, 2, 3)
+    for name in ("first", "second"):
+        scheduler.add(request(name, prompt, 50), seed=0)
+        most = 0
+        while not scheduler.idle:
+            batch = scheduler.schedule(0.0)
+            scheduler.update(batch, machine.run(batch), 0.5)
+            most = max(most, scheduler.blocks.held)
+        assert most <= 5  # a window of 4 tokens lies in 3 pages, and a step of 5 begins 2 more
+    assert scheduler.counters.prefix_cache_hits == 6
 
 
 def test_preempted_sequences_are_recomputed_to_the_same_tokens() -> None:

@@ -27,6 +27,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "gemma3_text": {"head_dim": 16, "sliding_window": 8, "num_hidden_layers": 7},
     "gemma2": {"head_dim": 16, "sliding_window": 8},
     "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16, "sliding_window": 8},
+    "mistral": {"sliding_window": 20},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "gpt2": {"n_embd": 64, "n_layer": 4, "n_head": 4, "n_positions": 512},
     "falcon": {"num_kv_heads": 4},

@@ -4,6 +4,7 @@ the batch's shape, for everybody."""
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,11 +16,12 @@ from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.runner import PAGE_SIZE, load
 from llmendpoint_server.protocol import Configure
 
-SHAPES = ("llama", "qwen3", "gemma3_text", "gemma2", "gpt_oss", "mixtral", "gpt2")
+SHAPES = ("llama", "qwen3", "gemma3_text", "gemma2", "gpt_oss", "mistral", "mixtral", "gpt2")
 NEW_TOKENS = 24
 PAGE_BYTES = {
     "qwen3": 4 * 2 * 2 * 16 * 16 * 4,
     "llama": 4 * 2 * 2 * 16 * 16 * 4,
+    "mistral": 4 * 2 * 2 * 16 * 16 * 4,
     "gemma3_text": 7 * 2 * 2 * 16 * 16 * 4,
 }
 """layers, keys and values, heads, head dimension, tokens, bytes"""
@@ -43,12 +45,15 @@ def greedy(max_tokens: int = NEW_TOKENS) -> SamplingParams:
     return SamplingParams(max_tokens, temperature=0, ignore_eos=True)
 
 
-def generate(engine: Engine, texts: list[tuple[int, ...]], sampling: SamplingParams) -> list[list[int]]:
+def generate(
+    engine: Engine, texts: list[tuple[int, ...]], sampling: SamplingParams | list[SamplingParams]
+) -> list[list[int]]:
     """Tokens of each prompt, all sent at once."""
+    each = sampling if isinstance(sampling, list) else [sampling] * len(texts)
     tokens: dict[str, list[int]] = {str(n): [] for n in range(len(texts))}
     ends = []
     for n, text in enumerate(texts):
-        assert engine.add(Request(str(n), text, sampling)) == []
+        assert engine.add(Request(str(n), text, each[n])) == []
     while not engine.scheduler.idle:
         for output in engine.step():
             tokens[output.id] += output.tokens
@@ -94,7 +99,7 @@ def test_greedy_tokens_equal_generate_alone_in_a_batch_and_from_the_prefix_cache
     assert found == sum((length - 1) // PAGE_SIZE * PAGE_SIZE for length in LENGTHS)
 
 
-@pytest.mark.parametrize("shape", ["llama", "gemma3_text"])
+@pytest.mark.parametrize("shape", ["llama", "gemma3_text", "mistral"])
 def test_tokens_stay_when_prompts_are_cut_and_sequences_are_preempted(
     shape: str, model_folder: Callable[[str], Path]
 ) -> None:
@@ -108,7 +113,37 @@ def test_tokens_stay_when_prompts_are_cut_and_sequences_are_preempted(
     )
     assert engine.scheduler.blocks.pages == 20
     assert generate(engine, texts, greedy()) == reference(model_folder(shape), texts)
-    assert engine.scheduler.counters.preemptions > 0
+    if shape != "mistral":  # which gives back what its window has left, and has pages enough
+        assert engine.scheduler.counters.preemptions > 0
+
+
+def test_a_model_of_which_every_layer_has_a_window_holds_no_more_pages_however_long_it_generates(
+    model_folder: Callable[[str], Path],
+) -> None:
+    """A window of 20 tokens lies in at most 3 pages; a step of 40 tokens begins 3 more."""
+    engine = make_engine(model_folder("mistral"), max_model_len=512, max_batched_tokens=40)
+    run, most = engine.runner.run, 0
+
+    def watched(batch):  # type: ignore[no-untyped-def]  # a stand-in for one method
+        nonlocal most
+        most = max(most, engine.scheduler.blocks.held)
+        return run(batch)
+
+    engine.runner.run = watched  # type: ignore[method-assign]  # to look between steps
+    (text,) = prompts((150,))
+    for cached in (0, 144):
+        most = 0
+        before = engine.scheduler.counters.prefix_cache_hits
+        assert generate(engine, [text], greedy(300)) == reference(model_folder("mistral"), [text], 300)
+        assert most <= 6
+        assert engine.scheduler.counters.prefix_cache_hits - before == cached
+
+
+def test_a_model_of_which_one_layer_sees_everything_keeps_all_pages(
+    model_folder: Callable[[str], Path],
+) -> None:
+    engine = make_engine(model_folder("gemma2"))
+    assert engine.scheduler.config.sliding_window is None
 
 
 def test_tokens_stay_without_the_prefix_cache(model_folder: Callable[[str], Path]) -> None:
@@ -126,19 +161,37 @@ def test_contexts_of_very_different_length_decode_together(model_folder: Callabl
     assert generate(engine, texts, greedy()) == reference(model_folder("gemma3_text"), texts)
 
 
-def test_a_seeded_request_draws_the_same_tokens_alone_in_a_batch_and_after_preemption(
-    model_folder: Callable[[str], Path],
+NEIGHBOURS = (
+    {"top_p": 0.5},
+    {"top_k": 3},
+    {"temperature": 0},
+    {"temperature": 2.0, "top_p": 0.9, "top_k": 7},
+)
+
+
+@pytest.mark.parametrize("own", [{}, {"top_p": 0.8, "top_k": 40}], ids=["plain", "cut"])
+def test_a_seeded_request_draws_the_same_tokens_beside_anybody_in_chunks_and_after_preemption(
+    own: dict[str, Any], model_folder: Callable[[str], Path]
 ) -> None:
     engine = make_engine(
-        model_folder("qwen3"), kv_cache_memory=PAGE_BYTES["qwen3"] * 20, prefix_caching=False
+        model_folder("qwen3"),
+        kv_cache_memory=PAGE_BYTES["qwen3"] * 20,
+        max_batched_tokens=19,
+        prefix_caching=False,
     )
     texts = prompts()
-    sampling = SamplingParams(NEW_TOKENS, temperature=0.9, top_p=0.8, top_k=40, seed=7, ignore_eos=True)
-    alone = [generate(engine, [text], sampling)[0] for text in texts[:5]]
-    assert generate(engine, texts, sampling)[:5] == alone
+
+    def seeded(seed: int) -> SamplingParams:
+        return SamplingParams(NEW_TOKENS, temperature=0.9, seed=seed, ignore_eos=True, **own)
+
+    others = [
+        SamplingParams(NEW_TOKENS, seed=n, ignore_eos=True, **NEIGHBOURS[n % 4])
+        for n in range(len(texts) - 5)
+    ]
+    alone = [generate(engine, [text], seeded(7))[0] for text in texts[:5]]
+    assert generate(engine, texts, [*[seeded(7)] * 5, *others])[:5] == alone
     assert engine.scheduler.counters.preemptions > 0
-    other = SamplingParams(NEW_TOKENS, temperature=0.9, top_p=0.8, top_k=40, seed=8, ignore_eos=True)
-    assert generate(engine, texts[:5], other) != alone
+    assert generate(engine, texts[:5], seeded(8)) != alone
 
 
 def test_an_abort_frees_the_pages_at_once(model_folder: Callable[[str], Path]) -> None:

@@ -82,12 +82,15 @@ class BlockManager:
             self._name[page] = name
             self._by_name[name] = page
 
-    def forget(self, pages: Sequence[int]) -> None:
-        """Nobody else is to find what these held pages contain."""
-        for page in pages:
-            name, self._name[page] = self._name[page], None
-            if name is not None:
-                del self._by_name[name]
+    def forget(self, names: Iterable[PageHash]) -> None:
+        """Nobody is to find the pages of these names, held or not."""
+        for name in names:
+            page = self._by_name.pop(name, None)
+            if page is not None:
+                self._name[page] = None
+                if page in self._evictable:
+                    del self._evictable[page]
+                    self._free.append(page)
 
     def release(self, pages: Sequence[int]) -> None:
         """Drops one reference from each page of one sequence, its last page first: a prefix is worth more than what

@@ -15,7 +15,7 @@ from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.estimate import Lives, retry_after
 from llmendpoint_server.core.prefix import root_hash
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
-from llmendpoint_server.core.sequence import Sequence, Status, finish_reason
+from llmendpoint_server.core.sequence import GONE, Sequence, Status, finish_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ class SchedulerConfig:
     prefix_caching: bool = True
     prefix_key: bytes = b""
     model_revision: str = ""
+    sliding_window: int | None = None
+    """keys that a query sees at most, its own included; None where one layer of the model sees all"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ class Scheduler:
                     budget -= count
         while budget and self._waiting and len(self._running) < self.config.max_num_seqs:
             sequence = self._waiting[0]
-            if not self._admit(sequence):
+            if not self._admit(sequence, budget):
                 break
             count = min(sequence.remaining, budget)
             rows.append(Scheduled(sequence, sequence.computed, count))
@@ -194,13 +196,17 @@ class Scheduler:
         self._waiting.appendleft(sequence)
         self.counters.preemptions += 1
 
-    def _admit(self, sequence: Sequence) -> bool:
-        """Moves the first waiting sequence to the running ones, with pages for all the tokens it has."""
+    def _admit(self, sequence: Sequence, budget: int) -> bool:
+        """Moves the first waiting sequence to the running ones, with pages for all the tokens it has; with a sliding
+        window, for those that the next step computes: the others will need what these have given back."""
         size = self.blocks.page_size
         # The last token is always computed: the next one is sampled from its logits.
         reusable = (len(sequence.tokens) - 1) // size if self.config.prefix_caching else 0
         found = self.blocks.find(sequence.page_names(self.config.prefix_key, size, reusable))
-        need = -(-len(sequence.tokens) // size) - len(found)
+        tokens = len(sequence.tokens)
+        if self.config.sliding_window is not None:
+            tokens = min(tokens, len(found) * size + budget)
+        need = -(-tokens // size) - len(found)
         # One page is left for each running sequence's next tokens, or this admission would preempt at once.
         if need + self.blocks.idle(found) + len(self._running) > self.blocks.available:
             return False
@@ -208,6 +214,7 @@ class Scheduler:
         sequence.table = found + self.blocks.allocate(need)
         sequence.computed = len(found) * size
         sequence.named = len(found)
+        self._release_unseen(sequence)
         if not sequence.generated:
             sequence.cached_tokens = sequence.computed
             self.counters.prefix_cache_queries += len(sequence.tokens) if self.config.prefix_caching else 0
@@ -233,6 +240,7 @@ class Scheduler:
                 continue  # aborted while the step ran
             sequence.computed += row.count
             self._name_pages(sequence)
+            self._release_unseen(sequence)
             if token is not None:
                 if not sequence.generated:
                     self.counters.prompt_tokens += len(sequence.request.prompt)
@@ -241,7 +249,7 @@ class Scheduler:
 
     def _append(self, sequence: Sequence, token: int) -> RequestOutput:
         if token < 0:
-            self.blocks.forget(sequence.table)  # one of them holds what is no number
+            self.blocks.forget(sequence.names[1:])  # one of its pages holds what is no number
             return self._finish(sequence, FinishReason.FAILED, detail="The model's output is not a number.")
         sequence.tokens.append(token)
         self.counters.generated_tokens += 1
@@ -259,6 +267,18 @@ class Scheduler:
             self.blocks.name(sequence.table[page], names[page])
         sequence.named = full
 
+    def _release_unseen(self, sequence: Sequence) -> None:
+        """Gives back the pages that lie behind the window of the next token to compute. Full ones keep their names."""
+        window = self.config.sliding_window
+        if window is None:
+            return
+        seen = max(sequence.computed - window + 1, 0) // self.blocks.page_size
+        unseen = sequence.table[sequence.released : seen]
+        if unseen:
+            self.blocks.release(unseen)
+            sequence.table[sequence.released : seen] = [GONE] * len(unseen)
+            sequence.released = seen
+
     def _finish(
         self, sequence: Sequence, reason: FinishReason, tokens: tuple[int, ...] = (), detail: str = ""
     ) -> RequestOutput:
@@ -273,6 +293,6 @@ class Scheduler:
         return RequestOutput(sequence.id, tokens, reason, sequence.cached_tokens, detail)
 
     def _return_pages(self, sequence: Sequence) -> None:
-        self.blocks.release(sequence.table)
+        self.blocks.release(sequence.held)
         sequence.table = []
-        sequence.computed = sequence.named = 0
+        sequence.computed = sequence.named = sequence.released = 0

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from llmendpoint_server.core.prefix import PageHash, chain_hash
 from llmendpoint_server.core.request import FinishReason, Request
 
+GONE = -1
+"""No page: to read it would raise."""
+
 
 class Status(enum.Enum):
     WAITING = "waiting"
@@ -17,7 +20,11 @@ class Status(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """`tokens` is prompt and output; the first `computed` of them have keys and values in the pages of `table`."""
+    """`tokens` is prompt and output; the first `computed` of them have keys and values in the pages of `table`.
+
+    Where every layer has a sliding window, the first `released` pages of the table have been given back: no query to
+    come sees them, and GONE stands in their places.
+    """
 
     request: Request
     seed: int
@@ -27,6 +34,7 @@ class Sequence:
     status: Status = Status.WAITING
     computed: int = 0
     table: list[int] = field(default_factory=list)
+    released: int = 0
     named: int = 0
     """pages of `table` whose contents the block manager knows"""
     cached_tokens: int = 0
@@ -34,6 +42,11 @@ class Sequence:
     @property
     def id(self) -> str:
         return self.request.id
+
+    @property
+    def held(self) -> list[int]:
+        """The pages of `table` that it holds."""
+        return self.table[self.released :]
 
     @property
     def remaining(self) -> int:

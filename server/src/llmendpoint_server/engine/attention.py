@@ -52,6 +52,7 @@ class LayerCache:
     kv_heads: int
     key_dim: int
     value_dim: int
+    window: int | None
 
     def bytes_per_page(self, pages: int) -> int:
         return int(self.keys.nbytes + self.values.nbytes) // pages
@@ -68,7 +69,7 @@ class PagedCache:
     """how often each layer attended; the gate reads it"""
     scratch: Scratch = field(default_factory=Scratch)
 
-    def layer(self, index: int, key: torch.Tensor, value: torch.Tensor) -> LayerCache:
+    def layer(self, index: int, key: torch.Tensor, value: torch.Tensor, window: int | None) -> LayerCache:
         found = self.layers.get(index)
         if found is None:
             heads, key_dim, value_dim = key.shape[1], key.shape[-1], value.shape[-1]
@@ -76,12 +77,18 @@ class PagedCache:
                 torch.zeros(self.pages * heads, self.page_size * dim, dtype=key.dtype, device=key.device)
                 for dim in (key_dim, value_dim)
             )
-            found = self.layers[index] = LayerCache(keys, values, heads, key_dim, value_dim)
+            found = self.layers[index] = LayerCache(keys, values, heads, key_dim, value_dim, window)
         return found
 
     @property
     def bytes_per_page(self) -> int:
         return sum(layer.bytes_per_page(self.pages) for layer in self.layers.values())
+
+    @property
+    def widest_window(self) -> int | None:
+        """Keys that a query sees at most, in any layer; None where a layer sees all."""
+        windows = [layer.window for layer in self.layers.values() if layer.window is not None]
+        return max(windows) if windows and len(windows) == len(self.layers) else None
 
 
 _active: tuple[PagedCache, Step] | None = None
@@ -134,7 +141,7 @@ def paged_attention(
     cache, step = _active
     index = cast(int, module.layer_idx)
     cache.calls[index] = cache.calls.get(index, 0) + 1
-    layer = cache.layer(index, key, value)
+    layer = cache.layer(index, key, value, sliding_window)
     _write(layer, step, key, value)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     rules = Rules(scale, sliding_window, softcap, s_aux)

@@ -124,5 +124,6 @@ def make_scheduler(settings: protocol.Configure, info: ModelInfo) -> Scheduler:
         prefix_caching=settings.prefix_caching,
         prefix_key=secrets.token_bytes(32),
         model_revision=settings.model_revision,
+        sliding_window=info.sliding_window,
     )
     return Scheduler(config, BlockManager(info.kv_pages, PAGE_SIZE))

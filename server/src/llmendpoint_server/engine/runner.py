@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ class ModelInfo:
     max_num_seqs: int
     max_batched_tokens: int
     kv_pages: int
+    sliding_window: int | None
+    """keys that a query sees at most; None where one layer sees all"""
     load_seconds: float
 
 
@@ -85,7 +88,8 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     gate.refuse_by_config(folder.architecture, folder.config)
     dtype = loading.choose_dtype(settings.dtype, device, loading.saved_dtype(folder.config))
     torch.set_num_threads(threads_for(folder, usable_threads()))
-    model, bytes_per_page = prepare(folder, device, dtype)
+    model, probe = prepare(folder, device, dtype)
+    bytes_per_page = probe.bytes_per_page * PAGE_SIZE // probe.page_size
     kind = device.type
     max_num_seqs = settings.max_num_seqs or DEFAULT_MAX_NUM_SEQS[kind]
     longest = loading.config_max_model_len(model.config)
@@ -100,6 +104,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         max_num_seqs=max_num_seqs,
         max_batched_tokens=max(settings.max_batched_tokens or DEFAULT_BATCHED_TOKENS[kind], max_num_seqs),
         kv_pages=pages,
+        sliding_window=probe.widest_window,
         load_seconds=time.monotonic() - began,
     )
     return ModelRunner(model, device, dtype, pages), info
@@ -113,26 +118,29 @@ def threads_for(folder: Folder, usable: int) -> int:
     return max(1, min(usable, weights // BYTES_PER_THREAD))
 
 
-def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[CausalLM, int]:
-    """The model, routed through our pages and made fast, held to its own logits before and after; and its bytes of KV
-    per page. Raises UnsupportedArchitecture."""
+def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[CausalLM, PagedCache]:
+    """The model, routed through our pages and made fast, held to its own logits before and after; and the cache of the
+    probe, whose layers have the shapes that the model needs. Raises UnsupportedArchitecture."""
     architecture = folder.architecture
     model = loading.load_model(folder, device, dtype)
     prompts = gate.probe_prompts(int(loading.text_config(model.config).vocab_size))
     expected = gate.reference_logits(model, prompts, device)
     gate.route_through_pages(architecture, model)
     probe = gate.check_pages(architecture, model, expected, prompts, device, dtype)
-    bytes_per_page = probe.bytes_per_page * PAGE_SIZE // probe.page_size
     surgery.operate(model, device, dtype)
     try:
         gate.check_pages(architecture, model, expected, prompts, device, dtype)
+        return model, probe
     except UnsupportedArchitecture as error:
         structlog.get_logger().warning(
             "served with its linear layers as they are, which is slower", cause=error.why
         )
-        model = loading.load_model(folder, device, dtype)
-        gate.route_through_pages(architecture, model)
-    return model, bytes_per_page
+    # Not in the handler: the exception's frames hold the model, and two do not fit where one just does.
+    del model
+    gc.collect()
+    model = loading.load_model(folder, device, dtype)
+    gate.route_through_pages(architecture, model)
+    return model, probe
 
 
 def size_cache(

@@ -1,0 +1,51 @@
+"""A model whose layers cannot be made faster is loaded a second time, and never beside the first."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from llmendpoint_server.engine import loading, runner, surgery
+from llmendpoint_server.engine.loading import Folder
+from llmendpoint_server.protocol import Configure
+
+
+@pytest.mark.parametrize("fails_by", ["other logits", "an exception"])
+def test_the_first_model_is_gone_before_the_second_is_loaded(
+    fails_by: str, model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_model, operate = loading.load_model, surgery.operate
+    loaded: list[weakref.ref[Any]] = []
+
+    def watched(folder: Folder, device: torch.device, dtype: torch.dtype) -> Any:
+        assert all(one() is None for one in loaded), "two models are in memory"
+        model = load_model(folder, device, dtype)
+        loaded.append(weakref.ref(model))
+        loaded.append(weakref.ref(model.lm_head.weight))  # type: ignore[attr-defined]  # a Llama
+        return model
+
+    def botched(model: Any, device: torch.device, dtype: torch.dtype) -> None:
+        operate(model, device, dtype)
+        if fails_by == "an exception":
+            model.model.norm.weight = None
+        else:
+            with torch.no_grad():
+                model.model.norm.weight.zero_()
+
+    monkeypatch.setattr(loading, "load_model", watched)
+    monkeypatch.setattr(surgery, "operate", botched)
+    gc.disable()  # what only a collection at the right moment frees is not freed
+    try:
+        configure = Configure(str(model_folder("llama")), device="cpu", dtype="float32", max_model_len=64)
+        kept, info = runner.load(configure)
+    finally:
+        gc.enable()
+    assert info.architecture == "llama"
+    assert len(loaded) == 4, "it was to be loaded twice"
+    kept.check()
