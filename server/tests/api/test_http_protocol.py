@@ -107,6 +107,16 @@ def test_a_head_beyond_the_limit_is_refused_with_the_limit(fake_server: ServerPr
         assert "65536 bytes" in json.loads(body)["error"]["message"]
 
 
+def test_requests_that_come_in_one_piece_are_answered_one_by_one(fake_server: ServerProcess) -> None:
+    large = post(json.dumps(ASK | {"prompt": "word " * 30_000}).encode())  # far too long: 400
+    small = post(json.dumps(ASK).encode())
+    with connection(fake_server) as opened:
+        opened.sendall(large + small[:40])
+        assert read_answer(opened)[0] == 400
+        opened.sendall(small[40:])
+        assert read_answer(opened)[0] == 200
+
+
 def test_what_is_no_http_is_a_400_in_the_usual_shape(fake_server: ServerProcess) -> None:
     with connection(fake_server) as opened:
         opened.sendall(b"\x16\x03\x01\x02\x00 hello\r\n\r\n")

@@ -74,6 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
+        in_head_before = self._in_head
         if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
             self._await_head()
         try:
@@ -83,13 +84,17 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(400, "This is not a valid HTTP/1.1 request.")
         else:
-            if self._in_head:
+            if self._in_head and in_head_before:  # all of it is of this head, which has no end yet
                 self._head_bytes += len(data)
                 self._check_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # and not in what may follow a body in chunks: that would have no bound
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -128,7 +133,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(405, "CONNECT is not for servers like this one.")
             return
         dropped = (*UPGRADE_HEADERS, b"connection")
-        lines = [b"%s %s HTTP/1.1" % (method, self.url)]
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
         lines += [b"%s: %s" % pair for pair in self.headers if pair[0] not in dropped]
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
