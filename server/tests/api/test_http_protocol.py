@@ -107,6 +107,16 @@ def test_a_head_beyond_the_limit_is_refused_with_the_limit(fake_server: ServerPr
         assert "65536 bytes" in json.loads(body)["error"]["message"]
 
 
+def test_requests_that_come_in_one_piece_are_answered_one_by_one(fake_server: ServerProcess) -> None:
+    large = post(json.dumps(ASK | {"prompt": "word " * 30_000}).encode())  # far too long: 400
+    small = post(json.dumps(ASK).encode())
+    with connection(fake_server) as opened:
+        opened.sendall(large + small[:40])
+        assert read_answer(opened)[0] == 400
+        opened.sendall(small[40:])
+        assert read_answer(opened)[0] == 200
+
+
 def test_what_is_no_http_is_a_400_in_the_usual_shape(fake_server: ServerProcess) -> None:
     with connection(fake_server) as opened:
         opened.sendall(b"\x16\x03\x01\x02\x00 hello\r\n\r\n")
@@ -149,10 +159,10 @@ def test_a_caller_that_stops_reading_is_cut_and_its_request_aborted(impatient: S
 def test_a_caller_that_reads_slowly_is_served_to_the_end(impatient: ServerProcess) -> None:
     body = {"model": "demo", "prompt": "Hello", "max_tokens": 6_000, "stream": True}
     with connection(impatient) as slow:
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
         slow.sendall(post(json.dumps(body).encode(), version="1.0"))
         data = b""
-        for _ in range(20):
+        for _ in range(12):
             time.sleep(0.1)
             data += slow.recv(30_000)
         data += read_all(slow)
@@ -181,5 +191,28 @@ def test_a_head_and_a_body_that_never_end_are_refused_after_a_time(impatient: Se
         opened.sendall(post(b"x" * 1000)[:-500])
         status, body = read_answer(opened)
         assert (status, json.loads(body)["error"]["code"]) == (408, "body_timeout")
-    with connection(impatient) as opened:  # and one that says nothing at all
-        assert opened.recv(100).startswith(b"HTTP/1.1 408")
+    with connection(impatient) as opened:  # and one that says nothing at all is closed
+        assert opened.recv(100) == b""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_caller_that_has_closed_its_sending_half_gets_its_answer(
+    fake_server: ServerProcess, stream: bool
+) -> None:
+    with connection(fake_server) as opened:
+        opened.sendall(post(json.dumps(ASK | {"stream": stream}).encode()))
+        opened.shutdown(socket.SHUT_WR)
+        answer = read_all(opened)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.rstrip().endswith(b"data: [DONE]\n\n\r\n0" if stream else b"}")
+
+
+def test_a_stream_whose_caller_is_gone_is_aborted_though_it_said_so_by_an_end_alone(
+    impatient: ServerProcess,
+) -> None:
+    body = {"model": "demo", "prompt": "Hello", "max_tokens": 299_000, "stream": True}
+    with connection(impatient) as opened:
+        opened.sendall(post(json.dumps(body).encode()))
+        opened.recv(10)
+        opened.shutdown(socket.SHUT_WR)
+    impatient.wait_for("the request to be aborted", lambda: running(impatient) == 0, 20)

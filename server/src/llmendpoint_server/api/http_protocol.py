@@ -1,7 +1,7 @@
 """uvicorn's HTTP/1.1 protocol with bounds: on a request's head, and on how long a caller may leave an answer unread.
 
 What differs from uvicorn's own: an `Upgrade` is ignored, as RFC 9110 allows, and its request served with its body (the
-JDK's HttpClient asks for h2c with its first request); answers to HTTP/1.0 without a length end with the connection
+JDK's HttpClient asks for h2c with its first request); a caller that has closed its sending half gets its answer; answers to HTTP/1.0 without a length end with the connection
 instead of in chunks; a refusal before there is a request has OpenAI's shape.
 """
 
@@ -23,6 +23,8 @@ from llmendpoint_server import limits
 
 WRITE_SECONDS_MAX = 30.0
 """For which a caller may take no byte of what waits for it; then the connection is cut."""
+HALF_CLOSED_SECONDS = 0.5
+"""In which an answer must begin once the caller has ended its sending half."""
 UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
 
 
@@ -48,6 +50,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._upgrading = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._gone_timer: asyncio.TimerHandle | None = None
 
     # The head of a request
 
@@ -56,9 +59,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await_head()
 
     def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(
-            limits.HEADER_SECONDS_MAX, self._refuse, 408, "The request's headers did not arrive in time."
-        )
+        self._head_timer = self.loop.call_later(limits.HEADER_SECONDS_MAX, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        if self._in_head:
+            self._refuse(408, f"The request's headers did not arrive within {limits.HEADER_SECONDS_MAX:g} s.")
+        else:  # nothing was asked, so nothing is answered
+            self.transport.close()
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
@@ -67,6 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
+        in_head_before = self._in_head
         if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
             self._await_head()
         try:
@@ -76,13 +84,17 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(400, "This is not a valid HTTP/1.1 request.")
         else:
-            if self._in_head:
+            if self._in_head and in_head_before:  # all of it is of this head, which has no end yet
                 self._head_bytes += len(data)
                 self._check_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # and not in what may follow a body in chunks: that would have no bound
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -121,7 +133,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(405, "CONNECT is not for servers like this one.")
             return
         dropped = (*UPGRADE_HEADERS, b"connection")
-        lines = [b"%s %s HTTP/1.1" % (method, self.url)]
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
         lines += [b"%s: %s" % pair for pair in self.headers if pair[0] not in dropped]
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
@@ -144,6 +157,23 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     # The answer
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
+        """Keep the connection for the answer, if one is due: the caller may have closed its sending half alone.
+
+        One that is gone altogether is noticed by the first bytes that are sent; where none are for a moment, it is taken
+        for gone.
+        """
+        if self.cycle is None or self.cycle.response_complete:
+            return False
+        self.cycle.keep_alive = False
+        if not self.cycle.response_started:
+            self._gone_timer = self.loop.call_later(HALF_CLOSED_SECONDS, self._close_unless_answered)
+        return True
+
+    def _close_unless_answered(self) -> None:
+        if not self.cycle.response_started:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """The caller reads slower than the answer is made: see that it reads at all."""
@@ -184,4 +214,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
         self._stop_write_timer()
+        if self._gone_timer is not None:
+            self._gone_timer.cancel()
         super().connection_lost(exc)
