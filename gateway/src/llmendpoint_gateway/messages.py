@@ -13,7 +13,7 @@ from envoy.data.accesslog.v3.accesslog_pb2 import AccessLogType, HTTPAccessLogEn
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from llmendpoint_gateway.core.breaker import Attempt, Outcome, read_outcome
-from llmendpoint_gateway.core.listener import COMPLETION_PATHS
+from llmendpoint_gateway.core.routes import COMPLETION_PATHS
 from llmendpoint_gateway.core.pick import Rejected
 from llmendpoint_gateway.core.replies import error_body
 from llmendpoint_gateway.core.resources import (
