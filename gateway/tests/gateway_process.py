@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from gateway.tests.api_stub import OPERATOR
 from gateway.tests.bounds import PATIENCE, free_port, resident_bytes, wait_for
 
 HOLD_SECONDS = 3
@@ -48,7 +49,14 @@ class GatewayProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def start_picker(self) -> None:
-        reach = ("--http-port", str(self.http_port), "--kubeconfig", str(self.kubeconfig))
+        reach = (
+            "--http-port",
+            str(self.http_port),
+            "--kubeconfig",
+            str(self.kubeconfig),
+            "--operator",
+            OPERATOR,
+        )
         self.picker = self._start("picker", *reach, "--hold-seconds", str(HOLD_SECONDS))
 
     def start_envoy(self) -> None:

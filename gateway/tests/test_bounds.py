@@ -68,8 +68,9 @@ async def upload(gateway: Gateway, protocol: str, body: bytes, short: int = 0) -
 
 @asynccontextmanager
 async def streams(gateway: Gateway, name: str, count: int) -> AsyncIterator[list[asyncio.Task[str]]]:
-    """So many streams, which go on for ten seconds from now; at the end all have ended whole."""
-    running = [asyncio.create_task(stream(gateway, name, 100, 0.1)) for _ in range(count)]
+    """So many streams, which go on for ten seconds or more from now; at the end all have ended whole."""
+    tokens = 100 + 2 * count  # more where it takes longer until all have begun
+    running = [asyncio.create_task(stream(gateway, name, tokens, 0.1)) for _ in range(count)]
     await until(lambda: sum(gateway.in_flight(name).values()) == count, "all streams run")
     yield running
     assert {end.split()[0] for end in await asyncio.gather(*running)} == {"whole"}
