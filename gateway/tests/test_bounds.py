@@ -107,6 +107,19 @@ async def test_uploads_that_never_end_take_no_more_memory_than_there_is_and_harm
         assert most_resident_bytes(gateway.envoy.pid) < limit + 64 * MIB  # its code is mapped and counts too
 
 
+async def test_many_large_bodies_at_once_are_decided_one_after_another() -> None:
+    """Each is 32 MiB on its way to the picker, which held them all."""
+    with running_gateway() as gateway:
+        name = gateway.endpoint(gateway.backend("a"))
+        body = body_of(name, 24 * MIB)
+        answers = await asyncio.gather(*(upload(gateway, "HTTP/1.1", body) for _ in range(8)))
+        assert all(b"hello from a" in answer or b"gateway_overloaded" in answer for answer in answers)
+        assert sum(b"hello from a" in answer for answer in answers) >= 4
+        assert most_resident_bytes(gateway.picker.pid) < 256 * MIB
+        assert most_resident_bytes(gateway.envoy.pid) < 1024 * MIB
+        assert (await post(gateway, name)).status_code == 200
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_64_uploads_of_32_mib_that_never_end_keep_envoy_below_1_gib_and_200_streams_whole(
