@@ -13,7 +13,6 @@ from envoy.data.accesslog.v3.accesslog_pb2 import AccessLogType, HTTPAccessLogEn
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from llmendpoint_gateway.core.breaker import Attempt, Outcome, read_outcome
-from llmendpoint_gateway.core.listener import COMPLETION_PATHS
 from llmendpoint_gateway.core.pick import Rejected
 from llmendpoint_gateway.core.replies import error_body
 from llmendpoint_gateway.core.resources import (
@@ -24,6 +23,7 @@ from llmendpoint_gateway.core.resources import (
     PRIORITY_HEADER,
     TRIAL_HEADER,
 )
+from llmendpoint_gateway.core.routes import COMPLETION_PATHS
 from llmendpoint_gateway.core.upstream_logs import CRASHED_HEADER, RETRIABLE_HEADER
 from llmendpoint_gateway.core.waiting import Claim, Priority
 from llmendpoint_gateway.errors import BadRequest

@@ -14,6 +14,7 @@ from envoy.service.discovery.v3 import ads_pb2_grpc
 
 from llmendpoint_gateway.access import Access
 from llmendpoint_gateway.ads import Ads
+from llmendpoint_gateway.callers import Callers
 from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.decisions import DecisionServer, decisions_socket
 from llmendpoint_gateway.demand import DemandStream
@@ -40,9 +41,15 @@ log = structlog.get_logger()
 
 
 async def run_picker(
-    socket: Path, host: str, http_port: int, access: Access, namespace: str | None, hold_seconds: float
+    socket: Path,
+    host: str,
+    http_port: int,
+    access: Access,
+    namespace: str | None,
+    hold_seconds: float,
+    operator: str | None,
 ) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Until SIGTERM or SIGINT. `operator`: the user that may write (callers.py)."""
     ads = Ads()
     placement = Placement(time.monotonic, hold_seconds)
     control = Control(ads, placement)
@@ -62,7 +69,8 @@ async def run_picker(
         metrics.registry.register(StateCollector(control, ads, staleness))
         reports = Reports(placement)
         demand, readings = DemandStream(placement), Readings(placement, reports)
-        app = make_app(control, ads, metrics.registry, staleness, envoy, demand)
+        callers = Callers(session, access, operator, time.monotonic)
+        app = make_app(control, ads, metrics.registry, staleness, envoy, demand, callers)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, host, http_port).start()
