@@ -44,6 +44,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--hold-seconds", type=float, default=50.0, metavar="S",
         help="how long a request waits for a replica, below the patience of a load balancer in front; 0: not at all (50)",
     )  # fmt: skip
+    picker.add_argument(
+        "--trusted-hops", type=int, default=0, metavar="N",
+        help="proxies in front whose x-forwarded-for tells the callers' addresses (0: the peer is the caller)",
+    )  # fmt: skip
     envoy = commands.add_parser("envoy", help="write Envoy's bootstrap and become Envoy")
     envoy.add_argument("--port", type=int, default=8080, help="the OpenAI API (8080)")
     envoy.add_argument("--envoy-binary", type=Path, metavar="PATH", help="where it is not found by itself")
@@ -98,6 +102,7 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
             access,
             arguments.watch_namespace,
             arguments.hold_seconds,
+            arguments.trusted_hops,
         )
     )
 

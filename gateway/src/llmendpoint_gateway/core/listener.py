@@ -20,7 +20,17 @@ from llmendpoint_gateway.core.upstream_logs import (
     make_upstream_logs,
 )
 
-READ_HEADERS = (":path", ":method", "authorization", PRIORITY_HEADER)
+READ_HEADERS = (
+    ":path",
+    ":method",
+    "content-encoding",
+    "content-type",
+    "x-forwarded-for",
+    "x-request-id",
+    PRIORITY_HEADER,
+)
+# What callers prove who they are with is the gateway's to read, and no engine's.
+CREDENTIALS = ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key")
 COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
 # A stream may be silent for as long as an engine prefills; nothing ends it but its own end.
 STREAM_IDLE_TIMEOUT = "3600s"
@@ -48,6 +58,9 @@ def _connection_manager() -> Resource:
         stream_idle_timeout=STREAM_IDLE_TIMEOUT,
         request_headers_timeout="10s",
         use_remote_address=True,
+        # A caller finds its own request id in the answer; the picker replaces one that is too long or not plain.
+        preserve_external_request_id=True,
+        always_set_request_id_in_response=True,
         normalize_path=True,
         merge_slashes=True,
         http_filters=[_strip(), _picker(), _router()],
@@ -72,6 +85,7 @@ def make_routes() -> Resource:
                 "domains": ["*"],
                 # So that a report of an attempt says which one it was.
                 "include_request_attempt_count": True,
+                "request_headers_to_remove": list(CREDENTIALS),
                 "routes": [*exact, {"match": {"prefix": "/"}, "route": _action("reset-before-request")}],
             }
         ],
