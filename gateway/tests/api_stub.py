@@ -1,18 +1,24 @@
 """A stand-in for the API server, at the wire."""
 
+import base64
 import contextlib
 import json
 import queue
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from gateway.tests.bounds import free_port
 
+OPERATOR = "system:serviceaccount:llm-system:llmendpoint-operator"
+
 
 class ApiStub:
-    """List and watch of the two kinds, as the API server speaks them. `down()` refuses connections."""
+    """List and watch of the two kinds, and reviews of tokens, as the API server speaks them. `down()` refuses connections.
+
+    `users`: whose each token is."""
 
     PLURALS = ("llmendpoints", "endpointslices")
 
@@ -21,6 +27,8 @@ class ApiStub:
         self.lock = threading.Lock()
         self.objects: dict[str, dict[str, dict[str, Any]]] = {plural: {} for plural in self.PLURALS}
         self.version = 1
+        self.users: dict[str, str] = {}
+        self.reviews = 0
         self.watchers: list[tuple[str, queue.Queue[dict[str, Any] | None]]] = []
         self.lists = 0
         self.silent_deletes: set[str] = set()
@@ -35,6 +43,9 @@ class ApiStub:
 
             def do_GET(self) -> None:
                 stub.answer(self)
+
+            def do_POST(self) -> None:
+                stub.review(self)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -72,6 +83,27 @@ class ApiStub:
         request.end_headers()
         request.wfile.write(data)
         return None
+
+    def review(self, request: BaseHTTPRequestHandler) -> None:
+        assert request.path == "/apis/authentication.k8s.io/v1/tokenreviews"
+        spec = json.loads(request.rfile.read(int(request.headers["content-length"])))["spec"]
+        self.reviews += 1
+        user = self.users.get(spec["token"])
+        status: dict[str, Any] = {"authenticated": False}
+        if user is not None:
+            status = {"authenticated": True, "user": {"username": user}, "audiences": spec["audiences"]}
+        data = json.dumps({"status": status}).encode()
+        request.send_response(201)
+        request.send_header("content-length", str(len(data)))
+        request.end_headers()
+        request.wfile.write(data)
+
+    def token(self, user: str, seconds: float = 3600) -> str:
+        """A new one, as the API server makes them."""
+        claims = json.dumps({"exp": time.time() + seconds, "jti": len(self.users)}).encode()
+        token = f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.c2ln"
+        self.users[token] = user
+        return token
 
     def watch(self, request: BaseHTTPRequestHandler, plural: str) -> None:
         events: queue.Queue[dict[str, Any] | None] = queue.Queue()

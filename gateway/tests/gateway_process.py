@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -13,16 +12,32 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from gateway.tests.bounds import PATIENCE, free_port, wait_for
+from gateway.tests.api_stub import OPERATOR
+from gateway.tests.bounds import PATIENCE, free_port, resident_bytes, wait_for
 
 HOLD_SECONDS = 3
 
 
-class GatewayProcess:
-    """The two processes; `close` ends them. `folder` holds their sockets and logs."""
+# The command, with other bounds than those that it has for everybody.
+BOUNDED = """
+import json, sys
+from llmendpoint_gateway import envoy
+from llmendpoint_gateway.core import bounds
+for name, value in json.loads(sys.argv.pop(1)).items():
+    assert hasattr(bounds, name), name
+    setattr(bounds, name, value)
+envoy.memory_limit = lambda: bounds.DEFAULT_MEMORY_BYTES
+from llmendpoint_gateway.__main__ import main
+main()
+"""
 
-    def __init__(self, folder: Path, kubeconfig: Path) -> None:
-        self.folder, self.kubeconfig = folder, kubeconfig
+
+class GatewayProcess:
+    """The two processes; `close` ends them. `folder` holds their sockets and logs. `bounds`: other values for names of
+    core/bounds.py in Envoy; whatever this machine has, Envoy's memory limit is DEFAULT_MEMORY_BYTES."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, **bounds: Any) -> None:
+        self.folder, self.kubeconfig, self.bounds = folder, kubeconfig, bounds
         self.port, self.http_port = free_port(), free_port()
         self.socket = folder / "control.sock"
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -34,16 +49,25 @@ class GatewayProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def start_picker(self) -> None:
-        reach = ("--http-port", str(self.http_port), "--kubeconfig", str(self.kubeconfig))
+        reach = (
+            "--http-port",
+            str(self.http_port),
+            "--kubeconfig",
+            str(self.kubeconfig),
+            "--operator",
+            OPERATOR,
+        )
         self.picker = self._start("picker", *reach, "--hold-seconds", str(HOLD_SECONDS))
 
     def start_envoy(self) -> None:
         self.envoy = self._start("envoy", "--port", str(self.port))
 
     def _start(self, command: str, *options: str) -> subprocess.Popen[bytes]:
+        program = ["-m", "llmendpoint_gateway"]
+        if command == "envoy":
+            program = ["-c", BOUNDED, json.dumps(self.bounds)]
         arguments = [
-            "-m",
-            "llmendpoint_gateway",
+            *program,
             command,
             "--socket",
             str(self.socket),
@@ -79,8 +103,7 @@ class GatewayProcess:
 
     def resident_bytes(self) -> int:
         """Of the picker."""
-        pages = Path(f"/proc/{self.picker.pid}/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+        return resident_bytes(self.picker.pid)
 
     def ready(self) -> Self:
         wait_for(
@@ -104,7 +127,7 @@ class GatewayProcess:
     def clusters(self) -> set[str]:
         """The revisions' clusters that Envoy holds."""
         names = {line.partition("::")[0] for line in self.admin("/clusters").splitlines()}
-        return names - {"control", "picker"}
+        return names - {"control", "picker", "large-bodies"}
 
     def children_of_picker(self) -> list[str]:
         tasks = Path(f"/proc/{self.picker.pid}/task").iterdir()

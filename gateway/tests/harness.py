@@ -21,11 +21,11 @@ from gateway.tests.gateway_process import GatewayProcess
 class Gateway(GatewayProcess):
     """With what the API server says of endpoints and replicas; without a kubeconfig that is a stub's."""
 
-    def __init__(self, folder: Path, kubeconfig: Path | None = None) -> None:
+    def __init__(self, folder: Path, kubeconfig: Path | None = None, **bounds: Any) -> None:
         self.api = ApiStub()
         self.backends: list[Backend] = []
         self.endpoints = 0
-        super().__init__(folder, kubeconfig or self.api.kubeconfig(folder))
+        super().__init__(folder, kubeconfig or self.api.kubeconfig(folder), **bounds)
 
     def settled(self) -> None:
         """Envoy has acknowledged all that the picker knows, and the picker all that the stub holds."""
@@ -167,10 +167,10 @@ class Gateway(GatewayProcess):
 
 
 @contextlib.contextmanager
-def running_gateway(kubeconfig: Path | None = None) -> Iterator[Gateway]:
+def running_gateway(kubeconfig: Path | None = None, **bounds: Any) -> Iterator[Gateway]:
     # A short path: a Unix socket's may have 107 bytes.
     with tempfile.TemporaryDirectory(prefix="gw") as folder:
-        gateway = Gateway(Path(folder), kubeconfig)
+        gateway = Gateway(Path(folder), kubeconfig, **bounds)
         try:
             yield gateway.ready()
         except BaseException:

@@ -10,18 +10,25 @@ from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2  # noqa: F401
 from envoy.extensions.access_loggers.grpc.v3 import als_pb2  # noqa: F401
 from envoy.extensions.access_loggers.stats.v3 import stats_pb2  # noqa: F401
 from envoy.extensions.access_loggers.stream.v3 import stream_pb2  # noqa: F401
+from envoy.extensions.filters.http.buffer.v3 import buffer_pb2  # noqa: F401
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2  # noqa: F401
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2  # noqa: F401
 from envoy.extensions.filters.http.router.v3 import router_pb2  # noqa: F401
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2,  # noqa: F401
 )
+from envoy.extensions.request_id.uuid.v3 import uuid_pb2  # noqa: F401
+from envoy.extensions.resource_monitors.downstream_connections.v3 import (
+    downstream_connections_pb2,  # noqa: F401
+)
+from envoy.extensions.resource_monitors.fixed_heap.v3 import fixed_heap_pb2  # noqa: F401
 from google.protobuf.json_format import ParseDict
 
 from llmendpoint_gateway import limits
 from llmendpoint_gateway.core.bootstrap import make_bootstrap
-from llmendpoint_gateway.core.listener import make_routes
+from llmendpoint_gateway.core.bounds import Share
 from llmendpoint_gateway.core.resources import NO_LIMITS, make_cluster, make_endpoints
+from llmendpoint_gateway.core.routes import make_routes
 from llmendpoint_gateway.core.snapshot import Health, Host
 from llmendpoint_gateway.core.xds import CLUSTER, ENDPOINTS
 from llmendpoint_gateway.envoy import find_envoy
@@ -31,10 +38,12 @@ from llmendpoint_gateway.protos import pack
 BOOTSTRAP = make_bootstrap(
     "/run/gateway/control.sock",
     "/run/gateway/decisions.sock",
+    "/run/gateway/envoy-inner.sock",
     "0.0.0.0",
     8080,
     "/run/gateway/admin.sock",
     "i-1",
+    Share(),
 )
 
 
@@ -48,22 +57,22 @@ def test_every_resource_parses_as_its_type() -> None:
 
 def test_trap_8_every_circuit_breaker_limit_is_raised_on_control_clusters_too() -> None:
     clusters = [*BOOTSTRAP["static_resources"]["clusters"], make_cluster("a/chat/r1")]
-    assert len(clusters) == 3
+    assert len(clusters) == 4
     for cluster in clusters:
         (threshold,) = cluster["circuit_breakers"]["thresholds"]
         assert NO_LIMITS["thresholds"][0].items() <= threshold.items()
         assert len(NO_LIMITS["thresholds"][0]) == 4
 
 
-def test_trap_2_no_route_names_a_cluster() -> None:
-    for route in make_routes()["virtual_hosts"][0]["routes"]:
+def test_trap_2_no_route_names_a_cluster_of_replicas() -> None:
+    for route in make_routes(large_apart=False)["virtual_hosts"][0]["routes"]:
         assert route["route"]["cluster_header"] == "x-gateway-cluster"
         assert "cluster" not in route["route"]
 
 
 def test_ads_and_the_picker_have_clusters_of_their_own() -> None:
     clusters = [cluster["name"] for cluster in BOOTSTRAP["static_resources"]["clusters"]]
-    assert clusters == ["control", "picker"]
+    assert clusters == ["control", "picker", "large-bodies"]
 
 
 def test_trap_8_the_open_file_limit_is_raised_to_the_hard_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 
 from gateway.tests.harness import Gateway
-from llmendpoint_gateway.drain import run_drain
+from llmendpoint_gateway.drain import LEAST_SECONDS, QUIET_SECONDS, run_drain
 
 CHAT = "/v1/chat/completions"
-SECONDS = 2.0
+SECONDS = 60.0
 
 
 @contextlib.asynccontextmanager
@@ -30,7 +30,7 @@ async def draining(gateway: Gateway) -> AsyncIterator[asyncio.subprocess.Process
 async def test_each_answer_of_a_gateway_that_drains_closes_its_connection_and_none_is_lost(
     gateway: Gateway,
 ) -> None:
-    """The last one of this gateway: it is not undone."""
+    """The first one of this gateway: it is not undone."""
     name = gateway.endpoint(gateway.backend("a"))
     body = {"model": f"team/{name}"}
     async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as client:
@@ -40,15 +40,43 @@ async def test_each_answer_of_a_gateway_that_drains_closes_its_connection_and_no
         stream = await client.send(kept, stream=True)
         assert "connection" not in (await client.post(CHAT, json=body)).headers
         async with draining(gateway) as command:  # which ends a while after Envoy was told
-            answers = []
-            while command.returncode is None:
+            answers: list[httpx.Response] = []
+            while command.returncode is None and len(answers) < 200:
                 answers.append(await client.post(CHAT, json=body))
                 await asyncio.sleep(0.01)
-        assert {answer.status_code for answer in answers} == {200}
-        closing = [answer.headers.get("connection") == "close" for answer in answers]
-        assert closing == sorted(closing)  # from some moment on, every one
-        assert closing[-1]
-        assert (await stream.aread()).rstrip().endswith(b"[DONE]")
+            assert {answer.status_code for answer in answers} == {200}
+            closing = [answer.headers.get("connection") == "close" for answer in answers]
+            assert closing == sorted(closing)  # from some moment on, every one
+            assert closing[-1]
+            assert (await stream.aread()).rstrip().endswith(b"[DONE]")
+
+
+async def test_a_drain_ends_with_the_last_request_and_not_before(gateway: Gateway) -> None:
+    """A fixed sleep of 30 s cut longer answers, and made every stop take so long."""
+    name = gateway.endpoint(gateway.backend("a"))
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
+        headers = {"x-tokens": "80", "x-interval": "0.1"}
+        request = client.build_request("POST", CHAT, json={"model": f"team/{name}"}, headers=headers)
+        stream = await client.send(request, stream=True)
+        begun = time.monotonic()
+        async with draining(gateway) as command:
+            assert (await stream.aread()).rstrip().endswith(b"[DONE]")
+            ended = time.monotonic()
+            assert command.returncode is None
+            assert await command.wait() == 0
+        assert time.monotonic() - begun < SECONDS
+        assert ended - begun > LEAST_SECONDS  # else this has shown nothing
+
+
+async def test_a_drain_ends_at_its_limit_though_a_request_goes_on(gateway: Gateway) -> None:
+    name = gateway.endpoint(gateway.backend("a"))
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
+        headers = {"x-tokens": "1000", "x-interval": "0.1"}
+        request = client.build_request("POST", CHAT, json={"model": f"team/{name}"}, headers=headers)
+        stream = await client.send(request, stream=True)
+        await asyncio.to_thread(run_drain, gateway.socket, LEAST_SECONDS + 2 * QUIET_SECONDS)
+        assert gateway.in_flight(name)
+        await stream.aclose()
 
 
 def test_a_drain_lasts_its_time_also_where_envoy_does_not_answer(tmp_path: Path) -> None:

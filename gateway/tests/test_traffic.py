@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import httpx
 
+from gateway.tests.api_stub import OPERATOR
 from gateway.tests.bounds import wait_for
 from gateway.tests.engine_process import Backend
 from gateway.tests.harness import Gateway
@@ -190,7 +191,9 @@ def ready(gateway: Gateway) -> int:
 
 
 def tell(gateway: Gateway, body: object) -> httpx.Response:
-    return httpx.post(f"http://127.0.0.1:{gateway.http_port}/epoch", json=body, timeout=30)
+    """As the operator."""
+    headers = {"Authorization": f"Bearer {gateway.api.token(OPERATOR)}"}
+    return httpx.post(f"http://127.0.0.1:{gateway.http_port}/epoch", json=body, headers=headers, timeout=30)
 
 
 def test_a_gateway_that_is_cut_off_and_behind_is_not_ready_until_it_has_caught_up(gateway: Gateway) -> None:

@@ -123,6 +123,10 @@ class FakeGateway:
     in_flight: dict[str, int] = field(default_factory=dict)
     states: int = 0
     told: list[dict[str, int]] = field(default_factory=list)
+    tokens: list[str | None] = field(default_factory=list)
+    """The Authorization of each `/state`, `/demand` and `/epoch`."""
+    distrustful: bool = False
+    """Refuses `/epoch`."""
     page: str | None = None
     """In place of `/state`."""
     demand: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -166,8 +170,9 @@ class FakeGateway:
         while self.hanging:  # noqa: ASYNC110  # a test sets it from another thread
             await asyncio.sleep(0.05)
 
-    async def _state(self, _: web.Request) -> web.Response:
+    async def _state(self, request: web.Request) -> web.Response:
         self.states += 1
+        self.tokens.append(request.headers.get("Authorization"))
         await self._hang()
         if self.page is not None:
             return web.Response(text=self.page)
@@ -189,6 +194,7 @@ class FakeGateway:
     async def _demand(self, request: web.Request) -> web.StreamResponse:
         if self.mute:
             return web.Response(status=503)
+        self.tokens.append(request.headers.get("Authorization"))
         response = web.StreamResponse()
         await response.prepare(request)
         listener: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
@@ -207,5 +213,8 @@ class FakeGateway:
 
     async def _epoch(self, request: web.Request) -> web.Response:
         await self._hang()
+        self.tokens.append(request.headers.get("Authorization"))
+        if self.distrustful:
+            return web.json_response({"error": "this is not a token of the operator"}, status=403)
         self.told.append(json.loads(await request.text()))
         return web.Response()

@@ -10,6 +10,7 @@ import yaml
 from cryptography import x509
 
 from llmendpoint_gateway.__main__ import make_parser
+from llmendpoint_gateway.callers import AUDIENCE
 from tests.cluster import Cluster
 from tests.cluster.errors import CommandFailed
 from tests.demo.product import CHART, ROOT
@@ -48,6 +49,7 @@ def test_lint_has_nothing_to_complain_about(control_plane: Cluster) -> None:
         ('gateway.service.type="Nodeport"', "at '/gateway/service/type': value must be one of"),
         ('operator.image.repository="Bad Name"', "at '/operator/image/repository'"),
         ('watchNamespace="Team_A"', "at '/watchNamespace'"),
+        ('networkPolicies.from=[{"ports": []}]', "at '/networkPolicies/from/0'"),
         ('runtime.volumeMounts=[{"name": "cache"}]', "missing property 'mountPath'"),
         ('runtime.env=[{"name": "A", "value": 1}]', "at '/runtime/env/0/value': got number, want string"),
     ],
@@ -73,7 +75,7 @@ def test_the_api_server_takes_every_object_under_restricted_pod_security(install
 def test_with_a_watched_namespace_no_cluster_wide_role_reaches_endpoints(control_plane: Cluster) -> None:
     objects = render(control_plane, 'watchNamespace="team-a"')
     cluster_rules = [rule for role in of_kind(objects, "ClusterRole") for rule in role["rules"]]
-    assert {r for rule in cluster_rules for r in rule["resources"]} == {"llmruntimes"}
+    assert {r for rule in cluster_rules for r in rule["resources"]} == {"llmruntimes", "tokenreviews"}
     roles = {(r["metadata"]["namespace"], r["metadata"]["name"]) for r in of_kind(objects, "Role")}
     assert ("team-a", "llmendpoint-operator.llm-test") in roles
     assert ("team-a", "llmendpoint-gateway.llm-test") in roles
@@ -120,6 +122,71 @@ def test_a_gateway_drains_by_a_command_that_it_knows_before_it_is_stopped(contro
     assert (program, drain.command, drain.seconds) == ("llmendpoint-gateway", "drain", 7)
     assert drain.socket == served.socket
     assert pod["terminationGracePeriodSeconds"] > drain.seconds
+
+
+def peers_of(policy: dict[str, Any]) -> dict[str, list[str]]:
+    """By port: who may come, `everybody` or the labels that they have."""
+    found = {}
+    for rule in policy["spec"]["ingress"]:
+        peers = rule.get("from")
+        texts = [yaml.safe_dump(peer) for peer in peers] if peers is not None else ["everybody"]
+        found.update({port["port"]: texts for port in rule["ports"]})
+    return found
+
+
+def test_the_ports_that_tell_of_all_endpoints_are_for_those_who_need_them(control_plane: Cluster) -> None:
+    """Any pod could read names and figures of all tenants there."""
+    settings = ("keda.enabled=true", 'keda.namespace="keda-system"', 'prometheus.namespace="metrics"')
+    more = 'networkPolicies.from=[{"ipBlock": {"cidr": "10.9.0.0/28"}}]'
+    policies = {
+        p["metadata"]["name"]: p for p in of_kind(render(control_plane, *settings, more), "NetworkPolicy")
+    }
+    gateway, operator = (peers_of(policies[f"llmendpoint-{name}"]) for name in ("gateway", "operator"))
+    assert gateway["http"] == ["everybody"]
+    own, prometheus, added = gateway["state"]
+    assert "llmendpoint-operator" in own
+    assert "namespaceSelector" not in own
+    assert "metrics" in prometheus
+    assert "app.kubernetes.io/name: prometheus" in prometheus
+    assert "10.9.0.0/28" in added
+    assert operator["http"] == [prometheus, added]
+    [keda] = operator["keda"]
+    assert "keda-system" in keda
+    assert set(gateway) == {"http", "state"}
+    assert set(operator) == {"http", "keda"}
+    for name, policy in policies.items():
+        [deployment] = [
+            d
+            for d in of_kind(render(control_plane, *settings), "Deployment")
+            if d["metadata"]["name"] == name
+        ]
+        selected = policy["spec"]["podSelector"]["matchLabels"].items()
+        assert selected <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    assert of_kind(render(control_plane, "networkPolicies.enabled=false"), "NetworkPolicy") == []
+
+
+def test_the_network_policies_are_there_once_it_is_installed(installed: Cluster) -> None:
+    found = installed.get("networkpolicies", "-n", "llm-test")["items"]
+    assert {p["metadata"]["name"] for p in found} == {"llmendpoint-operator", "llmendpoint-gateway"}
+
+
+def test_the_operator_shows_gateways_a_token_that_they_ask_for(control_plane: Cluster) -> None:
+    objects = render(control_plane)
+    [operator] = [
+        d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-operator"
+    ]
+    [gateway] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-gateway"]
+    pod = operator["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    [token] = [Path(a.partition("=")[2]) for a in container["args"] if a.startswith("--gateway-token=")]
+    [mount] = [m for m in container["volumeMounts"] if Path(m["mountPath"]) == token.parent]
+    [volume] = [v for v in pod["volumes"] if v["name"] == mount["name"]]
+    [source] = volume["projected"]["sources"]
+    assert source["serviceAccountToken"]["audience"] == AUDIENCE
+    assert source["serviceAccountToken"]["path"] == token.name
+    [picker] = gateway["spec"]["template"]["spec"]["initContainers"]
+    served = make_parser().parse_args(picker["args"])
+    assert served.operator == f"system:serviceaccount:llm-test:{pod['serviceAccountName']}"
 
 
 def test_runtime_volumes_from_the_values_reach_the_runtime(control_plane: Cluster) -> None:

@@ -15,6 +15,7 @@ import httpx
 import pytest
 import yaml
 
+from llmendpoint_gateway.callers import AUDIENCE
 from llmendpoint_operator.kube.resources import PERMISSIONS
 from tests.cluster import Cluster, wait_for
 from tests.cluster.errors import CommandFailed
@@ -182,6 +183,34 @@ def test_the_gateway_reads_all_it_needs_under_the_charts_role(installed: Cluster
         )
         installed.kubectl("delete", "llmendpoint", "seen", "-n", "default")
         wait_for("and of its end", lambda: "default/seen" not in picker.get("/state").json()["endpoints"], 30)
+    assert refusals(picker.log) == []
+
+
+def test_a_gateway_is_told_by_the_operators_own_token_and_by_no_other(
+    installed: Cluster, tmp_path: Path
+) -> None:
+    """The tokens are real, and the API server reviews them under the chart's role."""
+
+    def token(account: str, *options: str) -> str:
+        return installed.kubectl("create", "token", account, "-n", SYSTEM, *options).strip()
+
+    def told(bearer: str | None) -> int:
+        headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+        return httpx.post(
+            f"http://127.0.0.1:{picker.port}/epoch", json={}, headers=headers, timeout=10
+        ).status_code
+
+    config = token_kubeconfig(installed, "llmendpoint-gateway", tmp_path)
+    operator = f"system:serviceaccount:{SYSTEM}:llmendpoint-operator"
+    reach = ("--socket", str(tmp_path / "c.sock"), "--kubeconfig", str(config))
+    audience = f"--audience={AUDIENCE}"
+    with running("llmendpoint_gateway", tmp_path, "picker", *reach, "--operator", operator) as picker:
+        wait_for("the picker answers", lambda: picker.answers("/healthz"), 60)
+        assert told(None) == 401
+        assert told("made-up") == 403
+        assert told(token("llmendpoint-gateway", audience)) == 403  # somebody else's
+        assert told(token("llmendpoint-operator")) == 403  # made for the API server
+        assert told(token("llmendpoint-operator", audience)) == 200
     assert refusals(picker.log) == []
 
 

@@ -51,3 +51,14 @@ llmendpoint-operator.{{ .Release.Namespace }}.svc
 {{- define "llmendpoint.kedaName" -}}
 llmendpoint-operator.{{ .Release.Namespace }}
 {{- end }}
+
+{{/* Who may read metrics and state: Prometheus, and whom networkPolicies.from adds. */}}
+{{- define "llmendpoint.scrapers" -}}
+- namespaceSelector:
+    matchLabels: {kubernetes.io/metadata.name: {{ .Values.prometheus.namespace }}}
+  podSelector:
+    matchLabels: {app.kubernetes.io/name: prometheus}
+{{- with .Values.networkPolicies.from }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

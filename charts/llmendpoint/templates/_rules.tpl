@@ -48,7 +48,7 @@
   verbs: [create, get, patch]
 {{- end }}
 
-{{/* The gateway only reads. */}}
+{{/* The gateway only reads, and has the operator's tokens reviewed (below). */}}
 {{- define "llmendpoint.gatewayRules" -}}
 - apiGroups: [llmendpoint.io]
   resources: [llmendpoints]
@@ -56,6 +56,13 @@
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [list, watch]
+{{- end }}
+
+{{/* What the gateway needs of the whole cluster: tokens have no namespace. */}}
+{{- define "llmendpoint.gatewayClusterRules" -}}
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
 {{- end }}
 
 {{/* With the release's namespace in it: cluster-wide roles of several releases must not share a name. */}}

@@ -21,7 +21,7 @@ DEFAULT_SOCKET = Path("/run/gateway/control.sock")
 EXAMPLES = """examples:
   llmendpoint-gateway picker --socket /run/gateway/control.sock --http-port 8081
   llmendpoint-gateway envoy --socket /run/gateway/control.sock --port 8080
-  llmendpoint-gateway drain --socket /run/gateway/control.sock --seconds 30
+  llmendpoint-gateway drain --socket /run/gateway/control.sock --seconds 300
   llmendpoint-gateway picker --socket ./control.sock --kubeconfig ~/.kube/config --watch-namespace team-a
 """
 
@@ -45,6 +45,10 @@ def make_parser() -> argparse.ArgumentParser:
         help="how long a request waits for a replica, below the patience of a load balancer in front; 0: not at all (50)",
     )  # fmt: skip
     picker.add_argument(
+        "--operator", metavar="USER",
+        help="user whose token may tell of later epochs, system:serviceaccount:NAMESPACE:NAME (nobody)",
+    )  # fmt: skip
+    picker.add_argument(
         "--trusted-hops", type=int, default=0, metavar="N",
         help="proxies in front whose x-forwarded-for tells the callers' addresses (0: the peer is the caller)",
     )  # fmt: skip
@@ -53,7 +57,7 @@ def make_parser() -> argparse.ArgumentParser:
     envoy.add_argument("--envoy-binary", type=Path, metavar="PATH", help="where it is not found by itself")
     drain = commands.add_parser("drain", help="have clients go elsewhere, before the pod is stopped")
     drain.add_argument(
-        "--seconds", type=float, default=30.0, metavar="S", help="for which it goes on serving (30)"
+        "--seconds", type=float, default=300.0, metavar="S", help="after which what still runs is cut (300)"
     )
     for command in (picker, envoy):
         command.add_argument("--host", default="0.0.0.0", help="address to listen on (0.0.0.0)")
@@ -102,6 +106,7 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
             access,
             arguments.watch_namespace,
             arguments.hold_seconds,
+            arguments.operator,
             arguments.trusted_hops,
         )
     )

@@ -20,6 +20,14 @@ TOLD_SECONDS = 60.0
 an endpoint that has been deleted or created anew since."""
 
 
+MOST_TOLD = 10_000
+"""Endpoints. Those that this gateway does not know count too: one may be new, and the watch may be broken without anybody
+having noticed yet."""
+
+MOST_AHEAD = 100_000
+"""An epoch that is so much later than ours is no assignment's: each is one more than the one before."""
+
+
 class _Told(NamedTuple):
     """An epoch that another gateway follows, and when that was told."""
 
@@ -72,7 +80,10 @@ class Control:
     def tell(self, epochs: Mapping[str, int]) -> None:
         """Epochs by endpoint that another gateway has acknowledged."""
         now = self.placement.now()
-        self._told.update({key: _Told(epoch, now) for key, epoch in epochs.items()})
+        for key, epoch in epochs.items():
+            room = key in self._told or len(self._told) < MOST_TOLD
+            if room and 0 <= epoch <= max(0, self._epoch(key, 0)) + MOST_AHEAD:
+                self._told[key] = _Told(epoch, now)
 
     @property
     def behind(self) -> list[str]:

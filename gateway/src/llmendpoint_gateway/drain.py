@@ -6,26 +6,53 @@ for as long as they are not told to close them.
 
 import contextlib
 import http.client
+import json
 import socket as sockets
 import time
 from pathlib import Path
 
 import structlog
 
+from llmendpoint_gateway.core.listener import STATS_NAME
 from llmendpoint_gateway.envoy import admin_socket
 from llmendpoint_gateway.errors import EnvoyAway
 
 TIMEOUT = 5.0  # seconds
+LEAST_SECONDS = 5.0
+"""Until every node knows that the pod has left its Service, new requests still come."""
+QUIET_SECONDS = 1.0
+"""Without a request for so long, none is under way, and none is about to come over the connections that there are."""
+POLL_SECONDS = 0.2
+ACTIVE = f"http.{STATS_NAME}.downstream_rq_active"
 log = structlog.get_logger()
 
 
 def run_drain(socket: Path, seconds: float) -> None:
-    """Returns after so long, whether Envoy could be told or not: what has begun is to have its time in any case."""
+    """Returns once the last request has ended, after `seconds` at the latest. While Envoy does not answer, requests may
+    well be under way."""
+    admin, now = admin_socket(socket), time.monotonic
+    begun = quiet_since = now()
     try:
-        close_connections(admin_socket(socket))
+        close_connections(admin)
     except EnvoyAway as error:
         log.warning(str(error))
-    time.sleep(seconds)
+    while now() - begun < seconds:
+        time.sleep(min(POLL_SECONDS, max(0.0, begun + seconds - now())))
+        if _active(admin) != 0:
+            quiet_since = now()
+        elif now() - begun >= LEAST_SECONDS and now() - quiet_since >= QUIET_SECONDS:
+            log.info("drained", seconds=round(now() - begun, 1))
+            return
+    log.warning("requests are cut: they did not end in time", seconds=seconds, requests=_active(admin))
+
+
+def _active(admin: Path) -> int | None:
+    """Requests under way; None when Envoy does not tell."""
+    try:
+        stats = json.loads(_ask(admin, "GET", f"/stats?filter=^{ACTIVE}$&format=json"))["stats"]
+        return int(next(stat["value"] for stat in stats if stat.get("name") == ACTIVE))
+    except (EnvoyAway, ValueError, KeyError, StopIteration):
+        return None
 
 
 def close_connections(admin: Path) -> None:
@@ -34,15 +61,21 @@ def close_connections(admin: Path) -> None:
     Of Envoy's two ways this is the one that begins at once with every answer, and keeps the listener open;
     `/drain_listeners?graceful` begins with a few and takes its drain time, 600 s, for all.
     """
+    _ask(admin, "POST", "/healthcheck/fail")
+
+
+def _ask(admin: Path, method: str, path: str) -> bytes:
     connection = http.client.HTTPConnection("envoy")
     with contextlib.closing(connection):
         try:
             connection.sock = sockets.socket(sockets.AF_UNIX)
             connection.sock.settimeout(TIMEOUT)
             connection.sock.connect(str(admin))
-            connection.request("POST", "/healthcheck/fail")
-            status = connection.getresponse().status
+            connection.request(method, path)
+            answer = connection.getresponse()
+            body = answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise EnvoyAway(f"Envoy's admin socket {admin} does not answer: {error!r}") from None
-    if status != 200:
-        raise EnvoyAway(f"Envoy's admin socket {admin} answered {status}")
+    if answer.status != 200:
+        raise EnvoyAway(f"Envoy's admin socket {admin} answered {answer.status}")
+    return body

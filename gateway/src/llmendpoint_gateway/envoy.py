@@ -4,12 +4,15 @@ import importlib.util
 import os
 import shutil
 import uuid
+from dataclasses import asdict
 from pathlib import Path
 
 import orjson
 import structlog
 
+from llmendpoint_gateway.container import cpu_limit, memory_limit
 from llmendpoint_gateway.core.bootstrap import make_bootstrap
+from llmendpoint_gateway.core.bounds import make_share
 from llmendpoint_gateway.decisions import decisions_socket
 from llmendpoint_gateway.errors import EnvoyNotFound
 from llmendpoint_gateway.limits import raise_open_file_limit
@@ -22,12 +25,15 @@ def run_envoy(socket: Path, host: str, port: int, binary: Path | None) -> None:
     path = find_envoy(binary)
     admin_socket(socket).unlink(missing_ok=True)  # of an Envoy before this one in the same pod
     config = socket.parent / "envoy.json"
-    sockets = (str(socket), str(decisions_socket(socket)))
-    bootstrap = make_bootstrap(*sockets, host, port, str(admin_socket(socket)), str(uuid.uuid4()))
+    inner = socket.parent / "envoy-inner.sock"
+    inner.unlink(missing_ok=True)
+    sockets = (str(socket), str(decisions_socket(socket)), str(inner))
+    share = make_share(memory_limit(), cpu_limit(), raise_open_file_limit())
+    bootstrap = make_bootstrap(*sockets, host, port, str(admin_socket(socket)), str(uuid.uuid4()), share)
     config.write_bytes(orjson.dumps(bootstrap))
-    raise_open_file_limit()
-    log.info("starting envoy", binary=str(path), port=port, bootstrap=str(config))
-    os.execv(path, [str(path), "-c", str(config), "--disable-hot-restart", "--log-level", "warning"])
+    log.info("starting envoy", binary=str(path), port=port, bootstrap=str(config), **asdict(share))
+    flags = ["--concurrency", str(share.workers), "--disable-hot-restart", "--log-level", "warning"]
+    os.execv(path, [str(path), "-c", str(config), *flags])
 
 
 def admin_socket(socket: Path) -> Path:

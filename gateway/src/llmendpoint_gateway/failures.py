@@ -7,10 +7,11 @@ import structlog
 from envoy.data.accesslog.v3.accesslog_pb2 import AccessLogType, HTTPAccessLogEntry
 from envoy.service.accesslog.v3 import als_pb2
 
+from llmendpoint_gateway.core.bounds import RETRY_BODY_BYTES
 from llmendpoint_gateway.core.breaker import Attempt, Outcome, read_outcome
-from llmendpoint_gateway.core.listener import COMPLETION_PATHS
 from llmendpoint_gateway.core.request import read_tag
 from llmendpoint_gateway.core.resources import ATTEMPT_HEADER, TAG_HEADER, TRIAL_HEADER
+from llmendpoint_gateway.core.routes import COMPLETION_PATHS
 from llmendpoint_gateway.core.upstream_logs import CRASHED_HEADER, RETRIABLE_HEADER
 from llmendpoint_gateway.messages import TRIAL
 from llmendpoint_gateway.reports import Reports
@@ -67,8 +68,10 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
         retriable=RETRIABLE_HEADER in marks,
     )
     again = headers.get(ATTEMPT_HEADER, "1") != "1"
-    # On other paths Envoy does not try again what the replica may have seen (core/listener.py).
-    retriable = outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in COMPLETION_PATHS
+    # On other paths Envoy does not try again what the replica may have seen, and a large body never (core/routes.py).
+    anywhere = outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in COMPLETION_PATHS
+    small = entry.request.request_body_bytes <= RETRY_BODY_BYTES
+    retriable = anywhere and small
     begun = status > 0 and not crashed
     over = common.access_log_type == AccessLogType.UpstreamEnd
     return Attempt(
@@ -79,7 +82,7 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
         told=begun or again or not retriable,
         again=again,
         tag=read_tag(headers.get(TAG_HEADER, "")),
-        retried=not again and (RETRIABLE_HEADER in marks if begun else retriable),
+        retried=not again and small and (RETRIABLE_HEADER in marks if begun else anywhere),
         broken=broken,
         # What a stream that goes on says clears its replica; its request may still crash it. Nor did an engine live
         # through it that was busy, or is about to go.

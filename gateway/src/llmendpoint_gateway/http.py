@@ -1,4 +1,7 @@
-"""The picker's HTTP port: health, readiness, state and metrics. No request of a client comes here."""
+"""The picker's HTTP port: health, readiness, state and metrics. No request of a client comes here.
+
+What reads is open to whom the NetworkPolicies admit; what writes asks for the operator's token.
+"""
 
 from collections.abc import Callable
 
@@ -7,6 +10,7 @@ from orjson import JSONDecodeError, dumps, loads
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from llmendpoint_gateway.ads import Ads
+from llmendpoint_gateway.callers import Callers
 from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.demand import DemandStream
 from llmendpoint_gateway.envoy_stats import EnvoyStats
@@ -21,6 +25,7 @@ def make_app(
     staleness: Callable[[], float],
     envoy: EnvoyStats,
     demand: DemandStream,
+    callers: Callers,
 ) -> web.Application:
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -44,7 +49,8 @@ def make_app(
         }
         return _json(body, 200 if ready else 503)
 
-    async def state(_request: web.Request) -> web.Response:
+    async def state(request: web.Request) -> web.Response:
+        callers.meet(request.headers.get("Authorization"))
         return _json(describe(control, ads))
 
     async def revisions(request: web.Request) -> web.Response:
@@ -54,7 +60,13 @@ def make_app(
         except EnvoyAway as error:
             return _json({"error": str(error)}, 503)
 
+    async def demand_lines(request: web.Request) -> web.StreamResponse:
+        callers.meet(request.headers.get("Authorization"))
+        return await demand.handle(request)
+
     async def epoch(request: web.Request) -> web.Response:
+        if refusal := await callers.refusal(request.headers.get("Authorization")):
+            return _json({"error": refusal.message}, refusal.status)
         try:
             epochs = read_epochs(await request.read())
         except ValueError as error:
@@ -74,7 +86,7 @@ def make_app(
             web.get("/state", state),
             web.get("/revisions/{namespace}/{name}", revisions),
             web.post("/epoch", epoch),
-            web.get("/demand", demand.handle),
+            web.get("/demand", demand_lines),
             web.get("/metrics", metrics),
         ]
     )

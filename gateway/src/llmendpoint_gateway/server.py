@@ -15,6 +15,7 @@ from envoy.service.discovery.v3 import ads_pb2_grpc
 
 from llmendpoint_gateway.access import Access
 from llmendpoint_gateway.ads import Ads
+from llmendpoint_gateway.callers import Callers
 from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.decisions import DecisionServer, decisions_socket
 from llmendpoint_gateway.demand import DemandStream
@@ -47,9 +48,10 @@ async def run_picker(
     access: Access,
     namespace: str | None,
     hold_seconds: float,
+    operator: str | None,
     trusted_hops: int = 0,
 ) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Until SIGTERM or SIGINT. `operator`: the user that may write (callers.py)."""
     ads = Ads()
     # Of random tickets none is taken for one of the picker before.
     placement = Placement(time.monotonic, hold_seconds, first_ticket=secrets.randbits(62) + 1)
@@ -70,7 +72,8 @@ async def run_picker(
         metrics.registry.register(StateCollector(control, ads, staleness))
         reports = Reports(placement)
         demand, readings = DemandStream(placement), Readings(placement, reports)
-        app = make_app(control, ads, metrics.registry, staleness, envoy, demand)
+        callers = Callers(session, access, operator, time.monotonic)
+        app = make_app(control, ads, metrics.registry, staleness, envoy, demand, callers)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, host, http_port).start()

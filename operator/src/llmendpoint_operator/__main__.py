@@ -63,6 +63,11 @@ def parse(argv: list[str] | None = None) -> Settings:
         help="port on which a gateway pod answers /state and /revisions (default: 8081)",
     )  # fmt: skip
     parser.add_argument(
+        "--gateway-token", type=Path, metavar="FILE",
+        help="our service account's token for the audience llmendpoint-gateway, by which gateways know us (default: none; "
+        "then a gateway that is cut off from the API server is not told of later assignments)",
+    )  # fmt: skip
+    parser.add_argument(
         "--probe-image", metavar="IMAGE",
         help="image with llmendpoint-probe, for LLMRuntimes with readiness: Generation that name none; this one has it",
     )  # fmt: skip
@@ -85,7 +90,7 @@ def parse(argv: list[str] | None = None) -> Settings:
     return Settings(
         args.http_port, args.watch_namespace, args.kubeconfig, args.gateway_url, args.lease_seconds,
         args.gateway_namespace, args.prometheus_namespace, args.probe_image, args.gateway_state_port,
-        args.hub_endpoint, args.model_image, args.cache_retention_seconds, _keda(parser, args),
+        args.hub_endpoint, args.model_image, args.cache_retention_seconds, _keda(parser, args), args.gateway_token,
     )  # fmt: skip
 
 

@@ -38,3 +38,4 @@ class Settings:
     model_image: str | None = None
     cache_retention_seconds: float = DEFAULT_RETENTION_SECONDS
     keda: Keda | None = None
+    gateway_token: Path | None = None

@@ -142,7 +142,7 @@ def _see_gateways(api: KubeApi, wire: Wire, settings: Settings, namespace: str, 
             hear(key)
 
     pods = Informer(api, resources.PODS, changed, namespace, GATEWAY_SELECTOR)
-    gateways = Gateways(wire, pods, settings.gateway_state_port, queue.add)
+    gateways = Gateways(wire, pods, settings.gateway_state_port, queue.add, settings.gateway_token)
     demands = Demands(wire, gateways, heard)
     return _Seen(pods, gateways, demands, hearers)
 

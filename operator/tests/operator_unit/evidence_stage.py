@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -117,7 +118,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def staged(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def staged(monkeypatch: pytest.MonkeyPatch, token: Path | None = None) -> AsyncIterator[World]:
     """A world in which everything that is asked again is asked again at once."""
     for module, name, seconds in (
         (prompts, "RETRY_S", 0.01), (prompts, "JUDGE_RETRY_S", 0.01), (collector, "SAMPLE_S", 0.03),
@@ -128,7 +129,7 @@ async def staged(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     port = free_port()
     async with Wire(Metrics()) as wire, Servers() as serving:
         cache = Informer(cast(KubeApi, None), resources.PODS, lambda _: None)
-        found = Gateways(wire, cache, port, woken.append)
+        found = Gateways(wire, cache, port, woken.append, token)
         collecting = Collector(wire, found, woken.append)
         running = asyncio.create_task(collecting.run())
         world = World(serving, wire, cache, found, collecting, port, free_port(), woken, tasks=[running])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from llmendpoint_operator.core.evidence import GatewayView
+from llmendpoint_operator.evidence import gateways
 
-from .evidence_stage import KEY, World, ready_pod, until
+from .evidence_stage import KEY, World, ready_pod, staged, until
 
 
 async def test_an_assignment_is_acknowledged_when_every_gateway_follows_it(world: World) -> None:
@@ -130,3 +132,42 @@ async def test_replicas_that_have_to_go_make_the_gateways_tell_what_is_in_flight
     world.pods["blue"].pop()
     assert world.collector.look(world.snapshot("Idle", epoch=1)).gateways == ()
     assert len(world.collector) == 0
+
+
+async def test_gateways_know_the_operator_by_its_token_as_it_is_now(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    async with staged(monkeypatch, token) as world:
+        await world.add_gateway(epochs={"team-a/chat": 7})
+        behind = await world.add_gateway(epochs={"team-a/chat": 6})
+        token.write_text("one\n")
+        world.collector.look(world.snapshot("Switching", epoch=7))
+        await until(lambda: len(behind.told) > 0 and set(behind.tokens) == {"Bearer one"})
+        token.write_text("two\n")
+        await until(lambda: behind.tokens[-1] == "Bearer two")
+        token.unlink()
+        await until(lambda: behind.tokens[-1] is None)
+
+
+async def test_a_gateway_is_met_now_and_then_though_nothing_is_awaited(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """So that it knows the token before it is cut off from the API server."""
+    token = tmp_path / "token"
+    token.write_text("one")
+    monkeypatch.setattr(gateways, "MEET_S", 0.05)
+    async with staged(monkeypatch, token) as world:
+        gateway = await world.add_gateway()
+        await until(lambda: gateway.tokens[:2] == ["Bearer one"] * 2)
+
+
+async def test_a_gateway_that_refuses_to_be_told_is_asked_on(world: World) -> None:
+    """An operator without a token beside a gateway that wants one: what the gateways follow is known all the same."""
+    await world.add_gateway(epochs={"team-a/chat": 7})
+    refuses = await world.add_gateway(epochs={"team-a/chat": 6}, distrustful=True)
+    world.collector.look(world.snapshot("Switching", epoch=7))
+    await until(lambda: len(refuses.tokens) > 2)
+    assert refuses.told == []
+    refuses.epochs["team-a/chat"] = 7
+    await until(lambda: [view.epoch for view in world.gateways.views(KEY)[0]] == [7, 7])

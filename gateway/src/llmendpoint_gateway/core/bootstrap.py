@@ -1,18 +1,46 @@
-"""Envoy's bootstrap: the listener, the two ways to the picker, and ADS for the rest."""
+"""Envoy's bootstrap: its bounds, the listener, the two ways to the picker, and ADS for the rest."""
 
-from llmendpoint_gateway.core.listener import make_listener
+from llmendpoint_gateway.core.bounds import MAX_RESETS, Share
+from llmendpoint_gateway.core.listener import INNER_STATS_NAME, STATS_NAME, make_inner_listener, make_listener
+from llmendpoint_gateway.core.overload import make_allocator, make_overload_manager
 from llmendpoint_gateway.core.resources import (
     CONTROL_CLUSTER,
+    LARGE_CLUSTER,
     PICKER_CLUSTER,
     Resource,
-    make_control_cluster,
+    make_socket_cluster,
+)
+from llmendpoint_gateway.core.upstream_logs import STATS_PREFIX
+
+# Whatever Envoy counts beyond these is not kept: it has over a hundred counters for each cluster.
+KEPT_STATS = (
+    f"{STATS_PREFIX}.",
+    f"http.{STATS_NAME}.",
+    f"http.{INNER_STATS_NAME}.",
+    f"cluster.{CONTROL_CLUSTER}.",
+    f"cluster.{PICKER_CLUSTER}.",
+    f"cluster.{LARGE_CLUSTER}.",
+    "cluster_manager.",
+    "envoy.overload_actions.",
+    "http1.",
+    "http2.",
+    "listener.",
+    "overload.",
+    "server.",
 )
 
 
 def make_bootstrap(
-    control: str, decisions: str, host: str, port: int, admin_socket: str, instance: str
+    control: str,
+    decisions: str,
+    inner: str,
+    host: str,
+    port: int,
+    admin_socket: str,
+    instance: str,
+    share: Share,
 ) -> Resource:
-    """`control` and `decisions` are the picker's sockets, `host` the address to listen on.
+    """`control` and `decisions` are the picker's sockets, `inner` is Envoy's own, `host` the address to listen on.
 
     `instance` is new at every start, when Envoy's counters begin anew.
     The admin interface is on a Unix socket: whoever reaches it may stop Envoy.
@@ -20,6 +48,13 @@ def make_bootstrap(
     return {
         "node": {"id": instance, "cluster": "gateway"},
         "admin": {"address": {"pipe": {"path": admin_socket}}},
+        "overload_manager": make_overload_manager(share),
+        "memory_allocator_manager": make_allocator(),
+        "stats_config": {
+            "stats_matcher": {"inclusion_list": {"patterns": [{"prefix": prefix} for prefix in KEPT_STATS]}}
+        },
+        "deferred_stat_options": {"enable_deferred_creation_stats": True},
+        "layered_runtime": {"layers": [{"name": "bounds", "static_layer": _runtime()}]},
         "dynamic_resources": {
             "ads_config": {
                 "api_type": "GRPC",
@@ -42,9 +77,19 @@ def make_bootstrap(
         },
         "static_resources": {
             "clusters": [
-                make_control_cluster(CONTROL_CLUSTER, control),
-                make_control_cluster(PICKER_CLUSTER, decisions),
+                make_socket_cluster(CONTROL_CLUSTER, control),
+                make_socket_cluster(PICKER_CLUSTER, decisions),
+                make_socket_cluster(LARGE_CLUSTER, inner),
             ],
-            "listeners": [make_listener(host, port)],
+            "listeners": [make_listener(host, port), make_inner_listener(inner)],
         },
+    }
+
+
+def _runtime() -> Resource:
+    return {
+        "overload.premature_reset_total_stream_count": MAX_RESETS,
+        "overload.premature_reset_min_stream_lifetime_seconds": 1,
+        # No connection takes a worker for longer than one request's processing, however many it has sent.
+        "http.max_requests_per_io_cycle": 1,
     }

@@ -1,24 +1,22 @@
-"""The static listener: every request is stripped of our headers, put to the picker, and routed by its answer."""
+"""The static listeners: every request is stripped of our headers, put to the picker, and routed by its answer.
 
-import json
+The outer one faces the callers. It passes large bodies on to the inner one, over HTTP/2 on a Unix socket, which is the
+only protocol whose requests Envoy can tell apart by the memory that they hold, and so can end one by one.
+"""
+
 from typing import Any
 
-from llmendpoint_gateway.core.pick import RESTART_RETRY_AFTER
+from llmendpoint_gateway.core import bounds
+from llmendpoint_gateway.core.local_replies import make_local_replies
 from llmendpoint_gateway.core.resources import (
-    CLUSTER_HEADER,
-    MAX_BODY_BYTES,
     PICKER_CLUSTER,
     PRIORITY_HEADER,
     RESERVED_PREFIX,
     Resource,
     extension,
 )
-from llmendpoint_gateway.core.upstream_logs import (
-    CRASHED_HEADER,
-    PERIOD,
-    RETRIABLE_HEADER,
-    make_upstream_logs,
-)
+from llmendpoint_gateway.core.routes import BUFFER, EXT_PROC, make_routes
+from llmendpoint_gateway.core.upstream_logs import PERIOD, make_upstream_logs
 
 READ_HEADERS = (
     ":path",
@@ -29,89 +27,73 @@ READ_HEADERS = (
     "x-request-id",
     PRIORITY_HEADER,
 )
-# What callers prove who they are with is the gateway's to read, and no engine's.
-CREDENTIALS = ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key")
-COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
-# A stream may be silent for as long as an engine prefills; nothing ends it but its own end.
-STREAM_IDLE_TIMEOUT = "3600s"
-
-_NO_CLUSTER, _UPSTREAM_FAILED = ["NC"], ["UH", "UF", "UC", "UO", "URX", "UR", "LR", "NR", "UPE"]
-_UPSTREAM_LATE = ["UT"]
+STATS_NAME, INNER_STATS_NAME = "openai", "large"
+MAX_LOGGED = 128  # characters of what a caller chose
 
 
 def make_listener(host: str, port: int) -> Resource:
+    manager = _connection_manager(
+        stat_prefix=STATS_NAME,
+        route_config=make_routes(large_apart=True),
+        max_request_headers_kb=bounds.MAX_HEADERS_KB,
+        common_http_protocol_options={
+            "idle_timeout": bounds.IDLE_TIMEOUT,
+            "max_headers_count": bounds.MAX_HEADERS,
+        },
+        http_protocol_options={"accept_http_10": True, "default_host_for_http_10": "gateway"},
+        use_remote_address=True,
+    )
     return {
         "name": "openai",
         "address": {"socket_address": {"address": host, "port_value": port}},
-        # What a buffered body may hold: above it 413. Prompts of several MB pass.
-        "per_connection_buffer_limit_bytes": MAX_BODY_BYTES,
-        "filter_chains": [{"filters": [_connection_manager()]}],
+        "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
+        "filter_chains": [{"filters": [manager]}],
     }
 
 
-def _connection_manager() -> Resource:
+def make_inner_listener(socket: str) -> Resource:
+    """Its requests have come through the outer one: with what that added, and at the bounds of all connections."""
+    manager = _connection_manager(
+        stat_prefix=INNER_STATS_NAME,
+        codec_type="HTTP2",
+        route_config=make_routes(large_apart=False),
+        max_request_headers_kb=2 * bounds.MAX_HEADERS_KB,
+        common_http_protocol_options={"max_headers_count": 2 * bounds.MAX_HEADERS},
+        skip_xff_append=True,
+    )
+    return {
+        "name": "large",
+        "address": {"pipe": {"path": socket, "mode": 0o600}},
+        "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
+        "filter_chains": [{"filters": [manager]}],
+        "ignore_global_conn_limit": True,
+        "bypass_overload_manager": True,
+    }
+
+
+def _connection_manager(**config: Any) -> Resource:
     return extension(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-        stat_prefix="openai",
-        route_config=make_routes(),
-        stream_idle_timeout=STREAM_IDLE_TIMEOUT,
-        request_headers_timeout="10s",
-        use_remote_address=True,
-        # A caller finds its own request id in the answer; the picker replaces one that is too long or not plain.
-        preserve_external_request_id=True,
-        always_set_request_id_in_response=True,
+        stream_idle_timeout=bounds.STREAM_IDLE_TIMEOUT,
+        request_timeout=bounds.REQUEST_TIMEOUT,
+        request_headers_timeout=bounds.HEADERS_TIMEOUT,
+        http2_protocol_options={
+            "max_concurrent_streams": bounds.MAX_STREAMS,
+            "initial_stream_window_size": bounds.STREAM_WINDOW_BYTES,
+            "initial_connection_window_size": bounds.CONNECTION_WINDOW_BYTES,
+        },
         normalize_path=True,
         merge_slashes=True,
-        http_filters=[_strip(), _picker(), _router()],
+        # A caller finds its request again by the id that it chose, in our log and in the engine's.
+        preserve_external_request_id=True,
+        always_set_request_id_in_response=True,
+        request_id_extension=_request_ids(),
+        http_filters=[_strip(), _whole_body(), _picker(), _router()],
         local_reply_config=make_local_replies(),
         access_log=[_access_log()],
+        **config,
     )
-
-
-def make_routes() -> Resource:
-    """One destination for all: the cluster that the picker wrote into a header.
-
-    A request keeps the route table that it started with, so a table that named clusters would send what was
-    waiting for the picker during a switch to a cluster that is gone. Without the header there is no cluster, and
-    503: that is how the gateway fails closed though the filter is told to fail open.
-    """
-    exact = [{"match": {"path": path}, "route": _action("reset")} for path in COMPLETION_PATHS]
-    return {
-        "name": "openai",
-        "virtual_hosts": [
-            {
-                "name": "all",
-                "domains": ["*"],
-                # So that a report of an attempt says which one it was.
-                "include_request_attempt_count": True,
-                "request_headers_to_remove": list(CREDENTIALS),
-                "routes": [*exact, {"match": {"prefix": "/"}, "route": _action("reset-before-request")}],
-            }
-        ],
-    }
-
-
-def _action(on_reset: str) -> Resource:
-    """One retry, on the second replica that the picker named.
-
-    Envoy counts all causes together. One is what a reset may have: with three a request that kills its engine
-    kills four. `reset` runs a request a second time, so it is for completions alone; what may store something is
-    retried only when the engine has not seen it.
-    """
-    return {
-        "cluster_header": CLUSTER_HEADER,
-        "timeout": "0s",
-        "idle_timeout": STREAM_IDLE_TIMEOUT,
-        "retry_policy": {
-            "retry_on": f"connect-failure,refused-stream,{on_reset},retriable-headers",
-            "retriable_headers": [
-                {"name": name, "string_match": {"exact": "1"}} for name in (RETRIABLE_HEADER, CRASHED_HEADER)
-            ],
-            "num_retries": 1,
-            "retry_back_off": {"base_interval": "0.025s", "max_interval": "0.25s"},
-        },
-    }
 
 
 def _strip() -> Resource:
@@ -126,13 +108,31 @@ def _strip() -> Resource:
     )
 
 
+def _whole_body() -> Resource:
+    """The body comes in whole before the picker hears of the request, up to a size of its own: the connection's buffers,
+    which would be its bound otherwise, hold answers too, and on HTTP/2 they are 16 MiB."""
+    return extension(
+        BUFFER, "envoy.extensions.filters.http.buffer.v3.Buffer", max_request_bytes=bounds.MAX_BODY_BYTES
+    )
+
+
+def _request_ids() -> Resource:
+    """As they are: by default a bit of a caller's UUID is changed to say whether it is traced."""
+    config = extension(
+        "unused",
+        "envoy.extensions.request_id.uuid.v3.UuidRequestIdConfig",
+        pack_trace_reason=False,
+    )
+    return {"typed_config": config["typed_config"]}
+
+
 def _picker() -> Resource:
     """Headers SEND with the body BUFFERED is the only mode in which Envoy always waits for the answer.
 
     failure_mode_allow: with false a picker's death cuts every started stream, with true none.
     """
     return extension(
-        "envoy.filters.http.ext_proc",
+        EXT_PROC,
         "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
         grpc_service={"envoy_grpc": {"cluster_name": PICKER_CLUSTER}, "timeout": "0s"},
         processing_mode={
@@ -166,77 +166,15 @@ def _router() -> Resource:
     )
 
 
-def make_local_replies() -> Resource:
-    """Envoy's own answers in OpenAI's shape; the first that fits. The picker's carry no flag and pass as they are."""
-    return {
-        "mappers": [
-            _mapper(
-                {"response_flag_filter": {"flags": _NO_CLUSTER}},
-                "The gateway cannot place requests at this moment. Try again.",
-                "gateway_unavailable",
-                retry_after=RESTART_RETRY_AFTER,
-            ),
-            _mapper(
-                {"response_flag_filter": {"flags": _UPSTREAM_LATE}},
-                "The answer of the replica did not begin in time. Try again.",
-                "replica_timeout",
-                retry_after=1,
-            ),
-            _mapper(
-                {"response_flag_filter": {"flags": _UPSTREAM_FAILED}},
-                "The replica that was to answer failed before it answered. Try again.",
-                "replica_failed",
-                retry_after=1,
-            ),
-            _mapper(
-                {"status_code_filter": {"comparison": {"op": "EQ", "value": _runtime(413)}}},
-                f"The request body is over the limit of {MAX_BODY_BYTES} bytes.",
-                "body_too_large",
-                kind="invalid_request_error",
-            ),
-        ]
-    }
-
-
-def _mapper(
-    condition: Resource,
-    message: str,
-    code: str,
-    *,
-    kind: str = "server_error",
-    retry_after: int | None = None,
-) -> Resource:
-    body = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
-    mapper: dict[str, Any] = {
-        "filter": condition,
-        "body": {"inline_string": body},
-        "body_format_override": {
-            "text_format_source": {"inline_string": "%LOCAL_REPLY_BODY%"},
-            "content_type": "application/json",
-        },
-    }
-    if retry_after is not None:
-        mapper["headers_to_add"] = [
-            {
-                "header": {"key": "retry-after", "value": str(retry_after)},
-                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
-            }
-        ]
-    return mapper
-
-
-def _runtime(value: int) -> Resource:
-    return {"default_value": value, "runtime_key": "unused"}
-
-
 def _access_log() -> Resource:
     """Ids, sizes and times; never a query or a body."""
     fields = {
         "time": "%START_TIME%",
         "event": "request",
-        "id": "%REQ(X-REQUEST-ID)%",
+        "id": f"%REQ(X-REQUEST-ID):{MAX_LOGGED}%",
+        "protocol": "%PROTOCOL%",
         "method": "%REQ(:METHOD)%",
-        "path": "%PATH(NQ)%",
+        "path": f"%PATH(NQ:ORIG_OR_PATH):{MAX_LOGGED}%",
         "status": "%RESPONSE_CODE%",
         "flags": "%RESPONSE_FLAGS%",
         "cluster": "%UPSTREAM_CLUSTER%",

@@ -20,7 +20,12 @@ PRIORITY_HEADER = "x-llmendpoint-priority"  # of a client: high, normal or low
 RESERVED_PREFIX = "x-gateway-"
 CONTROL_CLUSTER = "control"
 PICKER_CLUSTER = "picker"
-MAX_BODY_BYTES = 32 << 20
+LARGE_CLUSTER = "large-bodies"  # Envoy's own inner listener
+# A node that lost its power answers nothing: an engine's connection is given up after 30 s of silence and three probes, or
+# when what was sent is not acknowledged for so long. The kernel's own defaults are two hours and a quarter of one.
+KEEPALIVE = {"keepalive_time": 30, "keepalive_interval": 10, "keepalive_probes": 3}
+UNACKNOWLEDGED_MS = 60_000
+_IPPROTO_TCP, _TCP_USER_TIMEOUT = 6, 18
 # Engines with a keep-alive of 5 s (uvicorn's default) close a connection just as Envoy sends on it, unless Envoy
 # closes first.
 UPSTREAM_IDLE_TIMEOUT = "4s"
@@ -53,10 +58,22 @@ def make_cluster(name: str) -> Resource:
         # Panic would send to replicas that are not ready rather than answer 503.
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
         "load_balancing_policy": {"policies": [{"typed_extension_config": _override_host()}]},
+        "upstream_connection_options": {"tcp_keepalive": KEEPALIVE},
+        "upstream_bind_config": {"socket_options": [_user_timeout()]},
         "typed_extension_protocol_options": _http_options(
             common_http_protocol_options={"idle_timeout": UPSTREAM_IDLE_TIMEOUT},
             explicit_http_config={"http_protocol_options": {}},
         ),
+    }
+
+
+def _user_timeout() -> Resource:
+    return {
+        "description": "TCP_USER_TIMEOUT",
+        "level": _IPPROTO_TCP,
+        "name": _TCP_USER_TIMEOUT,
+        "int_value": UNACKNOWLEDGED_MS,
+        "state": "STATE_PREBIND",
     }
 
 
@@ -101,8 +118,8 @@ def make_endpoints(cluster: str, hosts: Hosts) -> Resource:
     }
 
 
-def make_control_cluster(name: str, socket: str) -> Resource:
-    """A gRPC cluster on one of the picker's sockets. ADS and ext_proc have one each, so that the load of one cannot
+def make_socket_cluster(name: str, socket: str) -> Resource:
+    """An HTTP/2 cluster on a Unix socket: one of the picker's, or Envoy's own. ADS and ext_proc have one each, so that the load of one cannot
     hold up the other; the keep-alive finds a picker that hangs."""
     return {
         "name": name,

@@ -8,6 +8,7 @@ from typing import Any
 
 from llmendpoint_gateway.core.resources import (
     ATTEMPT_HEADER,
+    CLUSTER_HEADER,
     CONTROL_CLUSTER,
     TAG_HEADER,
     TRIAL_HEADER,
@@ -27,12 +28,14 @@ PERIOD = "1s"
 
 def make_upstream_logs() -> list[Resource]:
     ended = _log_types("UpstreamEnd")
+    # Not those to our own inner listener, about which the picker has not decided yet.
+    placed = {"header_filter": {"header": {"name": CLUSTER_HEADER, "present_match": True}}}
     # A client that goes away before the first byte leaves neither a status nor a flag: nobody knows how it would
     # have ended.
-    requests = _all(ended, _any(_broken(), _status(100)))
-    errors = _all(ended, _any(_broken(), _bad_status()))
+    requests = _all(ended, placed, _any(_broken(), _status(100)))
+    errors = _all(ended, placed, _any(_broken(), _bad_status()))
     trials = {"header_filter": {"header": {"name": TRIAL_HEADER, "present_match": True}}}
-    reported = _any(_all(ended, _any(_broken(), _status(500))), trials)
+    reported = _any(_all(ended, placed, _any(_broken(), _status(500))), trials)
     return [_counter(ENDED, requests), _counter(FAILED, errors), _report(reported)]
 
 

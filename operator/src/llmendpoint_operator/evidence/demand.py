@@ -121,7 +121,8 @@ class Demands:
         stream, retry, said = self._streams[gateway.uid], FIRST_RETRY_S, ""
         while True:
             try:
-                async for line in self._wire.lines("demand", f"{gateway.url}/demand", SILENCE_S):
+                url, headers = f"{gateway.url}/demand", self._gateways.headers()
+                async for line in self._wire.lines("demand", url, SILENCE_S, headers):
                     for name in stream.take(json.loads(line), time.monotonic()):
                         self._hear(_key(name))
                     retry, said = FIRST_RETRY_S, ""

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -21,7 +22,7 @@ from ..core.measurements import Counts
 from ..errors import Unanswered
 from ..kube.store import Informer
 from .wanted import Key, base_url
-from .wire import Wire
+from .wire import NO_HEADERS, Headers, Wire
 
 log = structlog.get_logger()
 
@@ -33,6 +34,10 @@ FRESH_S = 10.0
 """For so long an assignment is asked for at POLL_S; a gateway that has not followed by then is asked less often."""
 
 STATE_TIMEOUT_S = 1.0
+
+MEET_S = 240.0
+"""How often each gateway is asked at least, so that it has seen our present token before it is cut off from the API server,
+which alone can review one."""
 
 LOST_S = 60.0
 """Without a Ready gateway for so long, pods are no longer kept for those that there are: they restart within seconds, or
@@ -71,10 +76,19 @@ class _Followed:
 
 
 class Gateways:
-    """`pods` is the cache of gateway pods; until it was filled nothing is known of them."""
+    """`pods` is the cache of gateway pods; until it was filled nothing is known of them. `token`: the file with the token
+    that gateways know us by."""
 
-    def __init__(self, wire: Wire, pods: Informer, port: int, wake: Callable[[Key], None]) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        pods: Informer,
+        port: int,
+        wake: Callable[[Key], None],
+        token: Path | None = None,
+    ) -> None:
         self._wire = wire
+        self._token = token
         self._pods = pods
         self._port = port
         self._wake = wake
@@ -89,6 +103,15 @@ class Gateways:
     def ready(self) -> tuple[Gateway, ...]:
         """Those that take requests now."""
         return tuple(self._ready())
+
+    def headers(self) -> Headers:
+        """For each request to a gateway; the token in its file is renewed every hour."""
+        try:
+            token = self._token.read_text().strip() if self._token else ""
+        except OSError as error:
+            log.warning("no token for the gateways", error=str(error))
+            token = ""
+        return {"Authorization": f"Bearer {token}"} if token else NO_HEADERS
 
     @property
     def exist(self) -> bool:
@@ -145,7 +168,8 @@ class Gateways:
 
     async def counters(self, gateway: Gateway, key: Key) -> tuple[str, dict[str, Counts]]:
         """Instance and counters by revision of one endpoint on one gateway; Unanswered."""
-        page = await self._wire.json("revisions", f"{gateway.url}/revisions/{'/'.join(key)}", STATE_TIMEOUT_S)
+        url = f"{gateway.url}/revisions/{'/'.join(key)}"
+        page = await self._wire.json("revisions", url, STATE_TIMEOUT_S)
         try:
             counts = {
                 str(revision): Counts(float(found["requests"]), float(found["errors"]))
@@ -193,7 +217,8 @@ class Gateways:
     async def _poll(self, gateway: Gateway) -> None:
         asked = nudged = -SLOW_POLL_S
         while True:
-            await self._needed.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._needed.wait(), MEET_S)
             now = time.monotonic()
             if now - asked >= self._interval(now):
                 asked = now
@@ -208,7 +233,9 @@ class Gateways:
     async def _ask(self, gateway: Gateway, now: float) -> bool:
         reply, answered = _Reply(now), True
         try:
-            page = await self._wire.json("state", f"{gateway.url}/state", STATE_TIMEOUT_S)
+            page = await self._wire.json(
+                "state", f"{gateway.url}/state", STATE_TIMEOUT_S, headers=self.headers()
+            )
             reply = _parse(now, page["endpoints"])
         except (Unanswered, KeyError, TypeError, ValueError, AttributeError) as error:
             if gateway.uid not in self._silent:
@@ -229,8 +256,10 @@ class Gateways:
             if best > (mine.get(name) or 0):
                 ahead[name] = best
         if ahead:
-            with contextlib.suppress(Unanswered):
-                await self._wire.text("epoch", f"{gateway.url}/epoch", STATE_TIMEOUT_S, ahead)
+            try:
+                await self._wire.text("epoch", f"{gateway.url}/epoch", STATE_TIMEOUT_S, ahead, self.headers())
+            except Unanswered as error:
+                log.warning("gateway was not told of later epochs", gateway=gateway.name, error=str(error))
         return bool(ahead)
 
     def _tell(self) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from types import TracebackType
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import aiohttp
 
 from ..errors import Unanswered
 from ..metrics import Metrics
+
+Headers = Mapping[str, str]
+NO_HEADERS: Headers = MappingProxyType({})
 
 LARGEST_BODY = 16 * 2**20
 """Bytes. A gateway's `/state` with 1,000 endpoints has less than one MiB; what is larger is not read."""
@@ -36,32 +39,40 @@ class Wire:
         if self._session is not None:
             await self._session.close()
 
-    async def text(self, kind: str, url: str, timeout_s: float, body: Any = None) -> str:
+    async def text(
+        self, kind: str, url: str, timeout_s: float, body: Any = None, headers: Headers = NO_HEADERS
+    ) -> str:
         """A page by GET, or by POST where there is a JSON `body`; Unanswered on anything but a 2xx."""
         try:
-            found = await self._exchange(url, timeout_s, body)
+            found = await self._exchange(url, timeout_s, body, headers)
         except Unanswered:
             self._metrics.evidence_calls.labels(kind, "failed").inc()
             raise
         self._metrics.evidence_calls.labels(kind, "ok").inc()
         return found
 
-    async def json(self, kind: str, url: str, timeout_s: float, body: Any = None) -> Any:
+    async def json(
+        self, kind: str, url: str, timeout_s: float, body: Any = None, headers: Headers = NO_HEADERS
+    ) -> Any:
         """The same, parsed; what is no JSON is Unanswered too."""
-        text = await self.text(kind, url, timeout_s, body)
+        text = await self.text(kind, url, timeout_s, body, headers)
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise Unanswered("the answer is no JSON") from error
 
-    async def lines(self, kind: str, url: str, silence_s: float) -> AsyncIterator[bytes]:
+    async def lines(
+        self, kind: str, url: str, silence_s: float, headers: Headers = NO_HEADERS
+    ) -> AsyncIterator[bytes]:
         """The lines of a page that goes on, each as it comes; Unanswered on anything but a 2xx, and when nothing comes
         for so long. It is counted once, when it opens or fails."""
         assert self._session is not None, "use Wire as a context manager"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=silence_s, sock_read=silence_s)
         opened = False
         try:
-            async with self._session.get(url, timeout=timeout, allow_redirects=False) as response:
+            async with self._session.get(
+                url, timeout=timeout, allow_redirects=False, headers=headers
+            ) as response:
                 if not 200 <= response.status < 300:
                     raise Unanswered(f"HTTP {response.status}", response.status)
                 opened = True
@@ -75,13 +86,13 @@ class Wire:
             self._metrics.evidence_calls.labels(kind, "broken" if opened else "failed").inc()
             raise Unanswered(f"{type(error).__name__}: {error}") from error
 
-    async def _exchange(self, url: str, timeout_s: float, body: Any) -> str:
+    async def _exchange(self, url: str, timeout_s: float, body: Any, headers: Headers) -> str:
         assert self._session is not None, "use Wire as a context manager"
         try:
             async with (
                 asyncio.timeout(timeout_s),
                 self._session.request(
-                    "GET" if body is None else "POST", url, json=body, allow_redirects=False
+                    "GET" if body is None else "POST", url, json=body, allow_redirects=False, headers=headers
                 ) as response,
             ):
                 data = await _read(response)

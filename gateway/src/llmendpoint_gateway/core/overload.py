@@ -1,0 +1,56 @@
+"""Envoy's overload manager: what it gives up, in which order, before its memory ends."""
+
+from typing import Any
+
+from llmendpoint_gateway.core.bounds import LOOK_EVERY, RESET_ALL, RESET_FROM, RESET_POWER, Share
+from llmendpoint_gateway.core.resources import Resource, extension
+
+HEAP = "envoy.resource_monitors.fixed_heap"
+CONNECTIONS = "envoy.resource_monitors.global_downstream_max_connections"
+RELEASE_BYTES = 64 << 20  # a second, of what was freed: without it a heap stays as large as it ever was
+
+
+def make_overload_manager(share: Share) -> Resource:
+    """First the largest requests go, then idle connections; new requests and connections are refused at the very end."""
+    return {
+        "refresh_interval": LOOK_EVERY,
+        "buffer_factory_config": {"minimum_account_to_track_power_of_two": RESET_POWER},
+        "resource_monitors": [
+            _monitor(HEAP, "fixed_heap.v3.FixedHeapConfig", max_heap_size_bytes=share.heap_bytes),
+            _monitor(
+                CONNECTIONS,
+                "downstream_connections.v3.DownstreamConnectionsConfig",
+                max_active_downstream_connections=share.connections,
+            ),
+        ],
+        "actions": [
+            _action("shrink_heap", {"threshold": {"value": RESET_FROM}}),
+            _action("reset_high_memory_stream", _scaled(RESET_FROM, RESET_ALL)),
+            _action("reduce_timeouts", _scaled(RESET_ALL, 0.95)) | {"typed_config": _idle_connections()},
+            _action("stop_accepting_requests", {"threshold": {"value": 0.95}}),
+            _action("stop_accepting_connections", {"threshold": {"value": 0.98}}),
+        ],
+    }
+
+
+def make_allocator() -> Resource:
+    return {"bytes_to_release": RELEASE_BYTES, "memory_release_interval": "1s"}
+
+
+def _monitor(name: str, message: str, **config: Any) -> Resource:
+    return extension(name, f"envoy.extensions.resource_monitors.{message}", **config)
+
+
+def _action(name: str, trigger: Resource) -> Resource:
+    return {"name": f"envoy.overload_actions.{name}", "triggers": [{"name": HEAP, **trigger}]}
+
+
+def _scaled(start: float, end: float) -> Resource:
+    return {"scaled": {"scaling_threshold": start, "saturation_threshold": end}}
+
+
+def _idle_connections() -> Resource:
+    return {
+        "@type": "type.googleapis.com/envoy.config.overload.v3.ScaleTimersOverloadActionConfig",
+        "timer_scale_factors": [{"timer": "HTTP_DOWNSTREAM_CONNECTION_IDLE", "min_timeout": "2s"}],
+    }
