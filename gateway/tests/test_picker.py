@@ -10,11 +10,11 @@ from envoy.config.core.v3.base_pb2 import HeaderMap, HeaderValue
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from gateway.tests.test_control import ADDRESSES, CHAT, REPLICAS, Holding, turn
+from llmendpoint_gateway.body import scan
 from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.core.objects import Slice
 from llmendpoint_gateway.core.view import Kind
 from llmendpoint_gateway.ext_proc import Picker
-from llmendpoint_gateway.messages import print_of
 from llmendpoint_gateway.metrics import Metrics
 from llmendpoint_gateway.placement import Placement
 
@@ -63,7 +63,7 @@ async def picker(control: Control) -> Picker:
 
 def crash_twice(control: Control) -> None:
     for address, again in zip(ADDRESSES, (False, True), strict=True):
-        control.placement.poison.crashed(print_of(BODY), address, 0, again=again)
+        control.placement.poison.crashed("a/chat", scan(BODY).print_, address, 0, again=again)
 
 
 async def test_it_does_not_wait_where_no_replica_is_ready(control: Control, picker: Picker) -> None:
