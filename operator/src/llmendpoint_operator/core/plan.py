@@ -16,7 +16,7 @@ that follows another one knows it, and one that was overtaken fails before it ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -32,10 +32,12 @@ from .causes import Cause
 from .circuit import CONDITION as CIRCUIT_OPEN
 from .circuit import circuit_event
 from .deployment import make_deployment
+from .disputes import unheld
 from .drift import first_difference
 from .fit import job_steps, look
 from .models.awaited import model_steps, retry_in
 from .names import NO_REVISION, child_name
+from .ownership import permitted
 from .policies import disruption_budget_steps, network_policy_steps
 from .providers import provider_retry, provider_steps
 from .restarts import calm_after
@@ -56,6 +58,8 @@ class Plan:
 
     steps: tuple[Step, ...] = ()
     requeue_after: float | None = None
+    held: tuple[tuple[str, str], ...] = ()
+    """Children, by kind and name, that are not as wanted and not written now, because something changes them back."""
 
 
 def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
@@ -89,7 +93,17 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         *_prune(snapshot, rollout),
         *job_steps(snapshot, rollout.target),
     )
-    return Plan(steps, _look_again(snapshot, rollout, now))
+    return _within_reach(snapshot, steps, _look_again(snapshot, rollout, now), now)
+
+
+def _within_reach(
+    snapshot: Snapshot, steps: Iterable[Step], requeue_after: float | None, now: datetime
+) -> Plan:
+    """Without the steps that would write over what is not ours, and without those that are of no use now."""
+    allowed = tuple(permitted(steps, snapshot.foreign))
+    useful = tuple(unheld(allowed, snapshot.disputes, now.timestamp()))
+    held = (step.manifest for step in allowed if step not in useful and isinstance(step, Apply))
+    return Plan(useful, requeue_after, tuple((item["kind"], item["metadata"]["name"]) for item in held))
 
 
 def _look_again(snapshot: Snapshot, rollout: Rollout, now: datetime) -> float | None:

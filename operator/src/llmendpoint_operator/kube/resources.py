@@ -58,7 +58,7 @@ BY_KIND = {(resource.api_version, resource.kind): resource for resource in (*CHI
 
 PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("llmendpoint.io", "llmendpoints"): frozenset({"list", "watch"}),
-    ("llmendpoint.io", "llmendpoints/status"): frozenset({"patch"}),
+    ("llmendpoint.io", "llmendpoints/status"): frozenset({"update"}),
     ("llmendpoint.io", "llmendpoints/finalizers"): frozenset({"update"}),
     ("llmendpoint.io", "llmruntimes"): frozenset({"list", "watch"}),
     ("apps", "deployments"): frozenset({"list", "watch", "create", "patch", "delete"}),

@@ -65,7 +65,7 @@ def model_steps(
     elif identity is not None and identity.commit and retry_in(snapshot.task, now) == 0:
         name = model_files(spec.model, identity.commit).job_name
         event = Event("ModelDownloadRetried", f"Job {name} had failed and is made anew", "Warning")
-        yield Delete("batch/v1", "Job", owner.namespace, name, event)
+        yield Delete("batch/v1", "Job", owner.namespace, name, event, shared=True)
 
 
 def retry_in(task: Task | None, now: datetime) -> float | None:
