@@ -16,6 +16,7 @@ from .core.disputes import said as contested
 from .core.fit import INSPECTS_LABEL
 from .core.neighbours import Neighbours
 from .core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
+from .core.reported import cleaned
 from .core.snapshot import Endpoint, Refusal, ScalerAddress, Snapshot
 from .core.steps import Event, events_of
 from .errors import ApiError, Conflict, NotOwned, Refused
@@ -165,6 +166,7 @@ class Reconciler:
             self._model_image, self._scaler_address,
         )  # fmt: skip
         snapshot = replace(snapshot, foreign=self._foreigners.of(key), disputes=self._contests.of(key))
+        snapshot = cleaned(snapshot, datetime.now(UTC))
         scaling, circuits = self._scaler.look(snapshot), self._circuits.of(key)
         snapshot = self._models.look(key, replace(snapshot, scaling=scaling, circuits=circuits))
         snapshot = replace(snapshot, evidence=self._collector.look(snapshot))

@@ -16,6 +16,7 @@ from llmendpoint_operator.core.identity import Identity
 from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.neighbours import Neighbours
 from llmendpoint_operator.core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
+from llmendpoint_operator.core.reported import read_fields
 from llmendpoint_operator.core.revision import parse_revision
 from llmendpoint_operator.core.rollout.records import find_window
 from llmendpoint_operator.core.snapshot import Endpoint, Refusal, Request, Snapshot
@@ -130,7 +131,7 @@ class FakeCluster:
                 self.gateways_known,
                 self.verification,
                 self.figures,
-                find_window(self.status.get("rollout", {})),
+                find_window(read_fields(self.status, NOW).get("rollout", {})),
                 self.gateways_lost,
                 self.watched,
                 self.verifying,

@@ -40,6 +40,7 @@ from .names import NO_REVISION, child_name
 from .ownership import permitted
 from .policies import disruption_budget_steps, network_policy_steps
 from .providers import provider_retry, provider_steps
+from .reported import cleaned
 from .restarts import calm_after
 from .revision import Revision, revision_data
 from .rollout import Rollout, decide, freeze
@@ -64,9 +65,10 @@ class Plan:
 
 def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
     """The plan for one endpoint; empty when it is being deleted, or when all is as it should be."""
-    endpoint = snapshot.endpoint
-    if endpoint.deleting:
+    if snapshot.endpoint.deleting:
         return Plan()
+    snapshot = cleaned(snapshot, now)
+    endpoint = snapshot.endpoint
     if endpoint.spec is None:
         problem = Cause("SpecInvalid", endpoint.spec_error, permanent=True)
         frozen = freeze(snapshot, problem)
@@ -190,7 +192,7 @@ def _record(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
 def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> Iterator[Step]:
     outlook = look(snapshot, rollout.target)
     status = make_status(snapshot, rollout, wanted, now, outlook)
-    if status == snapshot.endpoint.status:
+    if status == snapshot.endpoint.stored:
         return
     events = (*rollout.events, *outlook.events)
     if rollout.active != rollout.previous:

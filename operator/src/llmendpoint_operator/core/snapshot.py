@@ -46,6 +46,8 @@ class Endpoint:
     spec: LLMEndpointSpec | None
     spec_error: str = ""
     status: Mapping[str, Any] = field(default_factory=dict)
+    stored: Mapping[str, Any] | None = None
+    """The status as it stands there, once `status` holds only what can be true of it (reported.py)."""
     request: Request | None = None
     created: datetime | None = None
 
