@@ -20,9 +20,9 @@ from .core.models.nodes import (
     missing_records,
     next_record_act,
 )
-from .core.models.retention import Act, Kept, Usage, find_usage, is_download, marking, next_act
-from .core.revision import parse_revision
+from .core.models.retention import Act, Kept, Usage, files_name, find_usage, is_download, marking, next_act
 from .core.ownership import Holder, holder_of_model_job
+from .core.revision import parse_revision
 from .errors import ApiError, Conflict, NotFound, NotOwned
 from .kube import resources
 from .kube.caches import Caches
@@ -79,7 +79,9 @@ class Janitor:
             if is_record(job):
                 act = next_record_act(job, (namespace, files_of(job)) in used, now, self._retention_s)
             else:
-                act = next_act(Kept(job, removal, (namespace, name) in used), now, self._retention_s)
+                act = next_act(
+                    Kept(job, removal, (namespace, files_name(job)) in used), now, self._retention_s
+                )
             if act is not None:
                 await self._try(act, job, removal, now)
 
