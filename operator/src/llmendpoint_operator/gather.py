@@ -69,6 +69,8 @@ def gather(
         keda_missing=caches.missing(resources.SCALED_OBJECTS),
         neighbours=neighbours,
         pods={hash_: tuple(found) for hash_, found in pods.items()},
+        conflicts=caches.names.conflicts((namespace, name)),
+        runtime_gone=_runtime_gone(caches, endpoint),
         refusal=refusal,
         gateway_url=gateway_url,
     )
@@ -137,6 +139,18 @@ def _runtime(
     if runtime.readiness is Readiness.GENERATION and runtime.probe_image is None:
         return runtime.model_copy(update={"probe_image": probe_image})
     return runtime
+
+
+def _runtime_gone(caches: Caches, endpoint: Endpoint) -> str:
+    """Why there is no LLMRuntime of the spec's name; empty where there is one."""
+    if endpoint.spec is None:
+        return ""
+    name = endpoint.spec.runtime.name
+    if caches.missing(resources.RUNTIMES):
+        return "the cluster knows no LLMRuntime (llmendpoint.io/v1alpha1): install the chart's CRDs again"
+    if caches.get(resources.RUNTIMES, "", name) is None:
+        return f"LLMRuntime {name} does not exist: make it again, or correct spec.runtime.name"
+    return ""
 
 
 def _by_revision(endpoint: str, items: Iterable[Json]) -> dict[str, Json]:

@@ -21,6 +21,7 @@ from llmendpoint_operator.core.plan import Apply, Delete, Plan, Step, WriteStatu
 from llmendpoint_operator.core.reported import read_fields
 from llmendpoint_operator.core.revision import parse_revision
 from llmendpoint_operator.core.rollout.records import find_window
+from llmendpoint_operator.core.served import Conflict
 from llmendpoint_operator.core.snapshot import Endpoint, Refusal, Request, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -65,6 +66,8 @@ class FakeCluster:
     identities: dict[str, Identity] = field(default_factory=dict)
     foreign: dict[tuple[str, str], Foreign] = field(default_factory=dict)
     disputes: dict[tuple[str, str], Dispute] = field(default_factory=dict)
+    conflicts: tuple[Conflict, ...] = ()
+    runtime_gone: str = ""
     inspection_image: str | None = "operator:1"
     inspection_refused: str = ""
     inspection_pods: tuple[dict[str, Any], ...] = ()
@@ -125,6 +128,8 @@ class FakeCluster:
             refusal=self.refusal,
             foreign=self.foreign,
             disputes=self.disputes,
+            conflicts=self.conflicts,
+            runtime_gone=self.runtime_gone,
             finding=self.finding,
             inspection=self.objects.get(("Job", "chat-inspect")),
             inspection_pods=self.inspection_pods,

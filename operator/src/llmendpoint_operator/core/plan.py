@@ -16,9 +16,10 @@ that follows another one knows it, and one that was overtaken fails before it ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from .autoscaling.record import event_of
 from .builders import (
@@ -51,6 +52,10 @@ from .status import make_status
 from .steps import Apply, Delete, Event, Step, WriteStatus
 
 __all__ = ["Apply", "Delete", "Event", "Plan", "Step", "WriteStatus", "make_plan"]
+
+
+TOLD = ("NotOwned", "NameConflict", "RuntimeMissing")
+"""Conditions that are about others than the endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +209,20 @@ def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) ->
     live = snapshot.endpoint.status.get("conditions") or ()
     circuit = circuit_event(snapshot.circuits, any(c["type"] == CIRCUIT_OPEN for c in live))
     events = (*events, circuit) if circuit else events
-    yield WriteStatus(status, snapshot.endpoint.resource_version, events)
+    yield WriteStatus(
+        status,
+        snapshot.endpoint.resource_version,
+        (*events, *_new_troubles(status, snapshot.endpoint.status)),
+    )
+
+
+def _new_troubles(status: Mapping[str, Any], live: Mapping[str, Any]) -> Iterator[Event]:
+    """Conditions that are told by an Event when they begin, or say something else."""
+    known = {c["type"]: c["message"] for c in live.get("conditions") or ()}
+    for condition in status.get("conditions", ()):
+        kind, message = condition["type"], condition["message"]
+        if kind in TOLD and known.get(kind) != message:
+            yield Event(kind, message, "Warning")
 
 
 def _service(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:

@@ -21,6 +21,7 @@ from .models.tasks import Task
 from .neighbours import Neighbours
 from .ownership import Foreigners
 from .revision import Revision
+from .served import Conflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,10 @@ class Snapshot:
     """Objects in the place of children that are not the endpoint's own."""
     disputes: Disputes = field(default_factory=dict)
     """Children that something changes back."""
+    conflicts: tuple[Conflict, ...] = ()
+    """Bare model names that the endpoint claims and another one has."""
+    runtime_gone: str = ""
+    """Why there is no LLMRuntime of the spec's name; empty where there is one."""
     refusal: Refusal | None = None
     gateway_url: str | None = None
     circuits: Mapping[str, Circuit] = field(default_factory=dict)

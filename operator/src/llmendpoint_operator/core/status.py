@@ -22,6 +22,7 @@ from .providers import provider_outlook
 from .restarts import find_storm
 from .rollout import Rollout, pod_count, ready_count
 from .rollout.records import time_text
+from .served import conflict_message
 from .snapshot import Snapshot
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
@@ -102,6 +103,8 @@ def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> V
         message=rollout.progress.message or "",
         circuit=circuit_message(snapshot.circuits),
         foreign=_foreign(snapshot, now),
+        conflict=conflict_message((snapshot.endpoint.namespace, snapshot.endpoint.name), snapshot.conflicts),
+        runtime_gone=snapshot.runtime_gone,
         scaled=snapshot.scaling is not None or outside is not None,
         outlook=snapshot.scaling.outlook if snapshot.scaling else outside,
     )

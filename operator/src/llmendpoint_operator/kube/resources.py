@@ -33,7 +33,7 @@ class Resource:
 
 
 ENDPOINTS = Resource("llmendpoint.io/v1alpha1", "LLMEndpoint", "llmendpoints")
-RUNTIMES = Resource("llmendpoint.io/v1alpha1", "LLMRuntime", "llmruntimes", namespaced=False)
+RUNTIMES = Resource("llmendpoint.io/v1alpha1", "LLMRuntime", "llmruntimes", namespaced=False, optional=True)
 DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
 CONTROLLER_REVISIONS = Resource("apps/v1", "ControllerRevision", "controllerrevisions")
 SERVICES = Resource("v1", "Service", "services")
