@@ -158,7 +158,7 @@ def at_rest(item: Json) -> bool:
 
 
 async def children_of(api: KubeApi, name: str) -> list[Json]:
-    """What the operator applies for one endpoint: its live children, less what the API server added."""
+    """What the operator makes for one endpoint: its live children, less what the API server added."""
     found = []
     for kind in KINDS:
         for item in (await api.list(kind, WATCHED, f"llmendpoint.io/endpoint={name}"))["items"]:
@@ -184,15 +184,12 @@ async def bare_run(api: KubeApi, templates: Sequence[Json], trial: str, number: 
 
     async def make(i: int) -> None:
         name = name_of(i)
-        await api.create(resources.ENDPOINTS, BARE, endpoint(name, BARE, **SPEC))
+        made = await api.create(resources.ENDPOINTS, BARE, endpoint(name, BARE, **SPEC))
         for body in json.loads(text.replace(trial, name).replace(f'"{WATCHED}"', f'"{BARE}"')):
             body["metadata"]["namespace"] = BARE
-            await api.apply(BY_KIND[body["apiVersion"], body["kind"]], body)
-        status = {
-            "apiVersion": resources.ENDPOINTS.api_version, "kind": resources.ENDPOINTS.kind,
-            "metadata": {"name": name, "namespace": BARE}, "status": {"observedGeneration": 1, "replicas": 0},
-        }  # fmt: skip
-        await api.apply(resources.ENDPOINTS, status, "status")
+            await api.create(BY_KIND[body["apiVersion"], body["kind"]], BARE, body)
+        status = {**made, "status": {"observedGeneration": 1, "replicas": 0}}
+        await api.replace(resources.ENDPOINTS, BARE, name, status, "status")
 
     began = time.monotonic()
     await in_parallel(number, "bare client", make)

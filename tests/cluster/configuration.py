@@ -75,7 +75,7 @@ def kube_apiserver(instance: Instance) -> list[str]:
         f"--advertise-address={instance.address if instance.has_node else NODE_ADDRESS}",
         f"--service-cluster-ip-range={SERVICE_CIDR}",
         "--authorization-mode=Node,RBAC",
-        "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
+        "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
         f"--client-ca-file={pki / 'ca.crt'}",
         f"--tls-cert-file={pki / 'apiserver.crt'}",

@@ -113,7 +113,8 @@ def test_the_operators_role_is_what_its_code_asks_for_and_no_more(installed: Clu
 
 
 def test_the_operator_does_its_whole_work_under_the_charts_role(installed: Cluster, tmp_path: Path) -> None:
-    """Made, edited, put back, deleted, and then still: with OwnerReferencesPermissionEnforcement on."""
+    """Made, edited, put back, deleted, and then still. What a cluster with the admission plugin
+    OwnerReferencesPermissionEnforcement asks for beyond that, the next test names."""
     config = token_kubeconfig(installed, "llmendpoint-operator", tmp_path)
 
     def children() -> list[dict[str, Any]]:
@@ -148,6 +149,15 @@ def test_the_operator_does_its_whole_work_under_the_charts_role(installed: Clust
         wait_for("the children go with it", lambda: children() == [], 60)
     assert operator.process.returncode == 0
     assert refusals(operator.log) == []
+
+
+def test_the_operator_may_block_an_owners_deletion_where_admission_asks_for_the_right_to(
+    installed: Cluster,
+) -> None:
+    """The API server here has no OwnerReferencesPermissionEnforcement, as most have not: the right is asked for by name."""
+    user = f"--as=system:serviceaccount:{SYSTEM}:llmendpoint-operator"
+    may = ("auth", "can-i", "update", "llmendpoints.llmendpoint.io", "--subresource=finalizers", "-A", user)
+    assert installed.kubectl(*may).strip() == "yes"
 
 
 def refusals(log: str) -> list[str]:

@@ -5,7 +5,7 @@
   verbs: [list, watch]
 - apiGroups: [llmendpoint.io]
   resources: [llmendpoints/status]
-  verbs: [patch]
+  verbs: [update]
 # Children carry an owner reference with blockOwnerDeletion, which the OwnerReferencesPermissionEnforcement admission
 # plugin allows only to those who may set the owner's finalizers.
 - apiGroups: [llmendpoint.io]

@@ -4,6 +4,7 @@ OperatorError
 ├── SpecError              a user's object asks for something that cannot be rendered; `field` says where
 ├── SchemaError            a pydantic model cannot be turned into a structural schema (found by `make crds`)
 ├── LeadershipLost         the Lease could not be renewed; the process must end
+├── NotOwned               an object that is not ours has the name of a child; it is left as it is
 ├── Unanswered             a pod or gateway did not answer a question of ours; the rollout goes on without the answer
 └── ApiError               the API server answered with an error
     ├── Conflict           409: the object changed meanwhile, read again
@@ -13,6 +14,11 @@ OperatorError
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .core.ownership import Foreign
 
 
 class OperatorError(Exception):
@@ -33,6 +39,14 @@ class SchemaError(OperatorError):
 
 class LeadershipLost(OperatorError):
     """The Lease went to somebody else, or could not be renewed before it ended."""
+
+
+class NotOwned(OperatorError):
+    """`foreign` says which object it is."""
+
+    def __init__(self, foreign: Foreign) -> None:
+        super().__init__(f"{foreign.kind} {foreign.name} is not ours")
+        self.foreign = foreign
 
 
 class Unanswered(OperatorError):

@@ -11,13 +11,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from .api import LLMEndpointSpec, LLMRuntimeSpec, Readiness
+from .core.builders import Owner
 from .core.models.files import needs_image
-from .core.names import REVISION_LABEL
+from .core.names import REVISION_LABEL, child_name
 from .core.neighbours import Neighbours
+from .core.ownership import Holder, holder_of
 from .core.revision import parse_revision
+from .core.rollout.records import parse_time
 from .core.snapshot import Endpoint, Refusal, Request, ScalerAddress, Snapshot
 from .kube import resources
 from .kube.caches import Caches
+from .kube.resources import Resource
 
 Json = dict[str, Any]
 
@@ -36,8 +40,17 @@ def gather(
 ) -> Snapshot:
     """Everything about the endpoint `manifest`."""
     endpoint = parse_endpoint(manifest)
-    namespace, name = endpoint.namespace, endpoint.name
-    records = _by_revision(caches.children(resources.CONTROLLER_REVISIONS, namespace, name))
+    namespace, name, owner = endpoint.namespace, endpoint.name, endpoint.owner
+
+    def one(kind: Resource) -> Json | None:
+        item = caches.get(kind, namespace, name)
+        return item if item is not None and holder_of(item, owner) is Holder.OURS else None
+
+    def several(kind: Resource) -> list[Json]:
+        found = caches.children(kind, namespace, name)
+        return [item for item in found if holder_of(item, owner) is Holder.OURS]
+
+    records = _by_revision(name, several(resources.CONTROLLER_REVISIONS))
     parsed = {hash_: parse_revision(record) for hash_, record in records.items()}
     pods: dict[str, list[Json]] = defaultdict(list)
     for pod in caches.children(resources.PODS, namespace, name):
@@ -47,23 +60,17 @@ def gather(
         runtime=_runtime(caches, endpoint, probe_image, model_image),
         records=records,
         revisions={hash_: revision for hash_, revision in parsed.items() if revision is not None},
-        deployments=_by_revision(caches.children(resources.DEPLOYMENTS, namespace, name)),
-        services={
-            item["metadata"]["name"]: item for item in caches.children(resources.SERVICES, namespace, name)
-        },
-        service_account=caches.get(resources.SERVICE_ACCOUNTS, namespace, name),
-        policies={
-            kind.kind: item for kind in resources.POLICIES if (item := caches.get(kind, namespace, name))
-        },
-        scalers={
-            (kind.api_version, kind.kind): item
-            for kind in resources.SCALERS
-            if (item := caches.get(kind, namespace, name))
-        },
+        deployments=_by_revision(name, several(resources.DEPLOYMENTS)),
+        services={item["metadata"]["name"]: item for item in several(resources.SERVICES)},
+        service_account=one(resources.SERVICE_ACCOUNTS),
+        policies={kind.kind: item for kind in resources.POLICIES if (item := one(kind))},
+        scalers={(kind.api_version, kind.kind): item for kind in resources.SCALERS if (item := one(kind))},
         scaler_address=scaler_address,
         keda_missing=caches.missing(resources.SCALED_OBJECTS),
         neighbours=neighbours,
         pods={hash_: tuple(found) for hash_, found in pods.items()},
+        conflicts=caches.names.conflicts((namespace, name)),
+        runtime_gone=_runtime_gone(caches, endpoint),
         refusal=refusal,
         gateway_url=gateway_url,
     )
@@ -87,8 +94,15 @@ def parse_endpoint(manifest: Json) -> Endpoint:
         spec=spec,
         spec_error=problem,
         status=manifest.get("status") or {},
+        created=parse_time(metadata.get("creationTimestamp")),
         request=parse_request((metadata.get("annotations") or {}).get(REQUEST_ANNOTATION)),
     )
+
+
+def parse_owner(manifest: Json) -> Owner:
+    """The endpoint as owner of its children."""
+    metadata = manifest["metadata"]
+    return Owner(metadata["namespace"], metadata["name"], metadata["uid"])
 
 
 def parse_request(text: str | None) -> Request | None:
@@ -127,6 +141,19 @@ def _runtime(
     return runtime
 
 
-def _by_revision(items: Iterable[Json]) -> dict[str, Json]:
+def _runtime_gone(caches: Caches, endpoint: Endpoint) -> str:
+    """Why there is no LLMRuntime of the spec's name; empty where there is one."""
+    if endpoint.spec is None:
+        return ""
+    name = endpoint.spec.runtime.name
+    if caches.missing(resources.RUNTIMES):
+        return "the cluster knows no LLMRuntime (llmendpoint.io/v1alpha1): install the chart's CRDs again"
+    if caches.get(resources.RUNTIMES, "", name) is None:
+        return f"LLMRuntime {name} does not exist: make it again, or correct spec.runtime.name"
+    return ""
+
+
+def _by_revision(endpoint: str, items: Iterable[Json]) -> dict[str, Json]:
+    """Each under its own name: a copy under another one is nobody's child."""
     found = ((item["metadata"].get("labels", {}).get(REVISION_LABEL), item) for item in items)
-    return {hash_: item for hash_, item in found if hash_}
+    return {h: item for h, item in found if h and item["metadata"]["name"] == child_name(endpoint, h)}

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from llmendpoint_fit.core.devices import parse_wanted
 
+from .core.builders import Manifest, Owner
 from .core.findings import hub_question
 from .core.fit import INSPECTS_LABEL, inspection_name
+from .core.ownership import Holder, holder_of
 from .core.snapshot import Snapshot
 from .hub_models import HubModels
 from .kube import resources
@@ -46,7 +48,7 @@ class Inspection:
         return replace(
             snapshot,
             finding=self._models.look(key, hub_question(snapshot.revisions.get(target), endpoint.status)),
-            inspection=self._caches.get(resources.JOBS, key[0], inspection_name(key[1])),
+            inspection=self._job(endpoint.owner),
             inspection_pods=tuple(p for p in pods if p["metadata"]["labels"].get(INSPECTS_LABEL) == target),
             inspection_image=self._image,
             inspection_refused=message if revision == target else "",
@@ -61,6 +63,10 @@ class Inspection:
         """The endpoint is gone."""
         self._models.forget(key)
         self._refused.pop(key, None)
+
+    def _job(self, owner: Owner) -> Manifest | None:
+        live = self._caches.get(resources.JOBS, owner.namespace, inspection_name(owner.name))
+        return live if live is not None and holder_of(live, owner) is Holder.OURS else None
 
     def _devices(self, snapshot: Snapshot) -> Devices | None:
         spec = snapshot.endpoint.spec

@@ -20,11 +20,13 @@ from .core.models.nodes import (
     missing_records,
     next_record_act,
 )
-from .core.models.retention import Act, Kept, Usage, find_usage, is_download, marking, next_act
+from .core.models.retention import Act, Kept, Usage, files_name, find_usage, is_download, marking, next_act
+from .core.ownership import Holder, holder_of_model_job
 from .core.revision import parse_revision
-from .errors import ApiError, Conflict, NotFound
+from .errors import ApiError, Conflict, NotFound, NotOwned
 from .kube import resources
 from .kube.caches import Caches
+from .kube.children import Children
 from .kube.client import Json, KubeApi
 from .kube.store import endpoint_of, key_of
 
@@ -45,7 +47,7 @@ class Janitor:
         wanted: Callable[[], dict[Key, Files]],
         retention_s: float,
     ) -> None:
-        self._api = api
+        self._children = Children(api, caches)
         self._caches = caches
         self._wanted = wanted
         self._retention_s = retention_s
@@ -67,7 +69,7 @@ class Janitor:
     async def sweep(self, now: datetime) -> None:
         """One step of each Job that needs one. What the API server refuses is tried again in the next."""
         await self._record_nodes()
-        jobs = [job for job in self._caches.all(resources.JOBS) if is_download(job) or is_record(job)]
+        jobs = [job for job in self._caches.all(resources.JOBS) if _is_ours(job)]
         if not jobs:
             return
         used = self._usage()
@@ -77,7 +79,9 @@ class Janitor:
             if is_record(job):
                 act = next_record_act(job, (namespace, files_of(job)) in used, now, self._retention_s)
             else:
-                act = next_act(Kept(job, removal, (namespace, name) in used), now, self._retention_s)
+                act = next_act(
+                    Kept(job, removal, (namespace, files_name(job)) in used), now, self._retention_s
+                )
             if act is not None:
                 await self._try(act, job, removal, now)
 
@@ -87,7 +91,7 @@ class Janitor:
             await self._do(act, job, removal, now)
         except (Conflict, NotFound):
             pass  # somebody was faster; the watch brings what they did
-        except ApiError as error:
+        except (ApiError, NotOwned) as error:
             log.warning("cache not tidied", job=name, act=act, error=str(error))
 
     async def _record_nodes(self) -> None:
@@ -103,9 +107,8 @@ class Janitor:
             for job in missing_records(namespace, revision, pods, known):
                 known.add(key_of(job))
                 try:
-                    written = await self._api.apply(resources.JOBS, job)
-                    self._caches.remember(resources.JOBS, written)
-                except ApiError as error:
+                    await self._children.put(job)
+                except (ApiError, NotOwned) as error:
                     log.warning("cache not recorded", endpoint=f"{namespace}/{endpoint}", error=str(error))
 
     def _usage(self) -> Usage:
@@ -119,16 +122,18 @@ class Janitor:
         if act is Act.DELETE and is_record(job) and ended(job) == "Failed":
             log.warning("model not removed from its node", job=f"{namespace}/{name}", **_about(job))
         if act is Act.REMOVE:
-            self._caches.remember(resources.JOBS, await self._api.apply(resources.JOBS, make_remove_job(job)))
+            await self._children.put(make_remove_job(job))
         elif act is Act.DELETE:
-            await self._api.delete(resources.JOBS, namespace, name)
+            await self._children.remove(resources.JOBS, namespace, name, None)
         elif act is Act.DELETE_REMOVAL and removal is not None:
-            await self._api.delete(resources.JOBS, namespace, removal["metadata"]["name"])
+            await self._children.remove(resources.JOBS, namespace, removal["metadata"]["name"], None)
         else:
-            change = marking(act, now)
-            change["metadata"]["resourceVersion"] = job["metadata"]["resourceVersion"]
-            written = await self._api.merge(resources.JOBS, namespace, name, change)
-            self._caches.remember(resources.JOBS, written)
+            await self._children.mark(resources.JOBS, job, marking(act, now))
+
+
+def _is_ours(job: Json) -> bool:
+    """Whether the Job is one that is looked after here: a record of what a cache holds, which the operator made."""
+    return (is_download(job) or is_record(job)) and holder_of_model_job(job) is Holder.OURS
 
 
 def _about(job: Json) -> dict[str, str]:

@@ -9,11 +9,24 @@ from typing import Any
 
 import structlog
 
+from .api import LLMEndpointSpec, LLMRuntimeSpec
+from .core.builders import Owner
 from .core.identity import Identity, split_hub
-from .core.models.files import Delivery, Files, delivery, model_files, resolve_job_name, resolved_by_job
-from .core.models.jobs import PROGRESS_PORT, REMOVE_SUFFIX
+from .core.models.files import (
+    Delivery,
+    Files,
+    delivery,
+    hub_of,
+    model_files,
+    resolve_job_name,
+    resolved_by_job,
+)
+from .core.models.jobs import PROGRESS_PORT, REMOVE_SUFFIX, make_download_job, pod_digest
 from .core.models.nodes import files_of, is_record
+from .core.models.retention import files_name, is_download
+from .core.models.sharing import find_download
 from .core.models.tasks import Stage, Task, identity_of, read_task
+from .core.ownership import Holder, holder_of, holder_of_model_job
 from .core.rollout.target import unresolved
 from .core.snapshot import Snapshot
 from .errors import Unanswered
@@ -55,11 +68,12 @@ class Models:
         hash_, spec = waiting
         waited_for = self.wanted.pop(key, None)
         identity, task = self._identity(key, hash_, snapshot)
+        hub = hub_of(spec, snapshot.runtime) if snapshot.runtime else ""
         if identity is not None and identity.commit and delivery(spec.model) is Delivery.JOB:
-            files = self._want(key, model_files(spec.model, identity.commit), waited_for)
-            task = self._download(key, files)
+            files = self._want(key, model_files(spec.model, identity.commit, hub), waited_for)
+            task = self._download(key, files, spec, snapshot.runtime)
         elif identity is not None and identity.commit and spec.model.cache is not None:
-            files = self._want(key, model_files(spec.model, identity.commit), waited_for)
+            files = self._want(key, model_files(spec.model, identity.commit, hub), waited_for)
             if self._leaves_nodes(key[0], files):
                 task = Task(Stage.LEAVING)
         self._progress.follow(key, task.address if task else None)
@@ -99,24 +113,45 @@ class Models:
         question, known = self._answers.get(key, ("", Identity()))
         if question == hash_:
             return known, None
-        task = self._task(key[0], resolve_job_name(snapshot.endpoint.uid, hash_))
+        task = self._resolve(snapshot.endpoint.owner, resolve_job_name(snapshot.endpoint.uid, hash_))
         identity = identity_of(task)
         if identity is not None and identity.commit:
             self._answers[key] = (hash_, identity)
             log.info("model resolved", endpoint="/".join(key), source=model.source, revision=identity.commit)
         return identity, task
 
-    def _download(self, key: Key, files: Files) -> Task:
-        task = self._task(key[0], files.job_name)
+    def _download(
+        self, key: Key, files: Files, spec: LLMEndpointSpec, runtime: LLMRuntimeSpec | None
+    ) -> Task:
+        """Of the Job that this endpoint shares or has alone."""
+        jobs = [job for job in self._downloads(key[0]) if files_name(job) == files.job_name]
+        name, live = files.job_name, None
+        if runtime is not None and runtime.model_image:
+            wanted = make_download_job(key[0], files.revision, spec, runtime, files.hub)
+            name, live = find_download(jobs, wanted, pod_digest(wanted))
+        pods = self._caches.of_model_job(resources.PODS, key[0], name)
+        task = replace(read_task(live, pods), job=name)
         if task.stage is Stage.ABSENT and self._job(key[0], files.job_name + REMOVE_SUFFIX) is not None:
             return Task(Stage.LEAVING)
         if task.stage is Stage.RUNNING:
             return replace(task, progress=self._progress.of(key))
         return task
 
-    def _task(self, namespace: str, name: str) -> Task:
-        pods = self._caches.of_model_job(resources.PODS, namespace, name)
-        return read_task(self._job(namespace, name), pods)
+    def _downloads(self, namespace: str) -> list[dict[str, Any]]:
+        return [
+            job
+            for job in self._caches.all(resources.JOBS)
+            if job["metadata"]["namespace"] == namespace
+            and is_download(job)
+            and holder_of_model_job(job) is Holder.OURS
+        ]
+
+    def _resolve(self, owner: Owner, name: str) -> Task:
+        """Of the Job that asks what the source is, which is the endpoint's own."""
+        job = self._job(owner.namespace, name)
+        if job is not None and holder_of(job, owner) is not Holder.OURS:
+            return Task()
+        return read_task(job, self._caches.of_model_job(resources.PODS, owner.namespace, name))
 
     def _job(self, namespace: str, name: str) -> dict[str, Any] | None:
         return self._caches.get(resources.JOBS, namespace, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,17 +11,22 @@ import structlog
 
 from .audit import Auditor
 from .circuits import Circuits
+from .contests import Contests
+from .core.disputes import said as contested
 from .core.fit import INSPECTS_LABEL
 from .core.neighbours import Neighbours
 from .core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
+from .core.reported import cleaned
 from .core.snapshot import Endpoint, Refusal, ScalerAddress, Snapshot
-from .core.steps import events_of
-from .errors import ApiError, Conflict, NotFound, Refused
+from .core.steps import Event, events_of
+from .errors import ApiError, Conflict, NotOwned, Refused
 from .evidence import Collector
-from .gather import gather
+from .foreigners import Registry
+from .gather import gather, parse_owner
 from .inspection import Inspection
 from .kube import resources
 from .kube.caches import Caches
+from .kube.children import Children
 from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
 from .metrics import Metrics
@@ -33,6 +39,11 @@ Key = tuple[str, str]
 
 FREE_PASSES = 5
 """Consecutive passes with writes before the next one waits; a rollout takes two or three."""
+
+
+FREE_CONFLICTS = 5
+"""Consecutive conflicts after which the next look is at once; then with backoff."""
+AFTER_CONFLICT_S = 0.02
 
 
 class Reconciler:
@@ -71,8 +82,12 @@ class Reconciler:
         self._inspection = inspection
         self._circuits = circuits
         self._scaler_address = scaler_address
+        self._children = Children(api, caches)
+        self._foreigners = Registry(self._children, caches)
+        self._contests = Contests(self._children)
         self._refusals: dict[Key, Refusal] = {}
         self._passes: dict[Key, int] = {}
+        self._conflicts: dict[Key, int] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass; the seconds after which to come again, or None. Raises what the API server said."""
@@ -80,14 +95,18 @@ class Reconciler:
         try:
             delay = await self._reconcile(key)
         except Conflict:
-            # Somebody was faster; the watch brings what they wrote.
+            # Somebody was faster. The watch brings what they wrote, most often before the next look.
             self._metrics.reconciles.labels("conflict").inc()
-            raise
+            conflicts = self._conflicts[key] = self._conflicts.get(key, 0) + 1
+            if conflicts > FREE_CONFLICTS:
+                raise
+            return AFTER_CONFLICT_S
         except Exception:
             self._metrics.reconciles.labels("error").inc()
             raise
         finally:
             self._metrics.reconcile_seconds.observe(time.monotonic() - started)
+        self._conflicts.pop(key, None)
         self._metrics.reconciles.labels("ok").inc()
         return delay
 
@@ -96,27 +115,41 @@ class Reconciler:
         if manifest is None:
             self._refusals.pop(key, None)
             self._passes.pop(key, None)
+            self._conflicts.pop(key, None)
             self._collector.forget(key)
             self._scaler.forget(key)
             self._models.forget(key)
             self._inspection.forget(key)
             self._auditor.forget(key)
+            self._foreigners.forget(key)
+            self._contests.forget(key)
             return None
         self._auditor.look(manifest)
+        await self._foreigners.look(key, parse_owner(manifest))
         plan, snapshot = self._plan(key, manifest)
         try:
             for step in plan.steps:
                 await self._do(snapshot.endpoint, step)
                 if isinstance(step, WriteStatus):
                     self._auditor.taken_up(snapshot, manifest, step.status)
+        except NotOwned as error:
+            log.warning("left alone", endpoint="/".join(key), what=str(error))
+            self._foreigners.note(key, error.foreign)
+            return self._again(key)
         except Refused as error:
             await self._report(key, error)
             raise
         cleared = self._refusals.pop(key, None) is not None
         if not plan.steps and not cleared:
             self._passes.pop(key, None)
-            return plan.requeue_after
+            return self._rest(key, plan)
         return self._again(key)
+
+    def _rest(self, key: Key, plan: Plan) -> float | None:
+        """Nothing is to be written: seconds after which to look again."""
+        pause = self._contests.settle(key, plan.held, datetime.now(UTC))
+        waits = (plan.requeue_after, pause, self._foreigners.look_again(key))
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def _again(self, key: Key) -> float:
         """Look once more after writing. Who rewrites what we write (an admission webhook) must not make us spin."""
@@ -132,6 +165,8 @@ class Reconciler:
             self._caches, manifest, refusal, self._gateway_url, self._neighbours, self._probe_image,
             self._model_image, self._scaler_address,
         )  # fmt: skip
+        snapshot = replace(snapshot, foreign=self._foreigners.of(key), disputes=self._contests.of(key))
+        snapshot = cleaned(snapshot, datetime.now(UTC))
         scaling, circuits = self._scaler.look(snapshot), self._circuits.of(key)
         snapshot = self._models.look(key, replace(snapshot, scaling=scaling, circuits=circuits))
         snapshot = replace(snapshot, evidence=self._collector.look(snapshot))
@@ -153,14 +188,14 @@ class Reconciler:
     async def _do(self, endpoint: Endpoint, step: Step) -> None:
         kind, verb = _described(step)
         try:
-            written = await self._write(endpoint, step)
+            told = await self._write(endpoint, step)
         except ApiError as error:
             self._metrics.write_errors.labels(kind, str(error.status)).inc()
             if isinstance(error, Refused) and isinstance(step, Apply) and step.optional:
                 self._decline(endpoint, step, error)
                 return
             raise
-        if not written:
+        if told is None:
             return
         self._metrics.writes.labels(kind, verb).inc()
         log.info(
@@ -168,9 +203,9 @@ class Reconciler:
             endpoint=f"{endpoint.namespace}/{endpoint.name}",
             kind=kind,
             verb=verb,
-            decision=_said(step),
+            decision=_said(told),
         )
-        for event in events_of(step):
+        for event in told:
             self._events.write(endpoint, event)
 
     def _decline(self, endpoint: Endpoint, step: Apply, error: Refused) -> None:
@@ -179,43 +214,58 @@ class Reconciler:
         log.warning("refused, and not needed", endpoint="/".join(key), what=error.target, error=error.message)
         self._inspection.refuse(key, labels[INSPECTS_LABEL], error.message)
 
-    async def _write(self, endpoint: Endpoint, step: Step) -> bool:
-        """False when there was nothing to do: the object was gone before its delete reached the cache."""
+    async def _write(self, endpoint: Endpoint, step: Step) -> tuple[Event, ...] | None:
+        """What is to be told of it. None when there was nothing to do: the object was gone before its delete reached the
+        cache."""
         if isinstance(step, Apply):
-            manifest = step.manifest
-            resource = resources.BY_KIND[manifest["apiVersion"], manifest["kind"]]
             try:
-                self._caches.remember(resource, await self._api.apply(resource, manifest))
+                return await self._apply(endpoint, step)
             except Refused as error:
-                error.target = f"{manifest['kind']} {manifest['metadata']['name']}"
+                error.target = f"{step.manifest['kind']} {step.manifest['metadata']['name']}"
                 raise
-        elif isinstance(step, Delete):
+        if isinstance(step, Delete):
             resource = resources.BY_KIND[step.api_version, step.kind]
-            try:
-                await self._api.delete(resource, step.namespace, step.name)
-            except NotFound:
-                return False
-        else:
-            metadata = {
-                "namespace": endpoint.namespace,
-                "name": endpoint.name,
-                "resourceVersion": step.resource_version,
-            }
-            body = {
-                "apiVersion": resources.ENDPOINTS.api_version,
-                "kind": resources.ENDPOINTS.kind,
-                "metadata": metadata,
-            }
-            written = await self._api.apply(resources.ENDPOINTS, {**body, "status": step.status}, "status")
-            self._caches.remember(resources.ENDPOINTS, written)
-        return True
+            owner = None if step.shared else endpoint.owner
+            gone = not await self._children.remove(resource, step.namespace, step.name, owner)
+            return None if gone else events_of(step)
+        await self._write_status(endpoint, step)
+        return events_of(step)
+
+    async def _apply(self, endpoint: Endpoint, step: Apply) -> tuple[Event, ...] | None:
+        manifest = step.manifest
+        if manifest["kind"] == "Pod":  # not our child: annotations of one that its ReplicaSet made
+            self._caches.remember(resources.PODS, await self._api.apply(resources.PODS, manifest))
+            return events_of(step)
+        written = await self._children.put(manifest)
+        if not written.changed:
+            return None
+        key = endpoint.namespace, endpoint.name
+        dispute = await self._contests.wrote(key, manifest, written)
+        if dispute is not None:
+            return (Event("ChildContested", contested(dispute), "Warning"),)
+        futile = step.event is not None and step.event.reason == "ChildRestored" and written.differs(manifest)
+        return () if futile else events_of(step)
+
+    async def _write_status(self, endpoint: Endpoint, step: WriteStatus) -> None:
+        """The whole of it, if it is still as it was read: what others wrote into it goes."""
+        kind = resources.ENDPOINTS
+        where = {"namespace": endpoint.namespace, "name": endpoint.name}
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {**where, "resourceVersion": step.resource_version},
+            "status": step.status,
+        }
+        self._api.check_lease()
+        written = await self._api.replace(kind, endpoint.namespace, endpoint.name, body, "status")
+        self._caches.remember(kind, written)
 
 
 def _described(step: Step) -> tuple[str, str]:
     if isinstance(step, Apply):
         return step.manifest["kind"], "apply"
-    return (step.kind, "delete") if isinstance(step, Delete) else ("LLMEndpoint/status", "apply")
+    return (step.kind, "delete") if isinstance(step, Delete) else ("LLMEndpoint/status", "update")
 
 
-def _said(step: Step) -> str | None:
-    return "; ".join(f"{event.reason}: {event.message}" for event in events_of(step)) or None
+def _said(events: Iterable[Event]) -> str | None:
+    return "; ".join(f"{event.reason}: {event.message}" for event in events) or None

@@ -10,14 +10,18 @@ from typing import Any
 
 from llmendpoint_fit.core.devices import Device
 from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
+from llmendpoint_operator.core.disputes import Dispute
 from llmendpoint_operator.core.evidence import Evidence, Figures, GatewayView, Verification
 from llmendpoint_operator.core.findings import Finding
 from llmendpoint_operator.core.identity import Identity
 from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.neighbours import Neighbours
+from llmendpoint_operator.core.ownership import Foreign
 from llmendpoint_operator.core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
+from llmendpoint_operator.core.reported import read_fields
 from llmendpoint_operator.core.revision import parse_revision
 from llmendpoint_operator.core.rollout.records import find_window
+from llmendpoint_operator.core.served import Conflict
 from llmendpoint_operator.core.snapshot import Endpoint, Refusal, Request, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,6 +64,10 @@ class FakeCluster:
     finding: Finding | None = None
     devices: tuple[Device | None, ...] | None = ()
     identities: dict[str, Identity] = field(default_factory=dict)
+    foreign: dict[tuple[str, str], Foreign] = field(default_factory=dict)
+    disputes: dict[tuple[str, str], Dispute] = field(default_factory=dict)
+    conflicts: tuple[Conflict, ...] = ()
+    runtime_gone: str = ""
     inspection_image: str | None = "operator:1"
     inspection_refused: str = ""
     inspection_pods: tuple[dict[str, Any], ...] = ()
@@ -118,6 +126,10 @@ class FakeCluster:
             neighbours=self.neighbours,
             pods={hash_: tuple(pods) for hash_, pods in self.pods.items()},
             refusal=self.refusal,
+            foreign=self.foreign,
+            disputes=self.disputes,
+            conflicts=self.conflicts,
+            runtime_gone=self.runtime_gone,
             finding=self.finding,
             inspection=self.objects.get(("Job", "chat-inspect")),
             inspection_pods=self.inspection_pods,
@@ -130,7 +142,7 @@ class FakeCluster:
                 self.gateways_known,
                 self.verification,
                 self.figures,
-                find_window(self.status.get("rollout", {})),
+                find_window(read_fields(self.status, NOW).get("rollout", {})),
                 self.gateways_lost,
                 self.watched,
                 self.verifying,

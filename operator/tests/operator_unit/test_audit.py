@@ -1,4 +1,4 @@
-"""Who changed what, told once, by paths and never by values."""
+"""Who changed what, told once; values only where nobody keeps a secret in them."""
 
 from __future__ import annotations
 
@@ -66,9 +66,41 @@ def test_a_change_names_manager_time_fields_revision_model_and_accelerator() -> 
     found = manifest(engine={"maxNumSeqs": 4}, replicas=3, resources=resources)
     before = manifest(replicas=2, resources=resources)
     assert change(found, before).event().message == (
-        "generation 2: argocd-controller (Apply) changed engine, replicas at 2026-01-01T10:00:00Z; revision new, "
+        "generation 2: argocd-controller (Apply) changed engine, replicas (2 -> 3) at 2026-01-01T10:00:00Z; revision new, "
         "model embedded://demo, accelerator 2 x nvidia.com/gpu"
     )
+
+
+def test_old_and_new_value_of_a_field_are_told_in_a_few_characters() -> None:
+    before = manifest(engine={"maxNumSeqs": 2, "prefixCaching": True}, model={"source": "hf://a/b"})
+    found = manifest(
+        engine={"maxNumSeqs": 4, "prefixCaching": False},
+        model={"source": "hf://" + "x" * 60 + "/y"},
+        replicas=2,
+    )
+    said = change(found, before).event().message
+    assert "engine.maxNumSeqs (2 -> 4), engine.prefixCaching (true -> false)" in said
+    assert "replicas (unset -> 2)" in said
+    assert f"model.source (hf://a/b -> hf://{'x' * 42}…)" in said
+    assert "2 -> 4" not in str(change(found, before).as_log())
+
+
+HIDDEN = {
+    "runtime": ({"args": ["--key=s3cret"]}, {"args": ["--key=s3cret", "x"]}),
+    "model": ({"source": "s3://m/x", "credentials": {"secretName": "s3cret-a"}}, {"source": "s3://m/x", "credentials": {"secretName": "s3cret-b"}}),
+    "rollout": (
+        {"verification": {"prompts": [{"name": "a", "prompt": "s3cret 1", "expect": {"contains": ["s3cret"]}}]}},
+        {"verification": {"prompts": [{"name": "a", "prompt": "s3cret 2", "expect": {"contains": ["s3cret"]}}]}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", HIDDEN)
+def test_values_that_may_be_secrets_are_never_told(part: str) -> None:
+    old, new = HIDDEN[part]
+    said = change(manifest(**{part: new}), manifest(**{part: old})).event().message
+    assert part in said
+    assert "s3cret" not in said.replace("model s3cret", "")
 
 
 def test_the_model_is_told_as_it_was_resolved() -> None:

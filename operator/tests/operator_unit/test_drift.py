@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmendpoint_operator.core.drift import first_difference, quantity
+from llmendpoint_operator.api import PodInputs
+from llmendpoint_operator.api.autoscaling import AutoscalingSpec
+from llmendpoint_operator.core.builders import Owner, make_service
+from llmendpoint_operator.core.deployment import make_deployment
+from llmendpoint_operator.core.drift import first_difference, make_change, quantity
+from llmendpoint_operator.core.providers import make_autoscaler
+from llmendpoint_operator.core.revision import Revision
+
+from .test_builders import BUNDLED, MINIMAL
 
 
 @pytest.mark.parametrize(
@@ -35,6 +44,23 @@ from llmendpoint_operator.core.drift import first_difference, quantity
         ({"emptyDir": {"sizeLimit": "1024Mi"}}, {"emptyDir": {"sizeLimit": "1Gi"}}, None),
         ({"claim": {"readOnly": False}}, {"claim": {}}, None),
         ({"claim": {"readOnly": False}}, {"claim": {"readOnly": True}}, "claim.readOnly"),
+        (
+            {"containers": [{"name": "a"}]},
+            {"containers": [{"name": "a"}, {"name": "b"}]},
+            "containers[name=b]",
+        ),
+        ({"spec": {"volumes": []}}, {"spec": {"volumes": [{"name": "host"}]}}, "spec.volumes[name=host]"),
+        ({"spec": {"a": 1}}, {"spec": {"a": 1, "hostNetwork": True}}, "spec.hostNetwork"),
+        ({"spec": {"a": 1}}, {"spec": {"a": 1, "hostPID": False}}, None),
+        ({"spec": {"a": 1}}, {"spec": {"a": 1, "initContainers": [{"name": "x"}]}}, "spec.initContainers"),
+        ({"selector": {"a": "1"}}, {"selector": {"a": "1", "b": "2"}}, "selector.b"),
+        (
+            {"securityContext": {"runAsNonRoot": True}},
+            {"securityContext": {"runAsNonRoot": True, "privileged": True}},
+            "securityContext.privileged",
+        ),
+        ({"ports": [{"port": 80}]}, {"ports": [{"port": 80}, {"port": 22}]}, "ports[port=22]"),
+        ({"env": [{"name": "A"}]}, {"env": [{"name": "A"}, {"name": "HTTP_PROXY"}]}, None),
     ],
 )
 def test_the_first_wanted_field_that_differs_is_named(wanted: Any, live: Any, path: str | None) -> None:
@@ -43,6 +69,77 @@ def test_the_first_wanted_field_that_differs_is_named(wanted: Any, live: Any, pa
 
 def test_an_absent_object_differs() -> None:
     assert first_difference({"a": 1}, None) is not None
+
+
+OWNER = Owner("team-a", "chat", "uid-1")
+REVISION = Revision("7d9f8c6b54", 1, 1, PodInputs.model_validate(MINIMAL), BUNDLED)
+HOST = {"name": "root", "hostPath": {"path": "/"}}
+TAMPERED: dict[str, Any] = {
+    "a container": ("containers", lambda pod: [*pod["containers"], {"name": "miner", "image": "x"}]),
+    "an init container": ("initContainers", lambda _: [{"name": "first", "image": "x"}]),
+    "a volume of the host": ("volumes", lambda pod: [*pod["volumes"], HOST]),
+    "the host's network": ("hostNetwork", lambda _: True),
+    "the host's processes": ("hostPID", lambda _: True),
+    "the host's memory": ("hostIPC", lambda _: True),
+    "another account": ("serviceAccountName", lambda _: "admin"),
+    "a mount": ("containers", lambda pod: [{**pod["containers"][0], "volumeMounts": [*pod["containers"][0]["volumeMounts"], {"name": "tmp", "mountPath": "/x"}]}]),
+    "privileges": ("containers", lambda pod: [{**pod["containers"][0], "securityContext": {**pod["containers"][0]["securityContext"], "privileged": True}}]),
+    "the group of root": ("securityContext", lambda pod: {**pod["securityContext"], "supplementalGroups": [1]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "change"), TAMPERED.values(), ids=TAMPERED)
+def test_what_nobody_may_add_to_a_pod_is_found_and_taken_away(field: str, change: Any) -> None:
+    wanted = make_deployment(OWNER, REVISION, 1)
+    live = copy.deepcopy(wanted)
+    live["metadata"]["uid"] = "uid-2"
+    pod = live["spec"]["template"]["spec"]
+    pod[field] = change(pod)
+    assert field in str(first_difference(wanted, live))
+    patch = make_change(wanted, live)
+    assert patch is not None
+    assert patch["metadata"] == {"uid": "uid-2"}
+    assert first_difference(wanted, merged(live, patch)) is None
+
+
+def merged(live: Any, patch: Any) -> Any:
+    """RFC 7386, as the API server does it."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(live) if isinstance(live, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = merged(found.get(key), value)
+    return found
+
+
+def test_a_change_leaves_what_others_may_add() -> None:
+    wanted = make_service(OWNER, "r2")
+    live = copy.deepcopy(make_service(OWNER, "r1"))
+    live["metadata"] |= {"uid": "uid-2", "annotations": {"theirs": "1"}}
+    live["metadata"]["ownerReferences"].append({"uid": "x", "kind": "Backup"})
+    live["spec"] |= {"clusterIP": "10.0.0.1", "type": "ClusterIP"}
+    patch = make_change(wanted, live)
+    assert patch == {
+        "metadata": {"uid": "uid-2"}, "spec": {"selector": {"llmendpoint.io/revision": "r2"}}
+    }  # fmt: skip
+    assert make_change(wanted, merged(live, patch)) is None
+
+
+def test_what_an_autoscaler_is_no_longer_to_have_is_taken_away() -> None:
+    def spec(**more: Any) -> AutoscalingSpec:
+        fields = {"provider": "hpa", "maxReplicas": 2, "signals": {"queueDepth": {"target": 4}}}
+        return AutoscalingSpec.model_validate({**fields, **more})
+
+    slow = {"scaleDown": {"stabilizationWindowSeconds": 900}}
+    live = copy.deepcopy(make_autoscaler(OWNER, spec(behavior=slow)))
+    live["metadata"]["uid"] = "uid-2"
+    wanted = make_autoscaler(OWNER, spec())
+    patch = make_change(wanted, live)
+    assert patch is not None
+    assert merged(live, patch)["spec"] == wanted["spec"]
 
 
 JSON = st.recursive(

@@ -136,7 +136,7 @@ async def test_a_holder_that_was_stopped_writes_nothing_after_waking_up(store: L
     with pytest.raises(LeadershipLost, match="held back"):
         await api.apply(DEPLOYMENTS, body)
     with pytest.raises(LeadershipLost, match="held back"):
-        await api.delete(DEPLOYMENTS, "team-a", "chat")
+        await api.delete(DEPLOYMENTS, "team-a", "chat", "uid-1")
     with pytest.raises(LeadershipLost, match="the lease went to"):
         await first.renew()
 

@@ -62,6 +62,48 @@ def test_the_answer_to_a_write_that_the_watch_is_past_makes_no_ghost() -> None:
     assert told.store.get("a", "x") is None
 
 
+def test_a_list_that_was_on_its_way_while_we_wrote_does_not_undo_our_write() -> None:
+    told = Told()
+    told.store.replace([item("x", 1), item("gone", 1)], "1")
+    told.store.remember(item("x", 5))
+    told.store.remember(item("made", 6))
+    told.take()
+    told.store.replace([item("x", 1)], "4")
+    found = {i["metadata"]["name"]: i["metadata"]["resourceVersion"] for i in told.store}
+    assert found == {"x": "5", "made": "6"}
+    assert told.take() == ["gone"]
+
+
+def test_a_store_that_went_back_in_time_is_taken_over_as_it_is() -> None:
+    """As after a restore of etcd: what the watch told before is no write of ours."""
+    told = Told()
+    told.store.replace([], "1")
+    told.store.event("ADDED", item("ghost", 900))
+    told.store.replace([item("x", 3)], "3")
+    assert [i["metadata"]["name"] for i in told.store] == ["x"]
+    told.store.remember(item("y", 4))
+    told.store.replace([item("x", 3)], "3")
+    told.store.replace([item("x", 3)], "3")
+    assert [i["metadata"]["name"] for i in told.store] == ["x"]
+
+
+def test_what_was_deleted_by_others_since_our_write_goes_with_a_later_list() -> None:
+    told = Told()
+    told.store.replace([], "1")
+    told.store.remember(item("x", 2))
+    told.store.replace([], "3")
+    assert list(told.store) == []
+
+
+def test_a_kind_that_is_gone_leaves_nothing() -> None:
+    told = Told()
+    told.store.replace([], "1")
+    told.store.remember(item("x", 2))
+    told.store.clear()
+    assert list(told.store) == []
+    assert told.take() == ["x"]
+
+
 def test_a_late_delete_of_a_former_object_leaves_its_successor() -> None:
     told = Told()
     told.store.replace([item("x", 5, uid="new")], "5")

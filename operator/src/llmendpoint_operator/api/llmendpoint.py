@@ -193,7 +193,8 @@ class Condition(ApiModel):
     """One aspect of the endpoint's state; as in metav1."""
 
     type: Annotated[str, Field(max_length=64)]
-    """Ready, Progressing, Degraded, Scaling, ScalingBlind, CapacityFits, CircuitOpen, Reconciling or Stalled."""
+    """Ready, Progressing, Degraded, Scaling, ScalingBlind, CapacityFits, CircuitOpen, NotOwned, NameConflict,
+    RuntimeMissing, Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
     observed_generation: int | None = None
@@ -262,5 +263,6 @@ class LLMEndpointStatus(ApiModel):
     """Ready: requests are answered. Progressing: a revision is coming up. Degraded: something is wrong, with the
     cause. Scaling and ScalingBlind, with autoscaling: what the scaler follows, and whether it knows the load.
     CapacityFits: the model fits the accelerators; a warning, which holds nothing up. CircuitOpen: gateways refuse
-    requests, since too many failed. Reconciling and Stalled, like CircuitOpen, are there with status True alone, for tools
-    that read kstatus."""
+    requests, since too many failed. NotOwned: an object of somebody else has the name of a child, and is left alone.
+    NameConflict: an older endpoint has a model name that this one claims. RuntimeMissing: the LLMRuntime is gone.
+    Reconciling and Stalled, like these four, are there with status True alone, for tools that read kstatus."""

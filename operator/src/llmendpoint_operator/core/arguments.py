@@ -25,15 +25,15 @@ def split_pvc(source: str) -> tuple[str, str] | None:
     return claim, path.strip("/")
 
 
-def model_path(model: ModelSpec, commit: str = "") -> str:
+def model_path(model: ModelSpec, commit: str = "", hub: str = "") -> str:
     """What the engine is told: a claim's path as mounted, the folder that a model was downloaded to, a hub's model
     without its branch, any other as it is."""
-    downloaded, source = engine_path(model, commit), model.source
+    downloaded, source = engine_path(model, commit, hub), model.source
     if downloaded is not None:
         return downloaded
-    hub = split_hub(source)
-    if hub is not None:
-        return f"{HUB}{hub.repository}"
+    public = split_hub(source)
+    if public is not None:
+        return f"{HUB}{public.repository}"
     found = split_pvc(source)
     if found is None:
         return source
@@ -51,7 +51,9 @@ def drain_seconds(inputs: PodInputs) -> int:
     return inputs.termination_grace_period_seconds - PRE_STOP_SECONDS - DRAIN_MARGIN_SECONDS
 
 
-def field_values(namespace: str, name: str, inputs: PodInputs, http_port: int, commit: str = "") -> Fields:
+def field_values(
+    namespace: str, name: str, inputs: PodInputs, http_port: int, commit: str = "", hub: str = ""
+) -> Fields:
     """Every field that an argument may name; None when the endpoint does not set it."""
     engine = inputs.engine.model_dump(mode="json", by_alias=True)
     accelerator = inputs.resources.accelerator
@@ -59,7 +61,7 @@ def field_values(namespace: str, name: str, inputs: PodInputs, http_port: int, c
         "namespace": namespace,
         "name": name,
         "model.source": inputs.model.source,
-        "model.path": model_path(inputs.model, commit),
+        "model.path": model_path(inputs.model, commit, hub),
         "model.revision": (commit or None) if engine_path(inputs.model, commit) is None else None,
         "model.servedNames": served_names(namespace, name, inputs),
         "ports.http": http_port,

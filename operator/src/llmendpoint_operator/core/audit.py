@@ -2,14 +2,15 @@
 
 A change is taken up when `status.observedGeneration` moves, which is written once, by one leader: a restart repeats
 nothing. Who it was is told by `metadata.managedFields`, what by comparing with the spec before, or, after a restart,
-with what the revision before was made of. Only the paths of fields are told, never their values: those of environment
-variables may be what nobody should read in a log.
+with what the revision before was made of. The Event tells old and new value of single fields, the log only their paths.
+Values of the environment, of arguments, credentials and verifications are told nowhere: they may be what nobody should
+read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .builders import Manifest
@@ -18,6 +19,9 @@ from .snapshot import Snapshot
 from .steps import Event
 
 PATHS_SHOWN = 12
+VALUE_SHOWN = 48
+"""Characters of one value."""
+_NEVER_SHOWN = ("runtime.env", "runtime.args", "model.credentials", "rollout.verification")
 _KEYS = ("name", "revision", "type", "key")
 """Fields by which the items of a list are told apart."""
 
@@ -38,10 +42,12 @@ class Change:
     model: str
     accelerator: str
     replicas: int | None
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Old and new value by path, where both may be told."""
 
     def event(self) -> Event:
         """For `kubectl describe`."""
-        what = "created" if self.before is None else f"changed {_listed(self.fields)}"
+        what = "created" if self.before is None else f"changed {_listed(self.fields, self.values)}"
         when = f" at {self.at}" if self.at else ""
         made = f"revision {self.revision or 'none'}, model {self.model}, accelerator {self.accelerator}"
         said = f"generation {self.generation}: {self.manager} ({self.operation}) {what}{when}; {made}"
@@ -66,7 +72,8 @@ def find_change(
     observed = endpoint.status.get("observedGeneration")
     if observed == endpoint.generation:
         return None
-    fields = _fields(snapshot, manifest.get("spec") or {}, before)
+    changes = _changes(snapshot, manifest.get("spec") or {}, before)
+    fields = None if changes is None else tuple(path for path, _, _ in changes)
     entry = last_writer(_managers(manifest), _managers(before) if before else (), fields)
     spec, target = endpoint.spec, status.get("targetRevision")
     accelerator = spec.resources.accelerator if spec else None
@@ -81,6 +88,7 @@ def find_change(
         model=model_identity(snapshot.records.get(str(target))) or (spec.model.source if spec else "unknown"),
         accelerator=f"{accelerator.count} x {accelerator.kind}" if accelerator else "none",
         replicas=spec.replicas if spec else None,
+        values={path: shown for path, old, new in changes or () if (shown := _shown(path, old, new))},
     )
 
 
@@ -111,20 +119,25 @@ def model_identity(record: Manifest | None) -> str | None:
     return f"{str(source).partition('@')[0]}@{commit}" if commit else None
 
 
-def changed_paths(old: Any, new: Any, path: str = "") -> Iterator[str]:
+def changed_paths(old: Any, new: Any) -> Iterator[str]:
     """Paths of fields that differ. Items of a list are told apart by their name where they have one."""
+    return (path for path, _, _ in changed_values(old, new))
+
+
+def changed_values(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The same with the values before and after; None where there is none."""
     if old == new:
         return
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted({*old, *new}):
-            yield from changed_paths(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+            yield from changed_values(old.get(key), new.get(key), f"{path}.{key}" if path else key)
         return
     pairs = _by_key(old, new)
     if pairs is None:
-        yield path
+        yield path, old, new
         return
     for name, (before, after) in pairs.items():
-        yield from changed_paths(before, after, f"{path}[{name}]")
+        yield from changed_values(before, after, f"{path}[{name}]")
 
 
 def _by_key(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
@@ -139,18 +152,32 @@ def _by_key(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
     return None
 
 
-def _fields(snapshot: Snapshot, spec: Mapping[str, Any], before: Manifest | None) -> tuple[str, ...] | None:
+def _changes(
+    snapshot: Snapshot, spec: Mapping[str, Any], before: Manifest | None
+) -> tuple[tuple[str, Any, Any], ...] | None:
     if before is not None:
-        return tuple(changed_paths(before.get("spec") or {}, spec))
+        return tuple(changed_values(before.get("spec") or {}, spec))
     endpoint = snapshot.endpoint
     revision = snapshot.revisions.get(str(endpoint.status.get("targetRevision")))
     if revision is None or endpoint.spec is None:
         return None
-    return tuple(changed_paths(normalised_inputs(revision.inputs), normalised_inputs(endpoint.spec))) or None
+    return tuple(changed_values(normalised_inputs(revision.inputs), normalised_inputs(endpoint.spec))) or None
 
 
-def _listed(fields: tuple[str, ...] | None) -> str:
+def _shown(path: str, old: Any, new: Any) -> str:
+    """Old and new value of a single field; empty where they are not told."""
+    single = all(value is None or isinstance(value, str | int | float) for value in (old, new))
+    return "" if path.startswith(_NEVER_SHOWN) or not single else f"{_text(old)} -> {_text(new)}"
+
+
+def _text(value: Any) -> str:
+    text = "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= VALUE_SHOWN else text[: VALUE_SHOWN - 1] + "…"
+
+
+def _listed(fields: tuple[str, ...] | None, values: Mapping[str, str]) -> str:
     if fields is None:
         return "fields that are not known, because the operator did not run before"
     more = f" and {len(fields) - PATHS_SHOWN} more" if len(fields) > PATHS_SHOWN else ""
-    return ", ".join(fields[:PATHS_SHOWN]) + more if fields else "nothing that is read"
+    told = (f"{path} ({values[path]})" if path in values else path for path in fields[:PATHS_SHOWN])
+    return ", ".join(told) + more if fields else "nothing that is read"

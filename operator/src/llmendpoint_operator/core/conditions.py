@@ -7,6 +7,9 @@
 | Degraded | something is wrong; reason and message name the cause | people, alerts |
 | Scaling | the scaler follows its signals (only there with autoscaling) | people |
 | ScalingBlind | nobody tells it the load (only there with autoscaling) | people, alerts |
+| NotOwned | an object that is not the endpoint's own has the name of a child (only there when True) | people, alerts |
+| NameConflict | another endpoint has a model name that this one claims (only there when True) | people |
+| RuntimeMissing | the spec's LLMRuntime is gone, and what was made of it goes on (only there when True) | people, alerts |
 | CircuitOpen | gateways refuse requests, since too many failed (only there when True) | people, alerts |
 | Reconciling | work goes on (only there when True) | kstatus: Flux, Argo CD, kubectl wait |
 | Stalled | it will not get better without a change (only there when True) | kstatus |
@@ -62,6 +65,12 @@ class View:
     """Whether a scaler decides on the count."""
     circuit: str = ""
     """Who refuses requests because too many fail; empty where nobody does."""
+    foreign: str = ""
+    """What stands in the place of a child and is not the endpoint's own."""
+    conflict: str = ""
+    """Which model names go to others."""
+    runtime_gone: str = ""
+    """Why there is no LLMRuntime of the spec's name."""
     outlook: Outlook | None = None
     """How it fares; None while it does not know yet."""
 
@@ -218,6 +227,24 @@ def circuit_open(view: View) -> Condition | None:
     return Condition(CIRCUIT_OPEN, "True", "RequestsFail", view.circuit) if view.circuit else None
 
 
+def not_owned(view: View) -> Condition | None:
+    """Something else has the name of a child."""
+    return Condition("NotOwned", "True", "NameTaken", view.foreign) if view.foreign else None
+
+
+def name_conflict(view: View) -> Condition | None:
+    """Somebody else has a model name."""
+    return Condition("NameConflict", "True", "NameTaken", view.conflict) if view.conflict else None
+
+
+def runtime_missing(view: View) -> Condition | None:
+    """Nothing new can be made."""
+    if not view.runtime_gone:
+        return None
+    said = f"{view.runtime_gone}; the revisions that there are go on as they are, and no new one can be made"
+    return Condition("RuntimeMissing", "True", "RuntimeNotFound", said)
+
+
 Rule = Callable[[View], Condition | None]
 RULES: tuple[tuple[Rule, ...], ...] = (
     (ready_serving, ready_at_zero, ready_failing, ready_starting),
@@ -226,6 +253,9 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (scaling_now,),
     (scaling_blind,),
     (circuit_open,),
+    (not_owned,),
+    (name_conflict,),
+    (runtime_missing,),
     (reconciling_now,),
     (stalled_now,),
 )

@@ -14,7 +14,7 @@ from ..errors import SpecError
 from .arguments import field_values, render_arguments, split_pvc
 from .builders import Manifest, Owner, child_metadata, container_security, environment
 from .grace import with_grace
-from .models.files import CACHE_PATH, FETCHED_PATH, IMAGE_PATH, OCI, VOLUME, Delivery, delivery
+from .models.files import CACHE_PATH, FETCHED_PATH, IMAGE_PATH, OCI, VOLUME, Delivery, delivery, revision_hub
 from .models.jobs import make_init_container
 from .names import (
     CONTAINER,
@@ -85,7 +85,8 @@ def _pod_spec(owner: Owner, revision: Revision) -> Manifest:
 def _before_the_engine(revision: Revision) -> list[Manifest]:
     found = []
     if delivery(revision.inputs.model) is Delivery.POD:
-        found.append(make_init_container(revision.commit, revision.inputs, revision.runtime))
+        hub = revision_hub(revision)
+        found.append(make_init_container(revision.commit, revision.inputs, revision.runtime, hub))
     if revision.runtime.readiness is Readiness.GENERATION:
         found.append(_probe_sidecar(revision))
     return found
@@ -93,7 +94,8 @@ def _before_the_engine(revision: Revision) -> list[Manifest]:
 
 def _container(owner: Owner, revision: Revision) -> Manifest:
     inputs, runtime = revision.inputs, revision.runtime
-    fields = field_values(owner.namespace, owner.name, inputs, runtime.ports.http, revision.commit)
+    commit, hub = revision.commit, revision_hub(revision)
+    fields = field_values(owner.namespace, owner.name, inputs, runtime.ports.http, commit, hub)
     container: Manifest = {
         "name": CONTAINER,
         "image": inputs.runtime.image or runtime.image,

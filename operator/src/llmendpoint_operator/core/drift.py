@@ -1,7 +1,8 @@
-"""Whether a live object still has what we want of it.
+"""Whether a live object still is as we want it, and the change that makes it so.
 
 The API server fills in defaults and others may add fields of their own, so the wanted manifest must be contained in
-the live one. Lists that server-side apply merges by key are compared item by item, every other list as a whole.
+the live one. Lists with a key are compared item by item, every other list as a whole. Some things nobody may add:
+containers, volumes, selectors, host namespaces, privileges. They are a difference where we do not want them.
 """
 
 from __future__ import annotations
@@ -11,20 +12,39 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+Json = dict[str, Any]
+
 _MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
     "containers": ("name",),
+    "initContainers": ("name",),
     "env": ("name",),
     "volumes": ("name",),
     "volumeMounts": ("mountPath",),
     "ports": ("containerPort", "port"),
     "ownerReferences": ("uid",),
 }
+_CLOSED_LISTS = frozenset({"containers", "initContainers", "volumes", "volumeMounts", "ports"})
+"""Lists to which nobody may add an item."""
+_CLOSED_MAPS = frozenset(
+    {"selector", "matchLabels", "podSelector", "namespaceSelector", "securityContext", "capabilities"}
+)
+"""Maps to which nobody may add a field."""
+_NOT_ADDED = frozenset(
+    {
+        "initContainers", "volumes", "volumeMounts", "volumeDevices", "securityContext", "envFrom", "command",
+        "postStart", "hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostAliases", "externalIPs",
+        "publishNotReadyAddresses",
+    }
+)  # fmt: skip
+"""Fields that are a difference where we want none."""
 _QUANTITY_PARENTS = ("limits", "requests", "sizeLimit", "storage")
 _SUFFIXES = {
     "": Decimal(1), "m": Decimal("0.001"), "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9),
     "T": Decimal(10**12), "P": Decimal(10**15), "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30),
     "Ti": Decimal(2**40), "Pi": Decimal(2**50),
 }  # fmt: skip
+_REPLACED_SPECS = ("HorizontalPodAutoscaler", "ScaledObject")
+"""Kinds whose spec holds nothing but ours: what we no longer want there is taken away."""
 
 
 def quantity(text: str) -> Decimal | None:
@@ -36,7 +56,8 @@ def quantity(text: str) -> Decimal | None:
 
 
 def first_difference(wanted: Any, live: Any, path: str = "", parent: str = "") -> str | None:
-    """The path of the first wanted field that the live object lacks or has otherwise; None when there is none."""
+    """The path of the first wanted field that the live object lacks or has otherwise, or of one that nobody may add;
+    None when there is none."""
     if isinstance(wanted, dict):
         return _dict_difference(wanted, live, path, parent)
     if isinstance(wanted, list):
@@ -54,15 +75,35 @@ def first_difference(wanted: Any, live: Any, path: str = "", parent: str = "") -
     return path
 
 
-def _dict_difference(wanted: dict[str, Any], live: Any, path: str, parent: str) -> str | None:
+def make_change(wanted: Json, live: Json) -> Json | None:
+    """The JSON merge patch that makes `live` as wanted, for this very object and none that has taken its name since; None
+    when there is nothing to change. A list that differs is sent whole."""
+    parts = ("metadata",) if wanted["kind"] == "Job" else wanted  # a Job's pods cannot be changed
+    change = _change({part: wanted[part] for part in parts if part in wanted}, live)
+    if wanted["kind"] in _REPLACED_SPECS and change:
+        change["spec"] = _replacement(wanted["spec"], live.get("spec") or {})
+    if not change:
+        return None
+    change["metadata"] = {**change.get("metadata", {}), "uid": live["metadata"]["uid"]}
+    return change
+
+
+def _dict_difference(wanted: Json, live: Any, path: str, parent: str) -> str | None:
     if not isinstance(live, dict):
         return path
     for key, value in wanted.items():
         inner = parent if parent in _QUANTITY_PARENTS else key
-        found = first_difference(value, live.get(key), f"{path}.{key}" if path else key, inner)
+        found = first_difference(value, live.get(key), _at(path, key), inner)
         if found is not None:
             return found
-    return None
+    added = _added(wanted, live, parent)
+    return _at(path, added[0]) if added else None
+
+
+def _added(wanted: Json, live: Json, parent: str) -> list[str]:
+    """Fields of `live` that nobody may add."""
+    closed = parent in _CLOSED_MAPS
+    return [k for k, v in live.items() if k not in wanted and v and (closed or k in _NOT_ADDED)]
 
 
 def _list_difference(wanted: list[Any], live: Any, path: str, parent: str) -> str | None:
@@ -71,11 +112,47 @@ def _list_difference(wanted: list[Any], live: Any, path: str, parent: str) -> st
     for key in _MERGE_KEYS.get(parent, ()):
         if all(isinstance(item, dict) and key in item for item in wanted):
             by_key = {item.get(key): item for item in live}
-            pairs = [(item, by_key.get(item[key]), f"{path}[{key}={item[key]}]") for item in wanted]
-            return next(
-                filter(None, (first_difference(a, b, where, parent="") for a, b, where in pairs)), None
-            )
+            pairs = [(item, by_key.pop(item[key], None), f"{path}[{key}={item[key]}]") for item in wanted]
+            added = [f"{path}[{key}={name}]" for name in by_key] if parent in _CLOSED_LISTS else []
+            differences = (first_difference(a, b, where, parent="") for a, b, where in pairs)
+            return next(filter(None, differences), added[0] if added else None)
     if len(wanted) != len(live):
         return path
     pairs = [(a, b, f"{path}[{index}]") for index, (a, b) in enumerate(zip(wanted, live, strict=True))]
     return next(filter(None, (first_difference(a, b, where, parent="") for a, b, where in pairs)), None)
+
+
+def _change(wanted: Json, live: Json, parent: str = "") -> Json:
+    change: Json = {}
+    for key, value in wanted.items():
+        there = live.get(key)
+        inner = parent if parent in _QUANTITY_PARENTS else key
+        if first_difference(value, there, key, inner) is None:
+            continue
+        if isinstance(value, dict) and isinstance(there, dict):
+            change[key] = _change(value, there, inner)
+        else:
+            change[key] = _with_others(value, there or ()) if key == "ownerReferences" else value
+    return change | dict.fromkeys(_added(wanted, live, parent))
+
+
+def _with_others(ours: list[Any], there: Any) -> list[Any]:
+    """Owner references, of which others may have added some."""
+    uids = {reference["uid"] for reference in ours}
+    return [*(reference for reference in there if reference.get("uid") not in uids), *ours]
+
+
+def _replacement(wanted: Json, live: Json) -> Json:
+    """The merge patch that leaves nothing but what is wanted."""
+    change: Json = dict.fromkeys(key for key in live if key not in wanted)
+    for key, value in wanted.items():
+        there = live.get(key)
+        if isinstance(value, dict) and isinstance(there, dict):
+            change[key] = _replacement(value, there)
+        else:
+            change[key] = value
+    return change
+
+
+def _at(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

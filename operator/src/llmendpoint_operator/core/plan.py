@@ -16,9 +16,10 @@ that follows another one knows it, and one that was overtaken fails before it ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from .autoscaling.record import event_of
 from .builders import (
@@ -32,12 +33,15 @@ from .causes import Cause
 from .circuit import CONDITION as CIRCUIT_OPEN
 from .circuit import circuit_event
 from .deployment import make_deployment
+from .disputes import unheld
 from .drift import first_difference
 from .fit import job_steps, look
 from .models.awaited import model_steps, retry_in
 from .names import NO_REVISION, child_name
+from .ownership import permitted
 from .policies import disruption_budget_steps, network_policy_steps
 from .providers import provider_retry, provider_steps
+from .reported import cleaned
 from .restarts import calm_after
 from .revision import Revision, revision_data
 from .rollout import Rollout, decide, freeze
@@ -50,19 +54,26 @@ from .steps import Apply, Delete, Event, Step, WriteStatus
 __all__ = ["Apply", "Delete", "Event", "Plan", "Step", "WriteStatus", "make_plan"]
 
 
+TOLD = ("NotOwned", "NameConflict", "RuntimeMissing")
+"""Conditions that are about others than the endpoint."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Steps in order, and the seconds after which to look again though nothing changed."""
 
     steps: tuple[Step, ...] = ()
     requeue_after: float | None = None
+    held: tuple[tuple[str, str], ...] = ()
+    """Children, by kind and name, that are not as wanted and not written now, because something changes them back."""
 
 
 def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
     """The plan for one endpoint; empty when it is being deleted, or when all is as it should be."""
-    endpoint = snapshot.endpoint
-    if endpoint.deleting:
+    if snapshot.endpoint.deleting:
         return Plan()
+    snapshot = cleaned(snapshot, now)
+    endpoint = snapshot.endpoint
     if endpoint.spec is None:
         problem = Cause("SpecInvalid", endpoint.spec_error, permanent=True)
         frozen = freeze(snapshot, problem)
@@ -89,7 +100,17 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         *_prune(snapshot, rollout),
         *job_steps(snapshot, rollout.target),
     )
-    return Plan(steps, _look_again(snapshot, rollout, now))
+    return _within_reach(snapshot, steps, _look_again(snapshot, rollout, now), now)
+
+
+def _within_reach(
+    snapshot: Snapshot, steps: Iterable[Step], requeue_after: float | None, now: datetime
+) -> Plan:
+    """Without the steps that would write over what is not ours, and without those that are of no use now."""
+    allowed = tuple(permitted(steps, snapshot.foreign))
+    useful = tuple(unheld(allowed, snapshot.disputes, now.timestamp()))
+    held = (step.manifest for step in allowed if step not in useful and isinstance(step, Apply))
+    return Plan(useful, requeue_after, tuple((item["kind"], item["metadata"]["name"]) for item in held))
 
 
 def _look_again(snapshot: Snapshot, rollout: Rollout, now: datetime) -> float | None:
@@ -176,7 +197,7 @@ def _record(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
 def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> Iterator[Step]:
     outlook = look(snapshot, rollout.target)
     status = make_status(snapshot, rollout, wanted, now, outlook)
-    if status == snapshot.endpoint.status:
+    if status == snapshot.endpoint.stored:
         return
     events = (*rollout.events, *outlook.events)
     if rollout.active != rollout.previous:
@@ -188,7 +209,20 @@ def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) ->
     live = snapshot.endpoint.status.get("conditions") or ()
     circuit = circuit_event(snapshot.circuits, any(c["type"] == CIRCUIT_OPEN for c in live))
     events = (*events, circuit) if circuit else events
-    yield WriteStatus(status, snapshot.endpoint.resource_version, events)
+    yield WriteStatus(
+        status,
+        snapshot.endpoint.resource_version,
+        (*events, *_new_troubles(status, snapshot.endpoint.status)),
+    )
+
+
+def _new_troubles(status: Mapping[str, Any], live: Mapping[str, Any]) -> Iterator[Event]:
+    """Conditions that are told by an Event when they begin, or say something else."""
+    known = {c["type"]: c["message"] for c in live.get("conditions") or ()}
+    for condition in status.get("conditions", ()):
+        kind, message = condition["type"], condition["message"]
+        if kind in TOLD and known.get(kind) != message:
+            yield Event(kind, message, "Warning")
 
 
 def _service(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:

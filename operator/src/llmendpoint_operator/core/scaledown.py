@@ -77,7 +77,7 @@ def plan_scale_down(
     """`replicas` is what the rollout wants of each revision, `shares` the percent of new requests that each gets."""
     evidence = snapshot.evidence
     traffic = snapshot.endpoint.status.get("traffic") or {}
-    before = tuple(traffic.get("draining") or ())
+    before = _drained(snapshot, tuple(traffic.get("draining") or ()), shares)
     leaving = _leaving(snapshot, before)
     served = [hash_ for hash_, count in replicas.items() if count > 0 and shares.get(hash_, 0) > 0]
     surplus = {hash_: _surplus(snapshot.pods.get(hash_, ()), replicas[hash_]) for hash_ in served}
@@ -141,6 +141,20 @@ def _victims(
 def _rank(name: str, load: Mapping[str, int], before: tuple[str, ...]) -> tuple[bool, bool, int]:
     """Lowest first: chosen before, known to a gateway, few requests."""
     return name not in before, name not in load, load.get(name, 0)
+
+
+def _drained(snapshot: Snapshot, listed: tuple[str, ...], shares: Mapping[str, int]) -> tuple[str, ...]:
+    """Of the pods that the status lists, those that there are; and never all that could answer: then only what ends."""
+    pods = [pod for found in snapshot.pods.values() for pod in found]
+    ready = {
+        pod["metadata"]["name"]
+        for revision, share in shares.items()
+        for pod in snapshot.pods.get(revision, ())
+        if share and is_ready(pod)
+    }
+    everybody = bool(ready) and ready <= set(listed)
+    there = {p["metadata"]["name"] for p in pods if is_terminating(p) or not everybody}
+    return tuple(name for name in listed if name in there)
 
 
 def _leaving(snapshot: Snapshot, before: tuple[str, ...]) -> tuple[str, ...]:

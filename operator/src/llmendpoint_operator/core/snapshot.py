@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from llmendpoint_fit.core.devices import Device
@@ -12,12 +13,15 @@ from ..api import LLMEndpointSpec, LLMRuntimeSpec
 from .autoscaling.outcome import Scaling
 from .builders import Manifest, Owner
 from .circuit import Circuit
+from .disputes import Disputes
 from .evidence import Evidence
 from .findings import Finding
 from .identity import Identity
 from .models.tasks import Task
 from .neighbours import Neighbours
+from .ownership import Foreigners
 from .revision import Revision
+from .served import Conflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,10 @@ class Endpoint:
     spec: LLMEndpointSpec | None
     spec_error: str = ""
     status: Mapping[str, Any] = field(default_factory=dict)
+    stored: Mapping[str, Any] | None = None
+    """The status as it stands there, once `status` holds only what can be true of it (reported.py)."""
     request: Request | None = None
+    created: datetime | None = None
 
     @property
     def owner(self) -> Owner:
@@ -107,6 +114,14 @@ class Snapshot:
     """Why the API server does not take that Job."""
     devices: tuple[Device | None, ...] | None = ()
     """The accelerators of the nodes that the spec selects; None while the nodes are being read."""
+    foreign: Foreigners = field(default_factory=dict)
+    """Objects in the place of children that are not the endpoint's own."""
+    disputes: Disputes = field(default_factory=dict)
+    """Children that something changes back."""
+    conflicts: tuple[Conflict, ...] = ()
+    """Bare model names that the endpoint claims and another one has."""
+    runtime_gone: str = ""
+    """Why there is no LLMRuntime of the spec's name; empty where there is one."""
     refusal: Refusal | None = None
     gateway_url: str | None = None
     circuits: Mapping[str, Circuit] = field(default_factory=dict)

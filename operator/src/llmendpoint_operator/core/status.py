@@ -12,14 +12,17 @@ from .builders import Manifest
 from .causes import Cause, deadline_exceeded, find_cause, is_alive, is_ready
 from .circuit import circuit_message
 from .conditions import View, make_conditions
+from .disputes import dispute_cause
 from .fit.outlook import TYPE, Outlook
 from .models.files import Delivery, delivery
 from .models.tasks import fetch_failed
 from .names import selector_text
+from .ownership import foreign_cause
 from .providers import provider_outlook
 from .restarts import find_storm
 from .rollout import Rollout, pod_count, ready_count
 from .rollout.records import time_text
+from .served import conflict_message
 from .snapshot import Snapshot
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
@@ -99,13 +102,24 @@ def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> V
         state=rollout.progress.state,
         message=rollout.progress.message or "",
         circuit=circuit_message(snapshot.circuits),
+        foreign=_foreign(snapshot, now),
+        conflict=conflict_message((snapshot.endpoint.namespace, snapshot.endpoint.name), snapshot.conflicts),
+        runtime_gone=snapshot.runtime_gone,
         scaled=snapshot.scaling is not None or outside is not None,
         outlook=snapshot.scaling.outlook if snapshot.scaling else outside,
     )
 
 
+def _foreign(snapshot: Snapshot, now: datetime) -> str:
+    """What of others stands in the way; empty while that goes by itself."""
+    found = foreign_cause(snapshot.foreign, snapshot.endpoint.created, now)
+    return "" if found is None or found.expected else found.message
+
+
 def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None, now: datetime) -> Cause | None:
     """What keeps us from acting, then what is wrong with the target's pods, then with the active revision's."""
+    if (taken := foreign_cause(snapshot.foreign, snapshot.endpoint.created, now)) is not None:
+        return taken
     if rollout.problem is not None:
         return rollout.problem
     if snapshot.refusal is not None:
@@ -116,6 +130,8 @@ def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None, now: dateti
         said = f"revision {why.revision} was rolled back ({why.reason}): {why.message}"
         hint = "change the spec, or `kubectl llm rollout restart` to try the same again"
         return Cause("RevisionRejected", f"{said}; {hint}", permanent=True)
+    if (contested := dispute_cause(snapshot.disputes)) is not None:
+        return contested
     for revision in dict.fromkeys((target, rollout.active)):
         pods = snapshot.pods.get(revision or "", ())
         deployment = snapshot.deployments.get(revision or "")

@@ -19,7 +19,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Server-side apply of a child. `optional`: nothing else depends on it, so a refusal stops nothing."""
+    """Make a child, or make it as it should be. `optional`: nothing else depends on it, so a refusal stops nothing."""
 
     manifest: Manifest
     event: Event | None = None
@@ -28,13 +28,14 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a child."""
+    """Delete a child. `shared`: a model's Job, which belongs to no endpoint."""
 
     api_version: str
     kind: str
     namespace: str
     name: str
     event: Event | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from ..core.names import ENDPOINT_LABEL, MANAGER, MODEL_JOB_LABEL
+from ..core.served import ServedNames, claimed_names
 from . import resources
 from .client import Json, KubeApi
 from .resources import Resource
@@ -21,6 +22,7 @@ class Caches:
 
     def __init__(self, api: KubeApi, wake: Wake, namespace: str | None) -> None:
         self._wake = wake
+        self.names = ServedNames()
         self.on_model_job: Callable[[], None] = lambda: None
         """Called when a Job that resolves, downloads or deletes a model changes, or one of its pods."""
         watched = ((kind, MANAGED) for kind in (*resources.CHILDREN, resources.PODS))
@@ -78,7 +80,19 @@ class Caches:
             await informer.synced.wait()
 
     def _endpoint_changed(self, item: Json) -> None:
-        self._wake(key_of(item))
+        key = key_of(item)
+        for other in self._claims(key):
+            self._wake(other)
+        self._wake(key)
+
+    def _claims(self, key: tuple[str, str]) -> set[tuple[str, str]]:
+        """Take up the names that the endpoint asks for now; the others for whom that changes something."""
+        there = self.get(resources.ENDPOINTS, *key)
+        if there is None:
+            return self.names.drop(key)
+        return self.names.claim(
+            key, str(there["metadata"].get("creationTimestamp", "")), claimed_names(there)
+        )
 
     def _child_changed(self, item: Json) -> None:
         labels = item["metadata"].get("labels", {})

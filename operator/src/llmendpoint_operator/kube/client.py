@@ -87,9 +87,12 @@ class KubeApi:
         if self._session is not None:
             await self._session.close()
 
-    async def list(self, resource: Resource, namespace: str | None, selector: str = "") -> Json:
-        """The collection with its resourceVersion."""
-        query = {"labelSelector": selector} if selector else {}
+    async def list(
+        self, resource: Resource, namespace: str | None, selector: str = "", field: str = ""
+    ) -> Json:
+        """The collection with its resourceVersion; selected by labels, or by a field."""
+        selectors = {"labelSelector": selector, "fieldSelector": field}
+        query = {name: value for name, value in selectors.items() if value}
         return await self._call("GET", resource.path(namespace), query)
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
@@ -100,15 +103,18 @@ class KubeApi:
         """A new object."""
         return await self._call("POST", resource.path(namespace), {"fieldManager": MANAGER}, body)
 
-    async def replace(self, resource: Resource, namespace: str | None, name: str, body: Json) -> Json:
-        """Replace an object; its resourceVersion must be current."""
-        return await self._call("PUT", resource.path(namespace, name), {"fieldManager": MANAGER}, body)
+    async def replace(
+        self, resource: Resource, namespace: str | None, name: str, body: Json, subresource: str | None = None
+    ) -> Json:
+        """Replace an object, or a subresource of it; its resourceVersion must be current."""
+        path = resource.path(namespace, name, subresource)
+        return await self._call("PUT", path, {"fieldManager": MANAGER}, body)
 
-    async def apply(self, resource: Resource, body: Json, subresource: str | None = None) -> Json:
-        """Server-side apply under our one field manager. With a resourceVersion in it, only if that is current."""
-        self._check_lease()
+    async def apply(self, resource: Resource, body: Json) -> Json:
+        """Server-side apply under our one field manager. With a uid in it, only to that object."""
+        self.check_lease()
         metadata = body["metadata"]
-        path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
+        path = resource.path(metadata.get("namespace"), metadata["name"])
         query = {"fieldManager": MANAGER, "force": "true"}
         return await self._call("PATCH", path, query, body, "application/apply-patch+yaml")
 
@@ -117,10 +123,11 @@ class KubeApi:
         query, kind = {"fieldManager": MANAGER}, "application/merge-patch+json"
         return await self._call("PATCH", resource.path(namespace, name), query, change, kind)
 
-    async def delete(self, resource: Resource, namespace: str | None, name: str) -> Json:
-        """Delete an object and, in the background, what it owns."""
-        self._check_lease()
-        return await self._call("DELETE", resource.path(namespace, name), {"propagationPolicy": "Background"})
+    async def delete(self, resource: Resource, namespace: str | None, name: str, uid: str) -> Json:
+        """Delete this very object and, in the background, what it owns. Conflict: the name is another object's now."""
+        self.check_lease()
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        return await self._call("DELETE", resource.path(namespace, name), body=options)
 
     async def watch(
         self, resource: Resource, namespace: str | None, selector: str, version: str, timeout_s: int
@@ -142,7 +149,8 @@ class KubeApi:
                     if line:
                         yield json.loads(line)
 
-    def _check_lease(self) -> None:
+    def check_lease(self) -> None:
+        """Raises LeadershipLost where children and status may not be written."""
         if not self.may_write():
             raise LeadershipLost("a write was held back: the lease was not renewed in time")
 

@@ -33,7 +33,7 @@ class Resource:
 
 
 ENDPOINTS = Resource("llmendpoint.io/v1alpha1", "LLMEndpoint", "llmendpoints")
-RUNTIMES = Resource("llmendpoint.io/v1alpha1", "LLMRuntime", "llmruntimes", namespaced=False)
+RUNTIMES = Resource("llmendpoint.io/v1alpha1", "LLMRuntime", "llmruntimes", namespaced=False, optional=True)
 DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
 CONTROLLER_REVISIONS = Resource("apps/v1", "ControllerRevision", "controllerrevisions")
 SERVICES = Resource("v1", "Service", "services")
@@ -58,7 +58,7 @@ BY_KIND = {(resource.api_version, resource.kind): resource for resource in (*CHI
 
 PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("llmendpoint.io", "llmendpoints"): frozenset({"list", "watch"}),
-    ("llmendpoint.io", "llmendpoints/status"): frozenset({"patch"}),
+    ("llmendpoint.io", "llmendpoints/status"): frozenset({"update"}),
     ("llmendpoint.io", "llmendpoints/finalizers"): frozenset({"update"}),
     ("llmendpoint.io", "llmruntimes"): frozenset({"list", "watch"}),
     ("apps", "deployments"): frozenset({"list", "watch", "create", "patch", "delete"}),

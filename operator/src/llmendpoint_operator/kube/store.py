@@ -40,6 +40,8 @@ class Store:
         self._objects: dict[Key, Json] = {}
         self._by_endpoint: dict[Key, set[Key]] = defaultdict(set)
         self._seen = 0
+        self._own: set[Key] = set()
+        """What we wrote, and neither a list nor the watch has told of since."""
 
     def get(self, namespace: str, name: str) -> Json | None:
         """One object."""
@@ -56,17 +58,29 @@ class Store:
         return len(self._objects)
 
     def replace(self, items: list[Json], version: str) -> None:
-        """Take over a completed list; whoever had an object that is gone or changed is told."""
+        """Take over a completed list; whoever had an object that is gone or changed is told. Our own writes that are
+        later than the list, which was on its way meanwhile, stay."""
+        listed = int(version)
         fresh = {key_of(item): item for item in items}
         for key, old in list(self._objects.items()):
-            if key not in fresh or fresh[key]["metadata"]["uid"] != old["metadata"]["uid"]:
+            if key in self._own and _version(old) > listed:
+                fresh.pop(key, None)
+            elif key not in fresh or fresh[key]["metadata"]["uid"] != old["metadata"]["uid"]:
                 self._remove(key)
                 self._on_change(old)
         for key, item in fresh.items():
             if _version(self._objects.get(key)) != _version(item):
                 self._put(key, item)
                 self._on_change(item)
-        self._seen = int(version)
+        self._seen = listed
+        self._own.clear()
+
+    def clear(self) -> None:
+        """The kind is gone, and all of it."""
+        for key, old in list(self._objects.items()):
+            self._remove(key)
+            self._on_change(old)
+        self._seen = 0
 
     def event(self, kind: str, item: Json) -> None:
         """One watch event."""
@@ -75,6 +89,8 @@ class Store:
             return
         key = key_of(item)
         known = self._objects.get(key)
+        if _version(item) >= _version(known):
+            self._own.discard(key)
         if kind == "DELETED":
             if known is not None and known["metadata"]["uid"] == item["metadata"]["uid"]:
                 self._remove(key)
@@ -89,6 +105,7 @@ class Store:
         key = key_of(item)
         if _version(item) > max(self._seen, _version(self._objects.get(key))):
             self._put(key, trim(item))
+            self._own.add(key)
 
     def _put(self, key: Key, item: Json) -> None:
         self._remove(key)
@@ -156,7 +173,7 @@ class Informer:
     async def _without_it(self) -> None:
         """The cluster does not know the kind: there is none of it. It is asked for again, since it may be installed."""
         self.missing, self._version = True, ""
-        self.store.replace([], "0")
+        self.store.clear()
         self._heard = time.monotonic()
         self.synced.set()
         await asyncio.sleep(MISSING_S)

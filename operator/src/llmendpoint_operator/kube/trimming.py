@@ -22,6 +22,11 @@ def _needed(item: Json) -> Json:
     if item.get("kind") == "LLMEndpoint":
         managers = item["metadata"].get("managedFields") or ()
         metadata["managedFields"] = [{k: v for k, v in m.items() if k != "fieldsV1"} for m in managers]
+    if item.get("kind") == "Job":  # a model's Job is known to be ours by its managers
+        managers = item["metadata"].get("managedFields") or ()
+        metadata["managedFields"] = [
+            {"manager": m.get("manager")} for m in managers if not m.get("subresource")
+        ]
     item = {**item, "metadata": metadata}
     if item.get("kind") == "Node":
         return {

@@ -10,7 +10,7 @@ from ..causes import Cause
 from ..identity import Identity
 from ..snapshot import Snapshot
 from ..steps import Apply, Delete, Event, Step
-from .files import Delivery, delivery, model_files, resolved_by_job
+from .files import Delivery, delivery, hub_of, model_files, resolved_by_job
 from .jobs import make_download_job, make_resolve_job
 from .tasks import RETRY_SECONDS, Stage, Task
 
@@ -58,14 +58,16 @@ def model_steps(
     if snapshot.task.stage is Stage.ABSENT and identity is None:
         yield Apply(make_resolve_job(owner, hash_, spec, snapshot.runtime))
     elif snapshot.task.stage is Stage.ABSENT and identity is not None:
-        job = make_download_job(owner.namespace, identity.commit, spec, snapshot.runtime)
-        files = model_files(spec.model, identity.commit)
-        said = f"Job {files.job_name} downloads {files.source} at {files.revision} to claim {files.claim}"
+        hub, named = hub_of(spec, snapshot.runtime), snapshot.task.job
+        job = make_download_job(owner.namespace, identity.commit, spec, snapshot.runtime, hub, named)
+        files = model_files(spec.model, identity.commit, hub)
+        said = f"Job {job['metadata']['name']} downloads {files.source} at {files.revision} to claim {files.claim}"
         yield Apply(job, Event("ModelDownloadStarted", said))
     elif identity is not None and identity.commit and retry_in(snapshot.task, now) == 0:
-        name = model_files(spec.model, identity.commit).job_name
+        hub = hub_of(spec, snapshot.runtime)
+        name = snapshot.task.job or model_files(spec.model, identity.commit, hub).job_name
         event = Event("ModelDownloadRetried", f"Job {name} had failed and is made anew", "Warning")
-        yield Delete("batch/v1", "Job", owner.namespace, name, event)
+        yield Delete("batch/v1", "Job", owner.namespace, name, event, shared=True)
 
 
 def retry_in(task: Task | None, now: datetime) -> float | None:

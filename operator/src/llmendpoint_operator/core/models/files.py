@@ -14,10 +14,14 @@ import json
 from enum import StrEnum
 from typing import NamedTuple
 
-from ...api import CacheScope, ModelSpec
+from ...api import CacheScope, LLMRuntimeSpec, ModelSpec, PodInputs
 from ..identity import split_hub
+from ..revision import Revision
 
 S3, OCI = "s3://", "oci://"
+HF_HUBS, S3_HUBS = ("HF_ENDPOINT",), ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""Environment variables by which a download finds another hub; the first that is there."""
+PUBLIC_HUB = "https://huggingface.co"
 
 VOLUME = "model-weights"
 CACHE_PATH = "/models/cache"
@@ -41,17 +45,19 @@ class Files(NamedTuple):
     allow_pickle: bool
     secret: str | None
     claim: str | None
+    hub: str = ""
+    """Where the source is asked for, when that is not where everybody asks."""
 
     @property
     def folder(self) -> str:
         """Its folder on the volume. Who has other credentials has another one: nobody gets a model from the cache that
-        they could not download."""
-        text = json.dumps(self[:4], separators=(",", ":"))
+        they could not download. What another hub gives under the same name is another model."""
+        text = json.dumps([*self[:4], *([self.hub] if self.hub else [])], separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def job_name(self) -> str:
-        """Of the Job that downloads them to the claim."""
+        """Of the Job that downloads them to the claim; names the files where several Jobs do (sharing.py)."""
         return f"llm-model-{short_hash(self.folder, self.claim or '')}"
 
 
@@ -80,23 +86,40 @@ def resolved_by_job(model: ModelSpec) -> bool:
     return is_downloaded(model) and (model.source.startswith(S3) or model.credentials is not None)
 
 
-def model_files(model: ModelSpec, revision: str) -> Files:
-    """Of a model that was resolved."""
-    hub = split_hub(model.source)
-    source = f"hf://{hub.repository}" if hub else model.source.rstrip("/")
+def model_files(model: ModelSpec, revision: str, hub: str = "") -> Files:
+    """Of a model that was resolved. `hub` as hub_of says."""
+    found = split_hub(model.source)
+    source = f"hf://{found.repository}" if found else model.source.rstrip("/")
     secret = model.credentials.secret_name if model.credentials else None
-    return Files(
-        source, revision, model.allow_pickle, secret, model.cache.claim_name if model.cache else None
-    )
+    claim = model.cache.claim_name if model.cache else None
+    return Files(source, revision, model.allow_pickle, secret, claim, hub)
 
 
-def engine_path(model: ModelSpec, revision: str) -> str | None:
+def hub_of(inputs: PodInputs, runtime: LLMRuntimeSpec) -> str:
+    """The hub that the environment of who downloads names; empty for the public one."""
+    names = S3_HUBS if inputs.model.source.startswith(S3) else HF_HUBS
+    values = {item.name: item.value for item in (*runtime.env, *inputs.runtime.env) if item.name in names}
+    found = next((values[name] for name in names if values.get(name)), "").rstrip("/")
+    return "" if found == PUBLIC_HUB else found
+
+
+def files_of_revision(revision: Revision) -> Files:
+    """Of a recorded revision whose model was resolved."""
+    return model_files(revision.inputs.model, revision.commit, revision_hub(revision))
+
+
+def revision_hub(revision: Revision) -> str:
+    """The hub in the name of a revision's folder: those of templates before 3 tell no hubs apart."""
+    return hub_of(revision.inputs, revision.runtime) if revision.template_version >= 3 else ""
+
+
+def engine_path(model: ModelSpec, revision: str, hub: str = "") -> str | None:
     """Where the engine finds the files; None where the source itself is what it is told."""
     if model.source.startswith(OCI):
         return IMAGE_PATH
     if delivery(model) is Delivery.DIRECT:
         return None
-    return f"{CACHE_PATH if model.cache else FETCHED_PATH}/{model_files(model, revision).folder}"
+    return f"{CACHE_PATH if model.cache else FETCHED_PATH}/{model_files(model, revision, hub).folder}"
 
 
 def resolve_job_name(endpoint_uid: str, revision_hash: str) -> str:

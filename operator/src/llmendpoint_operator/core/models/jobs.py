@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +19,9 @@ FORGOTTEN_AFTER_SECONDS = 300
 """A Job that only asked, or deleted, goes by itself so long after its end; where it is still needed it is made anew."""
 REMOVE_SUFFIX = "-remove"
 DOWNLOAD, RESOLVE, REMOVE = "model-download", "model-resolve", "model-remove"
+FILES_ANNOTATION = "llmendpoint.io/model-files"
+"""What `Files.job_name` is: by it those who use the model are known."""
+POD_ANNOTATION = "llmendpoint.io/model-pod"
 _HOPELESS = (2, 3, 5, 6, 7, 8, 9)
 """Exit codes after which another pod would end alike."""
 
@@ -33,22 +38,32 @@ def make_resolve_job(
     return job
 
 
-def make_download_job(namespace: str, revision: str, inputs: PodInputs, runtime: LLMRuntimeSpec) -> Manifest:
+def make_download_job(
+    namespace: str, revision: str, inputs: PodInputs, runtime: LLMRuntimeSpec, hub: str = "", name: str = ""
+) -> Manifest:
     """Downloads to the shared claim. It belongs to no endpoint: others may use what it brings. When it is done it stays,
-    as the record of what the claim holds."""
-    files = model_files(inputs.model, revision)
+    as the record of what the claim holds. `name`: where the files' own one is taken by a Job with another pod."""
+    files = model_files(inputs.model, revision, hub)
     container = _container(
         [*fetch_args(files, CACHE_PATH), f"--progress-port={PROGRESS_PORT}"], inputs, runtime
     )
     container["ports"] = [{"name": "progress", "containerPort": PROGRESS_PORT, "protocol": "TCP"}]
     container["volumeMounts"].append({"name": VOLUME, "mountPath": CACHE_PATH})
-    job = _job(namespace, files.job_name, DOWNLOAD, inputs, container, [_claim(files.claim)])
+    job = _job(namespace, name or files.job_name, DOWNLOAD, inputs, container, [_claim(files.claim)])
     job["metadata"]["annotations"] = {
         "llmendpoint.io/model-source": files.source,
         "llmendpoint.io/model-revision": files.revision,
+        FILES_ANNOTATION: files.job_name,
+        POD_ANNOTATION: pod_digest(job),
     }
     job["spec"]["backoffLimit"] = 10
     return job
+
+
+def pod_digest(job: Manifest) -> str:
+    """Tells Jobs with other pods apart: another image, environment, or place on other nodes."""
+    text = json.dumps(job["spec"]["template"]["spec"], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def make_remove_job(download: Manifest) -> Manifest:
@@ -81,10 +96,10 @@ _REMOVED_WITH = (
 )  # fmt: skip
 
 
-def make_init_container(revision: str, inputs: PodInputs, runtime: LLMRuntimeSpec) -> Manifest:
+def make_init_container(revision: str, inputs: PodInputs, runtime: LLMRuntimeSpec, hub: str = "") -> Manifest:
     """Downloads in the engine's pod, before the engine starts; pods of one node with one volume wait for each other."""
     path = CACHE_PATH if inputs.model.cache else FETCHED_PATH
-    container = _container(fetch_args(model_files(inputs.model, revision), path), inputs, runtime)
+    container = _container(fetch_args(model_files(inputs.model, revision, hub), path), inputs, runtime)
     container["volumeMounts"].append({"name": VOLUME, "mountPath": path})
     return container
 

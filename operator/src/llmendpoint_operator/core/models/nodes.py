@@ -14,15 +14,13 @@ from datetime import datetime
 from ..builders import Manifest
 from ..names import MODEL_JOB_LABEL, REVISION_LABEL
 from ..revision import Revision
-from .files import Delivery, Files, delivery, model_files, short_hash
-from .jobs import make_download_job, make_remove_job
+from .files import Delivery, Files, delivery, files_of_revision, revision_hub, short_hash
+from .jobs import FILES_ANNOTATION, POD_ANNOTATION, make_download_job, make_remove_job
 from .retention import Act, next_mark
 from .tasks import REMOVING_ANNOTATION, condition_of
 
 KEPT = "model-kept"
 """Component of these Jobs."""
-FILES_ANNOTATION = "llmendpoint.io/model-files"
-"""What `Files.job_name` is: by it those who use the model are known."""
 NODE_ANNOTATION = "llmendpoint.io/model-node"
 LIMIT_SECONDS = 600
 
@@ -51,7 +49,7 @@ def missing_records(
         return
     if revision.runtime.model_image is None:  # then none of its pods ever downloaded
         return
-    files = model_files(revision.inputs.model, revision.commit)
+    files = files_of_revision(revision)
     own = (pod for pod in pods if pod["metadata"].get("labels", {}).get(REVISION_LABEL) == revision.hash)
     nodes = {str(node) for pod in own if (node := pod.get("spec", {}).get("nodeName"))}
     for node in sorted(nodes):
@@ -66,13 +64,16 @@ def record_name(files: Files, node: str) -> str:
 
 def make_record(namespace: str, revision: Revision, files: Files, node: str) -> Manifest:
     """Suspended: nothing runs before the model goes. It tolerates every taint, as the node's own pods may."""
-    download = make_download_job(namespace, revision.commit, revision.inputs, revision.runtime)
+    download = make_download_job(
+        namespace, revision.commit, revision.inputs, revision.runtime, revision_hub(revision)
+    )
     job, name = make_remove_job(download), record_name(files, node)
     labels = {"app.kubernetes.io/component": KEPT, MODEL_JOB_LABEL: name}
     job["metadata"]["name"] = name
     job["metadata"]["labels"] |= labels
+    about = {k: v for k, v in download["metadata"]["annotations"].items() if k != POD_ANNOTATION}
     job["metadata"]["annotations"] = {
-        **download["metadata"]["annotations"],
+        **about,
         FILES_ANNOTATION: files.job_name,
         NODE_ANNOTATION: node,
     }

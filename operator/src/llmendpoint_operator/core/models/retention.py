@@ -18,8 +18,8 @@ from typing import Any
 
 from ..builders import Manifest
 from ..revision import Revision
-from .files import is_downloaded, model_files
-from .jobs import DOWNLOAD
+from .files import files_of_revision, is_downloaded
+from .jobs import DOWNLOAD, FILES_ANNOTATION
 from .tasks import REMOVING_ANNOTATION, UNUSED_ANNOTATION, Stage, condition_of, read_task
 
 ABANDONED_SECONDS = 60.0
@@ -82,6 +82,12 @@ def is_download(job: Manifest) -> bool:
     return bool(job["metadata"].get("labels", {}).get("app.kubernetes.io/component") == DOWNLOAD)
 
 
+def files_name(job: Manifest) -> str:
+    """What names the files that a Job downloads: its own name, where no annotation says another."""
+    annotations = job["metadata"].get("annotations") or {}
+    return str(annotations.get(FILES_ANNOTATION) or job["metadata"]["name"])
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Who uses what. `jobs` by namespace and name; in namespaces of `unknown` there is a revision that this version of
@@ -104,7 +110,7 @@ def find_usage(
         if revision is None:
             unknown.add(namespace)
         elif revision.commit and revision.inputs.model.cache and is_downloaded(revision.inputs.model):
-            jobs.add((namespace, model_files(revision.inputs.model, revision.commit).job_name))
+            jobs.add((namespace, files_of_revision(revision).job_name))
     return Usage(frozenset(jobs), frozenset(unknown))
 
 

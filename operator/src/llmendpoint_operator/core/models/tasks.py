@@ -60,6 +60,8 @@ class Task:
     ended: datetime | None = None
     address: str | None = None
     progress: int = 0
+    job: str = ""
+    """Of a download: the Job's name, which it has or is to have."""
 
 
 def read_task(job: Manifest | None, pods: Sequence[Manifest]) -> Task:

@@ -1,0 +1,99 @@
+"""The one gate through which children are written: nothing is written over, or deleted, that is not ours.
+
+The caches hold labelled objects only, so what they do not know is created, never applied: a name that is taken answers
+409, and the object behind it is read once. A change carries the uid of the object that the decision was about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.builders import Owner
+from ..core.drift import first_difference, make_change
+from ..core.ownership import Foreign, Holder, holder, owner_in
+from ..errors import Conflict, NotFound, NotOwned
+from . import resources
+from .caches import Caches
+from .client import Json, KubeApi
+from .resources import Resource
+from .trimming import trim
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What came of a write. `changed` is False where nothing had to be written; `difference` is the first field that was
+    otherwise before."""
+
+    item: Json
+    created: bool = False
+    changed: bool = True
+    difference: str = ""
+
+    def differs(self, manifest: Json) -> bool:
+        """Whether the answer is still not as wanted: admission changed the write."""
+        return first_difference(manifest, self.item) is not None
+
+
+class Children:
+    """Reads from the caches, writes to the API server, and remembers what it answers."""
+
+    def __init__(self, api: KubeApi, caches: Caches) -> None:
+        self._api = api
+        self._caches = caches
+
+    async def put(self, manifest: Json) -> Written:
+        """Create the object, or change it where it differs. Raises NotOwned where it is not ours."""
+        resource = resources.BY_KIND[manifest["apiVersion"], manifest["kind"]]
+        namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+        live = self._caches.get(resource, namespace, name)
+        if live is None:
+            self._api.check_lease()
+            try:
+                return Written(
+                    self._remember(resource, await self._api.create(resource, namespace, manifest)), True
+                )
+            except Conflict:
+                live = await self.find(resource, namespace, name)
+                if live is None:
+                    raise
+        found = holder(live, owner_in(manifest))
+        if found is not Holder.OURS:
+            raise NotOwned(Foreign(manifest["kind"], name, found))
+        change = make_change(manifest, live)
+        if change is None:
+            return Written(self._remember(resource, live), changed=False)
+        self._api.check_lease()
+        try:
+            written = await self._api.merge(resource, namespace, name, change)
+        except NotFound as error:  # deleted meanwhile: the watch tells, and it is made anew
+            raise Conflict(error.status, error.message, error.target) from error
+        return Written(self._remember(resource, written), difference=first_difference(manifest, live) or "")
+
+    async def mark(self, resource: Resource, live: Json, change: Json) -> None:
+        """Change an object that was found to be ours, while it is as it was read."""
+        namespace, name = live["metadata"]["namespace"], live["metadata"]["name"]
+        this = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
+        body = {**change, "metadata": {**change.get("metadata", {}), **this}}
+        self._api.check_lease()
+        self._remember(resource, await self._api.merge(resource, namespace, name, body))
+
+    async def remove(self, resource: Resource, namespace: str, name: str, owner: Owner | None) -> bool:
+        """Delete the object that the caches have, where it is ours. False where there is none."""
+        live = self._caches.get(resource, namespace, name)
+        if live is None or holder(live, owner) is not Holder.OURS:
+            return False
+        try:
+            await self._api.delete(resource, namespace, name, live["metadata"]["uid"])
+        except NotFound:
+            return False
+        return True
+
+    async def find(self, resource: Resource, namespace: str, name: str) -> Json | None:
+        """The object as it is now, whatever its labels: one call to the API server. It takes no right but `list`."""
+        found = await self._api.list(resource, namespace, field=f"metadata.name={name}")
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        return next(({**kind, **item} for item in found.get("items") or ()), None)
+
+    def _remember(self, resource: Resource, item: Json) -> Json:
+        self._caches.remember(resource, item)
+        return trim(item)
