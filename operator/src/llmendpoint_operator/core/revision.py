@@ -15,11 +15,11 @@ from typing import Any
 from ..api import LLMRuntimeSpec, PodInputs
 from .names import REVISION_LABEL
 
-TEMPLATE_VERSION = 2
+TEMPLATE_VERSION = 3
 """Version of the pod template in deployment.py that new revisions record. 2: with readiness: Generation the sidecar says
-whether the engine lives, too."""
+whether the engine lives, too. 3: records hold every input with its value."""
 
-KNOWN_TEMPLATES = frozenset({1, 2})
+KNOWN_TEMPLATES = frozenset({1, 2, 3})
 """Versions that deployment.py renders: those of revisions which earlier operators made are kept, so that an upgrade
 restarts nothing."""
 
