@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .circuits import Circuits
 from .core.neighbours import Neighbours
 from .core.snapshot import ScalerAddress
-from .evidence import GATEWAY_SELECTOR, Collector, Demands, Gateways, Wire
+from .evidence import GATEWAY_SELECTOR, Collector, Demands, Gateways, PodEvents, Wire
 from .hub import Hub
 from .inspection import Inspection
 from .janitor import Janitor
@@ -102,7 +102,7 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
         prometheus=settings.prometheus_namespace,
     )
     seen = _see_gateways(api, wire, settings, neighbours.gateway, queue)
-    collector = Collector(wire, seen.gateways, queue.add)
+    collector = Collector(wire, seen.gateways, queue.add, PodEvents(api, queue.add))
     opinions = Opinions(caches, seen.demands)
     circuits = Circuits(seen.demands.of, queue.add)
     scaler = Scaler(seen.demands, queue.add, metrics)

@@ -16,6 +16,7 @@ from llmendpoint_operator.core.identity import Identity
 from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.neighbours import Neighbours
 from llmendpoint_operator.core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
+from llmendpoint_operator.core.prospects import Told
 from llmendpoint_operator.core.revision import parse_revision
 from llmendpoint_operator.core.rollout.records import find_window
 from llmendpoint_operator.core.snapshot import Endpoint, Refusal, Request, Snapshot
@@ -57,6 +58,10 @@ class FakeCluster:
     """Seconds for which figures have been gathered: few after a restart of the operator."""
     verifying: float = math.inf
     """The same for the verification."""
+    told: dict[str, Told] = field(default_factory=dict)
+    """What Events say, by pod; nothing of all the others."""
+    unasked: bool = False
+    """Whether nobody has asked for Events yet."""
     finding: Finding | None = None
     devices: tuple[Device | None, ...] | None = ()
     identities: dict[str, Identity] = field(default_factory=dict)
@@ -134,8 +139,14 @@ class FakeCluster:
                 self.gateways_lost,
                 self.watched,
                 self.verifying,
+                self.events_told(),
             ),
         )
+
+    def events_told(self) -> dict[str, Told]:
+        """What Events say, by pod."""
+        silent = {p["metadata"]["name"]: Told() for pods in self.pods.values() for p in pods}
+        return {} if self.unasked else silent | self.told
 
     def plan(self, now: datetime = NOW) -> Plan:
         """The plan for this moment."""

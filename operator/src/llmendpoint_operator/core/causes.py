@@ -104,6 +104,12 @@ def unscheduled_since(pod: Manifest) -> str | None:
     return str(condition.get("lastTransitionTime", ""))
 
 
+def is_gated(pod: Manifest) -> bool:
+    """Whether the scheduler leaves the pod alone until somebody removes its scheduling gates."""
+    condition = _condition(pod, "PodScheduled")
+    return condition.get("status") == "False" and condition.get("reason") == "SchedulingGated"
+
+
 def unschedulable(pod: Manifest) -> Cause | None:
     """No node takes the pod."""
     condition = _condition(pod, "PodScheduled")
@@ -188,6 +194,11 @@ def was_ready(pod: Manifest) -> bool:
 def ready_since(pod: Manifest) -> str | None:
     """None where the pod is not ready, or does not say."""
     return (_changed(pod, "Ready") or None) if is_ready(pod) else None
+
+
+def unready_since(pod: Manifest) -> str | None:
+    """None where the pod is ready, or does not say."""
+    return None if is_ready(pod) else _changed(pod, "Ready") or None
 
 
 def evicted(pod: Manifest) -> Cause | None:

@@ -17,6 +17,7 @@ from ..core.measurements import Measurements
 from ..core.snapshot import Snapshot
 from .figures import sample
 from .gateways import Gateways
+from .pod_events import PodEvents
 from .prompts import Verifier
 from .wanted import Key, Target, VerificationJob, Wanted, find_wanted
 from .wire import Wire
@@ -33,8 +34,11 @@ PROMPTS_AT_ONCE = 16
 class Collector:
     """Of one leader. `wake` puts an endpoint into the queue."""
 
-    def __init__(self, wire: Wire, gateways: Gateways, wake: Callable[[Key], None]) -> None:
+    def __init__(
+        self, wire: Wire, gateways: Gateways, wake: Callable[[Key], None], pod_events: PodEvents
+    ) -> None:
         self._wire = wire
+        self._pod_events = pod_events
         self._gateways = gateways
         self._wake = wake
         self._watchers: dict[Key, _Watcher] = {}
@@ -48,10 +52,10 @@ class Collector:
     def look(self, snapshot: Snapshot) -> Evidence:
         """What is known about an endpoint now."""
         key = (snapshot.endpoint.namespace, snapshot.endpoint.name)
-        wanted = find_wanted(snapshot)
+        told, wanted = self._pod_events.look(snapshot), find_wanted(snapshot)
         if wanted is None:
-            self.forget(key)
-            return Evidence()
+            self._rest(key)
+            return Evidence(told=told)
         self._gateways.follow(key, wanted.epoch)
         watcher = self._watchers.get(key)
         if watcher is None:
@@ -69,10 +73,16 @@ class Collector:
             self._gateways.lost,
             watcher.watched,
             watcher.verifying,
+            told,
         )
 
     def forget(self, key: Key) -> None:
-        """The endpoint is gone or at rest."""
+        """The endpoint is gone."""
+        self._pod_events.forget(key)
+        self._rest(key)
+
+    def _rest(self, key: Key) -> None:
+        """Nothing is decided about it."""
         self._gateways.forget(key)
         watcher = self._watchers.pop(key, None)
         if watcher is not None:
@@ -81,7 +91,9 @@ class Collector:
     async def run(self) -> None:
         """Ask the gateways until cancelled; then everything ends."""
         try:
-            await self._gateways.run()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._gateways.run())
+                group.create_task(self._pod_events.run())
         finally:
             for key in list(self._watchers):
                 self.forget(key)

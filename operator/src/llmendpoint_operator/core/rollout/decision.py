@@ -15,6 +15,7 @@ from ..revision import Revision
 from ..scaledown import ScaleDown, plan_scale_down
 from ..snapshot import Snapshot
 from ..steps import Event
+from ..times import parse_time
 from .capacity import wanted_pods
 from .machine import MOVES, State
 from .moves import move, narrate
@@ -30,7 +31,6 @@ from .records import (
     parse_override,
     parse_progress,
     parse_rejected,
-    parse_time,
     parse_traffic,
 )
 from .requests import Answer, answer
