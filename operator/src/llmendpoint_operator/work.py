@@ -19,7 +19,7 @@ from .kube.caches import Caches
 from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
 from .kube.nodes import Nodes
-from .kube.store import Informer, key_of
+from .kube.store import Informer, dig, key_of
 from .metrics import Metrics, Recommendations
 from .models import Models
 from .opinions import Opinions
@@ -150,7 +150,7 @@ def _see_gateways(api: KubeApi, wire: Wire, settings: Settings, namespace: str, 
 def _see_nodes(api: KubeApi, caches: Caches, queue: WorkQueue) -> Nodes:
     def changed() -> None:
         for endpoint in caches.informers[resources.ENDPOINTS].store:
-            if endpoint.get("spec", {}).get("resources", {}).get("accelerator"):
+            if dig(endpoint, "spec", "resources", "accelerator"):
                 queue.add(key_of(endpoint))
 
     return Nodes(api, changed)

@@ -41,6 +41,7 @@ class FakeCluster:
 
     spec: LLMEndpointSpec = field(default_factory=make_spec)
     runtime: LLMRuntimeSpec | None = RUNTIME
+    runtime_error: str = ""
     status: dict[str, Any] = field(default_factory=dict)
     generation: int = 1
     version: int = 1
@@ -110,6 +111,7 @@ class FakeCluster:
         return Snapshot(
             endpoint,
             self.runtime,
+            runtime_error=self.runtime_error,
             records=records,
             revisions={hash_: revision for hash_, revision in parsed.items() if revision is not None},
             deployments=self.by_revision("Deployment"),

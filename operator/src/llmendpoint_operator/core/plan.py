@@ -17,9 +17,10 @@ that follows another one knows it, and one that was overtaken fails before it ch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from .autoscaling.handover import kept_count, settles_in
 from .autoscaling.record import event_of
 from .builders import (
     Manifest,
@@ -67,6 +68,7 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         problem = Cause("SpecInvalid", endpoint.spec_error, permanent=True)
         frozen = freeze(snapshot, problem)
         return Plan(tuple(_status(snapshot, frozen, _present(snapshot, frozen.active), now)))
+    snapshot = replace(snapshot, kept=kept_count(snapshot, now))
     rollout = decide(snapshot, endpoint.spec, now)
     waiting = unresolved(snapshot)
     grow, shrink = _deployments(snapshot, rollout)
@@ -95,7 +97,8 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
 def _look_again(snapshot: Snapshot, rollout: Rollout, now: datetime) -> float | None:
     """When the rollout, a download, the end of a series of restarts or a missing KEDA asks for it."""
     calm = calm_after((pod for pods in snapshot.pods.values() for pod in pods), now)
-    pauses = (rollout.requeue_after, retry_in(snapshot.task, now), calm, provider_retry(snapshot))
+    settled = settles_in(snapshot, now) if snapshot.kept is not None else None
+    pauses = (settled, rollout.requeue_after, retry_in(snapshot.task, now), calm, provider_retry(snapshot))
     return min((pause for pause in pauses if pause), default=None)
 
 

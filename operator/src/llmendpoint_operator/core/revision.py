@@ -87,7 +87,7 @@ def parse_revision(manifest: dict[str, Any]) -> Revision | None:
     try:
         inputs = PodInputs.model_validate(data["inputs"])
         runtime = LLMRuntimeSpec.model_validate(data["runtime"])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, TypeError):
         return None
     number, salt = int(manifest.get("revision", 0)), str(data.get("salt", ""))
     commit = str(data.get("modelCommit", ""))

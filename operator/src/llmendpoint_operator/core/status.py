@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ..api import Capacity, Mode
+from .autoscaling.handover import handover_record
 from .autoscaling.record import make_record
 from .builders import Manifest
 from .causes import Cause, deadline_exceeded, find_cause, is_alive, is_ready
@@ -24,6 +25,7 @@ from .restarts import find_storm
 from .rollout import Rollout, pod_count, ready_count
 from .rollout.machine import BEFORE_THE_SWITCH
 from .rollout.records import time_text
+from .rollout.target import unreadable_runtime
 from .snapshot import Snapshot
 
 WITHOUT_NODE = frozenset({"NoAcceleratorAvailable", "Unschedulable"})
@@ -48,7 +50,7 @@ def make_status(
         "rejected": rollout.rejected.as_json() if rollout.rejected else None,
         "override": rollout.override.as_json() if rollout.override else None,
         "request": rollout.answer.as_json() if rollout.answer else endpoint.status.get("request"),
-        "autoscaling": _autoscaling(snapshot),
+        "autoscaling": _autoscaling(snapshot, now),
         "replicas": pod_count(snapshot, rollout.active),
         "readyReplicas": ready_count(snapshot, rollout.active),
         "selector": selector_text(endpoint.name, shown) if shown else None,
@@ -62,13 +64,15 @@ def make_status(
     return {key: value for key, value in status.items() if value is not None and value != []}
 
 
-def _autoscaling(snapshot: Snapshot) -> dict[str, Any] | None:
+def _autoscaling(snapshot: Snapshot, now: datetime) -> dict[str, Any] | None:
     """None, and so not there, without a scaler; while the spec cannot be read it stays as it was."""
     endpoint = snapshot.endpoint
     live: Mapping[str, Any] | None = endpoint.status.get("autoscaling")
     if endpoint.spec is None:
         return dict(live) if live else None
-    return make_record(snapshot.scaling, live or {}, endpoint.spec.replicas) if snapshot.scaling else None
+    if snapshot.scaling is None:
+        return handover_record(snapshot, now)
+    return make_record(snapshot.scaling, live or {}, endpoint.spec.replicas)
 
 
 def _model(snapshot: Snapshot, rollout: Rollout) -> dict[str, Any] | None:
@@ -130,6 +134,8 @@ def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None, now: dateti
         found = found or volume_cause(pods, told) or waiting_cause(pods, told, now)
         if found is not None:
             return _with_place_hint(snapshot, rollout, revision, found)
+    if snapshot.endpoint.spec is not None and snapshot.runtime_error:
+        return unreadable_runtime(snapshot.endpoint.spec, snapshot)
     return None
 
 

@@ -5,7 +5,7 @@ A revision is what the spec's inputs hash to; `undo` and `restart` put another i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...api import LLMEndpointSpec
 from ...errors import SpecError
@@ -17,6 +17,7 @@ from ..models.awaited import model_awaited
 from ..models.files import is_downloaded, needs_image
 from ..names import REVISION_LABEL, child_name
 from ..revision import TEMPLATE_VERSION, Revision, revision_hash
+from ..sentences import fitting
 from ..snapshot import Snapshot
 from .records import Override, parse_override
 
@@ -40,6 +41,8 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
         message = f"ControllerRevision {name} was written by another version of the operator"
         hint = "upgrade the operator, or delete that object"
         return Target(hash_, None, Cause("RevisionUnreadable", f"{message}; {hint}", permanent=True))
+    if snapshot.runtime_error:
+        return Target(hash_, None, replace(unreadable_runtime(spec, snapshot), permanent=True))
     if snapshot.runtime is None:
         message = f"LLMRuntime {spec.runtime.name} does not exist"
         hint = "see `kubectl get llmruntimes` and correct spec.runtime.name"
@@ -64,6 +67,13 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
         message = f"LLMRuntime {spec.runtime.name} cannot run this endpoint: {error}"
         return Target(hash_, None, Cause("RuntimeInvalid", message, permanent=True))
     return Target(hash_, revision)
+
+
+def unreadable_runtime(spec: LLMEndpointSpec, snapshot: Snapshot) -> Cause:
+    """Revisions that exist hold a copy of it, and go on."""
+    message = f"LLMRuntime {spec.runtime.name} cannot be read by this version of the operator: {snapshot.runtime_error}"
+    hint = "correct it, or upgrade the operator; revisions that exist run, scale and roll back as before, no new one is made"
+    return Cause("RuntimeUnreadable", fitting(f"{message}; {hint}", 1024))
 
 
 def unresolved(snapshot: Snapshot) -> tuple[str, LLMEndpointSpec] | None:
