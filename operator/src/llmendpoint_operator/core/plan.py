@@ -140,9 +140,10 @@ def _headless_services(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
 def _deployments(snapshot: Snapshot, rollout: Rollout) -> tuple[list[Step], list[Step]]:
     grow: list[Step] = []
     shrink: list[Step] = []
+    deadline = snapshot.endpoint.spec.progress_deadline_seconds if snapshot.endpoint.spec else None
     for revision in _rendered(snapshot, rollout):
         count = rollout.replicas[revision.hash]
-        wanted = make_deployment(snapshot.endpoint.owner, revision, count)
+        wanted = make_deployment(snapshot.endpoint.owner, revision, count, deadline)
         live = snapshot.deployments.get(revision.hash)
         difference = first_difference(wanted, live)
         if difference is None:

@@ -189,7 +189,13 @@ def _conclude(
         known = None if traffic.epoch == 0 else traffic
         since = cut(scale_down.draining_since) if scale_down.draining_since else None
         traffic = next_traffic(known, weights, (scale_down.draining, since), s.now, snapshot.evidence)
-    serving = {s.progress.blue, s.progress.green, current.hash, *weights}
+    serving = {
+        s.progress.blue,
+        s.progress.green,
+        current.hash,
+        override.inputs if override else None,
+        *weights,
+    }
     pending = [*waits(s), scale_down.requeue_after or 0.0]
     return Rollout(
         target=current.revision,
