@@ -173,6 +173,30 @@ def test_the_old_revision_is_kept_and_serves_again_when_the_new_one_is_lost_befo
     assert it.least == 1
 
 
+def test_a_volume_that_another_node_holds_is_the_cause_and_says_what_to_do() -> None:
+    it = Small(1)
+    it.cluster.room = 2
+    green = it.edit()
+    [pod] = it.cluster.pods[green]
+    pod["spec"]["nodeName"] = "node-2"
+    pod["status"] |= {"phase": "Pending", "containerStatuses": [
+        {"name": "engine", "state": {"waiting": {"reason": "ContainerCreating"}}}]}  # fmt: skip
+    said = 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) chat-1'
+    told = read_events([event("FailedAttachVolume", "2026-01-01T00:00:01Z", "attachdetach-controller", said)])
+    it.cluster.told = {pod["metadata"]["name"]: told}
+    it.work()
+    degraded = it.cluster.condition("Degraded")
+    assert degraded["reason"] == "VolumeNotAttached"
+    assert "Multi-Attach error" in degraded["message"]
+    assert "ReadOnlyMany" in degraded["message"]
+    assert it.cluster.replicas() == {it.blue: 1, green: 1}
+
+    it.rollout["capacity"] = "Recreate"
+    it.cluster.edit(it.spec(2))
+    it.work()
+    assert it.cluster.replicas() == {it.blue: 0, green: 1}
+
+
 def event(reason: str, at: str, component: str = "cluster-autoscaler", message: str = "m") -> dict[str, Any]:
     return {"reason": reason, "lastTimestamp": at, "source": {"component": component}, "message": message}
 

@@ -19,6 +19,7 @@ from .figures import sample
 from .gateways import Gateways
 from .pod_events import PodEvents
 from .prompts import Verifier
+from .slots import Slots
 from .wanted import Key, Target, VerificationJob, Wanted, find_wanted
 from .wire import Wire
 
@@ -28,7 +29,8 @@ SAMPLE_S = 2.0
 RECENT_S = 600.0
 """Length of what the old revision is compared by: the time before the switch, at most so long."""
 SAMPLES_AT_ONCE = 32
-PROMPTS_AT_ONCE = 16
+PROMPTS_AT_ONCE = 64
+PROMPTS_OF_A_NAMESPACE = 4
 
 
 class Collector:
@@ -43,7 +45,7 @@ class Collector:
         self._wake = wake
         self._watchers: dict[Key, _Watcher] = {}
         self._samples = asyncio.Semaphore(SAMPLES_AT_ONCE)
-        self._prompts = asyncio.Semaphore(PROMPTS_AT_ONCE)
+        self._prompts = Slots(PROMPTS_AT_ONCE, PROMPTS_OF_A_NAMESPACE)
 
     def __len__(self) -> int:
         """Endpoints that something is being found out about."""
@@ -108,7 +110,7 @@ class _Watcher:
         gateways: Gateways,
         wake: Callable[[Key], None],
         samples: asyncio.Semaphore,
-        prompts: asyncio.Semaphore,
+        prompts: Slots,
     ) -> None:
         self._wire = wire
         self._gateways = gateways
@@ -120,6 +122,7 @@ class _Watcher:
         self._measured_since = self._verifying_since = time.monotonic()
         self._sampler: asyncio.Task[None] | None = None
         self._verifier: asyncio.Task[None] | None = None
+        self._asker: Verifier | None = None
         self.verification: Verification | None = None
 
     def update(self, wanted: Wanted) -> None:
@@ -137,7 +140,7 @@ class _Watcher:
             self._measurements = Measurements(RECENT_S)
         if wanted.verification != before.verification:
             _cancel(self._verifier)
-            self._verifier = self.verification = None
+            self._verifier = self.verification = self._asker = None
             self._verifying_since = time.monotonic()
             if wanted.verification is not None:
                 self._verifier = asyncio.create_task(self._verify(wanted.verification), name="verifier")
@@ -149,8 +152,9 @@ class _Watcher:
 
     @property
     def verifying(self) -> float:
-        """Seconds for which the prompts have been asked."""
-        return time.monotonic() - self._verifying_since
+        """Seconds for which the prompts have been asked, without the time in which they waited for a slot."""
+        waited = self._asker.waited if self._asker is not None else 0.0
+        return max(0.0, time.monotonic() - self._verifying_since - waited)
 
     def figures(self) -> dict[str, Figures]:
         """By revision, of the window or of late."""
@@ -190,7 +194,8 @@ class _Watcher:
         """Whatever goes wrong in it that is not the revision's doing, it begins again."""
         while True:
             try:
-                return await Verifier(self._wire, job, self._ready, self._verified, self._prompts).run()
+                self._asker = Verifier(self._wire, job, self._ready, self._verified, self._prompts)
+                return await self._asker.run()
             except Exception:
                 log.exception("verification broke off", endpoint=job.model)
                 await asyncio.sleep(SAMPLE_S)
