@@ -215,11 +215,11 @@ def test_a_manual_promotion_waits_until_it_is_asked_for(product: Product, sim: s
 
 @pytest.mark.usefixtures("chat")
 def test_where_there_is_room_for_one_replica_alone_requests_are_held_and_none_fails(product: Product) -> None:
-    """Of four accelerators the shared endpoint has one or two, so that two replicas with two each find no room: the old
-    pod goes first, and requests wait for the new one."""
+    """Of four accelerators the shared endpoint has one or two, so that two replicas with two each find no room: with
+    capacity Recreate the old pod goes first, and requests wait for the new one."""
     whole = {"accelerator": {"kind": "nvidia.com/gpu", "count": 2}}
     first = {**simulated("blue", "--load-time=2", replicas=1), "resources": whole}
-    second = {**simulated("green", "--load-time=2", replicas=1, unschedulableSeconds=2), "resources": whole}
+    second = {**simulated("green", "--load-time=2", replicas=1, capacity="Recreate"), "resources": whole}
     with product.temporary("single", first) as name:
         product.wait_settled(name)
         with flowing(product, f"{NAMESPACE}/{name}", per_second=20) as traffic:

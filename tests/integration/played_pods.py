@@ -31,13 +31,29 @@ def running(address: str, *, ready: bool, crashed: bool = False) -> Json:
     }  # fmt: skip
 
 
+def pending(reason: str) -> Json:
+    """What the scheduler writes of a pod that it found no node for long ago, or that has a scheduling gate."""
+    message = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    scheduled = {
+        "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
+        "lastTransitionTime": TAKEN,
+    }  # fmt: skip
+    return {
+        "phase": "Pending",
+        "conditions": [scheduled],
+        "podIP": None,
+        "podIPs": None,
+        "containerStatuses": None,
+    }
+
+
 def holds(live: Json, wanted: Json) -> bool:
     """Whether a status says what is to be said."""
 
     def conditions(status: Json) -> set[tuple[str, str]]:
         return {(c["type"], c["status"]) for c in status.get("conditions") or ()}
 
-    return live.get("podIP") == wanted["podIP"] and conditions(live) == conditions(wanted)
+    return live.get("podIP") == wanted.get("podIP") and conditions(live) == conditions(wanted)
 
 
 def revision_of(pod: Json) -> str:

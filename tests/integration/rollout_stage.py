@@ -21,7 +21,7 @@ from tests.cluster import Cluster
 from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers, free_port
 from tests.integration.mortal_operator import Operator
 from tests.integration.operator_process import ROOT
-from tests.integration.played_pods import holds, is_ready, revision_of, running
+from tests.integration.played_pods import holds, is_ready, pending, revision_of, running
 
 RUNTIME = "rollout"
 NAME = "chat"
@@ -49,6 +49,8 @@ class Behaviour:
     error_every: int = 0
     """Each n-th request fails; 0: none."""
     crashed: bool = False
+    no_node: str = ""
+    """Why the scheduler has found no node; empty where it has."""
 
 
 @dataclass
@@ -269,6 +271,8 @@ class Stage:
             self.engines[name] = engine
         ready = behaviour.ready and not behaviour.crashed
         wanted = running(self._addresses[name], ready=ready, crashed=behaviour.crashed)
+        if behaviour.no_node and not is_ready(pod):
+            wanted = pending(behaviour.no_node)
         if not holds(pod.get("status", {}), wanted):
             with contextlib.suppress(ApiError):  # the pod may be gone by now
                 pod["status"] = (await self._write_status(name, wanted))["status"]

@@ -42,10 +42,11 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch, patch]
-# get and patch: a decision that is taken again counts up the Event that is there.
+# get and patch: a decision that is taken again counts up the Event that is there. list: what autoscalers and the
+# attach controller say of an engine pod that waits.
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, get, patch]
+  verbs: [create, get, list, patch]
 {{- end }}
 
 {{/* The gateway only reads, and has the operator's tokens reviewed (below). */}}

@@ -17,8 +17,8 @@ from .core.names import REVISION_LABEL, child_name
 from .core.neighbours import Neighbours
 from .core.ownership import Holder, holder_of
 from .core.revision import parse_revision
-from .core.rollout.records import parse_time
 from .core.snapshot import Endpoint, Refusal, Request, ScalerAddress, Snapshot
+from .core.times import parse_time
 from .kube import resources
 from .kube.caches import Caches
 from .kube.resources import Resource
@@ -55,9 +55,11 @@ def gather(
     pods: dict[str, list[Json]] = defaultdict(list)
     for pod in caches.children(resources.PODS, namespace, name):
         pods[pod["metadata"].get("labels", {}).get(REVISION_LABEL, "")].append(pod)
+    runtime, runtime_error = _runtime(caches, endpoint, probe_image, model_image)
     return Snapshot(
         endpoint=endpoint,
-        runtime=_runtime(caches, endpoint, probe_image, model_image),
+        runtime=runtime,
+        runtime_error=runtime_error,
         records=records,
         revisions={hash_: revision for hash_, revision in parsed.items() if revision is not None},
         deployments=_by_revision(name, several(resources.DEPLOYMENTS)),
@@ -83,7 +85,7 @@ def parse_endpoint(manifest: Json) -> Endpoint:
     try:
         spec = LLMEndpointSpec.model_validate(manifest.get("spec", {}))
     except ValidationError as error:
-        problem = "; ".join(f"spec.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        problem = problems(error)
     return Endpoint(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -126,19 +128,31 @@ def parse_request(text: str | None) -> Request | None:
 
 def _runtime(
     caches: Caches, endpoint: Endpoint, probe_image: str | None, model_image: str | None
-) -> LLMRuntimeSpec | None:
-    """The runtime as a new revision records it, with the images of what stands beside the engine where it is needed."""
+) -> tuple[LLMRuntimeSpec | None, str]:
+    """The runtime as a new revision records it, with the images of what stands beside the engine where it is needed; or
+    why it cannot be read. A later version of the operator may have written what this one does not know."""
     if endpoint.spec is None:
-        return None
+        return None, ""
     manifest = caches.get(resources.RUNTIMES, "", endpoint.spec.runtime.name)
     if manifest is None:
-        return None
-    runtime = LLMRuntimeSpec.model_validate(manifest["spec"])
+        return None, ""
+    try:
+        runtime = LLMRuntimeSpec.model_validate(manifest.get("spec"))
+    except ValidationError as error:
+        return None, problems(error)
     if needs_image(endpoint.spec.model) and runtime.model_image is None:
         runtime = runtime.model_copy(update={"model_image": model_image})
     if runtime.readiness is Readiness.GENERATION and runtime.probe_image is None:
-        return runtime.model_copy(update={"probe_image": probe_image})
-    return runtime
+        return runtime.model_copy(update={"probe_image": probe_image}), ""
+    return runtime, ""
+
+
+def problems(error: ValidationError) -> str:
+    """What is wrong where, in one sentence; at most five of them."""
+    found = [
+        f"{'.'.join(map(str, ('spec', *e['loc'])))}: {e['msg']}" for e in error.errors(include_input=False)
+    ]
+    return "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
 
 
 def _runtime_gone(caches: Caches, endpoint: Endpoint) -> str:

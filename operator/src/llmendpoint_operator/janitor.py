@@ -74,16 +74,23 @@ class Janitor:
             return
         used = self._usage()
         for job in jobs:
-            namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
-            removal = self._caches.get(resources.JOBS, namespace, name + REMOVE_SUFFIX)
-            if is_record(job):
-                act = next_record_act(job, (namespace, files_of(job)) in used, now, self._retention_s)
-            else:
-                act = next_act(
-                    Kept(job, removal, (namespace, files_name(job)) in used), now, self._retention_s
+            try:
+                await self._tidy(job, used, now)
+            except Exception:
+                # That Job's alone: the others are tidied all the same.
+                log.exception(
+                    "model cache not understood", job="{namespace}/{name}".format_map(job["metadata"])
                 )
-            if act is not None:
-                await self._try(act, job, removal, now)
+
+    async def _tidy(self, job: Json, used: Usage, now: datetime) -> None:
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        removal = self._caches.get(resources.JOBS, namespace, name + REMOVE_SUFFIX)
+        if is_record(job):
+            act = next_record_act(job, (namespace, files_of(job)) in used, now, self._retention_s)
+        else:
+            act = next_act(Kept(job, removal, (namespace, files_name(job)) in used), now, self._retention_s)
+        if act is not None:
+            await self._try(act, job, removal, now)
 
     async def _try(self, act: Act, job: Json, removal: Json | None, now: datetime) -> None:
         name = "{namespace}/{name}".format_map(job["metadata"])

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import structlog
+
 from .api.autoscaling import AutoscalingSpec, Provider
+from .core.autoscaling.handover import kept_count
 from .core.autoscaling.opinion import Opinion, find_opinion
 from .core.autoscaling.scene import read_scene
 from .gather import gather
@@ -16,6 +19,8 @@ from .kube import resources
 from .kube.caches import Caches
 from .kube.store import key_of
 from .scaler import Source
+
+log = structlog.get_logger()
 
 Key = tuple[str, str]
 
@@ -38,9 +43,15 @@ class Opinions:
     def for_autoscalers(self) -> Iterator[tuple[Key, int]]:
         """The recommendations for all endpoints with a HorizontalPodAutoscaler; without those that nothing is known of."""
         for manifest in self._caches.informers[resources.ENDPOINTS].store:
-            found = self._of(key_of(manifest), Provider.HPA)
+            key = key_of(manifest)
+            try:
+                found = self._of(key, Provider.HPA)
+            except Exception:
+                # This endpoint's alone: the others' figures are on the same page.
+                log.exception("no recommendation", endpoint="/".join(key))
+                continue
             if found is not None and found.replicas is not None:
-                yield key_of(manifest), found.replicas
+                yield key, found.replicas
 
     def heard(self, key: Key) -> None:
         """A gateway told something new."""
@@ -63,7 +74,9 @@ class Opinions:
         autoscaling: AutoscalingSpec | None = spec.autoscaling if spec else None
         if spec is None or autoscaling is None:
             return None
-        scene = read_scene(snapshot, autoscaling, spec.replicas, datetime.now(UTC))
+        now = datetime.now(UTC)
+        kept = kept_count(snapshot, now)
+        scene = read_scene(snapshot, autoscaling, spec.replicas if kept is None else kept, now)
         return find_opinion(replace(scene, demand=self._source.of(key)))
 
 

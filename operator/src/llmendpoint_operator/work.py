@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .circuits import Circuits
 from .core.neighbours import Neighbours
 from .core.snapshot import ScalerAddress
-from .evidence import GATEWAY_SELECTOR, Collector, Demands, Gateways, Wire
+from .evidence import GATEWAY_SELECTOR, Collector, Demands, Gateways, PodEvents, Wire
 from .hub import Hub
 from .inspection import Inspection
 from .janitor import Janitor
@@ -19,7 +19,7 @@ from .kube.caches import Caches
 from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
 from .kube.nodes import Nodes
-from .kube.store import Informer, key_of
+from .kube.store import Informer, dig, key_of
 from .metrics import Metrics, Recommendations
 from .models import Models
 from .opinions import Opinions
@@ -102,7 +102,7 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
         prometheus=settings.prometheus_namespace,
     )
     seen = _see_gateways(api, wire, settings, neighbours.gateway, queue)
-    collector = Collector(wire, seen.gateways, queue.add)
+    collector = Collector(wire, seen.gateways, queue.add, PodEvents(api, queue.add))
     opinions = Opinions(caches, seen.demands)
     circuits = Circuits(seen.demands.of, queue.add)
     scaler = Scaler(seen.demands, queue.add, metrics)
@@ -150,7 +150,7 @@ def _see_gateways(api: KubeApi, wire: Wire, settings: Settings, namespace: str, 
 def _see_nodes(api: KubeApi, caches: Caches, queue: WorkQueue) -> Nodes:
     def changed() -> None:
         for endpoint in caches.informers[resources.ENDPOINTS].store:
-            if endpoint.get("spec", {}).get("resources", {}).get("accelerator"):
+            if dig(endpoint, "spec", "resources", "accelerator"):
                 queue.add(key_of(endpoint))
 
     return Nodes(api, changed)

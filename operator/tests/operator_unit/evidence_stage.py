@@ -15,7 +15,7 @@ from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
 from llmendpoint_operator.core.evidence import Outcome, Verification
 from llmendpoint_operator.core.revision import Revision
 from llmendpoint_operator.core.snapshot import Endpoint, Snapshot
-from llmendpoint_operator.evidence import Collector, Gateways, Wire, collector, gateways, prompts
+from llmendpoint_operator.evidence import Collector, Gateways, PodEvents, Wire, collector, gateways, prompts
 from llmendpoint_operator.kube import resources
 from llmendpoint_operator.kube.client import KubeApi
 from llmendpoint_operator.kube.store import Informer
@@ -130,7 +130,7 @@ async def staged(monkeypatch: pytest.MonkeyPatch, token: Path | None = None) -> 
     async with Wire(Metrics()) as wire, Servers() as serving:
         cache = Informer(cast(KubeApi, None), resources.PODS, lambda _: None)
         found = Gateways(wire, cache, port, woken.append, token)
-        collecting = Collector(wire, found, woken.append)
+        collecting = Collector(wire, found, woken.append, PodEvents(cast(KubeApi, None), woken.append))
         running = asyncio.create_task(collecting.run())
         world = World(serving, wire, cache, found, collecting, port, free_port(), woken, tasks=[running])
         yield world

@@ -18,6 +18,7 @@ from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.neighbours import Neighbours
 from llmendpoint_operator.core.ownership import Foreign
 from llmendpoint_operator.core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
+from llmendpoint_operator.core.prospects import Told
 from llmendpoint_operator.core.reported import read_fields
 from llmendpoint_operator.core.revision import parse_revision
 from llmendpoint_operator.core.rollout.records import find_window
@@ -44,6 +45,7 @@ class FakeCluster:
 
     spec: LLMEndpointSpec = field(default_factory=make_spec)
     runtime: LLMRuntimeSpec | None = RUNTIME
+    runtime_error: str = ""
     status: dict[str, Any] = field(default_factory=dict)
     generation: int = 1
     version: int = 1
@@ -61,6 +63,10 @@ class FakeCluster:
     """Seconds for which figures have been gathered: few after a restart of the operator."""
     verifying: float = math.inf
     """The same for the verification."""
+    told: dict[str, Told] = field(default_factory=dict)
+    """What Events say, by pod; nothing of all the others."""
+    unasked: bool = False
+    """Whether nobody has asked for Events yet."""
     finding: Finding | None = None
     devices: tuple[Device | None, ...] | None = ()
     identities: dict[str, Identity] = field(default_factory=dict)
@@ -113,6 +119,7 @@ class FakeCluster:
         return Snapshot(
             endpoint,
             self.runtime,
+            runtime_error=self.runtime_error,
             records=records,
             revisions={hash_: revision for hash_, revision in parsed.items() if revision is not None},
             deployments=self.by_revision("Deployment"),
@@ -146,8 +153,14 @@ class FakeCluster:
                 self.gateways_lost,
                 self.watched,
                 self.verifying,
+                self.events_told(),
             ),
         )
+
+    def events_told(self) -> dict[str, Told]:
+        """What Events say, by pod."""
+        silent = {p["metadata"]["name"]: Told() for pods in self.pods.values() for p in pods}
+        return {} if self.unasked else silent | self.told
 
     def plan(self, now: datetime = NOW) -> Plan:
         """The plan for this moment."""

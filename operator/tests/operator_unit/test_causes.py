@@ -160,3 +160,44 @@ def test_a_long_last_line_is_cut() -> None:
     assert len(last_line("x" * 5000)) == 300
     assert last_line("") == ""
     assert last_line('{"no": "event"}') == '{"no": "event"}'
+
+
+def served(*, ready_at: str, started_at: str, **container: Any) -> dict[str, Any]:
+    """A pod that was ready once, and is not any more."""
+    found = pod(
+        conditions=[
+            {"type": "Initialized", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            {"type": "Ready", "status": "False", "lastTransitionTime": ready_at},
+        ]
+    )
+    running = {"name": "engine", "state": {"running": {"startedAt": started_at}}, **container}
+    found["status"]["containerStatuses"] = [running]
+    return found
+
+
+def test_an_engine_that_served_and_hangs_is_unresponsive_since_then() -> None:
+    hung = served(ready_at="2026-01-01T01:00:00Z", started_at="2026-01-01T00:00:05Z", started=True)
+    cause = find_cause(None, [hung])
+    assert cause is not None
+    assert cause.reason == "EngineUnresponsive"
+    assert "unresponsive since 2026-01-01T01:00:00Z" in cause.message
+    again = served(
+        ready_at="2026-01-01T01:00:00Z", started_at="2026-01-01T00:30:00Z", started=True,
+        lastState={"terminated": {"exitCode": 137}},
+    )  # fmt: skip
+    cause = find_cause(None, [again])
+    assert cause is not None
+    assert cause.reason == "EngineUnresponsive", "what ended an earlier run is not what is wrong now"
+
+
+@pytest.mark.parametrize(
+    "loads",
+    [
+        served(ready_at="2026-01-01T00:00:00Z", started_at="2026-01-01T00:00:05Z"),
+        served(ready_at="2026-01-01T01:00:00Z", started_at="2026-01-01T01:00:02Z"),
+        served(ready_at="2026-01-01T01:00:00Z", started_at="2026-01-01T01:00:00Z", started=False),
+    ],
+    ids=["was never ready", "was started again", "was started again in that second"],
+)
+def test_an_engine_that_loads_is_not_unresponsive(loads: dict[str, Any]) -> None:
+    assert find_cause(None, [loads]) is None

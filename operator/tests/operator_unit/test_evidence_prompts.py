@@ -10,7 +10,7 @@ import pytest
 
 from llmendpoint_operator.core.evidence import Outcome, Verification
 from llmendpoint_operator.evidence import Collector, prompts
-from llmendpoint_operator.evidence.collector import PROMPTS_AT_ONCE
+from llmendpoint_operator.evidence.collector import PROMPTS_AT_ONCE, PROMPTS_OF_A_NAMESPACE
 from llmendpoint_operator.evidence.wanted import find_wanted
 from tests.integration.fake_wire import FakeEngine
 
@@ -91,11 +91,33 @@ async def test_pods_that_are_not_ready_keep_nobody_in_the_queue(world: World) ->
 
 
 async def hold(collecting: Collector, seconds: float) -> None:
-    """Other endpoints' prompts take every place of the queue for so long."""
-    limit = collecting._prompts
-    for _ in range(PROMPTS_AT_ONCE):
-        await limit.acquire()
-        asyncio.get_running_loop().call_later(seconds, limit.release)
+    """Other endpoints' prompts take every slot of the namespace for so long."""
+    slots = collecting._prompts
+    for _ in range(PROMPTS_OF_A_NAMESPACE):
+        await slots.enter(KEY[0])
+        asyncio.get_running_loop().call_later(seconds, slots.leave, KEY[0])
+
+
+async def test_engines_that_hang_hold_up_their_own_namespace_alone(world: World) -> None:
+    """One tenant's prompts hang for good, more of them than there are slots in all."""
+    await world.add_engine("green")
+    slots = world.collector._prompts
+    held = [asyncio.create_task(slots.enter("attacker")) for _ in range(2 * PROMPTS_AT_ONCE)]
+    await asyncio.sleep(0)
+    assert sum(task.done() for task in held) == PROMPTS_OF_A_NAMESPACE
+    assert (await world.verified(prompts=[PROMPT])).outcome is Outcome.PASSED
+    for task in held:
+        task.cancel()
+
+
+async def test_time_without_a_slot_is_no_time_of_the_verification(world: World) -> None:
+    await world.add_engine("green", answer=lambda _: (0, ""))
+    await hold(world.collector, seconds=0.5)
+    snapshot = world.snapshot("Verifying", verification={"prompts": [PROMPT]})
+    world.collector.look(snapshot)
+    await asyncio.sleep(0.3)
+    assert world.collector.look(snapshot).verifying < 0.1
+    await until(lambda: world.collector.look(snapshot).verifying > 0.1)
 
 
 async def test_a_revision_without_ready_pods_is_waited_for(world: World) -> None:

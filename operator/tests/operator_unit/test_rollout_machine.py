@@ -22,7 +22,7 @@ Unverified         .             .             .                 RollingBack    
 Promoted           .             .             .                 .                 Switching          .             .             .             .             .
 WaveReady          .             .             .                 .                 .                  Switching     .             .             .             .
 Acknowledged       .             .             .                 .                 .                  Observing     .             .             .             .
-Breached           .             .             .                 .                 .                  RollingBack   RollingBack   .             .             .
+Breached           .             .             .                 .                 .                  RollingBack   RollingBack   RollingBack           .             .
 StepPassed         .             .             .                 .                 .                  .             Switching     .             .             .
 StepChanged        .             .             .                 .                 .                  Switching     Switching     .             .             .
 Confirmed          .             .             .                 .                 .                  .             Draining      .             .             .

@@ -257,3 +257,6 @@ class AutoscalingStatus(ApiModel):
     """Why it changed, in one word."""
     message: Sentence | None = None
     """Why, with the figures of that moment."""
+    handed_over_at: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """When provider keda or hpa took the place of builtin. desiredReplicas holds until spec.replicas reaches it, or the
+    new scaler has followed its metric for 300 s."""

@@ -148,7 +148,7 @@ class EngineSpec(ApiModel):
 
 
 class PodInputs(ApiModel):
-    """The fields that decide what a pod is: a change of any of them makes a new revision."""
+    """The fields that a revision records: a change of any that decides what a pod is makes a new one."""
 
     model: ModelSpec
     """Which model is served, and under which names."""
@@ -160,7 +160,8 @@ class PodInputs(ApiModel):
     """Settings of the engine."""
     progress_deadline_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
     """Seconds that a replica may take to load the model and warm up before its container is started again and the
-    rollout is reported as stalled."""
+    rollout is reported as stalled. A change of it makes no new revision: the rollout that goes on has the new deadline,
+    containers of revisions that exist keep their budget to start."""
     termination_grace_period_seconds: Annotated[int, Field(ge=15, le=86_400)] = 60
     """Seconds that a replica has to finish its requests when it is stopped. The first 5 pass before it is told, so
     that no new request is on its way to it. With 60, the default, a new revision gets as long as a generation of

@@ -81,13 +81,16 @@ class RolloutSpec(
     """BlueGreen: all requests at once. Canary: in growing shares. Recreate: the old revision stops first."""
     capacity: Capacity = Capacity.AUTO
     """Where the new pods find room. Surge: beside the old ones. InPlace: by exchange in waves, requests by ready pods.
-    Recreate: in place of all the old ones, requests wait in the gateway meanwhile (chart value gateway.holdSeconds). Auto: Surge; when a new pod stays unschedulable,
-    InPlace, or Recreate with a single replica (with promotion: Manual it waits for room)."""
+    Recreate: in place of all the old ones, requests wait in the gateway meanwhile (chart value gateway.holdSeconds). Auto: Surge; when a new pod stays unschedulable
+    and no node is to come, InPlace. With a single replica, which answers, Auto waits for a node and never stops it: write
+    Recreate where that is wanted."""
     min_available: Annotated[int, Field(ge=0, le=1000)] = 1
     """Ready pods of both revisions together that an exchange in place never goes below. Where it leaves no pod to
     exchange, the rollout is given up after progressDeadlineSeconds."""
-    unschedulable_seconds: Annotated[int, Field(ge=0, le=86_400)] = 30
-    """Seconds for which a new pod may stay unschedulable before capacity Auto takes an old one's place."""
+    unschedulable_seconds: Annotated[int, Field(ge=0, le=86_400)] = 600
+    """Seconds for which a new pod may stay unschedulable before capacity Auto takes an old one's place, while no
+    autoscaler says whether a node comes. Where one says that a node comes, or a scheduling gate holds the pod, it waits
+    longer; where one says that none comes, it does not wait."""
     promotion: Literal["Auto", "Manual"] = "Auto"
     """Manual: a verified revision gets no requests before `kubectl llm rollout promote`."""
     verification: VerificationSpec = VerificationSpec()

@@ -104,6 +104,12 @@ def unscheduled_since(pod: Manifest) -> str | None:
     return str(condition.get("lastTransitionTime", ""))
 
 
+def is_gated(pod: Manifest) -> bool:
+    """Whether the scheduler leaves the pod alone until somebody removes its scheduling gates."""
+    condition = _condition(pod, "PodScheduled")
+    return condition.get("status") == "False" and condition.get("reason") == "SchedulingGated"
+
+
 def unschedulable(pod: Manifest) -> Cause | None:
     """No node takes the pod."""
     condition = _condition(pod, "PodScheduled")
@@ -174,6 +180,19 @@ def engine_exited(pod: Manifest) -> Cause | None:
     return Cause("EngineCrashed", f"{where}: the engine ended with exit code {code}{_last(line)}")
 
 
+def unresponsive(pod: Manifest) -> Cause | None:
+    """The engine served and runs, and does not answer any more. One that was started again since then loads."""
+    engine, since = engine_status(pod), _changed(pod, "Ready")
+    running = engine.get("state", {}).get("running")
+    if running is None or engine.get("started") is False or is_ready(pod) or not was_ready(pod):
+        return None
+    if str(running.get("startedAt") or "") > since:
+        return None
+    said = f"pod {_name(pod)} served and does not answer any more: unresponsive since {since}"
+    hint = "see its logs; the kubelet starts its engine again when the liveness probe fails, too"
+    return Cause("EngineUnresponsive", f"{said}; {hint}")
+
+
 def served_until(pod: Manifest) -> str | None:
     """When the engine of a pod that had been ready last ended; None where it never was, or did not end. The condition
     Ready begins False when the node takes the pod, and can change only after its engine could start."""
@@ -190,6 +209,11 @@ def ready_since(pod: Manifest) -> str | None:
     return (_changed(pod, "Ready") or None) if is_ready(pod) else None
 
 
+def unready_since(pod: Manifest) -> str | None:
+    """None where the pod is ready, or does not say."""
+    return None if is_ready(pod) else _changed(pod, "Ready") or None
+
+
 def evicted(pod: Manifest) -> Cause | None:
     """The kubelet or the control plane took the pod off its node."""
     status = pod.get("status", {})
@@ -199,7 +223,7 @@ def evicted(pod: Manifest) -> Cause | None:
 
 
 POD_RULES: tuple[Callable[[Manifest], Cause | None], ...] = (
-    unschedulable, image_not_pulled, container_not_created, engine_exited, evicted,
+    unschedulable, image_not_pulled, container_not_created, unresponsive, engine_exited, evicted,
 )  # fmt: skip
 """In this order: the first that holds names the cause."""
 

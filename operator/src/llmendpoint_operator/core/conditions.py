@@ -170,7 +170,7 @@ def degraded_cause(view: View) -> Condition | None:
         return Condition("Degraded", "True", view.cause.reason, view.cause.message)
     return (
         Condition("Degraded", "True", _DEADLINE.reason, _DEADLINE.message)
-        if view.deadline_exceeded and view.rolling
+        if view.deadline_exceeded and view.rolling and view.cause is None
         else None
     )
 
@@ -189,7 +189,9 @@ def reconciling_now(view: View) -> Condition | None:
 
 
 def stalled_now(view: View) -> Condition | None:
-    """A permanent cause, or any that outlasted the deadline."""
+    """A permanent cause, or any that outlasted the deadline; what is to come is waited for."""
+    if view.cause is not None and view.cause.expected:
+        return None
     if view.cause is not None and (view.cause.permanent or view.deadline_exceeded):
         return Condition("Stalled", "True", view.cause.reason, view.cause.message)
     if view.deadline_exceeded and view.rolling:

@@ -33,8 +33,10 @@ STUCK_GRACE_SECONDS = 15
 """For an engine that does not live: its requests are lost, and what is stuck seldom ends at SIGTERM."""
 
 
-def make_deployment(owner: Owner, revision: Revision, replicas: int) -> Manifest:
-    """The engine pods of a revision; raises SpecError when the runtime's arguments cannot be rendered."""
+def make_deployment(
+    owner: Owner, revision: Revision, replicas: int, deadline_seconds: int | None = None
+) -> Manifest:
+    """The engine pods of a revision. `deadline_seconds` is what the spec says now: it is no part of a pod. Raises SpecError when the runtime's arguments cannot be rendered."""
     revision = with_grace(revision)
     return {
         "apiVersion": "apps/v1",
@@ -42,7 +44,7 @@ def make_deployment(owner: Owner, revision: Revision, replicas: int) -> Manifest
         "metadata": child_metadata(owner, child_name(owner.name, revision.hash), revision.hash),
         "spec": {
             "replicas": replicas,
-            "progressDeadlineSeconds": revision.inputs.progress_deadline_seconds,
+            "progressDeadlineSeconds": deadline_seconds or revision.inputs.progress_deadline_seconds,
             "revisionHistoryLimit": 0,
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
             "selector": {"matchLabels": pod_selector(owner.name, revision.hash)},

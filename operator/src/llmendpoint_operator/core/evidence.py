@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .prospects import Told
+
 
 @dataclass(frozen=True, slots=True)
 class GatewayView:
@@ -79,4 +81,6 @@ class Evidence:
     """Seconds for which `figures` have been gathered: less than the rollout's state lasts after a restart of the operator,
     and then nothing follows yet from there being none."""
     verifying: float = math.inf
-    """The same for `verification`."""
+    """The same for `verification`, without the time in which prompts waited for a slot."""
+    told: Mapping[str, Told] = field(default_factory=dict)
+    """What Events say of pods that wait, by pod; without those that nobody has asked about yet."""

@@ -17,10 +17,11 @@ that follows another one knows it, and one that was overtaken fails before it ch
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from .autoscaling.handover import kept_count, settles_in
 from .autoscaling.record import event_of
 from .builders import (
     Manifest,
@@ -78,6 +79,7 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         problem = Cause("SpecInvalid", endpoint.spec_error, permanent=True)
         frozen = freeze(snapshot, problem)
         return Plan(tuple(_status(snapshot, frozen, _present(snapshot, frozen.active), now)))
+    snapshot = replace(snapshot, kept=kept_count(snapshot, now))
     rollout = decide(snapshot, endpoint.spec, now)
     waiting = unresolved(snapshot)
     grow, shrink = _deployments(snapshot, rollout)
@@ -116,7 +118,8 @@ def _within_reach(
 def _look_again(snapshot: Snapshot, rollout: Rollout, now: datetime) -> float | None:
     """When the rollout, a download, the end of a series of restarts or a missing KEDA asks for it."""
     calm = calm_after((pod for pods in snapshot.pods.values() for pod in pods), now)
-    pauses = (rollout.requeue_after, retry_in(snapshot.task, now), calm, provider_retry(snapshot))
+    settled = settles_in(snapshot, now) if snapshot.kept is not None else None
+    pauses = (settled, rollout.requeue_after, retry_in(snapshot.task, now), calm, provider_retry(snapshot))
     return min((pause for pause in pauses if pause), default=None)
 
 
@@ -158,9 +161,10 @@ def _headless_services(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
 def _deployments(snapshot: Snapshot, rollout: Rollout) -> tuple[list[Step], list[Step]]:
     grow: list[Step] = []
     shrink: list[Step] = []
+    deadline = snapshot.endpoint.spec.progress_deadline_seconds if snapshot.endpoint.spec else None
     for revision in _rendered(snapshot, rollout):
         count = rollout.replicas[revision.hash]
-        wanted = make_deployment(snapshot.endpoint.owner, revision, count)
+        wanted = make_deployment(snapshot.endpoint.owner, revision, count, deadline)
         live = snapshot.deployments.get(revision.hash)
         difference = first_difference(wanted, live)
         if difference is None:

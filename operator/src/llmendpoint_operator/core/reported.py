@@ -15,8 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 from ..api.llmendpoint import LLMEndpointStatus
 from .evidence import Evidence
 from .revision import revision_hash
-from .rollout.records import parse_override, parse_time, time_text
+from .rollout.records import parse_override, time_text
 from .snapshot import Snapshot
+from .times import parse_time
 
 Json = dict[str, Any]
 

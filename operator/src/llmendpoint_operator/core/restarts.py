@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from .builders import Manifest
 from .causes import Cause, engine_exited, engine_status, is_alive, is_ready, served_until
-from .rollout.records import parse_time
+from .times import parse_time
 
 RESTARTS = 3
 WINDOW = timedelta(minutes=10)

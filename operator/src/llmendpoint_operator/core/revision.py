@@ -1,18 +1,22 @@
-"""What a revision is made of, and its hash.
+"""What a revision is made of, its hash, and its record.
 
-The hash covers the endpoint's inputs that decide what a pod is, not the rendered pod: neither an upgraded operator nor
-an edited LLMRuntime makes a new revision. Fields that have their default are left out, so that a field which a later
-version adds changes no hash.
+A record holds every input and the runtime with all their values, defaults included, and which inputs nobody had written:
+neither an upgraded operator nor an edited LLMRuntime changes the pods of a revision that is there. agreement.py says
+whether a spec still asks for it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from ..api import LLMRuntimeSpec, PodInputs
+from .defaults import INPUTS, RUNTIME, filled, stripped
 from .names import REVISION_LABEL
 
 TEMPLATE_VERSION = 3
@@ -24,6 +28,17 @@ KNOWN_TEMPLATES = frozenset({1, 2, 3})
 restarts nothing."""
 
 HASH_LENGTH = 10
+
+INPUTS_VERSION = 2
+"""Of what a record holds. 2: every field with its value; before, those that had their default were left out."""
+
+NOT_IN_PODS = frozenset(
+    {"progressDeadlineSeconds", "resources.accelerator.product", "resources.accelerator.memory"}
+)
+"""A change of these makes no new revision. Pods keep the budget to start that was recorded with their revision."""
+
+SETS = frozenset({"model.servedNames"})
+"""Lists whose order says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +56,12 @@ class Revision:
     salt: str = ""
     grace_seconds: int | None = None
     commit: str = ""
+    defaulted: frozenset[str] = frozenset()
+    """Paths of inputs that nobody had written, as recorded."""
 
 
 def normalised_inputs(spec: PodInputs) -> dict[str, Any]:
-    """The JSON of the fields that decide what a pod is, without those that have their default. What an accelerator is
-    called and how much memory it has changes no pod."""
+    """The JSON of the fields that decide what a pod is, without those that have their default, for people to compare."""
     return spec.model_dump(
         mode="json",
         by_alias=True,
@@ -55,19 +71,57 @@ def normalised_inputs(spec: PodInputs) -> dict[str, Any]:
     )
 
 
+def full_inputs(spec: PodInputs) -> dict[str, Any]:
+    """The JSON of all inputs, with defaults. What an accelerator is called and how much memory it has is not recorded."""
+    return spec.model_dump(
+        mode="json",
+        by_alias=True,
+        include=set(PodInputs.model_fields),
+        exclude={"resources": {"accelerator": {"product", "memory"}}},
+    )
+
+
 def revision_hash(spec: PodInputs, salt: str = "") -> str:
     """Ten hexadecimal digits: 40 bits, among the few revisions of one endpoint."""
-    inputs = normalised_inputs(spec)
-    text = json.dumps([inputs, salt] if salt else inputs, sort_keys=True, separators=(",", ":"))
+    inputs = full_inputs(spec)
+    for path in NOT_IN_PODS:
+        inputs.pop(path, None)
+    inputs["model"]["servedNames"] = sorted(inputs["model"]["servedNames"])
+    return _digest([INPUTS_VERSION, inputs, salt])
+
+
+def legacy_hash(spec: PodInputs) -> str:
+    """What templates 1 and 2 called the spec: a status of that time may still name it so."""
+    return _digest(stripped(full_inputs(spec), INPUTS))
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]
+
+
+def defaulted_paths(model: BaseModel, fields: Iterable[str] | None = None, at: str = "") -> Iterator[str]:
+    """The fields that nobody wrote, by path; items of a list by their number."""
+    for name in type(model).model_fields if fields is None else fields:
+        path, value = at + str(type(model).model_fields[name].alias or name), getattr(model, name)
+        if name not in model.model_fields_set:
+            yield path
+        elif isinstance(value, BaseModel):
+            yield from defaulted_paths(value, None, f"{path}.")
+        elif isinstance(value, tuple):
+            for number, item in enumerate(value):
+                if isinstance(item, BaseModel):
+                    yield from defaulted_paths(item, None, f"{path}.{number}.")
 
 
 def revision_data(revision: Revision) -> dict[str, Any]:
     """The `data` of a new ControllerRevision; the API server never lets it change."""
     data = {
         "templateVersion": revision.template_version,
-        "inputs": normalised_inputs(revision.inputs),
-        "runtime": revision.runtime.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "inputsVersion": INPUTS_VERSION,
+        "inputs": full_inputs(revision.inputs),
+        "defaulted": sorted(defaulted_paths(revision.inputs, PodInputs.model_fields)),
+        "runtime": revision.runtime.model_dump(mode="json", by_alias=True),
     }
     optional = {
         "salt": revision.salt,
@@ -85,10 +139,19 @@ def parse_revision(manifest: dict[str, Any]) -> Revision | None:
     if not hash_ or version not in KNOWN_TEMPLATES:
         return None
     try:
-        inputs = PodInputs.model_validate(data["inputs"])
-        runtime = LLMRuntimeSpec.model_validate(data["runtime"])
-    except (KeyError, ValueError):
+        inputs = PodInputs.model_validate(filled(data["inputs"], INPUTS))
+        runtime = LLMRuntimeSpec.model_validate(filled(data["runtime"], RUNTIME))
+        defaulted = (
+            frozenset(map(str, data["defaulted"])) if "defaulted" in data else _left_out(data["inputs"])
+        )
+    except (KeyError, ValueError, TypeError):
         return None
     number, salt = int(manifest.get("revision", 0)), str(data.get("salt", ""))
     commit = str(data.get("modelCommit", ""))
-    return Revision(hash_, number, version, inputs, runtime, salt, data.get("gracePeriodSeconds"), commit)
+    grace = data.get("gracePeriodSeconds")
+    return Revision(hash_, number, version, inputs, runtime, salt, grace, commit, defaulted)
+
+
+def _left_out(inputs: dict[str, Any]) -> frozenset[str]:
+    """Of a record of before: what had its default was left out."""
+    return frozenset(defaulted_paths(PodInputs.model_validate(inputs)))

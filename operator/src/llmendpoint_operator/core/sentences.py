@@ -6,6 +6,6 @@ SENTENCE_LIMIT = 2048
 """Characters; a longer one would make the API server refuse the whole status."""
 
 
-def fitting(sentence: str) -> str:
+def fitting(sentence: str, limit: int = SENTENCE_LIMIT) -> str:
     """The sentence, or its beginning."""
-    return sentence if len(sentence) <= SENTENCE_LIMIT else sentence[: SENTENCE_LIMIT - 1] + "…"
+    return sentence if len(sentence) <= limit else sentence[: limit - 1] + "…"

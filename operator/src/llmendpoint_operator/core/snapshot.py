@@ -129,9 +129,16 @@ class Snapshot:
     scaling: Scaling | None = None
     """What the scaler decided. None: there is none."""
 
+    kept: int | None = None
+    """The builtin scaler's last count, while an outside scaler that took its place has not reached it yet."""
+    runtime_error: str = ""
+    """Why the LLMRuntime, which is there, cannot be read."""
+
     @property
     def wanted(self) -> int:
         """Replicas that the scaler wants, or without one the spec."""
         if self.scaling is not None:
             return self.scaling.replicas
+        if self.kept is not None:
+            return self.kept
         return self.endpoint.spec.replicas if self.endpoint.spec else 0

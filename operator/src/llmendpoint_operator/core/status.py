@@ -4,9 +4,12 @@ verdict stand in it because they were written once."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from ..api import Capacity, Mode
+from .autoscaling.handover import handover_record
 from .autoscaling.record import make_record
 from .builders import Manifest
 from .causes import Cause, deadline_exceeded, find_cause, is_alive, is_ready
@@ -18,13 +21,17 @@ from .models.files import Delivery, delivery
 from .models.tasks import fetch_failed
 from .names import selector_text
 from .ownership import foreign_cause
+from .prospects import comes, volume_cause, waiting_cause
 from .providers import provider_outlook
 from .restarts import find_storm
 from .rollout import Rollout, pod_count, ready_count
+from .rollout.machine import BEFORE_THE_SWITCH
 from .rollout.records import time_text
+from .rollout.target import unreadable_runtime
 from .served import conflict_message
 from .snapshot import Snapshot
 
+WITHOUT_NODE = frozenset({"NoAcceleratorAvailable", "Unschedulable"})
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -46,7 +53,7 @@ def make_status(
         "rejected": rollout.rejected.as_json() if rollout.rejected else None,
         "override": rollout.override.as_json() if rollout.override else None,
         "request": rollout.answer.as_json() if rollout.answer else endpoint.status.get("request"),
-        "autoscaling": _autoscaling(snapshot),
+        "autoscaling": _autoscaling(snapshot, now),
         "replicas": pod_count(snapshot, rollout.active),
         "readyReplicas": ready_count(snapshot, rollout.active),
         "selector": selector_text(endpoint.name, shown) if shown else None,
@@ -60,13 +67,15 @@ def make_status(
     return {key: value for key, value in status.items() if value is not None and value != []}
 
 
-def _autoscaling(snapshot: Snapshot) -> dict[str, Any] | None:
+def _autoscaling(snapshot: Snapshot, now: datetime) -> dict[str, Any] | None:
     """None, and so not there, without a scaler; while the spec cannot be read it stays as it was."""
     endpoint = snapshot.endpoint
     live: Mapping[str, Any] | None = endpoint.status.get("autoscaling")
     if endpoint.spec is None:
         return dict(live) if live else None
-    return make_record(snapshot.scaling, live or {}, endpoint.spec.replicas) if snapshot.scaling else None
+    if snapshot.scaling is None:
+        return handover_record(snapshot, now)
+    return make_record(snapshot.scaling, live or {}, endpoint.spec.replicas)
 
 
 def _model(snapshot: Snapshot, rollout: Rollout) -> dict[str, Any] | None:
@@ -135,10 +144,29 @@ def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None, now: dateti
     for revision in dict.fromkeys((target, rollout.active)):
         pods = snapshot.pods.get(revision or "", ())
         deployment = snapshot.deployments.get(revision or "")
-        found = find_storm(pods, now) or find_cause(deployment, pods) or _not_fetched(pods)
+        told = snapshot.evidence.told
+        rest = [pod for pod in pods if not comes(pod, told, now)]
+        found = find_storm(pods, now) or find_cause(deployment, rest) or _not_fetched(pods)
+        found = found or volume_cause(pods, told) or waiting_cause(pods, told, now)
         if found is not None:
-            return found
+            return _with_place_hint(snapshot, rollout, revision, found)
+    if snapshot.endpoint.spec is not None and snapshot.runtime_error:
+        return unreadable_runtime(snapshot.endpoint.spec, snapshot)
     return None
+
+
+def _with_place_hint(snapshot: Snapshot, rollout: Rollout, revision: str | None, cause: Cause) -> Cause:
+    """What may be written where a new revision finds no node beside the old one, which answers."""
+    spec, progress = snapshot.endpoint.spec, rollout.progress
+    beside = progress.mode is Mode.SURGE and progress.state in BEFORE_THE_SWITCH and progress.blue is not None
+    if spec is None or not beside or revision != progress.green or cause.reason not in WITHOUT_NODE:
+        return cause
+    said = f"{cause.message}. Revision {progress.blue} stays as it is meanwhile"
+    if spec.rollout.capacity is Capacity.AUTO and snapshot.wanted > 1:
+        after = f"after {spec.rollout.unschedulable_seconds} s (spec.rollout.unschedulableSeconds), or as soon as an autoscaler says that no node comes"
+        return replace(cause, message=f"{said}; {after}, its replicas make room one by one")
+    hint = "add a node, or write spec.rollout.capacity: Recreate, which stops the old replicas first"
+    return replace(cause, message=f"{said}; {hint}")
 
 
 def _not_fetched(pods: Sequence[Manifest]) -> Cause | None:

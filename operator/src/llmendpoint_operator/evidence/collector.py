@@ -17,7 +17,9 @@ from ..core.measurements import Measurements
 from ..core.snapshot import Snapshot
 from .figures import sample
 from .gateways import Gateways
+from .pod_events import PodEvents
 from .prompts import Verifier
+from .slots import Slots
 from .wanted import Key, Target, VerificationJob, Wanted, find_wanted
 from .wire import Wire
 
@@ -27,19 +29,23 @@ SAMPLE_S = 2.0
 RECENT_S = 600.0
 """Length of what the old revision is compared by: the time before the switch, at most so long."""
 SAMPLES_AT_ONCE = 32
-PROMPTS_AT_ONCE = 16
+PROMPTS_AT_ONCE = 64
+PROMPTS_OF_A_NAMESPACE = 4
 
 
 class Collector:
     """Of one leader. `wake` puts an endpoint into the queue."""
 
-    def __init__(self, wire: Wire, gateways: Gateways, wake: Callable[[Key], None]) -> None:
+    def __init__(
+        self, wire: Wire, gateways: Gateways, wake: Callable[[Key], None], pod_events: PodEvents
+    ) -> None:
         self._wire = wire
+        self._pod_events = pod_events
         self._gateways = gateways
         self._wake = wake
         self._watchers: dict[Key, _Watcher] = {}
         self._samples = asyncio.Semaphore(SAMPLES_AT_ONCE)
-        self._prompts = asyncio.Semaphore(PROMPTS_AT_ONCE)
+        self._prompts = Slots(PROMPTS_AT_ONCE, PROMPTS_OF_A_NAMESPACE)
 
     def __len__(self) -> int:
         """Endpoints that something is being found out about."""
@@ -48,10 +54,10 @@ class Collector:
     def look(self, snapshot: Snapshot) -> Evidence:
         """What is known about an endpoint now."""
         key = (snapshot.endpoint.namespace, snapshot.endpoint.name)
-        wanted = find_wanted(snapshot)
+        told, wanted = self._pod_events.look(snapshot), find_wanted(snapshot)
         if wanted is None:
-            self.forget(key)
-            return Evidence()
+            self._rest(key)
+            return Evidence(told=told)
         self._gateways.follow(key, wanted.epoch)
         watcher = self._watchers.get(key)
         if watcher is None:
@@ -69,10 +75,16 @@ class Collector:
             self._gateways.lost,
             watcher.watched,
             watcher.verifying,
+            told,
         )
 
     def forget(self, key: Key) -> None:
-        """The endpoint is gone or at rest."""
+        """The endpoint is gone."""
+        self._pod_events.forget(key)
+        self._rest(key)
+
+    def _rest(self, key: Key) -> None:
+        """Nothing is decided about it."""
         self._gateways.forget(key)
         watcher = self._watchers.pop(key, None)
         if watcher is not None:
@@ -81,7 +93,9 @@ class Collector:
     async def run(self) -> None:
         """Ask the gateways until cancelled; then everything ends."""
         try:
-            await self._gateways.run()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._gateways.run())
+                group.create_task(self._pod_events.run())
         finally:
             for key in list(self._watchers):
                 self.forget(key)
@@ -96,7 +110,7 @@ class _Watcher:
         gateways: Gateways,
         wake: Callable[[Key], None],
         samples: asyncio.Semaphore,
-        prompts: asyncio.Semaphore,
+        prompts: Slots,
     ) -> None:
         self._wire = wire
         self._gateways = gateways
@@ -108,6 +122,7 @@ class _Watcher:
         self._measured_since = self._verifying_since = time.monotonic()
         self._sampler: asyncio.Task[None] | None = None
         self._verifier: asyncio.Task[None] | None = None
+        self._asker: Verifier | None = None
         self.verification: Verification | None = None
 
     def update(self, wanted: Wanted) -> None:
@@ -125,7 +140,7 @@ class _Watcher:
             self._measurements = Measurements(RECENT_S)
         if wanted.verification != before.verification:
             _cancel(self._verifier)
-            self._verifier = self.verification = None
+            self._verifier = self.verification = self._asker = None
             self._verifying_since = time.monotonic()
             if wanted.verification is not None:
                 self._verifier = asyncio.create_task(self._verify(wanted.verification), name="verifier")
@@ -137,8 +152,9 @@ class _Watcher:
 
     @property
     def verifying(self) -> float:
-        """Seconds for which the prompts have been asked."""
-        return time.monotonic() - self._verifying_since
+        """Seconds for which the prompts have been asked, without the time in which they waited for a slot."""
+        waited = self._asker.waited if self._asker is not None else 0.0
+        return max(0.0, time.monotonic() - self._verifying_since - waited)
 
     def figures(self) -> dict[str, Figures]:
         """By revision, of the window or of late."""
@@ -178,7 +194,8 @@ class _Watcher:
         """Whatever goes wrong in it that is not the revision's doing, it begins again."""
         while True:
             try:
-                return await Verifier(self._wire, job, self._ready, self._verified, self._prompts).run()
+                self._asker = Verifier(self._wire, job, self._ready, self._verified, self._prompts)
+                return await self._asker.run()
             except Exception:
                 log.exception("verification broke off", endpoint=job.model)
                 await asyncio.sleep(SAMPLE_S)

@@ -6,8 +6,9 @@ No prompt and no answer is ever logged; a failure quotes what core/verification.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import structlog
 
@@ -23,6 +24,7 @@ from ..core.verification import (
     unmet_expectation,
 )
 from ..errors import Unanswered
+from .slots import Slots
 from .wanted import Target, VerificationJob
 from .wire import Wire
 
@@ -35,6 +37,8 @@ JUDGE_TOKENS = 1024
 SERVER_ERRORS = 3
 """Answers with a 5xx in a row that fail a prompt: one may be chance, and rates are for the observation to judge."""
 MIN_SIMILARITY = 0.8
+LONGEST_S = 600.0
+"""A prompt holds its slot no longer, whatever the spec says."""
 
 Messages = Sequence[dict[str, str]]
 
@@ -52,14 +56,35 @@ class Verifier:
         job: VerificationJob,
         pods: Callable[[str], Sequence[Target]],
         report: Callable[[Verification], None],
-        limit: asyncio.Semaphore,
+        slots: Slots,
     ) -> None:
         self._wire = wire
         self._job = job
         self._pods = pods
         self._report = report
-        self._limit = limit
+        self._slots = slots
+        self._namespace = job.model.partition("/")[0]
+        self._waits_since: float | None = None
+        self._waited = 0.0
         self._notes: list[str] = []
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which prompts waited for a slot: nobody was asked then, so that no answer is missing."""
+        since = self._waits_since
+        return self._waited + (0.0 if since is None else time.monotonic() - since)
+
+    @contextlib.asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        self._waits_since = time.monotonic()
+        try:
+            await self._slots.enter(self._namespace)
+        finally:
+            self._waited, self._waits_since = self.waited, None
+        try:
+            yield
+        finally:
+            self._slots.leave(self._namespace)
 
     async def run(self) -> None:
         """Every prompt in turn, until the first that fails."""
@@ -116,9 +141,9 @@ class Verifier:
         while True:
             try:
                 base, model = await self._judge(str(compare.endpoint))
-                async with self._limit:
+                async with self._slot():
                     text = await self._complete(
-                        base, model, messages, JUDGE_TOKENS, self._job.timeout_seconds
+                        base, model, messages, JUDGE_TOKENS, min(self._job.timeout_seconds, LONGEST_S)
                     )
                 judgement = parse_judgement(text)
                 if judgement is not None:
@@ -144,10 +169,10 @@ class Verifier:
     async def _answer(self, revision: str, messages: Messages, max_tokens: int) -> str:
         """From any ready pod within the prompt's time, which runs neither while there is no such pod nor in the queue
         behind other endpoints' prompts."""
-        timeout_s = self._job.timeout_seconds
+        timeout_s = min(self._job.timeout_seconds, LONGEST_S)
         left, server_errors, turn, problem = timeout_s, 0, 0, ""
         while left > 0:
-            async with self._limit:
+            async with self._slot():
                 began, pods = time.monotonic(), self._pods(revision)
                 if pods:
                     turn += 1

@@ -10,7 +10,7 @@ from ..core.served import ServedNames, claimed_names
 from . import resources
 from .client import Json, KubeApi
 from .resources import Resource
-from .store import Informer, endpoint_of, key_of, model_job_key
+from .store import Informer, dig, endpoint_of, key_of, model_job_key
 
 Wake = Callable[[tuple[str, str]], None]
 
@@ -105,12 +105,11 @@ class Caches:
         """Who of its namespace may wait for it is cheaper to ask than to know: such Jobs change a few times each."""
         self.on_model_job()
         for endpoint in self.informers[resources.ENDPOINTS].store:
-            model, (namespace, _) = endpoint.get("spec", {}).get("model", {}), key_of(endpoint)
-            source = str(model.get("source", ""))
-            if namespace == key_of(item)[0] and source.startswith(("hf://", "s3://")):
+            source = str(dig(endpoint, "spec", "model", "source") or "")
+            if key_of(endpoint)[0] == key_of(item)[0] and source.startswith(("hf://", "s3://")):
                 self._wake(key_of(endpoint))
 
     def _runtime_changed(self, item: Json) -> None:
         for endpoint in self.informers[resources.ENDPOINTS].store:
-            if endpoint.get("spec", {}).get("runtime", {}).get("name") == item["metadata"]["name"]:
+            if dig(endpoint, "spec", "runtime", "name") == item["metadata"]["name"]:
                 self._wake(key_of(endpoint))

@@ -18,7 +18,7 @@ from kubernetes.aio.client import Configuration
 
 from ..core.names import MANAGER
 from ..errors import ApiError, LeadershipLost, api_error
-from .resources import Resource
+from .resources import EVENTS, Resource
 
 Json = dict[str, Any]
 
@@ -94,6 +94,12 @@ class KubeApi:
         selectors = {"labelSelector": selector, "fieldSelector": field}
         query = {name: value for name, value in selectors.items() if value}
         return await self._call("GET", resource.path(namespace), query)
+
+    async def events_of_pod(self, namespace: str, pod: str) -> tuple[Json, ...]:
+        """Events about one pod, at most 100."""
+        query = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={pod}", "limit": "100"}
+        found = await self._call("GET", EVENTS.path(namespace), query)
+        return tuple(found.get("items") or ())
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
         """One object."""

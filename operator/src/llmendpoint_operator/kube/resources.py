@@ -72,7 +72,7 @@ PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("autoscaling", "horizontalpodautoscalers"): frozenset({"list", "watch", "create", "patch", "delete"}),
     ("keda.sh", "scaledobjects"): frozenset({"list", "watch", "create", "patch", "delete"}),
     ("", "pods"): frozenset({"list", "watch", "patch"}),
-    ("", "events"): frozenset({"create", "get", "patch"}),
+    ("", "events"): frozenset({"create", "get", "list", "patch"}),
     ("coordination.k8s.io", "leases"): frozenset({"get", "create", "update"}),
 }
 """Group and resource to verbs. Leases in the operator's own namespace only; runtimes are cluster-wide objects, and so are

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import aiohttp
 import structlog
@@ -204,6 +205,15 @@ class Informer:
 def key_of(item: Json) -> Key:
     """Namespace and name."""
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def dig(item: Json, *path: str) -> Any:
+    """What stands there; None where any part of the way is missing or no object. An object may be of a CRD of another
+    version, and a watch must not end because of it."""
+    found: Any = item
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def endpoint_of(item: Json) -> Key:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ..rollout.records import parse_time, time_text
+from ..rollout.records import time_text
 from ..sentences import fitting
 from ..snapshot import Snapshot
 from ..steps import Event
+from ..times import parse_time
 from .outcome import Outlook, Scaling
 from .scene import Memory
 

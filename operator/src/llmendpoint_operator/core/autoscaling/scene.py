@@ -13,11 +13,14 @@ from ...api import LLMEndpointSpec
 from ...api.autoscaling import AutoscalingSpec
 from ..builders import Manifest
 from ..causes import is_alive, is_ready, unscheduled_since
-from ..rollout.records import parse_time
 from ..snapshot import Snapshot
+from ..times import parse_time
 from .crowd import Crowd
 from .demand import Demand
 from .smoothing import Series
+
+NODE_SECONDS = 30
+"""A replica that finds no node counts as loading for so long; then the count may be lowered although it waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def _loads(pod: Manifest, spec: LLMEndpointSpec, now: datetime) -> bool:
         return False
     waiting, created = unscheduled_since(pod), pod["metadata"].get("creationTimestamp")
     if waiting is not None:
-        began, limit = parse_time(waiting or created), spec.rollout.unschedulable_seconds
+        began, limit = parse_time(waiting or created), float(NODE_SECONDS)
     else:
         began, limit = (
             parse_time(pod.get("status", {}).get("startTime") or created),

@@ -58,7 +58,7 @@ def _given_up(s: Situation) -> int:
 def exchange(s: Situation) -> dict[str, int]:
     """In place: old pods make room for the new ones that wait for it; ready ones only as far as minAvailable allows."""
     blue, green = str(s.progress.blue), str(s.progress.green)
-    minimum = min(s.spec.rollout.min_available, s.wanted)
+    minimum = s.minimum
     if s.progress.state in GIVEN_UP:
         needed = max(0, minimum - s.blue_ready)
         return {blue: s.wanted, green: min(s.live(green), s.green_ready, needed)}

@@ -15,6 +15,7 @@ from ..revision import Revision
 from ..scaledown import ScaleDown, plan_scale_down
 from ..snapshot import Snapshot
 from ..steps import Event
+from ..times import parse_time
 from .capacity import wanted_pods
 from .machine import MOVES, State
 from .moves import move, narrate
@@ -30,7 +31,6 @@ from .records import (
     parse_override,
     parse_progress,
     parse_rejected,
-    parse_time,
     parse_traffic,
 )
 from .requests import Answer, answer
@@ -189,7 +189,13 @@ def _conclude(
         known = None if traffic.epoch == 0 else traffic
         since = cut(scale_down.draining_since) if scale_down.draining_since else None
         traffic = next_traffic(known, weights, (scale_down.draining, since), s.now, snapshot.evidence)
-    serving = {s.progress.blue, s.progress.green, current.hash, *weights}
+    serving = {
+        s.progress.blue,
+        s.progress.green,
+        current.hash,
+        override.inputs if override else None,
+        *weights,
+    }
     pending = [*waits(s), scale_down.requeue_after or 0.0]
     return Rollout(
         target=current.revision,

@@ -78,15 +78,15 @@ MOVES: Mapping[State, Mapping[Event, State]] = {
         **_BEFORE,
         Event.ABORTED: State.ROLLING_BACK,
         Event.SCHEDULED: State.WARMING,
-        Event.OVERDUE: State.ROLLING_BACK,
         Event.NO_ROOM: State.PROVISIONING,
+        Event.OVERDUE: State.ROLLING_BACK,
     },
     State.WARMING: {
         **_BEFORE,
         Event.ABORTED: State.ROLLING_BACK,
         Event.WARM: State.VERIFYING,
-        Event.OVERDUE: State.ROLLING_BACK,
         Event.NO_ROOM: State.PROVISIONING,
+        Event.OVERDUE: State.ROLLING_BACK,
     },
     State.VERIFYING: {
         **_BEFORE,
@@ -118,6 +118,7 @@ MOVES: Mapping[State, Mapping[Event, State]] = {
     State.DRAINING: {
         **_SUPERSEDED,
         Event.REVERTED: State.PROVISIONING,
+        Event.BREACHED: State.ROLLING_BACK,
         Event.DRAINED: State.IDLE,
     },
     State.ROLLING_BACK: {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from ...api import Capacity, Mode, Strategy
+from ...api import Mode
 from ..steps import Event as KubernetesEvent
 from .machine import MOVES, WITH_REQUESTS, Event, State
-from .occurrences import Occurrence
+from .occurrences import Occurrence, first_mode
 from .records import Progress, Rejected, cut, time_text
 from .situation import Situation
 
@@ -54,19 +54,9 @@ def narrate(s: Situation, event: Event, why: Occurrence) -> KubernetesEvent | No
     return KubernetesEvent(*told[event]) if event in told else None
 
 
-def first_mode(s: Situation, blue: str | None) -> Mode:
-    """Where the new pods are put at first; with capacity Auto, beside the old ones."""
-    rollout = s.spec.rollout
-    if blue is None or s.wanted == 0:
-        return Mode.SURGE
-    if rollout.strategy is Strategy.RECREATE or rollout.capacity is Capacity.RECREATE:
-        return Mode.RECREATE
-    return Mode.IN_PLACE if rollout.capacity is Capacity.IN_PLACE else Mode.SURGE
-
-
 def wave(s: Situation) -> int:
     """Pods that are exchanged together: a quarter, but no more than minAvailable leaves."""
-    spare = s.wanted - s.spec.rollout.min_available
+    spare = s.wanted - s.minimum
     return max(1, min(s.wanted // 4, spare))
 
 
@@ -90,7 +80,11 @@ def _begin(s: Situation) -> Progress:
 def _next_blue(s: Situation) -> str | None:
     """Blue, while green has its requests without a verdict and as many of blue's pods can answer them; else whoever has
     most of the requests, and blue of two that have as many."""
-    blue = s.progress.blue
+    blue, green = s.progress.blue, s.progress.green
+    if s.green_answers_alone:
+        return green
+    if s.lost_while_draining and blue != s.target:
+        return blue
     unproven = s.progress.state in WITH_REQUESTS and s.progress.mode is Mode.SURGE
     if blue is not None and unproven and s.blue_ready >= min(s.wanted, s.green_ready):
         return blue
@@ -109,7 +103,9 @@ def _reject(s: Situation, why: Occurrence) -> Rejected:
 
 
 def _without_room(s: Situation, progress: Progress) -> Progress:
-    mode = Mode.RECREATE if s.wanted == 1 else Mode.IN_PLACE
+    """As the spec says; capacity Auto goes on in place, which never takes the last ready pod."""
+    mode = first_mode(s, s.progress.blue)
+    mode = Mode.IN_PLACE if mode is Mode.SURGE else mode
     step = wave(s) if mode is Mode.IN_PLACE else None
     return replace(progress, mode=mode, step=step, progress_since=cut(s.now))
 
@@ -152,7 +148,13 @@ def _weighed(s: Situation, progress: Progress) -> Progress:
     return replace(progress, weight=replace(s, progress=progress).green_share)
 
 
+def _placed(s: Situation, progress: Progress) -> Progress:
+    """The time of waiting for nodes is no lack of progress of the revision."""
+    return replace(progress, progress_since=cut(s.now))
+
+
 _CHANGES = {
+    Event.SCHEDULED: _placed,
     Event.NO_ROOM: _without_room,
     Event.VERIFIED: _verified,
     Event.COLD: _cold,

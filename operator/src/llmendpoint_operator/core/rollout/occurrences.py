@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from ...api import Capacity, Mode
-from ..causes import engine_exited, find_cause, is_alive, unschedulable, unscheduled_since
+from ...api import Capacity, Mode, Strategy
+from ..causes import engine_exited, find_cause, unschedulable, unscheduled_since
 from ..evidence import Outcome, Verification
+from ..prospects import Prospect
+from ..times import parse_time
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, Event, State
 from .observation import Answer, measuring_blue, observing
-from .records import parse_time
-from .situation import ACKNOWLEDGE_SECONDS, Situation
+from .situation import ACKNOWLEDGE_SECONDS, LOST_SECONDS, Situation
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +29,20 @@ YES = Occurrence()
 
 
 def new_target(s: Situation) -> Occurrence | None:
-    """At rest every revision but blue is new, unless it was rejected; else every one but the two."""
+    """At rest every revision but blue is new, unless it was rejected; else every one but the two. Where green answers
+    and blue does not, blue is new, too."""
     rejected = s.rejected is not None and s.rejected.revision == s.target
-    if s.target is None or s.target == s.progress.blue or rejected:
+    back = s.target == s.progress.blue and not s.green_answers_alone
+    if s.target is None or back or rejected:
         return None
     at_rest = s.progress.state in AT_REST or s.progress.state is State.ROLLING_BACK
     return YES if at_rest or s.target != s.progress.green else None
 
 
 def reverted(s: Situation) -> Occurrence | None:
-    """Back to blue; or, before green has requests, to what cannot be made."""
+    """Back to blue; or, before green has requests, to what cannot be made. Not while green is who could answer."""
+    if s.green_answers_alone:
+        return None
     if s.target is None:
         return YES if s.progress.state in BEFORE_THE_SWITCH else None
     return YES if s.target == s.progress.blue else None
@@ -55,7 +60,7 @@ def overdue(s: Situation) -> Occurrence | None:
     in place still makes progress."""
     progress, deadline = s.progress, s.spec.progress_deadline_seconds
     exchanging = progress.state in BEFORE_THE_SWITCH or progress.mode is Mode.IN_PLACE
-    if progress.blue is None or not exchanging or deadline_in(s) > 0:
+    if progress.blue is None or not exchanging or held(s) or deadline_in(s) > 0:
         return None
     if progress.state is State.VERIFYING:
         found = verification(s)
@@ -71,11 +76,16 @@ def overdue(s: Situation) -> Occurrence | None:
 
 
 def no_room(s: Situation) -> Occurrence | None:
-    """Capacity Auto takes the old pods' place when the new ones find no other."""
-    since = unschedulable_since(s)
-    if since is None or s.remaining(since, s.spec.rollout.unschedulable_seconds) > 0:
+    """Capacity Auto takes old pods' places when the new ones find no others, and none are to come. Where the spec was
+    edited to ask for their places, it gets them."""
+    if asks_for_places(s):
+        return Occurrence("NoRoom", "spec.rollout asks for it now")
+    since, prospect = unschedulable_since(s), s.prospect
+    if since is None or prospect in (None, Prospect.COMING):
         return None
-    causes = (unschedulable(pod) for pod in _green_pods(s))
+    if prospect is Prospect.SILENT and s.remaining(since, s.spec.rollout.unschedulable_seconds) > 0:
+        return None
+    causes = (unschedulable(pod) for pod in s.unplaced)
     cause = next((cause for cause in causes if cause is not None), None)
     return Occurrence("NoRoom", cause.message if cause else "a new replica finds no node")
 
@@ -243,23 +253,56 @@ def _green_pods(s: Situation) -> tuple[dict[str, object], ...]:
 
 
 def unschedulable_since(s: Situation) -> datetime | None:
-    """When the first of green's waiting pods began to wait; None where that changes nothing. A single replica keeps
-    its place where somebody has to promote: nothing would answer until then."""
+    """When the first of green's waiting pods began to wait; None where that changes nothing. A single replica that
+    answers keeps its place: nothing would answer until the new one does."""
     mine = s.spec.rollout.capacity is Capacity.AUTO and s.progress.mode is Mode.SURGE
-    mine = mine and not (s.wanted == 1 and s.spec.rollout.promotion == "Manual")
+    mine = mine and (s.wanted > 1 or s.blue_lost)
     if not mine or s.live(s.progress.blue) == 0 or s.progress.state not in BEFORE_THE_SWITCH:
         return None
-    waiting = (unscheduled_since(pod) for pod in _green_pods(s) if is_alive(pod))
+    waiting = (unscheduled_since(pod) for pod in s.unplaced)
     moments = [parse_time(text) or s.progress.state_since for text in waiting if text is not None]
     return min((moment for moment in moments if moment is not None), default=None)
+
+
+def first_mode(s: Situation, blue: str | None) -> Mode:
+    """Where the new pods are put at first; with capacity Auto, beside the old ones."""
+    rollout = s.spec.rollout
+    if blue is None or s.wanted == 0:
+        return Mode.SURGE
+    if rollout.strategy is Strategy.RECREATE or rollout.capacity is Capacity.RECREATE:
+        return Mode.RECREATE
+    return Mode.IN_PLACE if rollout.capacity is Capacity.IN_PLACE else Mode.SURGE
+
+
+def asks_for_places(s: Situation) -> bool:
+    """Whether the rollout began beside blue, green's pods are stuck there, and the spec says by now that they shall
+    take the places of blue's."""
+    beside = s.progress.mode is Mode.SURGE and s.progress.state in (State.PROVISIONING, State.WARMING)
+    return (
+        beside
+        and s.progress.blue is not None
+        and s.stuck
+        and first_mode(s, s.progress.blue) is not Mode.SURGE
+    )
+
+
+def held(s: Situation) -> bool:
+    """Whether what is missing is a node, which is no fault of the revision: one that is to come is waited for, and with
+    capacity Auto any. Blue answers meanwhile."""
+    if s.progress.state not in (State.PROVISIONING, State.WARMING) or not s.unplaced:
+        return False
+    beside = s.spec.rollout.capacity is Capacity.AUTO and s.progress.mode is Mode.SURGE
+    return beside or s.prospect is Prospect.COMING
 
 
 def _crashed(s: Situation) -> Occurrence | None:
     """An engine that had been ready has ended; or no pod of green is ready while blue's are, and not just because both
     come up. Where blue has no pods to go back to at once, only the crash counts."""
+    green = s.progress.green
+    if s.lost_while_draining and lost_in(s) == 0:
+        return Occurrence("RevisionNotReady", f"no replica of revision {green} was ready any more")
     if s.wanted == 0 or s.progress.blue is None or s.progress.state not in WITH_REQUESTS:
         return None
-    green = s.progress.green
     exits = (engine_exited(pod) for pod in s.crashed_pods)
     cause = next((cause for cause in exits if cause is not None), None)
     served = s.progress.mode is not Mode.IN_PLACE or s.progress.state is State.OBSERVING
@@ -276,6 +319,8 @@ def _crashed(s: Situation) -> Occurrence | None:
 
 def lost_in(s: Situation) -> float | None:
     """Seconds after which green counts as lost, of which no pod is ready while blue's are; None where it is not so."""
+    if s.lost_while_draining:
+        return s.remaining(s.green_lost_since, LOST_SECONDS)
     if s.progress.state not in WITH_REQUESTS or s.green_ready > 0 or s.blue_ready == 0:
         return None
     return s.remaining(s.waking_since, s.spec.progress_deadline_seconds)

@@ -14,14 +14,10 @@ from ...api import Mode
 from ...api import RolloutState as State
 from ..evidence import Figures, Window
 from ..sentences import fitting
+from ..times import parse_time
 from .machine import WITH_REQUESTS
 
 Json = dict[str, Any]
-
-
-def parse_time(text: object) -> datetime | None:
-    """RFC 3339 as the status holds it."""
-    return datetime.fromisoformat(str(text)).astimezone(UTC) if text else None
 
 
 def time_text(time: datetime | None) -> str | None:

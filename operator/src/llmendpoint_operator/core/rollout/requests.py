@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...api import LLMEndpointSpec
+from ..agreement import agrees, current_hash
 from ..revision import revision_hash
 from ..snapshot import Request, Snapshot
 from .machine import BEFORE_THE_SWITCH, WITH_REQUESTS, State
@@ -114,17 +115,17 @@ def _undo(case: _Case) -> Answer:
     if was_lost(case.snapshot, case.active) and asked != case.active:
         return case.refuse("it was made before the status was lost; ask again")
     message = f"back to revision {asked}, until the spec changes"
-    return case.accept(message, Override(revision_hash(case.spec), asked))
+    return case.accept(message, Override(current_hash(case.spec, case.snapshot.revisions), asked))
 
 
 def _restart(case: _Case) -> Answer:
     asked, salt = case.request.revision, case.request.id
-    inputs = revision_hash(case.spec)
+    inputs = current_hash(case.spec, case.snapshot.revisions)
     made = revision_hash(case.spec, salt)
     if asked not in (None, case.current, made):
         return case.refuse(f"revision {asked} is not what is asked for now; {case.current} is")
     now = case.snapshot.revisions.get(case.current)
-    if now is not None and case.current != inputs and revision_hash(now.inputs) != inputs:
+    if now is not None and case.current != inputs and not agrees(case.spec, now):
         held = f"an undo to revision {case.current} holds, while the spec asks for {inputs}"
         return case.refuse(f"{held}; change the spec first")
     if was_lost(case.snapshot, case.active) and made not in case.snapshot.records:

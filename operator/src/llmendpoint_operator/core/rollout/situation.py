@@ -6,15 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ...api import LLMEndpointSpec, Mode
+from ...api import Capacity, LLMEndpointSpec, Mode
 from ..builders import Manifest
-from ..causes import is_alive, is_ready, ready_since, served_until, unscheduled_since, was_ready
+from ..causes import (
+    is_alive,
+    is_ready,
+    ready_since,
+    served_until,
+    unready_since,
+    unscheduled_since,
+    was_ready,
+)
+from ..prospects import Prospect, is_stuck, prospect_of
 from ..snapshot import Request, Snapshot
+from ..times import parse_time
 from .machine import BEFORE_THE_SWITCH, WITH_REQUESTS, State
-from .records import Progress, Rejected, Traffic, parse_time
+from .records import Progress, Rejected, Traffic
 
 ACKNOWLEDGE_SECONDS = 10
 """So long a switch waits for a Ready gateway; blue's pods wait for longer."""
+
+LOST_SECONDS = 60
+"""A last replica that was unready for less is not given up: it may be back."""
 
 
 def ready_count(snapshot: Snapshot, revision: str | None) -> int:
@@ -61,6 +74,22 @@ class Situation:
         """Ready pods."""
         return ready_count(self.snapshot, self.progress.blue)
 
+    @property
+    def green_answers_alone(self) -> bool:
+        """Whether green, which has no requests yet, could answer them, and blue cannot: it is not given up before another
+        is ready. Where somebody has to promote it, or prompts are open, it may not answer."""
+        rollout, progress = self.spec.rollout, self.progress
+        proven = progress.verified or not rollout.verification.prompts
+        allowed = progress.blue is None or progress.promoted or rollout.promotion == "Auto"
+        before = progress.state in BEFORE_THE_SWITCH and self.wanted > 0
+        return before and proven and allowed and self.green_ready > 0 and self.blue_ready == 0
+
+    @property
+    def lost_while_draining(self) -> bool:
+        """Whether the new revision has no ready pod any more while the old one's last are still there."""
+        draining = self.progress.state is State.DRAINING and self.wanted > 0
+        return draining and self.green_ready == 0 and self.blue_ready > 0
+
     def live(self, revision: str | None) -> int:
         """The count that the revision's Deployment has; 0 without one."""
         deployment = self.snapshot.deployments.get(revision or "")
@@ -103,7 +132,7 @@ class Situation:
     def keeps_old_pods(self) -> bool:
         """Whether what was switched away from is still needed: its last requests, and gateways that lag behind."""
         delay = self.remaining(self.switched_at, self.spec.rollout.scale_down_delay)
-        return delay > 0 or self.awaits_gateways
+        return delay > 0 or self.awaits_gateways or self.lost_while_draining
 
     @property
     def awaits_gateways(self) -> bool:
@@ -135,6 +164,12 @@ class Situation:
         return self.wanted
 
     @property
+    def minimum(self) -> int:
+        """Ready pods of both revisions together that an exchange in place leaves: with capacity Auto one at least."""
+        least, auto = self.spec.rollout.min_available, self.spec.rollout.capacity is Capacity.AUTO
+        return min(max(1, least) if auto else least, self.wanted)
+
+    @property
     def green_needed(self) -> int:
         """Ready pods of green without which it is not verified and gets no requests. One is enough where nobody else
         answers requests: waiting for more would lose them."""
@@ -143,9 +178,48 @@ class Situation:
 
     @property
     def green_scheduled(self) -> bool:
-        """Whether every pod that shall be there has a node."""
-        pods = [p for p in self.snapshot.pods.get(self.progress.green or "", ()) if is_alive(p)]
-        return len(pods) >= self.green_wanted and all(unscheduled_since(pod) is None for pod in pods)
+        """Whether as many pods have a node as must be ready."""
+        pods = self.green_pods
+        return sum(unscheduled_since(pod) is None for pod in pods) >= min(
+            self.green_needed, self.green_wanted
+        )
+
+    @property
+    def green_pods(self) -> tuple[Manifest, ...]:
+        """Of green, that are or will be of use."""
+        return tuple(filter(is_alive, self.snapshot.pods.get(self.progress.green or "", ())))
+
+    @property
+    def unplaced(self) -> tuple[Manifest, ...]:
+        """Green's pods without a node."""
+        return tuple(p for p in self.green_pods if not is_ready(p) and unscheduled_since(p) is not None)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a pod of green waits for a node, or for a volume that another node holds."""
+        told = self.snapshot.evidence.told
+        return any(is_stuck(pod, told.get(str(pod["metadata"]["name"]))) for pod in self.green_pods)
+
+    @property
+    def prospect(self) -> Prospect | None:
+        """Whether a node will come: one that comes for any of green's pods is waited for. None: not known yet."""
+        told = self.snapshot.evidence.told
+        found = [prospect_of(pod, told.get(str(pod["metadata"]["name"])), self.now) for pod in self.unplaced]
+        order = (Prospect.COMING, Prospect.NONE, Prospect.SILENT)
+        return next((prospect for prospect in order if prospect in found), None)
+
+    @property
+    def green_lost_since(self) -> datetime | None:
+        """When the last of green's pods stopped being ready, as far as they say."""
+        changed = [parse_time(unready_since(pod)) for pod in self.green_pods]
+        return max((at for at in changed if at is not None), default=self.progress.state_since)
+
+    @property
+    def blue_lost(self) -> bool:
+        """Whether no pod of blue answers, and not just for a moment: then its places may be taken."""
+        pods = [pod for pod in self.snapshot.pods.get(self.progress.blue or "", ()) if is_alive(pod)]
+        changed = (parse_time(unready_since(pod)) for pod in pods)
+        return self.blue_ready == 0 and all(at is None or self.since(at) >= LOST_SECONDS for at in changed)
 
     @property
     def crashed_pods(self) -> tuple[Manifest, ...]:

@@ -5,10 +5,11 @@ A revision is what the spec's inputs hash to; `undo` and `restart` put another i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...api import LLMEndpointSpec
+from ...api import LLMEndpointSpec, PodInputs
 from ...errors import SpecError
+from ..agreement import agrees, current_hash, known_hashes
 from ..causes import Cause
 from ..deployment import make_deployment
 from ..grace import derived_grace
@@ -16,7 +17,8 @@ from ..identity import Identity
 from ..models.awaited import model_awaited
 from ..models.files import is_downloaded, needs_image
 from ..names import REVISION_LABEL, child_name
-from ..revision import TEMPLATE_VERSION, Revision, revision_hash
+from ..revision import TEMPLATE_VERSION, Revision, defaulted_paths
+from ..sentences import fitting
 from ..snapshot import Snapshot
 from .records import Override, parse_override
 
@@ -32,7 +34,7 @@ class Target:
 
 def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | None) -> Target:
     """As recorded, or new from the runtime as it is now."""
-    hash_ = override.revision if override else revision_hash(spec)
+    hash_ = override.revision if override else current_hash(spec, snapshot.revisions)
     if hash_ in snapshot.revisions:
         return Target(hash_, snapshot.revisions[hash_])
     if hash_ in snapshot.records:
@@ -40,6 +42,8 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
         message = f"ControllerRevision {name} was written by another version of the operator"
         hint = "upgrade the operator, or delete that object"
         return Target(hash_, None, Cause("RevisionUnreadable", f"{message}; {hint}", permanent=True))
+    if snapshot.runtime_error:
+        return Target(hash_, None, replace(unreadable_runtime(spec, snapshot), permanent=True))
     if snapshot.runtime is None:
         message = f"LLMRuntime {spec.runtime.name} does not exist"
         hint = "see `kubectl get llmruntimes` and correct spec.runtime.name"
@@ -57,7 +61,10 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
     if identity is None or waits_for is not None:
         return Target(hash_, None, waits_for)
     salt, grace = override.salt if override else "", derived_grace(spec)
-    revision = Revision(hash_, 0, TEMPLATE_VERSION, spec, snapshot.runtime, salt, grace, identity.commit)
+    defaulted = frozenset(defaulted_paths(spec, PodInputs.model_fields))
+    revision = Revision(
+        hash_, 0, TEMPLATE_VERSION, spec, snapshot.runtime, salt, grace, identity.commit, defaulted
+    )
     try:
         make_deployment(snapshot.endpoint.owner, revision, 0)
     except SpecError as error:
@@ -66,13 +73,20 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
     return Target(hash_, revision)
 
 
+def unreadable_runtime(spec: LLMEndpointSpec, snapshot: Snapshot) -> Cause:
+    """Revisions that exist hold a copy of it, and go on."""
+    message = f"LLMRuntime {spec.runtime.name} cannot be read by this version of the operator: {snapshot.runtime_error}"
+    hint = "correct it, or upgrade the operator; revisions that exist run, scale and roll back as before, no new one is made"
+    return Cause("RuntimeUnreadable", fitting(f"{message}; {hint}", 1024))
+
+
 def unresolved(snapshot: Snapshot) -> tuple[str, LLMEndpointSpec] | None:
     """The revision that is about to be made of a model that must be resolved, and its inputs; None when there is none."""
     spec = snapshot.endpoint.spec
     if spec is None or snapshot.endpoint.deleting or not is_downloaded(spec.model):
         return None
     override = find_override(snapshot, spec, find_active(snapshot))
-    hash_ = override.revision if override else revision_hash(spec)
+    hash_ = override.revision if override else current_hash(spec, snapshot.revisions)
     return None if hash_ in snapshot.records else (hash_, spec)
 
 
@@ -89,15 +103,15 @@ def find_active(snapshot: Snapshot) -> str | None:
 def find_override(snapshot: Snapshot, spec: LLMEndpointSpec, active: str | None) -> Override | None:
     """The one that stands in the status, while the spec is as it was. A lost status: a restarted revision that gets
     requests is still what the spec asks for, though its hash is another than the spec's."""
-    inputs = revision_hash(spec)
+    inputs = current_hash(spec, snapshot.revisions)
     found = parse_override(snapshot.endpoint.status)
     if found is not None:
         kept = found.salt or found.revision in snapshot.revisions
-        return found if found.inputs == inputs and kept else None
+        return found if kept and found.inputs in known_hashes(spec, snapshot.revisions) else None
     if not was_lost(snapshot, active) or active == inputs:
         return None
     revision = snapshot.revisions.get(active or "")
-    if revision is None or revision_hash(revision.inputs) != inputs:
+    if revision is None or not agrees(spec, revision):
         return None
     return Override(inputs, revision.hash, revision.salt)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...api import Mode
+from ..prospects import promised_for
 from .machine import BEFORE_THE_SWITCH, GIVEN_UP, State
 from .observation import measuring_blue, observing
-from .occurrences import deadline_in, lost_in, unschedulable_since
+from .occurrences import deadline_in, held, lost_in, unschedulable_since
 from .situation import ACKNOWLEDGE_SECONDS, Situation
 
 
@@ -18,10 +19,12 @@ def waits(s: Situation) -> Iterator[float]:
         progress.state is State.SWITCHING and progress.mode is Mode.IN_PLACE
     ):
         if progress.blue is not None and progress.state is not State.AWAITING_PROMOTION:
-            yield deadline_in(s)
+            yield 0.0 if held(s) else deadline_in(s)
         since = unschedulable_since(s)
         if since is not None:
             yield s.remaining(since, rollout.unschedulable_seconds)
+        promises = (s.snapshot.evidence.told.get(str(pod["metadata"]["name"])) for pod in s.unplaced)
+        yield from (promised_for(told, s.now) for told in promises if told is not None)
     if progress.state is State.AWAITING_PROMOTION and rollout.promotion == "Auto":
         yield measuring_blue(s)
     if progress.state in (State.SWITCHING, State.ROLLING_BACK):
