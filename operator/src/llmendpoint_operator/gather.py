@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from .api import LLMEndpointSpec, LLMRuntimeSpec, Readiness
+from .core.allowed import BY_DEFAULT, Allowed
 from .core.models.files import needs_image
 from .core.names import REVISION_LABEL
 from .core.neighbours import Neighbours
@@ -33,6 +34,7 @@ def gather(
     probe_image: str | None = None,
     model_image: str | None = None,
     scaler_address: ScalerAddress | None = None,
+    allowed: Allowed = BY_DEFAULT,
 ) -> Snapshot:
     """Everything about the endpoint `manifest`."""
     endpoint = parse_endpoint(manifest)
@@ -61,6 +63,7 @@ def gather(
             if (item := caches.get(kind, namespace, name))
         },
         scaler_address=scaler_address,
+        allowed=allowed,
         keda_missing=caches.missing(resources.SCALED_OBJECTS),
         neighbours=neighbours,
         pods={hash_: tuple(found) for hash_, found in pods.items()},

@@ -14,8 +14,6 @@ from .inquiries import ANSWER_LIMIT_S, Inquiries, Key
 
 log = structlog.get_logger()
 
-PUBLIC_HUB = "https://huggingface.co"
-
 
 @dataclass(frozen=True, slots=True)
 class Question:

@@ -10,6 +10,7 @@ import structlog
 
 from .audit import Auditor
 from .circuits import Circuits
+from .core.allowed import BY_DEFAULT, Allowed
 from .core.fit import INSPECTS_LABEL
 from .core.neighbours import Neighbours
 from .core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
@@ -55,6 +56,7 @@ class Reconciler:
         model_image: str | None = None,
         inspection: Inspection,
         scaler_address: ScalerAddress | None = None,
+        allowed: Allowed = BY_DEFAULT,
     ) -> None:
         self._api = api
         self._caches = caches
@@ -71,6 +73,7 @@ class Reconciler:
         self._inspection = inspection
         self._circuits = circuits
         self._scaler_address = scaler_address
+        self._allowed = allowed
         self._refusals: dict[Key, Refusal] = {}
         self._passes: dict[Key, int] = {}
 
@@ -130,7 +133,7 @@ class Reconciler:
         refusal = self._refusals.get(key)
         snapshot = gather(
             self._caches, manifest, refusal, self._gateway_url, self._neighbours, self._probe_image,
-            self._model_image, self._scaler_address,
+            self._model_image, self._scaler_address, self._allowed,
         )  # fmt: skip
         scaling, circuits = self._scaler.look(snapshot), self._circuits.of(key)
         snapshot = self._models.look(key, replace(snapshot, scaling=scaling, circuits=circuits))

@@ -85,7 +85,9 @@ def _pod_spec(owner: Owner, revision: Revision) -> Manifest:
 def _before_the_engine(revision: Revision) -> list[Manifest]:
     found = []
     if delivery(revision.inputs.model) is Delivery.POD:
-        found.append(make_init_container(revision.commit, revision.inputs, revision.runtime))
+        found.append(
+            make_init_container(revision.commit, revision.inputs, revision.runtime, revision.template_version)
+        )
     if revision.runtime.readiness is Readiness.GENERATION:
         found.append(_probe_sidecar(revision))
     return found

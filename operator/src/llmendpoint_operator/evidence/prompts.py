@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from ..api.verification import Comparison, Prompt
+from ..core.allowed import judge_refused
 from ..core.evidence import Outcome, Verification
 from ..core.verification import (
     Judgement,
@@ -35,6 +36,11 @@ JUDGE_TOKENS = 1024
 SERVER_ERRORS = 3
 """Answers with a 5xx in a row that fail a prompt: one may be chance, and rates are for the observation to judge."""
 MIN_SIMILARITY = 0.8
+LARGEST_ANSWER = 2**20
+"""Bytes. A completion of 4,096 tokens has less than 100 kB; PROMPTS_AT_ONCE of these are held at a time."""
+NO_JUDGEMENT = (
+    "it gives no judgement: it does not answer, or with neither PASS nor FAIL first; it is asked again"
+)
 
 Messages = Sequence[dict[str, str]]
 
@@ -113,21 +119,28 @@ class Verifier:
     async def _judged(self, prompt: Prompt, compare: Comparison, old: str, new: str) -> Judgement:
         """Until the judge answers: that it is away says nothing about the revision, and the deadline is the core's."""
         messages = judge_messages(prompt.prompt, old, new, compare.instruction)
+        judge = str(compare.endpoint)
         while True:
-            try:
-                base, model = await self._judge(str(compare.endpoint))
-                async with self._limit:
-                    text = await self._complete(
-                        base, model, messages, JUDGE_TOKENS, self._job.timeout_seconds
-                    )
-                judgement = parse_judgement(text)
+            problem = judge_refused(judge, self._job.model.partition("/")[0], self._job.allowed)
+            if problem is None:
+                judgement = await self._judgement(judge, messages)
                 if judgement is not None:
                     return judgement
-                problem = "the answer begins with neither PASS nor FAIL"
-            except Unanswered as error:
-                problem = str(error)
-            self._say(Outcome.RUNNING, f"prompt {prompt.name}: judge {compare.endpoint}: {problem}")
+                problem = NO_JUDGEMENT
+            self._say(Outcome.RUNNING, f"prompt {prompt.name}: judge {judge}: {problem}")
             await asyncio.sleep(JUDGE_RETRY_S)
+
+    async def _judgement(self, judge: str, messages: Messages) -> Judgement | None:
+        """None where there is none. The status says no more than that: a user who names a judge must not read from it
+        what the operator alone can reach."""
+        try:
+            base, model = await self._judge(judge)
+            async with self._limit:
+                text = await self._complete(base, model, messages, JUDGE_TOKENS, self._job.timeout_seconds)
+        except Unanswered as error:
+            log.info("no judgement", endpoint=self._job.model, judge=judge, status=error.status)
+            return None
+        return parse_judgement(text)
 
     async def _judge(self, endpoint: str) -> tuple[str, str]:
         """Base URL and model: an LLMEndpoint by its gateway or Service, or the first model that a URL lists."""
@@ -135,7 +148,9 @@ class Verifier:
             namespace, _, name = endpoint.partition("/")
             return (self._job.gateway_url or f"http://{name}.{namespace}.svc/v1").rstrip("/"), endpoint
         base = endpoint.rstrip("/")
-        page = await self._wire.json("prompt", f"{base}/models", self._job.timeout_seconds)
+        page = await self._wire.json(
+            "prompt", f"{base}/models", self._job.timeout_seconds, limit=LARGEST_ANSWER
+        )
         try:
             return base, str(page["data"][0]["id"])
         except (KeyError, IndexError, TypeError) as error:
@@ -172,7 +187,7 @@ class Verifier:
         body = {
             "model": model, "messages": list(messages), "max_tokens": max_tokens, "temperature": 0, "seed": 0,
         }  # fmt: skip
-        page = await self._wire.json("prompt", f"{base}/chat/completions", timeout_s, body)
+        page = await self._wire.json("prompt", f"{base}/chat/completions", timeout_s, body, LARGEST_ANSWER)
         try:
             return str(page["choices"][0]["message"]["content"] or "")
         except (KeyError, IndexError, TypeError) as error:

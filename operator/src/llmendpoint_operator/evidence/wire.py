@@ -26,7 +26,10 @@ class Wire:
 
     async def __aenter__(self) -> Wire:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=128), cookie_jar=aiohttp.DummyCookieJar()
+            connector=aiohttp.TCPConnector(limit=128),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,  # a few kB may be compressed from more bytes than there is memory
+            headers={"Accept-Encoding": "identity"},
         )
         return self
 
@@ -36,19 +39,24 @@ class Wire:
         if self._session is not None:
             await self._session.close()
 
-    async def text(self, kind: str, url: str, timeout_s: float, body: Any = None) -> str:
-        """A page by GET, or by POST where there is a JSON `body`; Unanswered on anything but a 2xx."""
+    async def text(
+        self, kind: str, url: str, timeout_s: float, body: Any = None, limit: int = LARGEST_BODY
+    ) -> str:
+        """A page by GET, or by POST where there is a JSON `body`; Unanswered on anything but a 2xx, and where it has
+        more than `limit` bytes."""
         try:
-            found = await self._exchange(url, timeout_s, body)
+            found = await self._exchange(url, timeout_s, body, limit)
         except Unanswered:
             self._metrics.evidence_calls.labels(kind, "failed").inc()
             raise
         self._metrics.evidence_calls.labels(kind, "ok").inc()
         return found
 
-    async def json(self, kind: str, url: str, timeout_s: float, body: Any = None) -> Any:
+    async def json(
+        self, kind: str, url: str, timeout_s: float, body: Any = None, limit: int = LARGEST_BODY
+    ) -> Any:
         """The same, parsed; what is no JSON is Unanswered too."""
-        text = await self.text(kind, url, timeout_s, body)
+        text = await self.text(kind, url, timeout_s, body, limit)
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -75,7 +83,7 @@ class Wire:
             self._metrics.evidence_calls.labels(kind, "broken" if opened else "failed").inc()
             raise Unanswered(f"{type(error).__name__}: {error}") from error
 
-    async def _exchange(self, url: str, timeout_s: float, body: Any) -> str:
+    async def _exchange(self, url: str, timeout_s: float, body: Any, limit: int) -> str:
         assert self._session is not None, "use Wire as a context manager"
         try:
             async with (
@@ -84,7 +92,7 @@ class Wire:
                     "GET" if body is None else "POST", url, json=body, allow_redirects=False
                 ) as response,
             ):
-                data = await _read(response)
+                data = await read_bounded(response, limit)
         except TimeoutError as error:
             raise Unanswered(f"no answer within {timeout_s:.0f} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -95,12 +103,13 @@ class Wire:
         return text
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body; ValueError where it has more bytes than `limit`. What comes after them is not read."""
     data = bytearray()
     async for chunk in response.content.iter_chunked(2**16):
         data += chunk
-        if len(data) > LARGEST_BODY:
-            raise ValueError(f"the answer is larger than {LARGEST_BODY} bytes")
+        if len(data) > limit:
+            raise ValueError(f"the answer is larger than {limit} bytes")
     return bytes(data)
 
 
