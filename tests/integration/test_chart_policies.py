@@ -192,8 +192,8 @@ def test_an_endpoint_from_before_can_be_labelled_scaled_and_deleted(enforced: Cl
     wait_for("the namespace is back", lambda: refusal(enforced, image="evil:1"), 30)
     enforced.kubectl("label", "llmendpoint", "old", "-n", TENANT, "a=b", ALICE)
     enforced.kubectl("scale", "llmendpoint", "old", "-n", TENANT, "--replicas=2")
+    change = json.dumps({"spec": {"runtime": {"env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}}})
     with pytest.raises(CommandFailed, match=r"spec\.runtime\.image"):
-        change = json.dumps({"spec": {"runtime": {"env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}}})
         enforced.kubectl("patch", "llmendpoint", "old", "-n", TENANT, "--type=merge", "-p", change, ALICE)
     enforced.kubectl("delete", "llmendpoint", "old", "-n", TENANT, ALICE)
 
@@ -299,7 +299,8 @@ def allowed(cluster: Cluster, manifest: dict[str, Any]) -> bool:
     try:
         cluster.kubectl(*words, stdin=yaml.safe_dump(manifest))
     except CommandFailed as refused:
-        assert "ValidatingAdmissionPolicy" in refused.output, refused.output
+        if "ValidatingAdmissionPolicy" not in refused.output:
+            raise
         return False
     return True
 
