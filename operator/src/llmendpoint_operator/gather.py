@@ -104,7 +104,7 @@ def parse_request(text: str | None) -> Request | None:
         fields = (id_, action, *([revision] if revision is not None else []))
         if not all(isinstance(field, str) and 0 < len(field) <= 128 for field in fields):
             raise ValueError("not texts of 1 to 128 characters")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         unread = "unread-" + hashlib.sha256(text.encode()).hexdigest()[:16]
         example = '{"id": "<unique>", "action": "promote", "revision": "<hash>"}'
         return Request(
