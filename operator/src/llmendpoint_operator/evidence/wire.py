@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 
+from ..bounded import PLAIN, read_bounded
 from ..errors import Unanswered
 from ..metrics import Metrics
 
@@ -28,8 +29,7 @@ class Wire:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=128),
             cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,  # a few kB may be compressed from more bytes than there is memory
-            headers={"Accept-Encoding": "identity"},
+            **PLAIN,
         )
         return self
 
@@ -101,16 +101,6 @@ class Wire:
         if not 200 <= response.status < 300:
             raise Unanswered(f"HTTP {response.status}{_said(text)}", response.status)
         return text
-
-
-async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body; ValueError where it has more bytes than `limit`. What comes after them is not read."""
-    data = bytearray()
-    async for chunk in response.content.iter_chunked(2**16):
-        data += chunk
-        if len(data) > limit:
-            raise ValueError(f"the answer is larger than {limit} bytes")
-    return bytes(data)
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
