@@ -8,6 +8,7 @@ import pytest
 
 from llmendpoint_operator.core.evidence import Outcome
 from llmendpoint_operator.evidence import prompts
+from llmendpoint_operator.evidence.wire import LARGEST
 from tests.integration.fake_wire import FakeEngine
 
 from .evidence_stage import World, until
@@ -78,7 +79,7 @@ async def test_a_host_that_is_not_there_looks_the_same(world: World) -> None:
 
 
 async def test_a_judge_that_answers_without_end_is_not_read_to_it(world: World) -> None:
-    _, url = await world.add_judge(answer=lambda _: (200, "PASS " + "x" * (prompts.LARGEST_ANSWER + 1)))
+    _, url = await world.add_judge(answer=lambda _: (200, "PASS " + "x" * (LARGEST["prompt"] + 1)))
     assert prompts.NO_JUDGEMENT in await said(world, url)
 
 

@@ -36,8 +36,6 @@ JUDGE_TOKENS = 1024
 SERVER_ERRORS = 3
 """Answers with a 5xx in a row that fail a prompt: one may be chance, and rates are for the observation to judge."""
 MIN_SIMILARITY = 0.8
-LARGEST_ANSWER = 2**20
-"""Bytes. A completion of 4,096 tokens has less than 100 kB; PROMPTS_AT_ONCE of these are held at a time."""
 NO_JUDGEMENT = (
     "it gives no judgement: it does not answer, or with neither PASS nor FAIL first; it is asked again"
 )
@@ -148,9 +146,7 @@ class Verifier:
             namespace, _, name = endpoint.partition("/")
             return (self._job.gateway_url or f"http://{name}.{namespace}.svc/v1").rstrip("/"), endpoint
         base = endpoint.rstrip("/")
-        page = await self._wire.json(
-            "prompt", f"{base}/models", self._job.timeout_seconds, limit=LARGEST_ANSWER
-        )
+        page = await self._wire.json("prompt", f"{base}/models", self._job.timeout_seconds)
         try:
             return base, str(page["data"][0]["id"])
         except (KeyError, IndexError, TypeError) as error:
@@ -187,7 +183,7 @@ class Verifier:
         body = {
             "model": model, "messages": list(messages), "max_tokens": max_tokens, "temperature": 0, "seed": 0,
         }  # fmt: skip
-        page = await self._wire.json("prompt", f"{base}/chat/completions", timeout_s, body, LARGEST_ANSWER)
+        page = await self._wire.json("prompt", f"{base}/chat/completions", timeout_s, body)
         try:
             return str(page["choices"][0]["message"]["content"] or "")
         except (KeyError, IndexError, TypeError) as error:

@@ -16,6 +16,9 @@ from ..metrics import Metrics
 
 LARGEST_BODY = 16 * 2**20
 """Bytes. A gateway's `/state` with 1,000 endpoints has less than one MiB; what is larger is not read."""
+LARGEST = {"prompt": 2**20, "metrics": 2 * 2**20, "load": 2**16, "progress": 2**16}
+"""Bytes of what pods answer, whose image a tenant chose: a completion of 4,096 tokens has less than 100 kB, and a page of
+metrics less than 500 kB. By kind of question."""
 
 
 class Wire:
@@ -39,24 +42,20 @@ class Wire:
         if self._session is not None:
             await self._session.close()
 
-    async def text(
-        self, kind: str, url: str, timeout_s: float, body: Any = None, limit: int = LARGEST_BODY
-    ) -> str:
-        """A page by GET, or by POST where there is a JSON `body`; Unanswered on anything but a 2xx, and where it has
-        more than `limit` bytes."""
+    async def text(self, kind: str, url: str, timeout_s: float, body: Any = None) -> str:
+        """A page by GET, or by POST where there is a JSON `body`; Unanswered on anything but a 2xx, and where it is
+        larger than LARGEST says."""
         try:
-            found = await self._exchange(url, timeout_s, body, limit)
+            found = await self._exchange(url, timeout_s, body, LARGEST.get(kind, LARGEST_BODY))
         except Unanswered:
             self._metrics.evidence_calls.labels(kind, "failed").inc()
             raise
         self._metrics.evidence_calls.labels(kind, "ok").inc()
         return found
 
-    async def json(
-        self, kind: str, url: str, timeout_s: float, body: Any = None, limit: int = LARGEST_BODY
-    ) -> Any:
+    async def json(self, kind: str, url: str, timeout_s: float, body: Any = None) -> Any:
         """The same, parsed; what is no JSON is Unanswered too."""
-        text = await self.text(kind, url, timeout_s, body, limit)
+        text = await self.text(kind, url, timeout_s, body)
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
