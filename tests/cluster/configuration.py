@@ -95,7 +95,25 @@ def kube_apiserver(instance: Instance) -> list[str]:
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--proxy-client-cert-file={pki / 'front-proxy.crt'}",
         f"--proxy-client-key-file={pki / 'front-proxy.key'}",
+        f"--audit-policy-file={instance.config / 'audit.yaml'}",
+        f"--audit-log-path={instance.audit_log}",
+        "--audit-log-maxsize=100",
+        "--audit-log-maxbackup=1",
     ]
+
+
+def audit_policy() -> dict[str, Any]:
+    """What service accounts ask for, but for those of Kubernetes itself: by it a test knows which rights are used."""
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+            {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+            {"level": "None"},
+        ],
+    }
 
 
 def kube_controller_manager(instance: Instance) -> list[str]:

@@ -25,6 +25,7 @@ def write_files(instance: Instance, binaries: Binaries) -> None:
     addresses = (LOOPBACK, configuration.API_SERVICE_ADDRESS, configuration.NODE_ADDRESS)
     write_pki(instance.pki, component_identities(NODE_NAME, addresses))
     instance.config.mkdir(exist_ok=True)
+    (instance.config / "audit.yaml").write_text(yaml.safe_dump(configuration.audit_policy()))
     for identity in _KUBECONFIGS:
         document = configuration.kubeconfig(instance, identity)
         instance.kubeconfig(identity).write_text(yaml.safe_dump(document))

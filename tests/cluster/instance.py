@@ -75,6 +75,10 @@ class Instance:
         return self.folder / "config"
 
     @property
+    def audit_log(self) -> Path:
+        return self.folder / "audit.log"
+
+    @property
     def containerd_socket(self) -> Path:
         return self.folder / "containerd.sock"
 

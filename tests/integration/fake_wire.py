@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,11 @@ class FakeEngine:
     scrapes: int = 0
     load: dict[str, Any] | None = None
     """What `/load` says; None: it has none."""
+    redirects_to: str | None = None
+    """Base URL that every question for its models is redirected to."""
+    listed: int = 0
+    """Questions for its models."""
+    headers: list[Mapping[str, str]] = field(default_factory=list)
     _buckets: dict[str, list[float]] = field(default_factory=dict)
 
     async def serve(self, servers: Servers, port: int) -> str:
@@ -83,6 +88,7 @@ class FakeEngine:
     async def _complete(self, request: web.Request) -> web.Response:
         body = await request.json()
         self.asked.append(body)
+        self.headers.append(request.headers)
         status, text = self.answer(body["messages"][-1]["content"])
         if status == 0:
             await asyncio.sleep(3600)
@@ -94,7 +100,11 @@ class FakeEngine:
     async def _load(self, _: web.Request) -> web.Response:
         return web.json_response(self.load) if self.load is not None else web.Response(status=404)
 
-    async def _models(self, _: web.Request) -> web.Response:
+    async def _models(self, request: web.Request) -> web.Response:
+        self.listed += 1
+        self.headers.append(request.headers)
+        if self.redirects_to is not None:
+            raise web.HTTPTemporaryRedirect(self.redirects_to + request.path)
         return web.json_response({"data": [{"id": "the-judge"}]})
 
     async def _metrics(self, _: web.Request) -> web.Response:

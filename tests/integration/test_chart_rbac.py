@@ -35,15 +35,15 @@ def installed(control_plane: Cluster) -> Iterator[Cluster]:
     control_plane.helm("uninstall", "rbac", "-n", SYSTEM)
 
 
-def token_kubeconfig(cluster: Cluster, account: str, folder: Path) -> Path:
+def token_kubeconfig(cluster: Cluster, account: str, folder: Path, namespace: str = SYSTEM) -> Path:
     """A kubeconfig that holds a token of the service account, as the pod would."""
-    token = cluster.kubectl("create", "token", account, "-n", SYSTEM).strip()
+    token = cluster.kubectl("create", "token", account, "-n", namespace).strip()
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"] = [{"name": account, "user": {"token": token}}]
     config["contexts"] = [
         {
             "name": "pod",
-            "context": {"cluster": config["clusters"][0]["name"], "user": account, "namespace": SYSTEM},
+            "context": {"cluster": config["clusters"][0]["name"], "user": account, "namespace": namespace},
         }
     ]
     config["current-context"] = "pod"

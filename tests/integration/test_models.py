@@ -207,3 +207,19 @@ def test_a_branch_of_a_public_hub_is_asked_for_by_the_operator_and_its_commit_do
     [folder] = jobs.volume.glob("[!.]*")
     assert f"--model=/models/cache/{folder.name}" in args
     assert namespace.status()["model"] == {"revision": COMMIT, "progress": 100}
+
+
+def test_a_named_secret_goes_to_no_host_of_the_users_choice(jobs: ModelJobs) -> None:
+    """With rights on LLMEndpoints alone; the Secret is somebody else's."""
+    namespace = jobs.namespace
+    evil = "http://127.0.0.1:9"
+    for name, variable in (("hub", "HF_ENDPOINT"), ("store", "AWS_ENDPOINT_URL"), ("proxy", "HTTPS_PROXY")):
+        source = SOURCE if variable == "AWS_ENDPOINT_URL" else f"hf://{MODEL}"
+        spec = {"source": source, "credentials": {"secretName": "store"}}
+        namespace.apply(
+            name, model=spec, runtime={"name": RUNTIME, "env": [{"name": variable, "value": evil}]}
+        )
+        message = namespace.wait_condition("Stalled", "True", "HubNotAllowed", name)["message"]
+        assert f"spec.runtime.env {variable}" in message
+    assert jobs.named("model-resolve") == []
+    assert namespace.items("pods") == []

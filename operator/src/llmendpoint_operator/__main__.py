@@ -11,9 +11,11 @@ from pathlib import Path
 
 import structlog
 
+from llmendpoint_fit.core.hub import PUBLIC_HUB
+
 from .app import run
+from .core.allowed import Allowed, parse_base
 from .errors import OperatorError
-from .hub import PUBLIC_HUB
 from .settings import DEFAULT_RETENTION_SECONDS, Keda, Settings
 
 EXAMPLES = """\
@@ -83,6 +85,7 @@ def parse(argv: list[str] | None = None) -> Settings:
         "--cache-retention-seconds", type=float, default=DEFAULT_RETENTION_SECONDS, metavar="N",
         help="how long a shared cache keeps a model that no revision uses (default: 604800, a week)",
     )  # fmt: skip
+    _add_allowed_flags(parser)
     _add_keda_flags(parser)
     args = parser.parse_args(argv)
     if args.lease_seconds < 3:
@@ -91,7 +94,31 @@ def parse(argv: list[str] | None = None) -> Settings:
         args.http_port, args.watch_namespace, args.kubeconfig, args.gateway_url, args.lease_seconds,
         args.gateway_namespace, args.prometheus_namespace, args.probe_image, args.gateway_state_port,
         args.hub_endpoint, args.model_image, args.cache_retention_seconds, _keda(parser, args), args.gateway_token,
+         _allowed(parser, args),
     )  # fmt: skip
+
+
+def _add_allowed_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group(
+        "what users may name in an LLMEndpoint; each may be given several times"
+    ).add_argument
+    add("--allowed-hub", action="append", default=[], metavar="URL",
+        help="base URL of a hub or object store, beside --hub-endpoint, that models are downloaded from; an endpoint "
+        "chooses it by HF_ENDPOINT or AWS_ENDPOINT_URL in spec.runtime.env")  # fmt: skip
+    add("--allowed-judge-host", action="append", default=[], metavar="HOST[:PORT]",
+        help="host that the operator may ask as a judge; without a port, the one of http or https (default: none)")  # fmt: skip
+    add("--allowed-judge-namespace", action="append", default=[], metavar="NS",
+        help="namespace whose endpoints may judge revisions of other namespaces, * for all (default: none)")  # fmt: skip
+
+
+def _allowed(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Allowed:
+    for url in args.allowed_hub:
+        if parse_base(url) is None:
+            parser.error(
+                f"--allowed-hub {url}: write a base URL such as https://hub.example.com, without user info or query"
+            )
+    hubs = tuple(dict.fromkeys((args.hub_endpoint, *args.allowed_hub)))
+    return Allowed(hubs, tuple(args.allowed_judge_host), tuple(args.allowed_judge_namespace))
 
 
 def _add_keda_flags(parser: argparse.ArgumentParser) -> None:

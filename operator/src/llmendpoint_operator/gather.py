@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from .api import LLMEndpointSpec, LLMRuntimeSpec, Readiness
+from .core.allowed import BY_DEFAULT, Allowed
 from .core.builders import Owner
 from .core.models.files import needs_image
 from .core.names import REVISION_LABEL, child_name
@@ -37,6 +38,7 @@ def gather(
     probe_image: str | None = None,
     model_image: str | None = None,
     scaler_address: ScalerAddress | None = None,
+    allowed: Allowed = BY_DEFAULT,
 ) -> Snapshot:
     """Everything about the endpoint `manifest`."""
     endpoint = parse_endpoint(manifest)
@@ -68,6 +70,7 @@ def gather(
         policies={kind.kind: item for kind in resources.POLICIES if (item := one(kind))},
         scalers={(kind.api_version, kind.kind): item for kind in resources.SCALERS if (item := one(kind))},
         scaler_address=scaler_address,
+        allowed=allowed,
         keda_missing=caches.missing(resources.SCALED_OBJECTS),
         neighbours=neighbours,
         pods={hash_: tuple(found) for hash_, found in pods.items()},
@@ -117,7 +120,7 @@ def parse_request(text: str | None) -> Request | None:
         fields = (id_, action, *([revision] if revision is not None else []))
         if not all(isinstance(field, str) and 0 < len(field) <= 128 for field in fields):
             raise ValueError("not texts of 1 to 128 characters")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         unread = "unread-" + hashlib.sha256(text.encode()).hexdigest()[:16]
         example = '{"id": "<unique>", "action": "promote", "revision": "<hash>"}'
         return Request(

@@ -9,12 +9,14 @@ from urllib.parse import quote
 import aiohttp
 import structlog
 
+from .bounded import PLAIN, read_json
 from .core.identity import HubModel, Identity
 from .inquiries import ANSWER_LIMIT_S, Inquiries, Key
 
 log = structlog.get_logger()
 
-PUBLIC_HUB = "https://huggingface.co"
+LARGEST_ANSWER = 4 * 2**20
+"""Bytes. It lists the repository's files, of which its owner may have any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,12 @@ class Hub(Inquiries[Question, Identity]):
         where = f"hf://{model.repository}@{model.branch}"
         try:
             limit = aiohttp.ClientTimeout(total=ANSWER_LIMIT_S)
-            async with aiohttp.ClientSession(timeout=limit) as session, session.get(url) as response:
+            async with aiohttp.ClientSession(timeout=limit, **PLAIN) as session, session.get(url) as response:
                 if response.status in (401, 403, 404):
                     hint = "it is not there, or not public and spec.model.credentials name no Secret for it"
                     return Identity(problem=f"the hub answers {response.status} for {where}: {hint}", permanent=True)  # fmt: skip
                 response.raise_for_status()
-                commit = (await response.json()).get("sha")
+                commit = (await read_json(response, LARGEST_ANSWER)).get("sha")
         except aiohttp.ClientResponseError as error:
             return Identity(problem=f"the hub answers {error.status} for {where}; it is asked again")
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, AttributeError) as error:

@@ -11,10 +11,14 @@ import structlog
 from llmendpoint_fit.core.hub import config_path, files_path, hub_model
 from llmendpoint_fit.errors import FitError
 
+from .bounded import PLAIN, read_json
 from .core.findings import Finding, HubQuestion
 from .inquiries import ANSWER_LIMIT_S, Inquiries, Key
 
 log = structlog.get_logger()
+
+LARGEST_ANSWER = 4 * 2**20
+"""Bytes of a config.json, and of the list of a model's files: whoever owns the model wrote them."""
 
 ATTEMPTS = 6
 """After which the model counts as one that cannot be read: the hub knew its commit a moment ago."""
@@ -39,6 +43,10 @@ class HubModels(Inquiries[HubQuestion, Finding]):
                 finding = Finding(
                     problem=f"the hub does not tell what {where} is: {error or type(error).__name__}"
                 )
+            except Exception:
+                log.exception("model not read", endpoint="/".join(key), model=where)
+                finding = Finding(problem=f"{where} has a config.json that cannot be read")
+                break
         log.info("model read", endpoint="/".join(key), model=where, problem=finding.problem)
         self._answers[key] = finding
         self._wake(key)
@@ -46,8 +54,10 @@ class HubModels(Inquiries[HubQuestion, Finding]):
     async def _ask(self, question: HubQuestion, where: str) -> Any:
         limit = aiohttp.ClientTimeout(total=ANSWER_LIMIT_S)
         repository, commit = question.model.repository, question.commit
-        async with aiohttp.ClientSession(self._endpoint, timeout=limit, raise_for_status=True) as session:
+        async with aiohttp.ClientSession(
+            self._endpoint, timeout=limit, raise_for_status=True, **PLAIN
+        ) as session:
             async with session.get(config_path(repository, commit)) as answer:
-                config = await answer.json(content_type=None)
+                config = await read_json(answer, LARGEST_ANSWER)
             async with session.get(files_path(repository, commit)) as answer:
-                return hub_model(config, await answer.json(content_type=None), where)
+                return hub_model(config, await read_json(answer, LARGEST_ANSWER), where)

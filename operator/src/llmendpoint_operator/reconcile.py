@@ -12,6 +12,7 @@ import structlog
 from .audit import Auditor
 from .circuits import Circuits
 from .contests import Contests
+from .core.allowed import BY_DEFAULT, Allowed
 from .core.disputes import said as contested
 from .core.fit import INSPECTS_LABEL
 from .core.neighbours import Neighbours
@@ -66,6 +67,7 @@ class Reconciler:
         model_image: str | None = None,
         inspection: Inspection,
         scaler_address: ScalerAddress | None = None,
+        allowed: Allowed = BY_DEFAULT,
     ) -> None:
         self._api = api
         self._caches = caches
@@ -85,6 +87,7 @@ class Reconciler:
         self._children = Children(api, caches)
         self._foreigners = Registry(self._children, caches)
         self._contests = Contests(self._children)
+        self._allowed = allowed
         self._refusals: dict[Key, Refusal] = {}
         self._passes: dict[Key, int] = {}
         self._conflicts: dict[Key, int] = {}
@@ -163,7 +166,7 @@ class Reconciler:
         refusal = self._refusals.get(key)
         snapshot = gather(
             self._caches, manifest, refusal, self._gateway_url, self._neighbours, self._probe_image,
-            self._model_image, self._scaler_address,
+            self._model_image, self._scaler_address, self._allowed,
         )  # fmt: skip
         snapshot = replace(snapshot, foreign=self._foreigners.of(key), disputes=self._contests.of(key))
         snapshot = cleaned(snapshot, datetime.now(UTC))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .hub import PUBLIC_HUB
+from llmendpoint_fit.core.hub import PUBLIC_HUB
+
+from .core.allowed import BY_DEFAULT, Allowed
 
 DEFAULT_RETENTION_SECONDS = 7 * 86_400.0
 
@@ -39,3 +41,4 @@ class Settings:
     cache_retention_seconds: float = DEFAULT_RETENTION_SECONDS
     keda: Keda | None = None
     gateway_token: Path | None = None
+    allowed: Allowed = BY_DEFAULT

@@ -115,7 +115,7 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
     reconciler = Reconciler(
         api, caches, events, metrics, settings.gateway_url, collector, neighbours, settings.probe_image,
         scaler=scaler, models=models, circuits=circuits, model_image=settings.model_image,
-        inspection=inspection, scaler_address=_scaler_address(settings),
+        inspection=inspection, scaler_address=_scaler_address(settings), allowed=settings.allowed,
     )  # fmt: skip
     metrics.queue_depth.set_function(lambda: len(queue))
     metrics.circuits_open.set_function(lambda: len(circuits))

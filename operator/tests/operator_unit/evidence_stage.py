@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
+from llmendpoint_operator.core.allowed import BY_DEFAULT, Allowed
 from llmendpoint_operator.core.evidence import Outcome, Verification
 from llmendpoint_operator.core.revision import Revision
 from llmendpoint_operator.core.snapshot import Endpoint, Snapshot
@@ -42,6 +43,7 @@ class World:
     pods: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     gateway_pods: list[dict[str, Any]] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    allowed: Allowed = BY_DEFAULT
 
     async def add_gateway(self, **fields: Any) -> FakeGateway:
         gateway = FakeGateway(**fields)
@@ -65,6 +67,13 @@ class World:
             pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
         self.list_gateways()
 
+    async def add_judge(self, **fields: Any) -> tuple[FakeEngine, str]:
+        """An OpenAI API outside the cluster that the platform allows, and its base URL."""
+        judge = FakeEngine(**fields)
+        host = f"{await judge.serve(self.serving, self.engine_port)}:{self.engine_port}"
+        self.allowed = replace(self.allowed, judge_hosts=(*self.allowed.judge_hosts, host))
+        return judge, f"http://{host}/v1"
+
     async def add_engine(self, revision: str, **fields: Any) -> FakeEngine:
         engine = FakeEngine(**fields)
         pods = self.pods.setdefault(revision, [])
@@ -86,7 +95,9 @@ class World:
         runtime = LLMRuntimeSpec.model_validate({"image": "e:1", "ports": {"http": self.engine_port}})
         revisions = {hash_: Revision(hash_, 1, 1, spec, runtime) for hash_ in ("blue", "green")}
         pods = {revision: tuple(found) for revision, found in self.pods.items()}
-        return Snapshot(endpoint, runtime, revisions=revisions, pods=pods, gateway_url=gateway_url)
+        return Snapshot(
+            endpoint, runtime, revisions=revisions, pods=pods, gateway_url=gateway_url, allowed=self.allowed
+        )
 
     async def verified(self, **fields: Any) -> Verification:
         """The outcome of the verification once there is one."""

@@ -169,8 +169,7 @@ async def test_an_old_revision_that_is_broken_does_not_hold_up_the_one_that_mend
 async def test_a_judge_decides_on_both_answers(world: World) -> None:
     await world.add_engine("blue", answer=lambda _: (200, "Paris"))
     await world.add_engine("green", answer=lambda _: (200, "Parigi"))
-    judge = FakeEngine(answer=lambda _: (200, "FAIL: it is Italian"))
-    url = f"http://{await judge.serve(world.serving, world.engine_port)}:{world.engine_port}/v1"
+    judge, url = await world.add_judge(answer=lambda _: (200, "FAIL: it is Italian"))
     found = await world.verified(prompts=[comparing(mode="Judge", endpoint=url)])
     assert found.outcome is Outcome.FAILED
     assert found.message == f"prompt capital: judge {url}: 'it is Italian', of the answer 'Parigi'"
@@ -181,8 +180,7 @@ async def test_a_judge_that_is_away_fails_nobody_and_is_asked_until_it_answers(w
     await world.add_engine("blue")
     await world.add_engine("green")
     replies = iter([(503, "loading"), (200, "hm")])
-    judge = FakeEngine(answer=lambda _: next(replies, (200, "PASS")))
-    url = f"http://{await judge.serve(world.serving, world.engine_port)}:{world.engine_port}/v1"
+    judge, url = await world.add_judge(answer=lambda _: next(replies, (200, "PASS")))
     assert (await world.verified(prompts=[comparing(mode="Judge", endpoint=url)])).outcome is Outcome.PASSED
     assert len(judge.asked) == 3
 
@@ -192,11 +190,11 @@ async def test_an_endpoint_as_judge_is_asked_through_the_gateway(world: World) -
     await world.add_engine("green")
     judge = FakeEngine(answer=lambda _: (200, "PASS"))
     url = f"http://{await judge.serve(world.serving, world.engine_port)}:{world.engine_port}/v1"
-    prompts = [comparing(mode="Judge", endpoint="team-b/judge")]
+    prompts = [comparing(mode="Judge", endpoint="team-a/judge")]
     snapshot = world.snapshot("Verifying", verification={"prompts": prompts}, gateway_url=url)
     world.collector.look(snapshot)
     await until(lambda: len(judge.asked) == 1)
-    assert judge.asked[0]["model"] == "team-b/judge"
+    assert judge.asked[0]["model"] == "team-a/judge"
 
 
 async def test_no_prompt_and_no_answer_is_logged(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,11 +12,12 @@ from aiohttp import web
 from llmendpoint_operator.core.autoscaling.demand import Reading
 from llmendpoint_operator.errors import Unanswered
 from llmendpoint_operator.evidence import Wire
-from llmendpoint_operator.evidence.figures import parse_latencies
+from llmendpoint_operator.evidence.figures import MOST_LINES, parse_latencies
 from llmendpoint_operator.evidence.first_tokens import FirstTokenTimes
 from llmendpoint_operator.evidence.reports import parse_load, parse_report
 from llmendpoint_operator.evidence.rota import Followed, Rota
 from llmendpoint_operator.evidence.wanted import Target, base_url
+from llmendpoint_operator.evidence.wire import LARGEST
 from llmendpoint_operator.metrics import Metrics
 from tests.integration.fake_wire import Servers, free_port
 
@@ -115,3 +116,22 @@ async def test_json_that_is_nested_too_deep_is_no_answer(status: int) -> None:
         url = base_url(await serving.add(app, port), port)
         with pytest.raises(Unanswered):
             await wire.json("load", f"{url}/load", 5)
+
+
+@pytest.mark.parametrize("kind", sorted(LARGEST))
+async def test_of_what_a_pod_answers_no_more_is_read_than_such_an_answer_has(kind: str) -> None:
+    async def endless(_: web.Request) -> web.Response:
+        return web.Response(body=b" " * (LARGEST[kind] + 1) + b"{}")
+
+    app, port = web.Application(), free_port()
+    app.add_routes([web.get("/", endless)])
+    async with Servers() as serving, Wire(Metrics()) as wire:
+        url = base_url(await serving.add(app, port), port)
+        with pytest.raises(Unanswered, match=f"larger than {LARGEST[kind]} bytes"):
+            await wire.json(kind, url, 5)
+
+
+def test_a_page_of_many_histograms_does_not_hold_up_everybody_elses_endpoints() -> None:
+    lines = "".join(f'{TTFT}_bucket{{le="{i}"}} {i}\n' for i in range(MOST_LINES + 1))
+    with pytest.raises(Unanswered, match=f"{MOST_LINES} at most are read"):
+        parse_latencies(f"# TYPE {TTFT} histogram\n{lines}")

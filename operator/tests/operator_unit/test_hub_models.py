@@ -11,7 +11,7 @@ import pytest
 
 from llmendpoint_operator.core.findings import Finding, HubQuestion
 from llmendpoint_operator.core.identity import HubModel
-from llmendpoint_operator.hub_models import ATTEMPTS, HubModels
+from llmendpoint_operator.hub_models import ATTEMPTS, LARGEST_ANSWER, HubModels
 from tests.hub_stub import MODEL, Hub
 
 KEY = ("team-a", "chat")
@@ -88,6 +88,20 @@ async def test_a_hub_that_stays_away_is_a_problem_and_not_for_ever_a_question(
 async def test_a_config_that_says_too_little_is_named(folder: Path, asker: Asker) -> None:
     (folder / "config.json").write_text("{}")
     assert "hidden_size" in (await asker.answer()).problem
+
+
+@pytest.mark.parametrize(
+    "config", ["x" * (LARGEST_ANSWER + 1), "[" * 100_000, "[]", "7", "null", '{"hidden_size": []}'],
+    ids=["large", "nested", "list", "number", "null", "wrong type"],
+)  # fmt: skip
+async def test_a_config_that_is_not_one_is_a_problem_of_its_endpoint_alone(
+    folder: Path, asker: Asker, config: str
+) -> None:
+    """Whoever may upload a model to the hub writes it; the operator reads it for everybody."""
+    (folder / "config.json").write_text(config)
+    found = await asker.answer()
+    assert found.model is None
+    assert found.problem
 
 
 async def test_who_asks_no_more_is_forgotten(asker: Asker) -> None:

@@ -78,7 +78,9 @@ class RuntimeRef(ApiModel, json_schema_extra=rules(RESERVED_ARGS_RULE)):
     args: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=32)] = ()
     """Further arguments for the engine, one word each, after those that the runtime gives."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=map_list("name"))] = ()
-    """Further environment variables of the engine container; they win over the runtime's."""
+    """Further environment variables of the engine container; they win over the runtime's. What downloads the model gets
+    of them AWS_REGION, AWS_DEFAULT_REGION, and HF_ENDPOINT and AWS_ENDPOINT_URL where the platform allows that hub (chart
+    value hub.allowed); proxies and certificates of downloads are the LLMRuntime's."""
 
 
 class Accelerator(ApiModel):

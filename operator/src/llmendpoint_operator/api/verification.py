@@ -58,7 +58,9 @@ class Comparison(ApiModel, json_schema_extra=rules(JUDGE_RULE, SIMILARITY_RULE))
     min_similarity: Annotated[float, Field(ge=0, le=1)] | None = None
     """Least similarity of the two texts, from 0 to 1 (Similarity). Absent: 0.8."""
     endpoint: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    """The judge: `<namespace>/<name>` of an LLMEndpoint, or the base URL of an OpenAI API (Judge)."""
+    """The judge: `<namespace>/<name>` of an LLMEndpoint of the same namespace, or of one that the platform allows
+    (chart value judge.allowedNamespaces), or the base URL of an OpenAI API on an allowed host (judge.allowedHosts)
+    (Judge)."""
     instruction: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
     """What the judge is told to look at, in your words (Judge)."""
 

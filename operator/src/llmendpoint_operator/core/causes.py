@@ -12,6 +12,7 @@ from typing import Any
 
 from .builders import Manifest
 from .names import CONTAINER, PROBE_CONTAINER
+from .sentences import fitting, redacted
 
 MESSAGE_LIMIT = 300
 
@@ -235,7 +236,7 @@ def last_line(text: str) -> str:
         return ""
     try:
         parsed: Any = json.loads(lines[-1])
-    except ValueError:
+    except (ValueError, RecursionError):
         return _short(lines[-1])
     return (
         _short(str(parsed["event"])) if isinstance(parsed, dict) and "event" in parsed else _short(lines[-1])
@@ -247,8 +248,7 @@ def _last(line: str) -> str:
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"
+    return fitting(" ".join(redacted(text).split()), MESSAGE_LIMIT)
 
 
 def _name(pod: Manifest) -> str:

@@ -88,7 +88,8 @@ def _before_the_engine(revision: Revision) -> list[Manifest]:
     found = []
     if delivery(revision.inputs.model) is Delivery.POD:
         hub = revision_hub(revision)
-        found.append(make_init_container(revision.commit, revision.inputs, revision.runtime, hub))
+        version = revision.template_version
+        found.append(make_init_container(revision.commit, revision.inputs, revision.runtime, version, hub))
     if revision.runtime.readiness is Readiness.GENERATION:
         found.append(_probe_sidecar(revision))
     return found

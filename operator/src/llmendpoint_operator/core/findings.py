@@ -109,7 +109,7 @@ def _is_failure(condition: Mapping[str, Any]) -> bool:
 def _message(text: str) -> Finding:
     try:
         said = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Finding(problem=f"the Job that reads the model ended with: {text[:300]}")
     if not isinstance(said, dict):
         return Finding(problem=f"the Job that reads the model ended with: {text[:300]}")

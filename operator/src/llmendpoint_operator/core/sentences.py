@@ -1,11 +1,45 @@
-"""Sentences of the status: as long as the CRD allows."""
+"""Sentences of the status and of Events: as long as the CRD allows, and without what looks like a credential.
+
+A status is read by more people than a pod's logs are, and an engine's last words stand in it.
+"""
 
 from __future__ import annotations
 
+import re
+
 SENTENCE_LIMIT = 2048
 """Characters; a longer one would make the API server refuse the whole status."""
+_READ_LIMIT = 8 * SENTENCE_LIMIT
+"""Of what somebody else wrote; more of it is not looked at."""
+REDACTED = "[redacted]"
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)?|.)")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
+"""Of terminals, and what turns the direction of a text or cannot be seen in it."""
+_KNOWN = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{16,}|gh[opusr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
+    r"|xox[a-z]-[A-Za-z0-9-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)"
+)
+"""Forms that hubs, clouds and forges give their tokens."""
+_HEADER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
+_USER_INFO = re.compile(r"://[^/\s@]{1,256}@")
+_NAMED = re.compile(
+    r"(?i)(?P<name>(?:token|secret|password|passwd|api[_-]?key|access[_-]?key)(?![a-z])[\w.-]{0,64}[\"']?)"
+    r"(?P<by>\s*=\s*[\"']?|\s*:\s*[\"']?(?=[^\s\"']{0,128}[0-9]))(?P<value>[^\s\"',;&]{6,})"
+)
+"""`name=value`, and `name: value` where the value has a digit: a sentence, too, may have a colon after such a word."""
+
+
+def redacted(text: str) -> str:
+    """The text on one line, with REDACTED in place of what looks like a credential."""
+    text = _CONTROLS.sub(" ", _ESCAPES.sub("", text[:_READ_LIMIT]))
+    text = _KNOWN.sub(REDACTED, text)
+    text = _HEADER.sub(rf"\1 {REDACTED}", text)
+    text = _USER_INFO.sub(f"://{REDACTED}@", text)
+    return _NAMED.sub(rf"\g<name>\g<by>{REDACTED}", text)
 
 
 def fitting(sentence: str, limit: int = SENTENCE_LIMIT) -> str:
-    """The sentence, or its beginning."""
+    """The sentence, or its beginning, redacted."""
+    sentence = redacted(sentence)
     return sentence if len(sentence) <= limit else sentence[: limit - 1] + "…"

@@ -10,6 +10,7 @@ from typing import Any
 from llmendpoint_fit.core.devices import Device
 
 from ..api import LLMEndpointSpec, LLMRuntimeSpec
+from .allowed import BY_DEFAULT, Allowed
 from .autoscaling.outcome import Scaling
 from .builders import Manifest, Owner
 from .circuit import Circuit
@@ -124,6 +125,8 @@ class Snapshot:
     """Why there is no LLMRuntime of the spec's name; empty where there is one."""
     refusal: Refusal | None = None
     gateway_url: str | None = None
+    allowed: Allowed = BY_DEFAULT
+    """What the platform lets users name."""
     circuits: Mapping[str, Circuit] = field(default_factory=dict)
     """The endpoint's breaker, by gateway."""
     scaling: Scaling | None = None

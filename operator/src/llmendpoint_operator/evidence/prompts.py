@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import structlog
 
 from ..api.verification import Comparison, Prompt
+from ..core.allowed import judge_refused
 from ..core.evidence import Outcome, Verification
 from ..core.verification import (
     Judgement,
@@ -39,6 +40,9 @@ SERVER_ERRORS = 3
 MIN_SIMILARITY = 0.8
 LONGEST_S = 600.0
 """A prompt holds its slot no longer, whatever the spec says."""
+NO_JUDGEMENT = (
+    "it gives no judgement: it does not answer, or with neither PASS nor FAIL first; it is asked again"
+)
 
 Messages = Sequence[dict[str, str]]
 
@@ -138,21 +142,29 @@ class Verifier:
     async def _judged(self, prompt: Prompt, compare: Comparison, old: str, new: str) -> Judgement:
         """Until the judge answers: that it is away says nothing about the revision, and the deadline is the core's."""
         messages = judge_messages(prompt.prompt, old, new, compare.instruction)
+        judge = str(compare.endpoint)
         while True:
-            try:
-                base, model = await self._judge(str(compare.endpoint))
-                async with self._slot():
-                    text = await self._complete(
-                        base, model, messages, JUDGE_TOKENS, min(self._job.timeout_seconds, LONGEST_S)
-                    )
-                judgement = parse_judgement(text)
+            problem = judge_refused(judge, self._job.model.partition("/")[0], self._job.allowed)
+            if problem is None:
+                judgement = await self._judgement(judge, messages)
                 if judgement is not None:
                     return judgement
-                problem = "the answer begins with neither PASS nor FAIL"
-            except Unanswered as error:
-                problem = str(error)
-            self._say(Outcome.RUNNING, f"prompt {prompt.name}: judge {compare.endpoint}: {problem}")
+                problem = NO_JUDGEMENT
+            self._say(Outcome.RUNNING, f"prompt {prompt.name}: judge {judge}: {problem}")
             await asyncio.sleep(JUDGE_RETRY_S)
+
+    async def _judgement(self, judge: str, messages: Messages) -> Judgement | None:
+        """None where there is none. The status says no more than that: a user who names a judge must not read from it
+        what the operator alone can reach."""
+        try:
+            base, model = await self._judge(judge)
+            async with self._slot():
+                limit_s = min(self._job.timeout_seconds, LONGEST_S)
+                text = await self._complete(base, model, messages, JUDGE_TOKENS, limit_s)
+        except Unanswered as error:
+            log.info("no judgement", endpoint=self._job.model, judge=judge, status=error.status)
+            return None
+        return parse_judgement(text)
 
     async def _judge(self, endpoint: str) -> tuple[str, str]:
         """Base URL and model: an LLMEndpoint by its gateway or Service, or the first model that a URL lists."""

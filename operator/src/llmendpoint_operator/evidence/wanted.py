@@ -9,6 +9,7 @@ from typing import Any
 from ..api import LLMEndpointSpec
 from ..api.rollout_status import RolloutState
 from ..api.verification import Prompt
+from ..core.allowed import BY_DEFAULT, Allowed
 from ..core.analysis import find_limits
 from ..core.causes import is_alive, is_ready
 from ..core.evidence import Window
@@ -50,6 +51,7 @@ class VerificationJob:
     prompts: tuple[Prompt, ...]
     timeout_seconds: float
     gateway_url: str | None
+    allowed: Allowed = BY_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ def _job(snapshot: Snapshot, rollout: Mapping[str, Any]) -> VerificationJob:
         prompts=verification.prompts,
         timeout_seconds=verification.timeout_seconds,
         gateway_url=snapshot.gateway_url,
+        allowed=snapshot.allowed,
     )
 
 

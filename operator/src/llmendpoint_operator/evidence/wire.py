@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 
+from ..bounded import PLAIN, read_bounded
 from ..errors import Unanswered
 from ..metrics import Metrics
 
@@ -18,6 +19,9 @@ NO_HEADERS: Headers = MappingProxyType({})
 
 LARGEST_BODY = 16 * 2**20
 """Bytes. A gateway's `/state` with 1,000 endpoints has less than one MiB; what is larger is not read."""
+LARGEST = {"prompt": 2**20, "metrics": 2 * 2**20, "load": 2**16, "progress": 2**16}
+"""Bytes of what pods answer, whose image a tenant chose: a completion of 4,096 tokens has less than 100 kB, and a page of
+metrics less than 500 kB. By kind of question."""
 
 
 class Wire:
@@ -29,7 +33,9 @@ class Wire:
 
     async def __aenter__(self) -> Wire:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=128), cookie_jar=aiohttp.DummyCookieJar()
+            connector=aiohttp.TCPConnector(limit=128),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            **PLAIN,
         )
         return self
 
@@ -42,9 +48,11 @@ class Wire:
     async def text(
         self, kind: str, url: str, timeout_s: float, body: Any = None, headers: Headers = NO_HEADERS
     ) -> str:
-        """A page by GET, or by POST where there is a JSON `body`; Unanswered on anything but a 2xx."""
+        """A page by GET, or by POST where there is a JSON `body`; Unanswered on anything but a 2xx, and where it is
+        larger than LARGEST says."""
         try:
-            found = await self._exchange(url, timeout_s, body, headers)
+            limit = LARGEST.get(kind, LARGEST_BODY)
+            found = await self._exchange(url, timeout_s, body, headers, limit)
         except Unanswered:
             self._metrics.evidence_calls.labels(kind, "failed").inc()
             raise
@@ -86,7 +94,7 @@ class Wire:
             self._metrics.evidence_calls.labels(kind, "broken" if opened else "failed").inc()
             raise Unanswered(f"{type(error).__name__}: {error}") from error
 
-    async def _exchange(self, url: str, timeout_s: float, body: Any, headers: Headers) -> str:
+    async def _exchange(self, url: str, timeout_s: float, body: Any, headers: Headers, limit: int) -> str:
         assert self._session is not None, "use Wire as a context manager"
         try:
             async with (
@@ -95,7 +103,7 @@ class Wire:
                     "GET" if body is None else "POST", url, json=body, allow_redirects=False, headers=headers
                 ) as response,
             ):
-                data = await _read(response)
+                data = await read_bounded(response, limit)
         except TimeoutError as error:
             raise Unanswered(f"no answer within {timeout_s:.0f} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -104,15 +112,6 @@ class Wire:
         if not 200 <= response.status < 300:
             raise Unanswered(f"HTTP {response.status}{_said(text)}", response.status)
         return text
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    data = bytearray()
-    async for chunk in response.content.iter_chunked(2**16):
-        data += chunk
-        if len(data) > LARGEST_BODY:
-            raise ValueError(f"the answer is larger than {LARGEST_BODY} bytes")
-    return bytes(data)
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import structlog
 
 from ..core.names import MANAGER
+from ..core.sentences import fitting
 from ..core.series import Series, SeriesBook
 from ..core.snapshot import Endpoint
 from ..core.steps import Event
@@ -103,7 +104,7 @@ def _manifest(endpoint: Endpoint, series: Series, count: int) -> Json:
         },
         "type": event.type,
         "reason": event.reason,
-        "message": event.message[:MESSAGE_LIMIT],
+        "message": fitting(event.message, MESSAGE_LIMIT),
         "source": {"component": MANAGER},
         "reportingComponent": MANAGER,
         "firstTimestamp": now,

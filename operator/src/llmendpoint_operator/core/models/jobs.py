@@ -9,6 +9,7 @@ from typing import Any
 
 from ...api import LLMRuntimeSpec, PodInputs
 from ...errors import SpecError
+from ..allowed import downloader_variables
 from ..builders import Manifest, Owner, child_metadata, container_security, environment
 from ..names import MANAGER, MODEL_JOB_LABEL, USER
 from .files import CACHE_PATH, FETCHED_PATH, VOLUME, Files, model_files, resolve_job_name
@@ -96,10 +97,16 @@ _REMOVED_WITH = (
 )  # fmt: skip
 
 
-def make_init_container(revision: str, inputs: PodInputs, runtime: LLMRuntimeSpec, hub: str = "") -> Manifest:
-    """Downloads in the engine's pod, before the engine starts; pods of one node with one volume wait for each other."""
+def make_init_container(
+    revision: str, inputs: PodInputs, runtime: LLMRuntimeSpec, template_version: int, hub: str = ""
+) -> Manifest:
+    """Downloads in the engine's pod, before the engine starts; pods of one node with one volume wait for each other.
+    Before template 3 it had the engine's whole environment, and the pods of such revisions stay as they are."""
     path = CACHE_PATH if inputs.model.cache else FETCHED_PATH
     container = _container(fetch_args(model_files(inputs.model, revision, hub), path), inputs, runtime)
+    variables = environment(runtime.env, inputs.runtime.env)
+    if template_version < 3 and variables:
+        container["env"] = variables
     container["volumeMounts"].append({"name": VOLUME, "mountPath": path})
     return container
 
@@ -133,7 +140,7 @@ def _container(args: Sequence[str], inputs: PodInputs, runtime: LLMRuntimeSpec) 
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
-    if variables := environment(runtime.env, inputs.runtime.env):
+    if variables := environment(downloader_variables(runtime, inputs)):
         container["env"] = variables
     if inputs.model.credentials is not None:
         container["envFrom"] = [{"secretRef": {"name": inputs.model.credentials.secret_name}}]

@@ -99,7 +99,7 @@ def identity_of(task: Task) -> Identity | None:
         return None
     try:
         return Identity(commit=str(json.loads(task.answer)["revision"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from ...api import LLMEndpointSpec, PodInputs
 from ...errors import SpecError
 from ..agreement import agrees, current_hash, known_hashes
+from ..allowed import environment_refused
 from ..causes import Cause
 from ..deployment import make_deployment
 from ..grace import derived_grace
@@ -56,6 +57,9 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
             f"set spec.modelImage of LLMRuntime {spec.runtime.name}, or start the operator with --model-image"
         )
         return Target(hash_, None, Cause("RuntimeInvalid", f"{message}; {hint}", permanent=True))
+    refused = environment_refused(spec, snapshot.allowed)
+    if refused is not None:
+        return Target(hash_, None, refused)
     identity = snapshot.resolved.get(hash_) if is_downloaded(spec.model) else Identity()
     waits_for = model_awaited(spec.model, identity, snapshot.task)
     if identity is None or waits_for is not None:
@@ -81,13 +85,16 @@ def unreadable_runtime(spec: LLMEndpointSpec, snapshot: Snapshot) -> Cause:
 
 
 def unresolved(snapshot: Snapshot) -> tuple[str, LLMEndpointSpec] | None:
-    """The revision that is about to be made of a model that must be resolved, and its inputs; None when there is none."""
+    """The revision that is about to be made of a model that must be resolved, and its inputs; None when there is none,
+    or the platform does not allow where it would be downloaded from."""
     spec = snapshot.endpoint.spec
     if spec is None or snapshot.endpoint.deleting or not is_downloaded(spec.model):
         return None
     override = find_override(snapshot, spec, find_active(snapshot))
     hash_ = override.revision if override else current_hash(spec, snapshot.revisions)
-    return None if hash_ in snapshot.records else (hash_, spec)
+    if hash_ in snapshot.records or environment_refused(spec, snapshot.allowed) is not None:
+        return None
+    return hash_, spec
 
 
 def find_active(snapshot: Snapshot) -> str | None:
