@@ -27,7 +27,8 @@ START_LIMIT_S = 120
 class ServerProcess:
     """One server on a free port of 127.0.0.1. `fake` holds the options of fake_engine.py; None means the real engine.
 
-    `module` is what `python -m` runs: the server or the simulator.
+    `module` is what `python -m` runs: the server or the simulator. `before`: Python that a server with a fake engine
+    runs first, such as a shorter limit.
     """
 
     def __init__(
@@ -36,9 +37,10 @@ class ServerProcess:
         model: str = "embedded://demo",
         fake: dict[str, Any] | None = None,
         module: str = "llmendpoint_server",
+        before: str = "",
     ) -> None:
         arguments = ["--model", model, "--host", "127.0.0.1", "--port", "0", *flags]
-        start = ["-m", module] if fake is None else ["-c", WITH_FAKE, str(FAKE_ENGINE)]
+        start = ["-m", module] if fake is None else ["-c", before + WITH_FAKE, str(FAKE_ENGINE)]
         environment = os.environ | ({} if fake is None else {"FAKE_ENGINE": json.dumps(fake)})
         self.process = subprocess.Popen(
             [sys.executable, *start, *arguments],

@@ -5,6 +5,7 @@
     │   ├── InvalidRequest       400, names the field
     │   │   └── PromptTooLong    400, names both numbers
     │   ├── BodyTooLarge         413
+    │   ├── BodyTimeout          408
     │   ├── UnknownModel         404
     │   ├── QueueFull            429 with Retry-After
     │   ├── Unavailable          503 with Retry-After: loading, draining or failed; another replica may answer
@@ -38,10 +39,16 @@ class ServerError(Exception):
     exit_code: ClassVar[int] = 1
 
 
+MESSAGE_CHARACTERS_MAX = 1_000
+PARAM_CHARACTERS_MAX = 200
+MODEL_SHOWN = 100
+"""Characters of a model's name that a caller made up."""
+
+
 class RequestError(ServerError):
     """One request cannot be answered; all others are unaffected.
 
-    `param` is the field at fault, `retry_after` is in seconds.
+    `param` is the field at fault, `retry_after` is in seconds. Both texts are cut: they may quote the caller.
     """
 
     status: ClassVar[int] = 500
@@ -49,9 +56,9 @@ class RequestError(ServerError):
     code: ClassVar[str | None] = None
 
     def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.param = param
+        self.message = message[:MESSAGE_CHARACTERS_MAX]
+        super().__init__(self.message)
+        self.param = param and param[:PARAM_CHARACTERS_MAX]
         self.retry_after = retry_after
 
 
@@ -79,10 +86,23 @@ class BodyTooLarge(RequestError):
     code = "body_too_large"
 
 
+class BodyTimeout(RequestError):
+    status = 408
+    type = "invalid_request_error"
+    code = "body_timeout"
+
+
 class UnknownModel(RequestError):
     status = 404
     type = "invalid_request_error"
     code = "model_not_found"
+
+
+def unknown_model(name: str, served: Sequence[str]) -> UnknownModel:
+    return UnknownModel(
+        f"The model {name[:MODEL_SHOWN]!r} does not exist here; this server has {', '.join(served)}.",
+        param="model",
+    )
 
 
 class QueueFull(RequestError):

@@ -27,3 +27,29 @@ TOKEN_ID_MAX = 2**31 - 1
 CACHE_SALT_CHARACTERS_MAX = 256
 REQUEST_ID_CHARACTERS_MAX = 128
 """Ids are the server's own."""
+
+BODY_BYTES_MAX = 32 * 2**20
+"""Of any body: the gateway's limit too."""
+BODY_BYTES_FLOOR, BODY_BYTES_PER_TOKEN = 8 * 2**20, 64
+"""A model takes bodies up to the first and the second for each token of its length; a token of text has 4 bytes or so."""
+BODY_VALUES_MAX = 65_536
+"""Fields and list items of a body, beside one for each token of the model's length in a list of token ids."""
+BODY_SECONDS_MAX = 120.0
+"""From the end of the headers to the end of the body."""
+HEADER_BYTES_MAX = 64 * 2**10
+"""Of the request line and all headers together."""
+HEADER_SECONDS_MAX = 75.0
+MODEL_CHARACTERS_MAX = 512
+MESSAGES_MAX = 8_192
+PARTS_MAX = 1_024
+"""Text parts of one message."""
+NAME_CHARACTERS_MAX = 256
+"""Of `messages[].name`."""
+CALLER_CHARACTERS_MAX = 512
+"""Of each field that tells about the caller or the bill: user, safety_identifier, service_tier and their like."""
+METADATA_PAIRS_MAX, METADATA_KEY_MAX, METADATA_VALUE_MAX = 16, 64, 512
+
+
+def body_bytes(max_model_len: int) -> int:
+    """The largest body that a model of this length takes."""
+    return min(BODY_BYTES_MAX, BODY_BYTES_FLOOR + BODY_BYTES_PER_TOKEN * max_model_len)

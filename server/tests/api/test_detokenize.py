@@ -12,6 +12,7 @@ from tokenizers.models import BPE
 from llmendpoint_server.api.detokenize import Detokenizer, StopStrings, TextStream
 from llmendpoint_server.api.model_files import resolve_model
 from llmendpoint_server.api.tokenizer import ModelTokenizer
+from llmendpoint_server.simulator.tokens import ByteTokenizer
 
 TOKENIZER = ModelTokenizer(resolve_model("embedded://demo"))
 
@@ -141,11 +142,42 @@ def test_a_stop_string_across_tokens_ends_the_stream() -> None:
     stream = TextStream(TOKENIZER.decode, ["batch"])
     shown = ""
     for token in TOKENIZER.encode("the running batch at every step"):
-        shown += stream.push([token])
+        text, taken = stream.push([token])
+        shown += text
+        assert taken == 1
         if stream.stopped:
             break
     assert stream.stopped
     assert shown == "the running "
+
+
+@given(
+    st.text("ab ", max_size=30),
+    st.lists(st.text("ab ", min_size=1, max_size=4), max_size=3),
+    st.lists(st.integers(1, 6), max_size=30),
+)
+def test_where_an_answer_ends_and_what_it_costs_does_not_depend_on_how_its_tokens_arrive(
+    text: str, stops: list[str], groups: list[int]
+) -> None:
+    tokens = ByteTokenizer().encode(text)
+    one_by_one = taken_of(stops, [[token] for token in tokens])
+    grouped, rest = [], list(tokens)
+    for size in groups:
+        grouped.append(rest[:size])
+        rest = rest[size:]
+    assert taken_of(stops, [*grouped, rest]) == one_by_one
+
+
+def taken_of(stops: list[str], outputs: list[list[int]]) -> tuple[str, int]:
+    """Text and number of tokens of an answer whose tokens arrive in these groups."""
+    stream = TextStream(ByteTokenizer().decode, stops)
+    shown, count = "", 0
+    for output in outputs:
+        text, taken = stream.push(output)
+        shown, count = shown + text, count + taken
+        if stream.stopped:
+            return shown, count
+    return shown + stream.finish(), count
 
 
 def test_the_package_data_stays_small() -> None:

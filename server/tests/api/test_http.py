@@ -137,14 +137,14 @@ def test_max_tokens_beyond_the_models_length_gives_what_fits(sdk: openai.OpenAI)
     [
         ({"colour": "red"}, "colour", "Unknown parameter: colour"),
         ({"n": 2}, "n", "set it to 1"),
-        ({"logprobs": True}, "logprobs", "not supported"),
+        ({"logprobs": True}, "logprobs", "set it to false"),
         ({"tools": [{"type": "function"}]}, "tools", "not supported"),
         ({"response_format": {"type": "json_object"}}, "response_format", "not supported"),
         ({"frequency_penalty": 0.5}, "frequency_penalty", "set it to 0"),
-        ({"temperature": 3}, "temperature", "less than or equal to 2"),
+        ({"temperature": 3}, "temperature", "from 0 to 2"),
         ({"temperature": "hot"}, "temperature", "number"),
-        ({"top_p": 0}, "top_p", "greater than 0"),
-        ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+        ({"top_p": 0}, "top_p", "greater than 0 and at most 1"),
+        ({"max_tokens": 0}, "max_tokens", "from 1 to 2147483647"),
         ({"stop": ["a"] * 5}, "stop", "at most 4"),
         ({"stop": ""}, "stop", "1 to 256"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "stream"),
@@ -152,19 +152,19 @@ def test_max_tokens_beyond_the_models_length_gives_what_fits(sdk: openai.OpenAI)
         ({"seed": 2**70}, "seed", "seed"),
         ({"stop_token_ids": [5000]}, "stop_token_ids", "outside"),
         ({"messages": []}, "messages", "at least 1"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "'user'"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "does not support tools"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "Missing"),
         (
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "x"}]}]},
             "messages[0].tool_calls",
-            "Unknown parameter",
+            "does not support tools",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages[0].content[0].type",
-            "'text'",
+            "'image_url', and this server takes text alone",
         ),
-        ({"model": None}, "model", "string"),
+        ({"model": None}, "model", "a string of 1 to 512"),
     ],
 )
 def test_a_wrong_parameter_is_a_400_that_names_it(
@@ -176,6 +176,132 @@ def test_a_wrong_parameter_is_a_400_that_names_it(
     assert error["type"] == "invalid_request_error"
     assert error["param"] == param
     assert words in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("top_k", 2**31, "from 1 to 2147483647"),
+        ("top_k", 2**63, "from 1 to 2147483647"),
+        ("top_k", 2**64, "from 1 to 2147483647"),
+        ("top_k", 10**30, "from 1 to 2147483647"),
+        ("max_tokens", 2**31, "from 1 to 2147483647"),
+        ("max_tokens", 10**30, "from 1 to 2147483647"),
+        ("max_tokens", True, "whole number"),
+        ("seed", -(2**63) - 1, "-9223372036854775808"),
+        ("stop_token_ids", [1] * 129, "at most 128"),
+        ("stop_token_ids", [True], "whole numbers"),
+        ("stop", ["a", ""], "1 to 256"),
+        ("stop", "x" * 257, "1 to 256"),
+        ("cache_salt", "x" * 257, "at most 256"),
+        ("user", "x" * 513, "at most 512"),
+        ("prompt_cache_key", "x" * 513, "at most 512"),
+        ("metadata", {str(number): "" for number in range(17)}, "at most 16 pairs"),
+        ("metadata", {"x" * 65: ""}, "at most 64"),
+        ("metadata", {"x": "y" * 513}, "at most 512"),
+        ("model", "x" * 513, "1 to 512"),
+        ("logprobs", 0, "not supported"),
+        ("echo", 0, "not supported"),
+        ("n", True, "not supported"),
+        ("frequency_penalty", False, "not supported"),
+        ("best_of", 1.5, "not supported"),
+    ],
+)
+def test_every_parameter_has_bounds_and_a_type_and_the_error_says_them(
+    http: httpx.Client, name: str, value: Any, words: str
+) -> None:
+    response = http.post("/v1/completions", json=COMPLETE | {name: value})
+    error = error_of(response)
+    assert (response.status_code, error["param"]) == (400, name)
+    assert words in error["message"]
+    assert http.get("/load").json()["running"] == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "param", "words"),
+    [
+        ({"content": [{"type": "text", "text": ""}] * 1025}, "messages[0].content", "at most 1024"),
+        ({"content": "x", "name": "n" * 257}, "messages[0].name", "at most 256"),
+        ({"content": "x", "tool_call_id": "c"}, "messages[0].tool_call_id", "does not support tools"),
+        ({"content": None, "function_call": {"name": "f"}}, "messages[0].function_call", "support tools"),
+        ({"role": "function", "content": "x"}, "messages[0].role", "does not support tools"),
+        ({"role": "x" * 1000, "content": "x"}, "messages[0].role", "'user'"),
+        ({"content": [{"type": "input_audio", "input_audio": {}}]}, "messages[0].content[0].type", "text alone"),
+        ({"content": None}, "messages[0].content", "a string or a list"),
+    ],
+)  # fmt: skip
+def test_a_message_has_bounds_and_what_is_not_supported_is_said(
+    http: httpx.Client, message: dict[str, Any], param: str, words: str
+) -> None:
+    response = http.post("/v1/chat/completions", json=ASK | {"messages": [{"role": "user"} | message]})
+    error = error_of(response)
+    assert (response.status_code, error["param"]) == (400, param)
+    assert words in error["message"]
+
+
+def test_more_messages_than_allowed_are_refused_with_the_number(http: httpx.Client) -> None:
+    messages = [{"role": "user", "content": ""}] * 8193
+    response = http.post("/v1/chat/completions", json=ASK | {"messages": messages})
+    assert (response.status_code, error_of(response)["param"]) == (400, "messages")
+    assert "at most 8192" in error_of(response)["message"]
+
+
+def test_all_unsupported_parameters_are_named_in_the_order_of_the_schema(http: httpx.Client) -> None:
+    asked = {"tools": [{}], "response_format": {"type": "json_object"}, "logprobs": True, "n": 2}
+    for given in (asked, dict(reversed(asked.items()))):
+        error = error_of(http.post("/v1/chat/completions", json=ASK | given))
+        assert error["message"].startswith("n, logprobs, tools, response_format are not supported")
+        assert error["param"] == "n"
+
+
+NULLABLE = (
+    "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "seed", "stop",
+    "stop_token_ids", "ignore_eos", "cache_salt", "user", "metadata", "store", "service_tier", "n", "logprobs", "tools",
+    "tool_choice", "response_format", "logit_bias", "parallel_tool_calls", "reasoning_effort",
+)  # fmt: skip
+
+
+def test_null_is_the_same_as_left_out(http: httpx.Client) -> None:
+    response = http.post("/v1/chat/completions", json=dict.fromkeys(NULLABLE) | ASK | {"max_tokens": 3})
+    assert response.status_code == 200
+    assert (
+        http.post("/v1/chat/completions", json=ASK | {"stream_options": None, "ignore_eos": None}).status_code
+        == 200
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"x" * 2**20: 1},
+        {"messages": [{"role": "user", "content": "x", "y" * 2**20: 1}]},
+        {"model": "z" * 2**20},
+    ],
+)
+def test_an_error_stays_short_whatever_the_caller_sent(http: httpx.Client, body: dict[str, Any]) -> None:
+    response = http.post("/v1/chat/completions", json=ASK | body)
+    assert response.status_code == 400
+    assert len(response.content) < 2000
+
+
+def test_a_model_is_found_by_its_name_though_it_holds_a_slash(http: httpx.Client, sdk: openai.OpenAI) -> None:
+    assert sdk.models.retrieve("team-a/chat").id == "team-a/chat"  # sent as team-a%2Fchat
+    assert http.get("/v1/models/team-a/chat").json()["id"] == "team-a/chat"
+    assert http.get("/v1/models/chat").json()["object"] == "model"
+    missing = http.get("/v1/models/team-b/chat")
+    assert (missing.status_code, error_of(missing)["code"]) == (404, "model_not_found")
+
+
+def test_usage_ends_with_the_stop_string_though_later_tokens_came_with_it(http: httpx.Client) -> None:
+    tokens = TOKENIZER.encode("one two three four five six")
+    body = {"model": "chat", "prompt": tokens, "max_tokens": 2000, "stop": ["two"]}
+    whole = http.post("/v1/completions", json=body).json()
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    *_, usage, _ = events_of(http.post("/v1/completions", json=body | options))
+    assert whole["choices"][0]["text"] == "one "
+    # Up to the first token that completes the string, and not one more.
+    least = next(n for n in range(len(tokens)) if "two" in TOKENIZER.decode(tokens[:n]))
+    assert (whole["usage"]["completion_tokens"], usage["usage"]["completion_tokens"]) == (least, least)
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,74 @@ def test_the_drain_timeout_cuts_a_stream_with_an_error_event_and_exits_0() -> No
         assert server.wait_exit() == 0
 
 
+SLOW_TOKENIZER = """
+import time
+from llmendpoint_server.api.tokenizer import ModelTokenizer
+encode = ModelTokenizer.encode
+def slowly(self, text, **options):
+    time.sleep(0.5)
+    return encode(self, text, **options)
+ModelTokenizer.encode = slowly
+"""
+
+
+def test_the_time_to_the_first_token_has_tokenizing_in_it() -> None:
+    with ServerProcess(fake={}, before=SLOW_TOKENIZER) as server:
+        server.wait_ready()
+        assert httpx.post(server.url + URL, json=ASK | {"max_tokens": 2}).status_code == 200
+        lines = httpx.get(server.url + "/metrics").text.splitlines()
+        for name in ("vllm:time_to_first_token_seconds_sum", "vllm:e2e_request_latency_seconds_sum"):
+            assert float(next(line for line in lines if line.startswith(name)).rsplit(" ", 1)[1]) >= 0.5
+
+
+FAULTS = """
+from llmendpoint_server.api import detokenize, preprocess, responses
+from llmendpoint_server.api.tokenizer import ModelTokenizer
+def failing(function, mark):
+    def call(*given, **named):
+        result = function(*given, **named)
+        if mark in repr((given, result)):
+            raise RuntimeError(repr(given))
+        return result
+    return call
+preprocess.parse_body = failing(preprocess.parse_body, "fail-parsing")
+ModelTokenizer.encode = failing(ModelTokenizer.encode, "fail-encoding")
+push = detokenize.TextStream.push
+def failing_push(self, tokens):
+    text, taken = push(self, tokens)
+    self.seen = getattr(self, "seen", "") + text
+    if "fail-decoding" in self.seen:
+        raise RuntimeError(self.seen)
+    return text, taken
+detokenize.TextStream.push = failing_push
+responses.Shape.whole = failing(responses.Shape.whole, "fail-writing")
+"""
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_what_nobody_expected_fails_one_request_alone_and_leaves_nothing(in_thread: bool) -> None:
+    with ServerProcess("--max-model-len", "65536", fake={}, before=FAULTS) as server:
+        server.wait_ready()
+        for mark in ("fail-parsing", "fail-encoding", "fail-decoding", "fail-writing"):
+            prompt = f"secret {mark} " + " " * (20_000 if in_thread else 1)
+            body = {"model": "demo", "prompt": prompt, "max_tokens": 20}
+            failed = httpx.post(server.url + URL, json=body, headers={"x-request-id": mark}, timeout=30)
+            error = failed.json()["error"]
+            shape = (failed.status_code, error["type"], error["code"])
+            assert shape == (500, "server_error", "internal_error"), mark
+            assert mark in error["message"]  # its request id, and nothing of the prompt
+            assert "secret" not in failed.text
+        with pytest.raises(httpx.RemoteProtocolError):  # a stream does not end as if it were whole
+            httpx.post(server.url + URL, json=ASK | {"prompt": "secret fail-decoding", "stream": True})
+        assert httpx.post(server.url + URL, json=ASK | {"max_tokens": 2}).status_code == 200
+        wait_running(server, 0)
+        server.terminate()
+        assert server.wait_exit() == 0  # nothing is left that a drain would wait for
+        assert "a request failed unexpectedly" in "".join(server.lines)
+        assert "RuntimeError" in "".join(server.lines)
+        assert "secret" not in "".join(server.lines)
+
+
 def test_a_second_signal_does_not_wait() -> None:
     with ServerProcess(fake={"delay": 0.02}) as server:
         server.wait_ready()

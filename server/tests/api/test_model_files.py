@@ -5,9 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import structlog
 
 from llmendpoint_server.api.model_files import content_revision, resolve_model
-from llmendpoint_server.api.tokenizer import ModelTokenizer, default_sampling
+from llmendpoint_server.api.sampling_defaults import SamplingDefaults, read_sampling_defaults
+from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.errors import BadConfiguration, InvalidRequest, ModelNotFound
 
 DEMO = resolve_model("embedded://demo")
@@ -83,6 +85,8 @@ def test_a_model_without_a_template_cannot_chat(model: Path) -> None:
         "{{ messages.append(1) }}",
         "{{ ''.__class__.__mro__ }}",
         "{{ 1 + 'a' }}",
+        "{{ 1 / 0 }}",
+        "{{ messages | tojson(indent=messages) }}",
     ],
 )
 def test_a_template_can_neither_break_out_nor_break_the_server(model: Path, template: str) -> None:
@@ -92,8 +96,57 @@ def test_a_template_can_neither_break_out_nor_break_the_server(model: Path, temp
 
 
 def test_sampling_defaults_come_from_the_model(model: Path) -> None:
-    assert default_sampling(model) == {"temperature": 0.0}
+    assert read_sampling_defaults(model) == SamplingDefaults(temperature=0.0)
     (model / "generation_config.json").write_text('{"do_sample": true, "temperature": 0.6, "top_p": 0.9}')
-    assert default_sampling(model) == {"temperature": 0.6, "top_p": 0.9}
+    assert read_sampling_defaults(model) == SamplingDefaults(temperature=0.6, top_p=0.9)
     (model / "generation_config.json").unlink()
-    assert default_sampling(model) == {}
+    assert read_sampling_defaults(model) == SamplingDefaults()
+
+
+def test_top_k_comes_from_the_model_and_a_warning_names_what_the_sampler_lacks(model: Path) -> None:
+    config = {"do_sample": True, "top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1, "typical_p": 1.0}
+    (model / "generation_config.json").write_text(json.dumps(config))
+    with structlog.testing.capture_logs() as lines:
+        assert read_sampling_defaults(model) == SamplingDefaults(top_k=20)
+    assert [(line["log_level"], line["field"]) for line in lines] == [
+        ("warning", "min_p"),
+        ("warning", "repetition_penalty"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("temperature", 5), ("top_p", 2), ("top_k", 2**40), ("top_k", "many"), ("top_p", True)],
+)
+def test_a_default_that_no_request_could_ask_for_is_left_out_with_a_warning(
+    model: Path, name: str, value: object
+) -> None:
+    (model / "generation_config.json").write_text(json.dumps({name: value}))
+    with structlog.testing.capture_logs() as lines:
+        assert read_sampling_defaults(model) == SamplingDefaults()
+    assert [line["field"] for line in lines] == [name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("", '{"b": "é<", "a": 1}'),
+        ("ensure_ascii=True", '{"b": "\\u00e9<", "a": 1}'),
+        ("sort_keys=True", '{"a": 1, "b": "é<"}'),
+        ("separators=(',', ':')", '{"b":"é<","a":1}'),
+        ("indent=1", '{\n "b": "é<",\n "a": 1\n}'),
+    ],
+)
+def test_tojson_takes_the_arguments_that_templates_give_it(model: Path, arguments: str, text: str) -> None:
+    (model / "chat_template.jinja").write_text(f"{{{{ {{'b': 'é<', 'a': 1}} | tojson({arguments}) }}}}")
+    assert ModelTokenizer(model).render_chat(MESSAGES) == text
+
+
+def test_special_tokens_may_be_named_in_a_file_of_their_own(model: Path) -> None:
+    path = model / "tokenizer_config.json"
+    config = json.loads(path.read_text()) | {"eos_token": "<|im_end|>", "bos_token": None}
+    path.write_text(json.dumps(config))
+    special = {"bos_token": {"content": "<s>", "lstrip": False}, "eos_token": "</s>"}
+    (model / "special_tokens_map.json").write_text(json.dumps(special))
+    (model / "chat_template.jinja").write_text("{{ bos_token }} {{ eos_token }}")
+    assert ModelTokenizer(model).render_chat(MESSAGES) == "<s> <|im_end|>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
@@ -10,12 +11,13 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import Route
 
-from llmendpoint_server.api.completions import ClientGone, Completions
+from llmendpoint_server.api.completions import Completions
+from llmendpoint_server.api.disconnect import ClientGone
 from llmendpoint_server.api.interfaces import Engine
 from llmendpoint_server.api.request_log import RequestLog
 from llmendpoint_server.api.responses import error_body, error_response, json_response
 from llmendpoint_server.api.service import Service
-from llmendpoint_server.errors import RequestError
+from llmendpoint_server.errors import RequestError, unknown_model
 
 STARTING = ("loading", "warming")
 LONGEST_WAIT_S = 10.0
@@ -52,17 +54,23 @@ def status_routes(service: Service) -> list[Route]:
     async def metrics(_: Request) -> Response:
         return Response(service.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def models(_: Request) -> Response:
-        limit = engine.loaded.max_model_len if engine.loaded else None
-        common = {
+    def model(name: str) -> dict[str, Any]:
+        return {
+            "id": name,
             "object": "model",
             "created": service.started,
             "owned_by": "llmendpoint",
-            "max_model_len": limit,
+            "max_model_len": engine.loaded.max_model_len if engine.loaded else None,
         }
-        return json_response(
-            {"object": "list", "data": [{"id": name, **common} for name in service.served_names]}
-        )
+
+    async def models(_: Request) -> Response:
+        return json_response({"object": "list", "data": [model(name) for name in service.served_names]})
+
+    async def one_model(request: Request) -> Response:
+        name = request.path_params["name"]  # may hold slashes, which SDKs send as %2F
+        if name not in service.served_names:
+            raise unknown_model(name, service.served_names)
+        return json_response(model(name))
 
     async def version(_: Request) -> Response:
         return json_response({"version": service.version})
@@ -73,6 +81,7 @@ def status_routes(service: Service) -> list[Route]:
         "/load": load,
         "/metrics": metrics,
         "/v1/models": models,
+        "/v1/models/{name:path}": one_model,
         "/version": version,
     }
     return [Route(path, handler) for path, handler in paths.items()]

@@ -65,6 +65,7 @@ class StopStrings:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stop for stop in stops if stop)
         self._held = ""
+        self.any = bool(self._stops)
         self.found = False
 
     def push(self, piece: str) -> str:
@@ -104,8 +105,20 @@ class TextStream:
     def stopped(self) -> bool:
         return self._stops.found
 
-    def push(self, tokens: Sequence[int]) -> str:
-        return self._stops.push(self._detokenizer.push(tokens))
+    def push(self, tokens: Sequence[int]) -> tuple[str, int]:
+        """Text that became certain, and how many of the tokens were taken: those behind a stop string are not.
+
+        One by one where there are stop strings: where an answer ends does not depend on how its tokens arrive.
+        """
+        if not self._stops.any:
+            return self._detokenizer.push(tokens), len(tokens)
+        text, taken = "", 0
+        for token in tokens:
+            text += self._stops.push(self._detokenizer.push((token,)))
+            taken += 1
+            if self.stopped:
+                break
+        return text, taken
 
     def finish(self) -> str:
         shown = self._stops.push(self._detokenizer.finish())

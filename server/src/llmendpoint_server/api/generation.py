@@ -36,7 +36,10 @@ class Piece:
 
 
 class Generation:
-    """Runs one request. `begin` waits for the first token, so that a refusal is still an HTTP status of its own."""
+    """Runs one request. `begin` waits for the first token, so that a refusal is still an HTTP status of its own.
+
+    `arrived` is when its body was whole, before it was tokenized: what a caller waits for counts as latency.
+    """
 
     def __init__(
         self,
@@ -46,11 +49,12 @@ class Generation:
         usage: Usage,
         metrics: Metrics,
         record: Record,
+        arrived: float,
     ) -> None:
         self._engine, self._stream, self._text = engine, stream, text
         self._metrics, self._record = metrics, record
         self._first: RequestOutput | None = None
-        self._started = self._last_token = time.monotonic()
+        self._started = self._last_token = arrived
         self.usage = usage
 
     async def begin(self) -> None:
@@ -75,19 +79,18 @@ class Generation:
             case _:
                 pass
 
-    def _measure(self, output: RequestOutput) -> None:
-        if not output.tokens:
+    def _measure(self, tokens: int) -> None:
+        if not tokens:
             return
         now = time.monotonic()
         if self.usage.completion_tokens == 0:
             self._record.first_token_s = now - self._started
             self._metrics.first_token.observe(now - self._started)
         else:
-            for _ in output.tokens:  # tokens that arrive together share the time
-                self._metrics.inter_token.observe((now - self._last_token) / len(output.tokens))
+            for _ in range(tokens):  # tokens that arrive together share the time
+                self._metrics.inter_token.observe((now - self._last_token) / tokens)
         self._last_token = now
-        self.usage.completion_tokens += len(output.tokens)
-        self.usage.cached_tokens = max(self.usage.cached_tokens, output.cached_tokens)
+        self.usage.completion_tokens += tokens
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """The answer as it becomes certain. Raises EngineFailed in the middle when the engine fails."""
@@ -96,14 +99,16 @@ class Generation:
             if output is None:
                 output = await self._stream.next()
                 self._check(output)
-            self._measure(output)
+            self.usage.cached_tokens = max(self.usage.cached_tokens, output.cached_tokens)
             stopped = output.finish is FinishReason.STOP
-            text = self._text.push(output.tokens[:-1] if stopped else output.tokens)
+            text, taken = self._text.push(output.tokens[:-1] if stopped else output.tokens)
             if (
                 self._text.stopped
             ):  # the engine knows nothing of stop strings: closing the stream aborts it there
+                self._measure(taken)  # what came behind it in one output depends on load, and is not used
                 yield self._finish(text, "stop")
                 return
+            self._measure(len(output.tokens))
             if output.finish is not None:
                 text += self._text.finish()
                 reason = "stop" if stopped or self._text.stopped else "length"

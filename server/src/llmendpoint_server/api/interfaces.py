@@ -64,9 +64,6 @@ class Engine(Protocol):
 class Tokenizer(Protocol):
     """Text to tokens and back. Safe to use from several threads."""
 
-    longest_token: int
-    """characters"""
-
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]: ...
 
     def decode(self, tokens: Sequence[int]) -> str: ...

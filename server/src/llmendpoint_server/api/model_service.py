@@ -11,8 +11,9 @@ from pathlib import Path
 from llmendpoint_server.api.engine_client import ENGINE_COMMAND, EngineClient
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.model_files import content_revision, resolve_model
+from llmendpoint_server.api.sampling_defaults import SamplingDefaults, read_sampling_defaults
 from llmendpoint_server.api.service import Service
-from llmendpoint_server.api.tokenizer import ModelTokenizer, default_sampling
+from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.errors import ModelNotFound
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.settings import Settings
@@ -44,8 +45,8 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
     )
 
 
-def _sampling(folder: Path) -> dict[str, float]:
+def _sampling(folder: Path) -> SamplingDefaults:
     try:
-        return default_sampling(folder)
+        return read_sampling_defaults(folder)
     except (ValueError, TypeError) as error:
         raise ModelNotFound(f"{folder}/generation_config.json cannot be used: {error}") from error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+import traceback
 import uuid
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -18,6 +20,14 @@ from llmendpoint_server.api.responses import error_body, json_response
 QUIET = ("/health", "/ready", "/load", "/metrics")
 """Asked every second by probes, pickers and scrapers: no line for those."""
 MAX_ID_LENGTH = 128
+MAX_PATH_LENGTH = 256
+SHOWN_FRAMES = 12
+
+
+def _where(error: BaseException) -> list[str]:
+    """The way to the error as places in the code, innermost last. Its words may hold the prompt, and are left out."""
+    frames = traceback.extract_tb(error.__traceback__)[-SHOWN_FRAMES:]
+    return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
 
 
 class RequestLog:
@@ -51,13 +61,18 @@ class RequestLog:
             await self._app(scope, receive, send_with_id)
         except ClientDisconnect:
             status = 499
-        except Exception:
-            self._log.exception("a request failed unexpectedly", http_id=http_id, path=scope["path"])
-            if status == 0:
-                error = error_body(
-                    "The server failed on this request; its log has the cause.", "server_error"
-                )
-                await json_response(error, 500)(scope, receive, send_with_id)
+        except Exception as error:
+            self._log.error(
+                "a request failed unexpectedly",
+                http_id=http_id,
+                path=scope["path"][:MAX_PATH_LENGTH],
+                error=type(error).__name__,
+                where=_where(error),
+            )
+            if status == 0:  # else uvicorn ends the connection: an answer that has begun must not look whole
+                message = f"The server failed on this request; its log has the cause under the request id {http_id}."
+                body = error_body(message, "server_error", code="internal_error")
+                await json_response(body, 500)(scope, receive, send_with_id)
         finally:
             if scope["path"] not in QUIET:
                 self._write(scope, http_id, status, time.monotonic() - started, record)
@@ -68,7 +83,7 @@ class RequestLog:
         line: dict[str, Any] = {
             "http_id": http_id,
             "method": scope["method"],
-            "path": scope["path"],
+            "path": scope["path"][:MAX_PATH_LENGTH],
             "status": status,
         }
         line["duration_s"] = round(spent, 4)

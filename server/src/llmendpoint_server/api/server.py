@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from socket import SO_SNDBUF, SOL_SOCKET
 from typing import Any
 
 import structlog
@@ -20,6 +21,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from llmendpoint_server.api.app import make_app
+from llmendpoint_server.api.http_protocol import BoundedProtocol
 from llmendpoint_server.api.interfaces import Engine, EngineEnd
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.errors import BadConfiguration
@@ -27,6 +29,7 @@ from llmendpoint_server.settings import Settings
 
 KEEP_ALIVE_S = 150
 """Above any proxy's idle timeout (Envoy's is set to 75 s here), or a reused connection meets a closing one."""
+SEND_BUFFER_BYTES = 2**18
 LAST_BYTES_S = 5
 """For answers that are complete but not yet sent, after a drain or an engine's end."""
 
@@ -78,7 +81,7 @@ class Process:
         settings = self._settings
         return Uvicorn(
             uvicorn.Config(
-                self._app, host=settings.host, port=settings.port, loop="uvloop", http="httptools", ws="none",
+                self._app, host=settings.host, port=settings.port, loop="uvloop", http=BoundedProtocol, ws="none",
                 lifespan="off", log_config=None, access_log=False, server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=LAST_BYTES_S,
             )
@@ -92,6 +95,8 @@ class Process:
             raise BadConfiguration(
                 f"Cannot listen on {config.host}:{config.port}: the address is taken or not allowed. Choose another --port."
             ) from None
+        # What the kernel keeps of an answer that nobody reads; it would let this grow to several MiB by itself.
+        socket.setsockopt(SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES)
         socket.listen(config.backlog)  # uvicorn does so later: who reads the line below may call at once
         host, port = socket.getsockname()[:2]
         self._log.info(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from llmendpoint_server.api.interfaces import Engine, Tokenizer
 from llmendpoint_server.api.metrics import Metrics
+from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 
 
 @dataclass
@@ -16,7 +17,7 @@ class Service:
     tokenizer: Tokenizer
     metrics: Metrics
     served_names: tuple[str, ...]
-    default_sampling: dict[str, float]
+    default_sampling: SamplingDefaults
     version: str
     instance: str
     started: int

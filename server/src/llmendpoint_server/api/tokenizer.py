@@ -30,6 +30,19 @@ def _refuse(message: str) -> NoReturn:
     raise TemplateRefusal(message)
 
 
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """The arguments that templates may give, in the order that transformers has them."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
 class AnswerMarks(Extension):
     """`{% generation %}…{% endgeneration %}`: marks for training what the assistant says; here just what is inside."""
 
@@ -48,9 +61,7 @@ def compile_template(source: str) -> Template:
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     # jinja's own tojson escapes for HTML, which the model would read as text.
-    environment.filters["tojson"] = lambda value, indent=None: json.dumps(
-        value, ensure_ascii=False, indent=indent
-    )
+    environment.filters["tojson"] = _to_json
     return environment.from_string(source)
 
 
@@ -63,7 +74,12 @@ class ModelTokenizer:
             # The file keeps what training last asked for: it would cut prompts, or fill them up, without a word.
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
-            config = _read_json(folder / "tokenizer_config.json")
+            # Older models name their special tokens only in a file of its own.
+            config = _read_json(folder / "special_tokens_map.json") | {
+                name: value
+                for name, value in _read_json(folder / "tokenizer_config.json").items()
+                if value is not None
+            }
             template = _find_template(folder, config)
             self._template = compile_template(template) if template else None
         except (TemplateError, ValueError) as error:
@@ -77,8 +93,6 @@ class ModelTokenizer:
             for name, value in special.items()
             if value
         }
-
-        self.longest_token = max(map(len, self._tokenizer.get_vocab()))
 
     @property
     def has_chat_template(self) -> bool:
@@ -106,7 +120,7 @@ class ModelTokenizer:
             raise InvalidRequest(
                 f"The model's chat template refuses these messages: {error}", param="messages"
             ) from error
-        except (TemplateError, TypeError, ValueError, LookupError) as error:
+        except Exception as error:  # whatever the template's own expressions raise
             raise InvalidRequest(
                 f"The model's chat template cannot render these messages: {error}", param="messages"
             ) from error
@@ -126,11 +140,3 @@ def _find_template(folder: Path, config: Mapping[str, Any]) -> str | None:
     if isinstance(template, list):  # several templates with names
         template = {item["name"]: item["template"] for item in template}.get("default")
     return template
-
-
-def default_sampling(folder: Path) -> dict[str, float]:
-    """Temperature and top_p that the model's generation_config.json asks for; `do_sample: false` means greedy."""
-    config = _read_json(folder / "generation_config.json")
-    if config.get("do_sample") is False:
-        return {"temperature": 0.0}
-    return {name: float(config[name]) for name in ("temperature", "top_p") if config.get(name) is not None}

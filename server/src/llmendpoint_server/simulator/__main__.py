@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from llmendpoint_server.api.app import make_app
 from llmendpoint_server.api.metrics import Metrics
+from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 from llmendpoint_server.api.server import serve
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.exits import exit_code_of
@@ -28,7 +29,7 @@ def run(settings: Settings, behaviour: Behaviour) -> int:
     def make_service() -> Service:
         engine = SimulatedEngine(settings, behaviour)
         return Service(
-            engine, ByteTokenizer(), Metrics(engine, settings.served_names[0]), settings.served_names, {},
+            engine, ByteTokenizer(), Metrics(engine, settings.served_names[0]), settings.served_names, SamplingDefaults(),
             version("llmendpoint-server"), uuid.uuid4().hex, int(time.time()),
         )  # fmt: skip
 

@@ -41,8 +41,6 @@ def last_user_message(prompt: str) -> str:
 class ByteTokenizer:
     """These functions as the API's Tokenizer."""
 
-    longest_token = BYTES
-
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         return encode(text)
 

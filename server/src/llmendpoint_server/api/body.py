@@ -1,0 +1,114 @@
+"""A request's body on its way in: bounded in bytes, values and time while it arrives, before anything is built of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from starlette.requests import Request
+
+from llmendpoint_server import limits
+from llmendpoint_server.errors import BodyTimeout, BodyTooLarge, InvalidRequest, Unavailable
+
+SMALL_BYTES = 2**16
+"""A body of no more has too few values to count them."""
+LARGE_BYTES = 2**20
+LARGE_AT_ONCE = 4
+"""Bodies over LARGE_BYTES that are read and judged at the same time."""
+PLACE_WAIT_S = 10.0
+PIECE_BYTES = 2**16
+"""What is counted in one go: about a millisecond."""
+
+
+class ValueCounter:
+    """Counts fields and list items of a JSON text as it arrives. Pure; a text that is no JSON counts as something.
+
+    Building a Python object for each value takes 10 to 100 times the memory of the text, and the time of the whole
+    process; commas and brackets outside of strings are counted at the speed of a copy.
+    """
+
+    def __init__(self) -> None:
+        self.values = 0
+        self._in_string = False
+        self._escape = b""
+
+    def feed(self, piece: bytes | bytearray) -> None:
+        # Without escapes each quote opens or closes a string. A piece may end inside of an escape.
+        plain = (self._escape + piece).replace(b"\\\\", b"")
+        self._escape = b"\\" if plain.endswith(b"\\") else b""
+        plain = plain.removesuffix(b"\\").replace(b'\\"', b"")
+        parts = plain.split(b'"')
+        outside = b"".join(parts[self._in_string :: 2])
+        self._in_string ^= len(parts) % 2 == 0
+        self.values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+
+
+class LargeBodies:
+    """Places for bodies over LARGE_BYTES: no more than LARGE_AT_ONCE are read and judged at the same time."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(LARGE_AT_ONCE)
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Raises Unavailable where no place gets free in time."""
+        try:
+            async with asyncio.timeout(PLACE_WAIT_S):
+                await self._places.acquire()
+        except TimeoutError:
+            raise Unavailable(
+                f"{LARGE_AT_ONCE} bodies over {LARGE_BYTES} bytes are being read already. Try again.",
+                retry_after=1.0,
+            ) from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
+
+class BodyReader:
+    """Reads one body. `held` keeps the place of a large one until the caller has made a prompt of it."""
+
+    def __init__(self, large: LargeBodies, held: AsyncExitStack, most_bytes: int, most_values: int) -> None:
+        self._large, self._held = large, held
+        self._most_bytes, self._most_values = most_bytes, most_values
+        self._body = bytearray()
+        self._counter, self._counted = ValueCounter(), 0
+
+    async def read(self, request: Request) -> bytearray:
+        """The whole body. Raises BodyTooLarge, InvalidRequest, BodyTimeout or Unavailable as soon as that is known."""
+        declared = request.headers.get("content-length", "0")
+        if declared.isdecimal() and (len(declared) > 18 or int(declared) > self._most_bytes):
+            raise self._too_large(f"{declared[:18]} bytes")
+        try:
+            async with asyncio.timeout(limits.BODY_SECONDS_MAX):
+                async for part in request.stream():
+                    await self._take(part)
+        except TimeoutError:
+            raise BodyTimeout(
+                f"The request's body did not arrive within {limits.BODY_SECONDS_MAX:g} s; {len(self._body)} bytes did."
+            ) from None
+        return self._body
+
+    async def _take(self, part: bytes) -> None:
+        before = len(self._body)
+        self._body += part
+        if len(self._body) > self._most_bytes:
+            raise self._too_large("more bytes")
+        if before <= LARGE_BYTES < len(self._body):
+            await self._held.enter_async_context(self._large.place())
+        while len(self._body) > SMALL_BYTES and self._counted < len(self._body):
+            piece = self._body[self._counted : self._counted + PIECE_BYTES]
+            self._counted += len(piece)
+            self._counter.feed(piece)
+            if self._counter.values > self._most_values:
+                raise InvalidRequest(
+                    f"The request's body holds more than {self._most_values} JSON values (fields and list items), the "
+                    "most that this server takes for this model: send fewer messages, parts or token ids."
+                )
+
+    def _too_large(self, size: str) -> BodyTooLarge:
+        return BodyTooLarge(
+            f"The request's body has {size}; for this model this server takes at most {self._most_bytes} bytes."
+        )

@@ -1,0 +1,219 @@
+"""uvicorn's HTTP/1.1 protocol with bounds: on a request's head, and on how long a caller may leave an answer unread.
+
+What differs from uvicorn's own: an `Upgrade` is ignored, as RFC 9110 allows, and its request served with its body (the
+JDK's HttpClient asks for h2c with its first request); a caller that has closed its sending half gets its answer; answers to HTTP/1.0 without a length end with the connection
+instead of in chunks; a refusal before there is a request has OpenAI's shape.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import termios
+from array import array
+from typing import Any
+
+import httptools
+import msgspec
+import structlog
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from llmendpoint_server import limits
+
+WRITE_SECONDS_MAX = 30.0
+"""For which a caller may take no byte of what waits for it; then the connection is cut."""
+HALF_CLOSED_SECONDS = 0.5
+"""In which an answer must begin once the caller has ended its sending half."""
+UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
+
+
+class UntilClosed(RequestResponseCycle):
+    """An answer to HTTP/1.0, which knows no chunks: without a length it ends with the connection."""
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            if not any(name.lower() == b"content-length" for name, _ in message.get("headers", ())):
+                self.chunked_encoding = False
+        elif self.chunked_encoding is False and self.expected_content_length == 0:
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._head_bytes = 0
+        self._in_head = False
+        self._upgrading = False
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._gone_timer: asyncio.TimerHandle | None = None
+
+    # The head of a request
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._await_head()
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(limits.HEADER_SECONDS_MAX, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        if self._in_head:
+            self._refuse(408, f"The request's headers did not arrive within {limits.HEADER_SECONDS_MAX:g} s.")
+        else:  # nothing was asked, so nothing is answered
+            self.transport.close()
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        in_head_before = self._in_head
+        if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._await_head()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._go_on_without_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self._refuse(400, "This is not a valid HTTP/1.1 request.")
+        else:
+            if self._in_head and in_head_before:  # all of it is of this head, which has no end yet
+                self._head_bytes += len(data)
+                self._check_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # and not in what may follow a body in chunks: that would have no bound
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._stop_head_timer()
+        if self.parser.should_upgrade():
+            self._upgrading = True
+            return
+        self._head_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if self._check_head():
+            super().on_headers_complete()
+            if self.scope["http_version"] == "1.0":
+                self.cycle.__class__ = UntilClosed
+
+    def _check_head(self) -> bool:
+        if self._head_bytes <= limits.HEADER_BYTES_MAX:
+            return True
+        self._refuse(
+            431,
+            f"The request line and headers have more than {limits.HEADER_BYTES_MAX} bytes together.",
+        )
+        return False
+
+    def on_body(self, body: bytes) -> None:
+        if not self._upgrading and not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._upgrading and not self.transport.is_closing():
+            super().on_message_complete()
+
+    def _go_on_without_upgrade(self, rest: bytes) -> None:
+        """Read the same request anew, by a parser that does not see the upgrade."""
+        self._upgrading = False
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self._refuse(405, "CONNECT is not for servers like this one.")
+            return
+        dropped = (*UPGRADE_HEADERS, b"connection")
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
+        lines += [b"%s: %s" % pair for pair in self.headers if pair[0] not in dropped]
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Before there is a request: answer, and close."""
+        self._stop_head_timer()
+        if self.transport.is_closing():
+            return
+        structlog.get_logger().info("request refused", status=status, why=message)
+        if self.cycle is None or self.cycle.response_complete:  # never into the middle of another answer
+            error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
+            body = msgspec.json.encode({"error": error})
+            self.transport.write(
+                STATUS_LINE[status]
+                + b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+                % len(body)
+                + body
+            )
+        self.transport.close()
+
+    # The answer
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
+        """Keep the connection for the answer, if one is due: the caller may have closed its sending half alone.
+
+        One that is gone altogether is noticed by the first bytes that are sent; where none are for a moment, it is taken
+        for gone.
+        """
+        if self.cycle is None or self.cycle.response_complete:
+            return False
+        self.cycle.keep_alive = False
+        if not self.cycle.response_started:
+            self._gone_timer = self.loop.call_later(HALF_CLOSED_SECONDS, self._close_unless_answered)
+        return True
+
+    def _close_unless_answered(self) -> None:
+        if not self.cycle.response_started:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        """The caller reads slower than the answer is made: see that it reads at all."""
+        super().pause_writing()
+        self._await_reader(self._unread())
+
+    def _unread(self) -> int:
+        """Bytes that the caller's side has not taken yet, in this process and in the kernel.
+
+        The kernel asks for more only when a third of its buffer is free: this process's part alone would stand still
+        for long while a slow caller reads.
+        """
+        queued = array("i", [0])
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, queued)
+        return self.transport.get_write_buffer_size() + queued[0]
+
+    def _await_reader(self, unread: int) -> None:
+        self._write_timer = self.loop.call_later(WRITE_SECONDS_MAX, self._check_reader, unread)
+
+    def _check_reader(self, before: int) -> None:
+        unread = self._unread()
+        if unread < before:
+            self._await_reader(unread)
+            return
+        structlog.get_logger().info("a caller does not read: the connection is cut", unread_bytes=unread)
+        self.transport.abort()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_write_timer()
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        self._stop_write_timer()
+        if self._gone_timer is not None:
+            self._gone_timer.cancel()
+        super().connection_lost(exc)

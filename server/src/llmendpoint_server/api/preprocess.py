@@ -1,0 +1,208 @@
+"""From the HTTP request to what the engine is asked: read, check, render, tokenize.
+
+Small bodies in the event loop, the others in a few threads: tokenizing keeps no lock of Python's, and the rest is bounded
+(see `body` and `limits`), so that no body holds up the event loop for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from llmendpoint_server import limits
+from llmendpoint_server.api.body import BodyReader, LargeBodies
+from llmendpoint_server.api.disconnect import unless_gone
+from llmendpoint_server.api.interfaces import Tokenizer
+from llmendpoint_server.api.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
+from llmendpoint_server.api.service import Service
+from llmendpoint_server.core.request import SamplingParams
+from llmendpoint_server.errors import InvalidRequest, PromptTooLong, QueueFull, unknown_model
+from llmendpoint_server.protocol import Loaded
+from llmendpoint_server.resources import usable_threads
+
+INLINE_BYTES = 2**14
+"""A body of no more takes about 5 ms at worst."""
+THREADS_MAX = 4
+WAITING_MAX = 64
+"""Bodies that wait for a thread; one more is refused with 429."""
+SLICE_CHARACTERS = 2**16
+USUAL_CHARACTERS = 4
+"""Of a token. A text with more of them for each token that fits may be far too long."""
+DEFAULT_COMPLETION_TOKENS = 16
+"""What OpenAI's /v1/completions gives when max_tokens is left out."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What one body asks for. Holds nothing of the body. `arrived` is when the body was whole (monotonic seconds)."""
+
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    stops: tuple[str, ...]
+    stream: bool
+    include_usage: bool
+    salt: str
+    arrived: float
+
+
+class Cancelled(Exception):
+    """The caller is gone: nobody wants this prompt any more."""
+
+
+def encode_within(
+    tokenizer: Tokenizer,
+    text: str,
+    most_tokens: int,
+    *,
+    special: bool,
+    field: str,
+    cancelled: threading.Event,
+) -> tuple[int, ...]:
+    """Token ids of `text`. Raises PromptTooLong, for a very long text without tokenizing all of it.
+
+    A token may stand for any number of characters (runs of spaces, what a normalizer drops), so that no number of
+    characters alone shows that a text does not fit. So a long text is tokenized in slices first: the tokens of a slice
+    are the text's own but for a few at its two cuts. When the slices so far have twice as many tokens as fit, and two more
+    for each slice, the text cannot fit. What passes has few tokens, and is tokenized once more as a whole: a tokenizer
+    takes some 150 bytes for each. Raises Cancelled between two slices.
+    """
+    if len(text) > max(SLICE_CHARACTERS, USUAL_CHARACTERS * most_tokens):
+        counted = 0
+        for number, start in enumerate(range(0, len(text), SLICE_CHARACTERS), 1):
+            if cancelled.is_set():
+                raise Cancelled
+            part = text[start : start + SLICE_CHARACTERS]
+            counted += len(tokenizer.encode(part, add_special_tokens=False))
+            if counted > 2 * (most_tokens + number):
+                raise PromptTooLong(counted // 2, most_tokens, field, at_least=True)
+    return tokenizer.encode(text, add_special_tokens=special)
+
+
+class Preprocessor:
+    """For the requests of one server."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._large = LargeBodies()
+        threads = min(THREADS_MAX, usable_threads())
+        self._pool = ThreadPoolExecutor(threads, "preprocess")
+        self._free = asyncio.Semaphore(threads)
+        self._waiting = 0
+
+    async def read(self, kind: type[ChatBody] | type[CompletionBody], request: Request) -> Prepared:
+        """Raises RequestError, or ClientGone."""
+        loaded = self._loaded
+        values = limits.BODY_VALUES_MAX + (loaded.max_model_len if kind is CompletionBody else 0)
+        async with AsyncExitStack() as held:
+            reader = BodyReader(self._large, held, limits.body_bytes(loaded.max_model_len), values)
+            body = await reader.read(request)
+            arrived = time.monotonic()
+            if len(body) <= INLINE_BYTES:
+                return self.prepare(kind, body, arrived, threading.Event())
+            return await unless_gone(request.receive, self._in_thread(kind, body, arrived))
+
+    async def _in_thread(self, kind: type[GenerationBody], body: bytearray, arrived: float) -> Prepared:
+        if self._waiting >= WAITING_MAX:
+            raise QueueFull(
+                f"{self._waiting} prompts wait to be tokenized already. Try again after the seconds in Retry-After.",
+                retry_after=1.0,
+            )
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+        cancelled = threading.Event()
+        work = asyncio.get_running_loop().run_in_executor(
+            self._pool, self.prepare, kind, body, arrived, cancelled
+        )
+        work.add_done_callback(self._free_thread)
+        try:
+            return await asyncio.shield(work)  # a thread cannot be cancelled, it can only be told
+        finally:
+            cancelled.set()
+
+    def _free_thread(self, work: asyncio.Future[Prepared]) -> None:
+        self._free.release()
+        if not work.cancelled():
+            work.exception()  # seen, even where nobody waits for it any more
+
+    def prepare(
+        self, kind: type[GenerationBody], data: bytearray, arrived: float, cancelled: threading.Event
+    ) -> Prepared:
+        """Everything after the body is there. Raises InvalidRequest, PromptTooLong, UnknownModel or Cancelled."""
+        if cancelled.is_set():
+            raise Cancelled
+        body = parse_body(kind, data)
+        self._check_model(body.model)
+        if isinstance(body, ChatBody):
+            messages = [message.for_template(f"messages[{at}]") for at, message in enumerate(body.messages)]
+            text = self._service.tokenizer.render_chat(messages)
+            prompt = self._encode(text, body, special=False, cancelled=cancelled)
+            most_tokens = body.most_tokens
+        else:
+            assert isinstance(body, CompletionBody)
+            given = body.single_prompt()
+            prompt = (
+                self._encode(given, body, special=True, cancelled=cancelled)
+                if isinstance(given, str)
+                else tuple(given)
+            )
+            most_tokens = body.most_tokens or DEFAULT_COMPLETION_TOKENS
+        return Prepared(
+            prompt, self._sampling(body, prompt, most_tokens), body.stops, bool(body.stream), body.include_usage,
+            body.cache_salt or "", arrived,
+        )  # fmt: skip
+
+    @property
+    def _loaded(self) -> Loaded:
+        loaded = self._service.engine.loaded
+        assert loaded is not None, "ready means loaded"
+        return loaded
+
+    def _check_model(self, name: str) -> None:
+        names = self._service.served_names
+        if name not in names:
+            raise unknown_model(name, names)
+
+    def _encode(
+        self, text: str, body: GenerationBody, *, special: bool, cancelled: threading.Event
+    ) -> tuple[int, ...]:
+        return encode_within(
+            self._service.tokenizer, text, self._loaded.max_model_len,
+            special=special, field=body.prompt_field, cancelled=cancelled,
+        )  # fmt: skip
+
+    def _sampling(
+        self, body: GenerationBody, prompt: tuple[int, ...], most_tokens: int | None
+    ) -> SamplingParams:
+        """Checked against the model's limits. Raises InvalidRequest."""
+        loaded, defaults = self._loaded, self._service.default_sampling
+        if not prompt:
+            raise InvalidRequest(
+                f"{body.prompt_field} is empty; send at least one token.", param=body.prompt_field
+            )
+        room = loaded.max_model_len - len(prompt)
+        if room < 1:
+            raise PromptTooLong(len(prompt), loaded.max_model_len, body.prompt_field)
+        for field, ids in ((body.prompt_field, prompt), ("stop_token_ids", body.stop_token_ids or ())):
+            if ids and not 0 <= min(ids) <= max(ids) < loaded.vocab_size:
+                raise InvalidRequest(
+                    f"{field} holds token ids outside 0 to {loaded.vocab_size - 1}.", param=field
+                )
+        top_k = defaults.top_k if body.top_k is None else body.top_k
+        return SamplingParams(
+            max_tokens=min(most_tokens or room, room),
+            temperature=defaults.temperature if body.temperature is None else body.temperature,
+            top_p=defaults.top_p if body.top_p is None else body.top_p,
+            top_k=0 if top_k in limits.TOP_K_OFF else top_k,
+            seed=body.seed,
+            stop_token_ids=frozenset(body.stop_token_ids or ()),
+            ignore_eos=bool(body.ignore_eos),
+        )
