@@ -15,7 +15,13 @@ from llmendpoint_operator.kube import resources
 from llmendpoint_operator.kube.client import Credentials, KubeApi
 from llmendpoint_operator.kube.store import Informer
 from tests.cluster import Cluster
-from tests.integration.operator_process import Namespace, OperatorProcess, endpoint, install
+from tests.integration.operator_process import (
+    RUNTIME,
+    Namespace,
+    OperatorProcess,
+    endpoint,
+    install,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -150,7 +156,7 @@ def test_a_restarted_operator_writes_nothing(
 
 
 def test_what_a_hand_changed_is_put_back(operator: OperatorProcess, namespace: Namespace) -> None:
-    namespace.apply()
+    namespace.apply(runtime={"name": RUNTIME, "args": ["--note=<a> & b: c, ü"]})
     revision = namespace.bring_up(1)
     image = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "evil:1"}]
     patches = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import cast
@@ -11,7 +12,7 @@ import pytest
 
 from llmendpoint_operator.errors import ApiError
 from llmendpoint_operator.kube import client, resources
-from llmendpoint_operator.kube.client import Credentials, KubeApi
+from llmendpoint_operator.kube.client import Credentials, KubeApi, as_go_writes
 
 HEAD = "HTTP/1.1 {} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
 
@@ -67,3 +68,9 @@ async def test_a_whole_answer_is_read(server: tuple[Server, KubeApi]) -> None:
     played, api = server
     played.answer = (HEAD.format(200, 13) + '{"items": []}').encode()
     assert await api.list(resources.PODS, "llm") == {"items": []}
+
+
+def test_json_is_written_as_the_api_server_writes_it() -> None:
+    body = {"args": ["--a=<b>&c", "d: e"], "n": 1}
+    assert as_go_writes(body) == '{"args":["--a=\\u003cb\\u003e\\u0026c","d: e"],"n":1}'
+    assert json.loads(as_go_writes(body)) == body

@@ -191,7 +191,7 @@ class KubeApi:
         headers = {"Accept": "application/json", "Content-Type": kind}
         if token := await self._credentials.token():
             headers["Authorization"] = f"Bearer {token}"
-        data = json.dumps(body) if body is not None else None
+        data = as_go_writes(body) if body is not None else None
         url = self._credentials.host + path
         try:
             response = await self._session.request(
@@ -204,6 +204,14 @@ class KubeApi:
         except BROKEN as error:
             raise ApiError(0, f"no answer: {error!r}", f"{method} {path}") from error
         raise api_error(response.status, _message(said), f"{method} {path}")
+
+
+def as_go_writes(body: Json) -> str:
+    """JSON as the API server itself writes it. It keeps the text of a ControllerRevision's data as it came, and compares
+    that with its own text of it: any other form of the same would make every later change a change of the data, which it
+    refuses."""
+    text = json.dumps(body, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _own_namespace() -> str | None:
