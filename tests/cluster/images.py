@@ -7,13 +7,13 @@ PersistentVolume (`local_volume` below makes it and its claim).
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import cache, node, packages, progress
+from tests import ending
+from tests.cluster import cache, node, packages, progress, together
 from tests.cluster.baseimage import PYTHON, obtain_base
 from tests.cluster.builder import build
 from tests.cluster.errors import ClusterError
@@ -61,9 +61,7 @@ def prepare_all() -> None:
 
     The compiler keeps all cores busy, the other two wait for the network and the disk most of the time.
     """
-    makers: tuple[Callable[[], object], ...] = (node.prepare, build_images, site_packages)
-    with ThreadPoolExecutor(len(makers)) as pool:
-        list(pool.map(lambda make: make(), makers))
+    together.run_together(node.prepare, build_images, site_packages)
 
 
 def site_packages() -> Path:
@@ -79,7 +77,7 @@ def site_packages() -> Path:
         with progress.step("installing the server's locked dependencies for the pods (5 GB)"):
             options = ["--quiet", "--require-hashes", "--compile-bytecode", "--only-binary", ":all:"]
             argv = [str(uv), "pip", "install", "--python", sys.executable, *options]
-            progress.run([*argv, "--target", str(folder), "-r", str(lock)])
+            progress.download([*argv, "--target", str(folder), "-r", str(lock)])
 
     folder = cache.obtain("site-packages", cache.digest_of(lock, PYTHON), make, huge=True)
     cache.forget_older("site-packages", keep=folder, count=1)
@@ -146,11 +144,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--complete-server", action="store_true", help="only the server's image, with torch")
     arguments = parser.parse_args(argv)
+    ending.end_on_signals()
     try:
         archives = build_images([COMPLETE_SERVER] if arguments.complete_server else IMAGES)
     except ClusterError as error:
         print(f"images: {error}", file=sys.stderr)
+        print("to go on, with what was built: make images", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return ending.exit_status()
     for part, archive in archives.items():
         print(f"{part}: {archive} ({archive.stat().st_size / 1e6:.0f} MB)")
     return 0

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from tests.cluster import (
     packages,
     progress,
     runtime,
+    together,
 )
 from tests.cluster.api import client_context, describe, is_healthy
 from tests.cluster.binaries import Binaries, build_all
@@ -55,11 +55,13 @@ def announcement() -> str:
 
 def prepare() -> Pieces:
     """Build and unpack what is needed; the compiler and the package manager work side by side."""
-    with ThreadPoolExecutor(2) as pool:
-        binaries = pool.submit(build_all)
+
+    def runtime_of_debian() -> Path:
         packages.install(packages.NODE_PACKAGES)
-        unpacked = packages.unpacked_runtime()
-        return Pieces(binaries.result(), unpacked)
+        return packages.unpacked_runtime()
+
+    binaries, unpacked = together.run_together(build_all, runtime_of_debian)
+    return Pieces(binaries, unpacked)
 
 
 def start(instance: Instance, pieces: Pieces) -> None:

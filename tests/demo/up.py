@@ -5,7 +5,6 @@ import socket
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,8 +12,9 @@ import yaml
 
 from tests.bench import results
 from tests.bench.results import Result
-from tests.cluster import Cluster, cache, lifecycle, node, packages, progress, start_node
+from tests.cluster import Cluster, cache, lifecycle, node, packages, progress, start_node, together
 from tests.cluster import images as image_builds
+from tests.cluster import instance as instances
 from tests.cluster.errors import ClusterError, CommandFailed
 from tests.demo import chat, clusters, product, watch
 from tests.demo.product import NAMESPACE, ROOT, Images, Values
@@ -50,13 +50,33 @@ def run() -> None:
     clock = Clock()
     kubeconfig = clusters.foreign_kubeconfig()
     embedded = clusters.embedded_of(kubeconfig) if kubeconfig else lifecycle.find_running(clusters.NAME)
-    kind = _kind(embedded)
     if kubeconfig and not embedded:
         cluster, images = clusters.foreign_cluster(kubeconfig, FOLDER), clusters.published_images()
         _announce_foreign(cluster, images)
-    else:
-        _announce(embedded)
-        cluster, images = _build_and_start(embedded, clock)
+        _show(cluster, images, clock)
+        return
+    kind = _kind(embedded)
+    _announce(embedded)
+    with _taken_away_when_stopped(embedded):
+        _show(*_build_and_start(embedded, clock), clock)
+    _keep_figure(kind, clock)
+
+
+@contextmanager
+def _taken_away_when_stopped(embedded: Cluster | None) -> Iterator[None]:
+    """Ctrl-C and SIGTERM remove the cluster that this run has started; one that ran before stays."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        started = [] if embedded else [i for i in instances.load_all() if i.name == clusters.NAME]
+        for instance in started:
+            with progress.step("removing the cluster, which is not complete"):
+                lifecycle.down(instance)
+        raise
+
+
+def _show(cluster: Cluster, images: Images, clock: Clock) -> None:
+    """Chart, endpoint, answer."""
     port = None if cluster.instance is None else _gateway_port(cluster)
     known: dict[str, str] = {}
     viewer = watch.Viewer(str(cluster.kubeconfig))
@@ -79,8 +99,6 @@ def run() -> None:
     with clock.step("chat completion through the gateway"):
         _chat(cluster, port)
     print(f"\nWhat took how long:\n{clock.table()}\n")
-    if cluster.instance is not None:
-        _keep_figure(kind, clock)
     print(_what_next(cluster, port))
 
 
@@ -142,11 +160,11 @@ def _build_and_start(embedded: Cluster | None, clock: Clock) -> tuple[Cluster, I
         clock.steps.append((what, time.monotonic() - began))
         return result
 
-    with ThreadPoolExecutor(3) as pool:
-        archives = pool.submit(timed, "images built", image_builds.build_images)
-        libraries = pool.submit(timed, "the server's libraries installed", image_builds.site_packages)
-        cluster = pool.submit(timed, "cluster built and started", lambda: embedded or _start()).result()
-        built, folder = archives.result(), libraries.result()
+    built, folder, cluster = together.run_together(
+        lambda: timed("images built", image_builds.build_images),
+        lambda: timed("the server's libraries installed", image_builds.site_packages),
+        lambda: timed("cluster built and started", lambda: embedded or _start()),
+    )
     with clock.step("images loaded into the node"):
         return cluster, product.load(cluster, built, folder)
 
