@@ -49,7 +49,7 @@ def announcement() -> str:
     return (
         f"A whole node {installed}; builds Kubernetes and unpacks containerd into the cache; makes the network link"
         f" {network.LINK}, iptables chains (KUBE-*, CNI-*, LLMENDPOINT-*), the cgroup {machine.CGROUP},"
-        f" {machine.DEVICE_PLUGINS}; sets net.ipv4.ip_forward. `down` takes all of it back but packages and cache."
+        f" {machine.DEVICE_PLUGINS}; sets net.ipv4.ip_forward and route_localnet. `down` takes all of it back but packages and cache."
     )
 
 
@@ -69,7 +69,8 @@ def start(instance: Instance, pieces: Pieces) -> None:
     control_plane.write_files(instance, pieces.binaries)
     _write_files(instance, pieces)
     machine.remember(instance)
-    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    for setting in machine.SWITCHED_ON:
+        Path("/proc/sys", setting).write_text("1")
     network.set_up()
     machine.make_cgroups()
     processes, environment = instance.processes, _environment(instance)

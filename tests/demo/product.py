@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster import Cluster, cache, runtime
+from tests.cluster import Cluster, balancer, cache, runtime
 from tests.cluster import images as image_builds
 from tests.cluster.errors import CommandFailed
 
@@ -19,6 +19,7 @@ CHART = ROOT / "charts" / "llmendpoint"
 NAMESPACE = "llmendpoint-system"
 RELEASE = "llmendpoint"
 CLAIM_PREFIX = "site-packages-"
+BALANCER = "demo-gateway"
 Values = dict[str, Any]
 
 
@@ -102,6 +103,22 @@ def install(cluster: Cluster, values: Values, folder: Path) -> None:
         "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace",
         "--values", str(path),
     )  # fmt: skip
+
+
+def balance(cluster: Cluster, port: int) -> None:
+    """Have the gateways answer on 127.0.0.1 at `port`. A node has room for one pod with a host port, and the demo runs two
+    gateways; not in the chart, since only here 127.0.0.1 is where a load balancer would be."""
+    selector = {"app.kubernetes.io/name": "llmendpoint-gateway", "app.kubernetes.io/component": "gateway"}
+    balancer.answer_on_loopback(cluster, BALANCER, NAMESPACE, selector, port=port, target="http")
+
+
+def balanced_port(cluster: Cluster) -> int | None:
+    """The port of an earlier `balance`."""
+    try:
+        [port] = cluster.get("service", BALANCER, "-n", NAMESPACE)["spec"]["ports"]
+    except CommandFailed:
+        return None
+    return int(port["port"])
 
 
 def installed_values(cluster: Cluster) -> Values | None:

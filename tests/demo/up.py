@@ -81,7 +81,9 @@ def _show(cluster: Cluster, images: Images, clock: Clock) -> None:
     known: dict[str, str] = {}
     viewer = watch.Viewer(str(cluster.kubeconfig))
     with clock.step("chart installed, operator and gateway ready"):
-        _install(cluster, images, port)
+        _install(cluster, images)
+        if port is not None:
+            product.balance(cluster, port)
         watch.follow(watch.platform(viewer, NAMESPACE), _PLATFORM_LIMIT_S, clock.started, known)
     with clock.step("endpoint demo: scheduled, loaded, warmed up, Ready"):
         _apply_example(cluster, viewer, images)
@@ -176,9 +178,7 @@ def _start() -> Cluster:
 
 def _gateway_port(cluster: Cluster) -> int:
     """The port of an earlier demo on this cluster, else the first free one."""
-    before = product.installed_values(cluster) or {}
-    port = before.get("gateway", {}).get("hostPort")
-    return port or _free_port()
+    return product.balanced_port(cluster) or _free_port()
 
 
 def _free_port() -> int:
@@ -196,14 +196,12 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _install(cluster: Cluster, images: Images, port: int | None) -> None:
+def _install(cluster: Cluster, images: Images) -> None:
     if cluster.instance is None:
         _remember(cluster)
     elif images.site_packages:
         cluster.apply(*images.volume("default"))
-    values = product.merged(
-        images.values(), {"gateway": {"replicas": 1, "hostPort": port, "drainSeconds": 5}}
-    )
+    values = product.merged(images.values(), {"gateway": {"drainSeconds": 5}})
     if values == product.installed_values(cluster) and _same_chart(cluster):
         progress.say("the chart is installed with these images already")
         return
