@@ -49,11 +49,11 @@ IMAGES = (
 COMPLETE_SERVER = Image("server-complete", "server", ("bootstrap.txt", "server.txt"), source="server")
 
 
-def build_images(images: Sequence[Image] = IMAGES) -> dict[str, Path]:
-    """OCI archives of our images by part, built where the cache has them not."""
+def build_images(images: Sequence[Image] = IMAGES, root: Path = ROOT) -> dict[str, Path]:
+    """OCI archives of our images by part, built from the checkout `root` where the cache has them not."""
     packages.install(packages.IMAGE_PACKAGES)
     base = obtain_base()
-    return {image.part: _build(image, base) for image in images}
+    return {image.part: _build(image, base, root) for image in images}
 
 
 def prepare_all() -> None:
@@ -116,20 +116,22 @@ def local_volume(name: str, folder: Path, *, namespace: str) -> list[dict[str, A
     return [volume, claim]
 
 
-def _build(image: Image, base: Path) -> Path:
+def _build(image: Image, base: Path, root: Path) -> Path:
     source = image.source or image.part
-    dockerfile = ROOT / f"Dockerfile.{source}"
-    locks = [ROOT / "requirements" / lock for lock in image.locks]
+    dockerfile = root / f"Dockerfile.{source}"
+    locks = [root / "requirements" / lock for lock in image.locks]
 
     def make(folder: Path) -> None:
         with progress.step(f"building the image {image.name}"):
-            build(dockerfile, image.name, folder / "image.tar", target=image.target, context=ROOT)
+            build(dockerfile, image.name, folder / "image.tar", target=image.target, context=root)
 
-    shared = (cache.tree_digest(ROOT / "fit" / "src"),) if image.part == "operator" else ()
-    sources = (cache.tree_digest(ROOT / source / "src"), ROOT / source / "pyproject.toml", ROOT / "LICENSE")
+    shared = (cache.tree_digest(root / "fit" / "src"),) if image.part == "operator" else ()
+    sources = (cache.tree_digest(root / source / "src"), root / source / "pyproject.toml", root / "LICENSE")
     key = cache.digest_of(dockerfile, image.target or "", base.parent.name, *locks, *sources, *shared)
-    folder = cache.obtain(f"image-{image.part}", key, make)
-    cache.forget_older(f"image-{image.part}", keep=folder, count=2)
+    # Those of an earlier release stay beside ours, of which there are many.
+    kind = f"image-{image.part}" if root == ROOT else f"image-{image.part}-released"
+    folder = cache.obtain(kind, key, make)
+    cache.forget_older(kind, keep=folder, count=2)
     return folder / "image.tar"
 
 

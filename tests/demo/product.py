@@ -71,7 +71,7 @@ def _image(reference: str) -> Values:
     return {"repository": repository, "tag": tag}
 
 
-def load(cluster: Cluster, archives: dict[str, Path], site_packages: Path) -> Images:
+def load(cluster: Cluster, archives: dict[str, Path], site_packages: Path | None) -> Images:
     """Give our images to an embedded cluster's node, under tags of their content.
 
     A pod is made anew only when something in its template changes: a tag that stays would leave the old image running.
@@ -94,13 +94,13 @@ def merged(base: Values, extra: Values) -> Values:
     return {**base, **extra, **both}
 
 
-def install(cluster: Cluster, values: Values, folder: Path) -> None:
+def install(cluster: Cluster, values: Values, folder: Path, chart: Path = CHART) -> None:
     """`helm upgrade --install` of the chart; does not wait for its pods. `folder` keeps the values for the reader."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "values.yaml"
     path.write_text(yaml.safe_dump(values))
     cluster.helm(
-        "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace",
+        "upgrade", "--install", RELEASE, str(chart), "--namespace", NAMESPACE, "--create-namespace",
         "--values", str(path),
     )  # fmt: skip
 
