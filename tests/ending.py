@@ -47,6 +47,10 @@ def _interrupt(number: int, _: FrameType | None) -> None:
     _received.append(number)
     if len(_received) == 1:
         raise KeyboardInterrupt
+    os.write(
+        2,
+        f"\nending already; what is left after kill -9 {os.getpid()} is removed by the next start\n".encode(),
+    )
 
 
 def _end_with_parent() -> None:
