@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
-# Make .venv from the lock files. Needs Python 3.11 or later and the package index, nothing else.
+# Make .venv from the lock files. Needs Python 3.11 or later and the package index, nothing else. Downloads are tried again
+# (tests/downloads.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 start=$SECONDS
+trap '[ $? = 0 ] || echo "bootstrap: failed, see above; to go on: make venv" >&2' EXIT
 python=${PYTHON:-python3}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; $python is $("$python" -V 2>&1). Set PYTHON=/path/to/python3.11" >&2; exit 1; }
+download() { "$python" tests/downloads.py "$@"; }
 if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
   echo "bootstrap: installing python3-venv (Debian keeps it apart)"
-  apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
+  download apt-get update -qq -o APT::Update::Error-Mode=any || true  # another source of this machine may be down
+  download apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
 fi
+export VIRTUAL_ENV=$PWD/.venv
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 echo "bootstrap: installing the locked Python packages into .venv (torch is large; about a minute the first time)"
-[ -x .venv/bin/uv ] || .venv/bin/python -m pip install --quiet --require-hashes -r requirements/bootstrap.txt
-VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip sync --quiet --require-hashes --allow-empty-requirements requirements/bootstrap.txt requirements/dev.txt
-VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install --quiet --no-deps -e fit -e operator -e gateway -e server -e cli
+[ -x .venv/bin/uv ] || download .venv/bin/python -m pip install --quiet --require-hashes -r requirements/bootstrap.txt
+download .venv/bin/uv pip sync --quiet --require-hashes --allow-empty-requirements requirements/bootstrap.txt requirements/dev.txt
+download .venv/bin/uv pip install --quiet --no-deps -e fit -e operator -e gateway -e server -e cli
 touch .venv/.stamp
 echo "bootstrap: ready in $((SECONDS - start)) s"

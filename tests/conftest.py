@@ -9,7 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import ending
 from tests.cluster import Cluster, connect, start_control_plane, start_node
+
+
+def pytest_configure() -> None:
+    """SIGTERM ends a run as Ctrl-C does, with the fixtures' tidying up."""
+    ending.end_on_signals()
 
 
 def _borrowed_cluster() -> Cluster | None:

@@ -11,10 +11,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests import ending
 
 STAGES = ("unit", "integration", "e2e")
 UNIT = "not integration and not e2e and not extended"
@@ -96,14 +99,10 @@ class UnitBeside:
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         if not self._awaited:
             return (yield)
-        self._process = self._start()
         session.testscollected += len(self._awaited)  # for the percentages
-        try:
+        with self._started() as self._process:
             result = yield
             self._take(session)
-        finally:
-            self._process.terminate()
-            self._process.wait(30)
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)  # around pytest-timeout, which would count the wait
@@ -112,16 +111,18 @@ class UnitBeside:
             self._take(item.session)
         return (yield)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    @contextmanager
+    def _started(self) -> Iterator[subprocess.Popen[bytes]]:
         FOLDER.mkdir(exist_ok=True)
         self._results.write_text("")
         environment = {k: v for k, v in os.environ.items() if k != EARLIER} | {RESULTS: str(self._results)}
         extra = [a for a in self._config.invocation_params.args if isinstance(a, str)]
-        with self._log.open("w") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "pytest", *extra, "-m", UNIT],
-                env=environment, stdout=log, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+        argv = [sys.executable, "-m", "pytest", *extra, "-m", UNIT]
+        with (
+            self._log.open("w") as log,
+            ending.started_program(argv, cwd=Path.cwd(), env=environment, output=log) as process,
+        ):
+            yield process
 
     def _take(self, session: pytest.Session) -> None:
         """Wait for the process and report all that it found; only the first call does something."""
@@ -142,6 +143,7 @@ class UnitBeside:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    ending.end_on_signals()
     config.pluginmanager.register(StageTimes(), "stage-times")
     if path := os.environ.get(RESULTS):
         config.pluginmanager.register(ResultsWriter(config, Path(path)), "results-writer")

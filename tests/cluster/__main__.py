@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from tests import ending
 from tests.cluster import images, lifecycle, node, progress
 from tests.cluster import instance as instances
 from tests.cluster.api import Cluster
@@ -27,13 +28,18 @@ _DEFAULT_NAMES = {True: "control-plane", False: "node"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; an error is one message on standard error and exit code 1."""
     arguments = _parser().parse_args(argv)
+    ending.end_on_signals()
     name = arguments.name or _DEFAULT_NAMES[arguments.control_plane]
     commands = {"up": _up, "down": _down, "status": _status, "env": _env, "prepare": _prepare}
     try:
         return commands[arguments.command](name, arguments)
     except ClusterError as error:
         print(f"cluster: {error}", file=sys.stderr)
+        print(f"to go on: python -m tests.cluster {shlex.join(argv or sys.argv[1:])}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("cluster: stopped; what a start had begun is removed, what was built is kept", file=sys.stderr)
+        return ending.exit_status()
 
 
 def _parser() -> argparse.ArgumentParser:

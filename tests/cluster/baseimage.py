@@ -29,7 +29,7 @@ def _make(folder: Path) -> None:
         argv = ["mmdebstrap", "--variant=minbase", f"--include={','.join(_INCLUDED)}"]
         argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
         argv += ["--dpkgopt=force-unsafe-io", _SUITE, str(root), "-"]
-        progress.run(argv, stdin=_sources(), env={**os.environ, "SOURCE_DATE_EPOCH": "0"})
+        progress.download(argv, stdin=_sources(), env={**os.environ, "SOURCE_DATE_EPOCH": "0"})
         oci.write_image(folder / "image.tar", NAME, root.read_bytes(), machine=platform.machine())
         root.unlink()
 

@@ -121,7 +121,7 @@ def build_keda() -> Keda:
     go = find_go()
     operator, adapter = (_build(go, program) for program in (KEDA_OPERATOR, KEDA_ADAPTER))
     argv = [str(go.binary), "mod", "download", "-json", KEDA_MODULE]
-    module = json.loads(progress.run(argv, cwd=KEDA_SOURCES, env=go.environment()))
+    module = json.loads(progress.download(argv, cwd=KEDA_SOURCES, env=go.environment()))
     return Keda(operator, adapter, Path(module["Dir"]) / "config")
 
 
@@ -132,7 +132,7 @@ def _build(go: Go, program: Program) -> Path:
         note = f" ({program.cold})" if program.cold else ""
         with progress.step(f"building {program.name} from its Go sources{note}"):
             argv = [str(go.binary), "build", *flags, "-o", str(folder / program.name), program.package]
-            progress.run(argv, cwd=program.sources, env=go.environment())
+            progress.download(argv, cwd=program.sources, env=go.environment())
 
     pins = (program.sources / "go.mod", program.sources / "go.sum")
     own = (

@@ -20,7 +20,7 @@ def build(dockerfile: Path, name: str, archive: Path, *, target: str | None, con
     argv += [f"--volume={volume}" for volume in _build_volumes()]
     argv += [f"--target={target}"] if target else []
     argv += [f"--file={dockerfile}", f"--tag={name}", str(context)]
-    _buildah(*argv)
+    _buildah(*argv, downloads=True)
     _buildah("push", "--disable-compression", name, f"oci-archive:{archive}:{name}")
 
 
@@ -36,11 +36,11 @@ def _load_base() -> None:
     loaded.write_text(str(archive))
 
 
-def _buildah(*args: str) -> str:
+def _buildah(*args: str, downloads: bool = False) -> str:
     folder = cache.root() / "buildah"
     storage = [f"--root={folder / 'storage'}", f"--runroot={folder / 'run'}", "--storage-driver=overlay"]
     with cache.exclusive("buildah"):
-        return progress.run(["buildah", *storage, *args])
+        return (progress.download if downloads else progress.run)(["buildah", *storage, *args])
 
 
 def _build_volumes() -> Sequence[str]:

@@ -11,8 +11,12 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
+
+from tests.cluster import together
 
 _RECORD = ".contents"
+_LOCK_POLL_S = 0.1
 
 
 def root() -> Path:
@@ -56,8 +60,17 @@ def exclusive(name: str) -> Iterator[None]:
     folder = root() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / name).open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        while not _locked(stream):
+            together.pause(_LOCK_POLL_S)
         yield
+
+
+def _locked(stream: IO[str]) -> bool:
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def obtain(kind: str, key: str, make: Callable[[Path], None], *, huge: bool = False) -> Path:

@@ -6,6 +6,7 @@ ClusterError
     NotStarted           a component ended or did not become ready in time
     AlreadyTaken         the machine runs something that must not be touched
     NoSuchCluster        a name that was never brought up, or is down
+    Stopped              ended because another part of the same work failed
 """
 
 from collections.abc import Sequence
@@ -38,3 +39,7 @@ class AlreadyTaken(ClusterError):
 
 class NoSuchCluster(ClusterError):
     """There is no running cluster of that name."""
+
+
+class Stopped(ClusterError):
+    """This part was ended because another one failed, whose error is the one to show."""

@@ -7,13 +7,13 @@ PersistentVolume (`local_volume` below makes it and its claim).
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import cache, node, packages, progress
+from tests import ending
+from tests.cluster import cache, node, packages, progress, together
 from tests.cluster.baseimage import PYTHON, obtain_base
 from tests.cluster.builder import build
 from tests.cluster.errors import ClusterError
@@ -49,11 +49,11 @@ IMAGES = (
 COMPLETE_SERVER = Image("server-complete", "server", ("bootstrap.txt", "server.txt"), source="server")
 
 
-def build_images(images: Sequence[Image] = IMAGES) -> dict[str, Path]:
-    """OCI archives of our images by part, built where the cache has them not."""
+def build_images(images: Sequence[Image] = IMAGES, root: Path = ROOT) -> dict[str, Path]:
+    """OCI archives of our images by part, built from the checkout `root` where the cache has them not."""
     packages.install(packages.IMAGE_PACKAGES)
     base = obtain_base()
-    return {image.part: _build(image, base) for image in images}
+    return {image.part: _build(image, base, root) for image in images}
 
 
 def prepare_all() -> None:
@@ -61,9 +61,7 @@ def prepare_all() -> None:
 
     The compiler keeps all cores busy, the other two wait for the network and the disk most of the time.
     """
-    makers: tuple[Callable[[], object], ...] = (node.prepare, build_images, site_packages)
-    with ThreadPoolExecutor(len(makers)) as pool:
-        list(pool.map(lambda make: make(), makers))
+    together.run_together(node.prepare, build_images, site_packages)
 
 
 def site_packages() -> Path:
@@ -79,7 +77,7 @@ def site_packages() -> Path:
         with progress.step("installing the server's locked dependencies for the pods (5 GB)"):
             options = ["--quiet", "--require-hashes", "--compile-bytecode", "--only-binary", ":all:"]
             argv = [str(uv), "pip", "install", "--python", sys.executable, *options]
-            progress.run([*argv, "--target", str(folder), "-r", str(lock)])
+            progress.download([*argv, "--target", str(folder), "-r", str(lock)])
 
     folder = cache.obtain("site-packages", cache.digest_of(lock, PYTHON), make, huge=True)
     cache.forget_older("site-packages", keep=folder, count=1)
@@ -118,20 +116,22 @@ def local_volume(name: str, folder: Path, *, namespace: str) -> list[dict[str, A
     return [volume, claim]
 
 
-def _build(image: Image, base: Path) -> Path:
+def _build(image: Image, base: Path, root: Path) -> Path:
     source = image.source or image.part
-    dockerfile = ROOT / f"Dockerfile.{source}"
-    locks = [ROOT / "requirements" / lock for lock in image.locks]
+    dockerfile = root / f"Dockerfile.{source}"
+    locks = [root / "requirements" / lock for lock in image.locks]
 
     def make(folder: Path) -> None:
         with progress.step(f"building the image {image.name}"):
-            build(dockerfile, image.name, folder / "image.tar", target=image.target, context=ROOT)
+            build(dockerfile, image.name, folder / "image.tar", target=image.target, context=root)
 
-    shared = (cache.tree_digest(ROOT / "fit" / "src"),) if image.part == "operator" else ()
-    sources = (cache.tree_digest(ROOT / source / "src"), ROOT / source / "pyproject.toml", ROOT / "LICENSE")
+    shared = (cache.tree_digest(root / "fit" / "src"),) if image.part == "operator" else ()
+    sources = (cache.tree_digest(root / source / "src"), root / source / "pyproject.toml", root / "LICENSE")
     key = cache.digest_of(dockerfile, image.target or "", base.parent.name, *locks, *sources, *shared)
-    folder = cache.obtain(f"image-{image.part}", key, make)
-    cache.forget_older(f"image-{image.part}", keep=folder, count=2)
+    # Those of an earlier release stay beside ours, of which there are many.
+    kind = f"image-{image.part}" if root == ROOT else f"image-{image.part}-released"
+    folder = cache.obtain(kind, key, make)
+    cache.forget_older(kind, keep=folder, count=2)
     return folder / "image.tar"
 
 
@@ -146,11 +146,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--complete-server", action="store_true", help="only the server's image, with torch")
     arguments = parser.parse_args(argv)
+    ending.end_on_signals()
     try:
         archives = build_images([COMPLETE_SERVER] if arguments.complete_server else IMAGES)
     except ClusterError as error:
         print(f"images: {error}", file=sys.stderr)
+        print("to go on, with what was built: make images", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return ending.exit_status()
     for part, archive in archives.items():
         print(f"{part}: {archive} ({archive.stat().st_size / 1e6:.0f} MB)")
     return 0

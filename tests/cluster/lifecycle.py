@@ -1,21 +1,28 @@
 """Bring a cluster up and take it away, whatever state the last one was left in."""
 
+import atexit
 import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from tests.cluster import cache, control_plane, machine, network, node, progress
+from tests import ending
+from tests.cluster import cache, control_plane, machine, network, node, progress, together
 from tests.cluster import instance as instances
 from tests.cluster.api import Cluster, client_context, describe, is_healthy
 from tests.cluster.binaries import build_all
 from tests.cluster.configuration import NODE_ADDRESS
-from tests.cluster.errors import AlreadyTaken, NoSuchCluster
+from tests.cluster.errors import AlreadyTaken, NoSuchCluster, Stopped
 from tests.cluster.instance import LOOPBACK, Instance
 
 
 def start_control_plane(name: str = "control-plane", *, owned: bool = True) -> Cluster:
     """A control plane of that name, started anew unless it runs. Several can run side by side.
 
-    An `owned` one is swept away by the next start after this program has ended, however it ended.
+    An `owned` one ends with this program, also by SIGTERM or Ctrl-C; where this program is killed, the next start sweeps
+    it away.
     """
+    _prepare_to_own(owned)
     sweep()
     # Held until it is ready: to a second start, a half-started cluster looks like a broken one.
     with cache.exclusive(f"start-{name}"):
@@ -25,16 +32,17 @@ def start_control_plane(name: str = "control-plane", *, owned: bool = True) -> C
         binaries = build_all()
         fresh = _new_instance(name, LOOPBACK, None, owned=owned)
         control_plane.write_files(fresh, binaries)
-        try:
+        with _ended_on_failure(fresh):
             control_plane.start(fresh)
-        except BaseException:
-            _end(fresh)
-            raise
         return describe(fresh)
 
 
 def start_node(name: str = "node", *, gpus: int = 4, owned: bool = True) -> Cluster:
-    """A whole cluster with one node and `gpus` fake accelerators; one at a time on a machine. Needs root."""
+    """A whole cluster with one node and `gpus` fake accelerators; one at a time on a machine. Needs root.
+
+    An `owned` one ends with this program, as a control plane does.
+    """
+    _prepare_to_own(owned)
     sweep()
     with cache.exclusive("start-of-a-node"):
         running = find_running(name)
@@ -45,14 +53,39 @@ def start_node(name: str = "node", *, gpus: int = 4, owned: bool = True) -> Clus
         pieces = node.prepare()
         network.require_free()
         fresh = _new_instance(name, NODE_ADDRESS, gpus, owned=owned)
-        try:
+        with _ended_on_failure(fresh):
             node.start(fresh, pieces)
-        except BaseException:
-            progress.say(
-                f"the start failed; logs are in {fresh.processes.logs} until the next start or `down`"
-            )
-            raise
         return describe(fresh)
+
+
+@contextmanager
+def _ended_on_failure(fresh: Instance) -> Iterator[None]:
+    """A start that fails leaves its logs; one that somebody stops leaves nothing."""
+    try:
+        yield
+    except (KeyboardInterrupt, Stopped):
+        with together.apart():
+            down(fresh)
+        raise
+    except BaseException:
+        with together.apart():
+            _end(fresh)
+        progress.say(f"the start failed; logs are in {fresh.processes.logs} until the next start or `down`")
+        raise
+
+
+def _prepare_to_own(owned: bool) -> None:
+    if owned:
+        ending.end_on_signals()
+        atexit.unregister(_down_own)
+        atexit.register(_down_own)
+
+
+def _down_own() -> None:
+    """Take away what this program started and did not end. A copy of it by fork has another process id."""
+    for instance in instances.load_all():
+        if instance.owner is not None and instance.owner[0] == os.getpid() and not instance.orphaned:
+            down(instance)
 
 
 def _new_instance(name: str, address: str, gpus: int | None, *, owned: bool) -> Instance:

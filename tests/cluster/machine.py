@@ -15,9 +15,13 @@ from tests.cluster.instance import Instance
 CGROUP = "llmendpoint-cluster"
 DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
 
-# The kubelet and kube-proxy set these for the whole machine.
+SWITCHED_ON = ("net/ipv4/ip_forward", "net/ipv4/conf/all/route_localnet")
+"""Packets go from pod to pod, and from this machine's 127.0.0.1 to a pod; network.py drops what comes for 127.0.0.1 from
+anywhere else."""
+
+# The kubelet and kube-proxy set the others for the whole machine.
 _SYSCTLS = (
-    "net/ipv4/ip_forward",
+    *SWITCHED_ON,
     "vm/overcommit_memory",
     "vm/panic_on_oom",
     "kernel/panic",

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from tests.cluster import (
     packages,
     progress,
     runtime,
+    together,
 )
 from tests.cluster.api import client_context, describe, is_healthy
 from tests.cluster.binaries import Binaries, build_all
@@ -49,17 +49,19 @@ def announcement() -> str:
     return (
         f"A whole node {installed}; builds Kubernetes and unpacks containerd into the cache; makes the network link"
         f" {network.LINK}, iptables chains (KUBE-*, CNI-*, LLMENDPOINT-*), the cgroup {machine.CGROUP},"
-        f" {machine.DEVICE_PLUGINS}; sets net.ipv4.ip_forward. `down` takes all of it back but packages and cache."
+        f" {machine.DEVICE_PLUGINS}; sets net.ipv4.ip_forward and route_localnet. `down` takes all of it back but packages and cache."
     )
 
 
 def prepare() -> Pieces:
     """Build and unpack what is needed; the compiler and the package manager work side by side."""
-    with ThreadPoolExecutor(2) as pool:
-        binaries = pool.submit(build_all)
+
+    def runtime_of_debian() -> Path:
         packages.install(packages.NODE_PACKAGES)
-        unpacked = packages.unpacked_runtime()
-        return Pieces(binaries.result(), unpacked)
+        return packages.unpacked_runtime()
+
+    binaries, unpacked = together.run_together(build_all, runtime_of_debian)
+    return Pieces(binaries, unpacked)
 
 
 def start(instance: Instance, pieces: Pieces) -> None:
@@ -67,7 +69,8 @@ def start(instance: Instance, pieces: Pieces) -> None:
     control_plane.write_files(instance, pieces.binaries)
     _write_files(instance, pieces)
     machine.remember(instance)
-    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    for setting in machine.SWITCHED_ON:
+        Path("/proc/sys", setting).write_text("1")
     network.set_up()
     machine.make_cgroups()
     processes, environment = instance.processes, _environment(instance)

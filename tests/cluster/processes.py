@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.cluster import together
 from tests.cluster.errors import NotStarted
 
 _POLL_S = 0.05
@@ -109,7 +110,7 @@ class ProcessTable:
             if time.monotonic() > deadline:
                 tails = "\n".join(f"--- {name}\n{self.tail(name, 8)}" for name in watched)
                 raise NotStarted(f"{what} did not happen within {limit_s:.0f} s\n{tails}")
-            time.sleep(_POLL_S)
+            together.pause(_POLL_S)
 
     def tail(self, name: str, lines: int = 20) -> str:
         try:

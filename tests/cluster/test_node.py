@@ -11,6 +11,7 @@ import pytest
 
 from tests.cluster import Cluster, progress
 from tests.cluster.api import client_context
+from tests.cluster.balancer import answer_on_loopback
 from tests.cluster.baseimage import obtain_base
 from tests.cluster.configuration import NODE_ADDRESS
 from tests.cluster.errors import CommandFailed
@@ -65,6 +66,32 @@ def test_a_name_outside_the_cluster_is_refused_at_once(pods: Cluster) -> None:
 def test_a_host_port_answers_on_the_loopback_address(pods: Cluster) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{HOST_PORT}/name", timeout=5) as answer:
         assert answer.read().decode().strip() == "first"
+
+
+def test_a_load_balancer_on_the_loopback_address_reaches_each_pod_and_outlives_one(pods: Cluster) -> None:
+    """Both pods are on one node, where a host port has room for one of them."""
+    labels, port = {"balanced": "yes"}, free_port()
+    for pod in ("first", "second"):
+        pods.kubectl("label", "pod", pod, "-n", "default", "balanced=yes")
+    answer_on_loopback(pods, "balanced", "default", labels, port=port, target=HTTP_PORT)
+
+    def answering() -> set[str]:
+        """Who answers eight connections; none while kube-proxy has not heard of the Service yet."""
+        seen = set()
+        for _ in range(8):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/name", timeout=5) as answer:
+                    seen.add(answer.read().decode().strip())
+            except OSError:
+                return set()
+        return seen
+
+    try:
+        pods.wait_for("both pods answer", lambda: answering() == {"first", "second"})
+        pods.kubectl("label", "pod", "second", "-n", "default", "balanced-")
+        pods.wait_for("the first answers alone", lambda: answering() == {"first"})
+    finally:
+        pods.kubectl("delete", "service", "balanced", "-n", "default")
 
 
 def test_pods_get_distinct_accelerators(pods: Cluster) -> None:

@@ -59,6 +59,6 @@ def _packaged_go() -> Go:
 def pip_install(target: Path, *requirements: str) -> None:
     """Install packages into a folder with the environment's own uv."""
     uv = Path(sys.executable).with_name("uv")
-    progress.run(
+    progress.download(
         [uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", target, *requirements]
     )

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from tests import ending
 from tests.cluster.errors import ClusterError
 from tests.demo import down, up
 
@@ -13,6 +14,10 @@ EXAMPLES = """examples:
   DEMO_KUBECONFIG=~/.kube/config DEMO_IMAGES=registry.example/llm python -m tests.demo up
                                               a cluster of yours, with images that it can pull
 """
+
+GO_ON = (
+    "to go on, with all that was built and downloaded: make demo (to remove what there is: make demo-down)"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,17 +30,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("command", choices=["up", "down"])
     command = {"up": up.run, "down": down.run}[parser.parse_args(argv).command]
+    ending.end_on_signals()
     try:
         command()
     except ClusterError as error:
-        print(f"demo: {error}", file=sys.stderr)
+        print(f"demo: {error}\n{GO_ON}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(
-            "\ndemo: stopped; `make demo` goes on from here, `make demo-down` removes what there is",
-            file=sys.stderr,
-        )
-        return 130
+        print(f"\ndemo: stopped\n{GO_ON}", file=sys.stderr)
+        return ending.exit_status()
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster import Cluster, cache, runtime
+from tests.cluster import Cluster, balancer, cache, runtime
 from tests.cluster import images as image_builds
 from tests.cluster.errors import CommandFailed
 
@@ -19,6 +19,7 @@ CHART = ROOT / "charts" / "llmendpoint"
 NAMESPACE = "llmendpoint-system"
 RELEASE = "llmendpoint"
 CLAIM_PREFIX = "site-packages-"
+BALANCER = "demo-gateway"
 Values = dict[str, Any]
 
 
@@ -70,7 +71,7 @@ def _image(reference: str) -> Values:
     return {"repository": repository, "tag": tag}
 
 
-def load(cluster: Cluster, archives: dict[str, Path], site_packages: Path) -> Images:
+def load(cluster: Cluster, archives: dict[str, Path], site_packages: Path | None) -> Images:
     """Give our images to an embedded cluster's node, under tags of their content.
 
     A pod is made anew only when something in its template changes: a tag that stays would leave the old image running.
@@ -93,15 +94,31 @@ def merged(base: Values, extra: Values) -> Values:
     return {**base, **extra, **both}
 
 
-def install(cluster: Cluster, values: Values, folder: Path) -> None:
+def install(cluster: Cluster, values: Values, folder: Path, chart: Path = CHART) -> None:
     """`helm upgrade --install` of the chart; does not wait for its pods. `folder` keeps the values for the reader."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "values.yaml"
     path.write_text(yaml.safe_dump(values))
     cluster.helm(
-        "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace",
+        "upgrade", "--install", RELEASE, str(chart), "--namespace", NAMESPACE, "--create-namespace",
         "--values", str(path),
     )  # fmt: skip
+
+
+def balance(cluster: Cluster, port: int) -> None:
+    """Have the gateways answer on 127.0.0.1 at `port`. A node has room for one pod with a host port, and the demo runs two
+    gateways; not in the chart, since only here 127.0.0.1 is where a load balancer would be."""
+    selector = {"app.kubernetes.io/name": "llmendpoint-gateway", "app.kubernetes.io/component": "gateway"}
+    balancer.answer_on_loopback(cluster, BALANCER, NAMESPACE, selector, port=port, target="http")
+
+
+def balanced_port(cluster: Cluster) -> int | None:
+    """The port of an earlier `balance`."""
+    try:
+        [port] = cluster.get("service", BALANCER, "-n", NAMESPACE)["spec"]["ports"]
+    except CommandFailed:
+        return None
+    return int(port["port"])
 
 
 def installed_values(cluster: Cluster) -> Values | None:

@@ -5,7 +5,6 @@ import socket
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,8 +12,9 @@ import yaml
 
 from tests.bench import results
 from tests.bench.results import Result
-from tests.cluster import Cluster, cache, lifecycle, node, packages, progress, start_node
+from tests.cluster import Cluster, cache, lifecycle, node, packages, progress, start_node, together
 from tests.cluster import images as image_builds
+from tests.cluster import instance as instances
 from tests.cluster.errors import ClusterError, CommandFailed
 from tests.demo import chat, clusters, product, watch
 from tests.demo.product import NAMESPACE, ROOT, Images, Values
@@ -50,18 +50,40 @@ def run() -> None:
     clock = Clock()
     kubeconfig = clusters.foreign_kubeconfig()
     embedded = clusters.embedded_of(kubeconfig) if kubeconfig else lifecycle.find_running(clusters.NAME)
-    kind = _kind(embedded)
     if kubeconfig and not embedded:
         cluster, images = clusters.foreign_cluster(kubeconfig, FOLDER), clusters.published_images()
         _announce_foreign(cluster, images)
-    else:
-        _announce(embedded)
-        cluster, images = _build_and_start(embedded, clock)
+        _show(cluster, images, clock)
+        return
+    kind = _kind(embedded)
+    _announce(embedded)
+    with _taken_away_when_stopped(embedded):
+        _show(*_build_and_start(embedded, clock), clock)
+    _keep_figure(kind, clock)
+
+
+@contextmanager
+def _taken_away_when_stopped(embedded: Cluster | None) -> Iterator[None]:
+    """Ctrl-C and SIGTERM remove the cluster that this run has started; one that ran before stays."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        started = [] if embedded else [i for i in instances.load_all() if i.name == clusters.NAME]
+        for instance in started:
+            with progress.step("removing the cluster, which is not complete"):
+                lifecycle.down(instance)
+        raise
+
+
+def _show(cluster: Cluster, images: Images, clock: Clock) -> None:
+    """Chart, endpoint, answer."""
     port = None if cluster.instance is None else _gateway_port(cluster)
     known: dict[str, str] = {}
     viewer = watch.Viewer(str(cluster.kubeconfig))
     with clock.step("chart installed, operator and gateway ready"):
-        _install(cluster, images, port)
+        _install(cluster, images)
+        if port is not None:
+            product.balance(cluster, port)
         watch.follow(watch.platform(viewer, NAMESPACE), _PLATFORM_LIMIT_S, clock.started, known)
     with clock.step("endpoint demo: scheduled, loaded, warmed up, Ready"):
         _apply_example(cluster, viewer, images)
@@ -79,8 +101,6 @@ def run() -> None:
     with clock.step("chat completion through the gateway"):
         _chat(cluster, port)
     print(f"\nWhat took how long:\n{clock.table()}\n")
-    if cluster.instance is not None:
-        _keep_figure(kind, clock)
     print(_what_next(cluster, port))
 
 
@@ -142,11 +162,11 @@ def _build_and_start(embedded: Cluster | None, clock: Clock) -> tuple[Cluster, I
         clock.steps.append((what, time.monotonic() - began))
         return result
 
-    with ThreadPoolExecutor(3) as pool:
-        archives = pool.submit(timed, "images built", image_builds.build_images)
-        libraries = pool.submit(timed, "the server's libraries installed", image_builds.site_packages)
-        cluster = pool.submit(timed, "cluster built and started", lambda: embedded or _start()).result()
-        built, folder = archives.result(), libraries.result()
+    built, folder, cluster = together.run_together(
+        lambda: timed("images built", image_builds.build_images),
+        lambda: timed("the server's libraries installed", image_builds.site_packages),
+        lambda: timed("cluster built and started", lambda: embedded or _start()),
+    )
     with clock.step("images loaded into the node"):
         return cluster, product.load(cluster, built, folder)
 
@@ -158,9 +178,7 @@ def _start() -> Cluster:
 
 def _gateway_port(cluster: Cluster) -> int:
     """The port of an earlier demo on this cluster, else the first free one."""
-    before = product.installed_values(cluster) or {}
-    port = before.get("gateway", {}).get("hostPort")
-    return port or _free_port()
+    return product.balanced_port(cluster) or _free_port()
 
 
 def _free_port() -> int:
@@ -178,14 +196,12 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _install(cluster: Cluster, images: Images, port: int | None) -> None:
+def _install(cluster: Cluster, images: Images) -> None:
     if cluster.instance is None:
         _remember(cluster)
     elif images.site_packages:
         cluster.apply(*images.volume("default"))
-    values = product.merged(
-        images.values(), {"gateway": {"replicas": 1, "hostPort": port, "drainSeconds": 5}}
-    )
+    values = product.merged(images.values(), {"gateway": {"drainSeconds": 5}})
     if values == product.installed_values(cluster) and _same_chart(cluster):
         progress.say("the chart is installed with these images already")
         return

@@ -47,6 +47,7 @@ class Endpoint:
         self.namespace = Namespace(cluster)
         self.namespace.apply(replicas=2)
         self.cluster = cluster
+        cluster.apply(working_operator(self.namespace.name))
 
     def environment(self) -> dict[str, str]:
         """With `kubectl-llm` on PATH, as pip installs it."""
@@ -103,6 +104,13 @@ class Endpoint:
         self.write_status(request=answer)
 
 
+def working_operator(namespace: str) -> Json:
+    """The Lease of the operator that the test plays; renewed for as long as any test runs."""
+    spec = {"holderIdentity": "test", "renewTime": "2099-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15}
+    metadata = {"name": "llmendpoint-operator", "namespace": namespace}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
@@ -155,12 +163,13 @@ def test_status_shows_revisions_pods_and_why_one_is_not_ready(endpoint: Endpoint
     code, text, _ = endpoint.run("status", "chat")
     assert code == 0
     lines = text.splitlines()
-    assert lines[0] == f"{endpoint.namespace.name}/chat  RollingOut  1/2 ready"
+    assert lines[0] == f"{endpoint.namespace.name}/chat  RollingOut  1/2 replicas ready"
     assert any("rollout AwaitingPromotion (Surge)" in line for line in lines)
     assert any(f"revision {BLUE}  active  1/1 pods ready  100 % of new requests" in line for line in lines)
     assert any("pod chat-blue  Ready" in line for line in lines)
     assert any("pod chat-green  Pending" in line and "Unschedulable: " in line for line in lines)
     (found,) = json.loads(endpoint.run("status", "-o", "json")[1])
+    assert found["operator"] == "Working"
     assert {r["name"]: [(p["name"], p["phase"]) for p in r["pods"]] for r in found["revisions"]} == {
         BLUE: [("chat-blue", "Ready")],
         GREEN: [("chat-green", "Pending")],

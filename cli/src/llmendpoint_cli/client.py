@@ -5,10 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Callable
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from .core.names import ENDPOINT_LABEL, GATEWAY_PORT, GATEWAY_SELECTOR, GROUP_PATH, REVISION_LABEL
+from .core.presence import LEASE_NAME
 from .errors import CliError, Conflict, NoAccess, NotFound, Refused, Unreachable
 from .kubeconfig import Access
 
@@ -29,6 +32,8 @@ class Client:
         self.access = load()
         self._base = urlsplit(self.access.server)
         self._connection: http.client.HTTPConnection | None = None
+        self._server_time: datetime | None = None
+        self._leases_refused = False
 
     def endpoint(self, namespace: str, name: str) -> Json:
         """One LLMEndpoint as it is now. Raises NotFound."""
@@ -85,6 +90,19 @@ class Client:
                 f"gateway pod {namespace}/{name} answers {line[:80]!r}; is it of another version?"
             ) from None
         return found
+
+    def operator_leases(self) -> tuple[list[Json] | None, datetime | None]:
+        """The operators' Leases, None where this user may not list them; and the API server's time."""
+        if self._leases_refused:
+            return None, None
+        query = {**CACHED, "fieldSelector": f"metadata.name={LEASE_NAME}"}
+        try:
+            return self._list("/apis/coordination.k8s.io/v1/leases", query), self._server_time
+        except (NoAccess, NotFound) as error:
+            if isinstance(error, Unreachable):
+                raise
+            self._leases_refused = True
+            return None, None
 
     def close(self) -> None:
         """Forget the connection."""
@@ -151,6 +169,7 @@ class Client:
             connection = self._connection = self._connection or self._connect()
             connection.request(method, path, data, self._headers(data is not None))
             response = connection.getresponse()
+            self._server_time = _time_of(response.getheader("Date"))
             return response.status, response.read().decode()
         except (OSError, http.client.HTTPException) as error:
             self.close()
@@ -169,6 +188,13 @@ class Client:
             plain.connect()
             connection.sock = self.access.ssl.wrap_socket(plain.sock, server_hostname=self.access.server_name)
         return connection
+
+
+def _time_of(date: str | None) -> datetime | None:
+    try:
+        return parsedate_to_datetime(date or "")
+    except ValueError:
+        return None
 
 
 def _error(status: int, text: str, what: str) -> CliError:

@@ -26,6 +26,8 @@ Section = Mapping[str, Any]
 PLUGIN_TIMEOUT_S = 60
 """Enough for a plugin that opens a browser."""
 
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -42,9 +44,11 @@ class Access:
 
 def load(kubeconfig: str | None = None, context: str | None = None) -> Access:
     """From `kubeconfig`, else $KUBECONFIG (several files, of which the first that has a name wins), else
-    ~/.kube/config. Raises NoAccess."""
+    ~/.kube/config, else, inside a pod, its ServiceAccount. Raises NoAccess."""
     paths = _paths(kubeconfig)
     merged = _merge([p for p in paths if p.exists()])
+    if not merged and not kubeconfig and not context and (inside := _in_cluster()) is not None:
+        return inside
     if not merged:
         tried = ", ".join(map(str, paths))
         raise NoAccess(f"no kubeconfig at {tried}; name one with --kubeconfig or $KUBECONFIG")
@@ -60,6 +64,19 @@ def load(kubeconfig: str | None = None, context: str | None = None) -> Access:
         return _access(cluster, user, str(chosen.get("namespace") or "default"))
     except (OSError, KeyError, ValueError) as error:
         raise NoAccess(f"context {name} cannot be used: {error!r}") from None
+
+
+def _in_cluster() -> Access | None:
+    """The ServiceAccount of the pod that this runs in; None elsewhere."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host or not (SERVICE_ACCOUNT / "token").exists():
+        return None
+    try:
+        token, namespace = ((SERVICE_ACCOUNT / name).read_text().strip() for name in ("token", "namespace"))
+        context = ssl.create_default_context(cafile=str(SERVICE_ACCOUNT / "ca.crt"))
+    except (OSError, ValueError) as error:
+        raise NoAccess(f"the ServiceAccount at {SERVICE_ACCOUNT} cannot be used: {error!r}") from None
+    return Access(f"https://{f'[{host}]' if ':' in host else host}:{port}", context, None, token, namespace)
 
 
 def _paths(kubeconfig: str | None) -> list[Path]:

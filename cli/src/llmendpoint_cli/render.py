@@ -20,7 +20,7 @@ from .core.tree import EndpointView, RevisionView, RolloutView
 COLOURS = {
     "Ready": "green", "active": "green", "RollingOut": "cyan", "new": "cyan", "Degraded": "yellow",
     "Stopping": "dim", "kept": "dim", "old": "dim", "Failed": "red", "Stalled": "red", "NotReady": "red",
-    "rejected": "red",
+    "Unresponsive": "red", "NoOperator": "red", "rejected": "red",
 }  # fmt: skip
 """Of phases, states and roles; yellow for whatever is on its way."""
 
@@ -44,10 +44,11 @@ def history_table(entries: Iterable[Entry], now: datetime) -> Table:
     for column in ("NUMBER", "REVISION", "ROLE", "AGE", "MODEL"):
         table.add_column(column, no_wrap=True)
     table.add_column("CHANGED", overflow="fold")
-    for e in entries:
+    for number, e in enumerate(entries):
+        changed = "\n".join(e.changes) or ("(no field of the spec)" if number else "(oldest kept)")
         table.add_row(
             str(e.number), e.revision, _coloured(e.role), age_text(e.created, now), Text(e.model),
-            Text("\n".join(e.changes) or ("first kept" if e.number == 1 else "")),
+            Text(changed),
         )  # fmt: skip
     return table
 
@@ -57,7 +58,7 @@ def _endpoint(view: EndpointView, now: datetime) -> Tree:
         (f"{view.namespace}/{view.name}", "bold"),
         "  ",
         _coloured(view.phase),
-        f"  {view.ready}/{view.wanted} ready",
+        f"  {view.ready}/{view.wanted} replicas ready",
     )
     tree = Tree(head)
     for reason in view.why:
@@ -98,7 +99,7 @@ def _pod(pod: PodView, now: datetime) -> Text:
     facts = [age_text(pod.created, now), f"on {pod.node}" if pod.node else ""]
     facts += [
         f"{pod.restarts} restart{'s' * (pod.restarts > 1)}" if pod.restarts else "",
-        "leaves the pick" if pod.draining else "",
+        "gets no new requests" if pod.draining else "",
     ]
     line.append("".join(f"  {fact}" for fact in facts if fact), style="dim")
     return line.append(f"  {pod.why}") if pod.why else line

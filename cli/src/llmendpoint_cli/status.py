@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from .core.objects import full_name
+from .core.presence import view_operator
 from .core.tree import EndpointView, as_json, view_endpoint
 from .errors import BadUsage
 from .follow import readings
@@ -56,8 +57,10 @@ def _read(session: Session, name: str | None, everywhere: bool) -> list[Endpoint
     """Endpoints in the order of their names. Raises NotFound for one that is named."""
     client, namespace = session.client, None if everywhere else session.namespace
     found = [client.endpoint(session.namespace, name)] if name else client.endpoints(namespace)
-    pods = client.pods(namespace, name) if found else []
-    return [view_endpoint(endpoint, pods) for endpoint in sorted(found, key=full_name)]
+    if not found:
+        return []
+    pods, operator = client.pods(namespace, name), view_operator(*client.operator_leases())
+    return [view_endpoint(endpoint, pods, operator) for endpoint in sorted(found, key=full_name)]
 
 
 def _print_once(views: list[EndpointView], namespace: str, output: Output) -> None:

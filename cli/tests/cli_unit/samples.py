@@ -89,6 +89,25 @@ def loading_pod(name: str, revision: str) -> Json:
     return pod(name, revision, phase="Running", conditions=conditions)
 
 
+def hanging_pod(name: str, revision: str, restarted: bool = False) -> Json:
+    """Its engine was ready, and does not answer the kubelet any more since 11:58; `restarted`: it began anew after that."""
+    ready = {**condition("Ready", False, "ContainersNotReady"), "lastTransitionTime": "2026-11-21T11:58:00Z"}
+    began = "2026-11-21T11:58:30Z" if restarted else "2026-11-21T11:55:02Z"
+    engine = {"name": "engine", "state": {"running": {"startedAt": began}}, "ready": False}
+    conditions = [condition("PodScheduled", True, ""), ready]
+    return pod(name, revision, phase="Running", conditions=conditions, containerStatuses=[engine])
+
+
+def lease(renewed: str, holder: str = "llmendpoint-operator-1", namespace: str = "llm") -> Json:
+    """That of an operator; `renewed` is a time of 2026-11-21."""
+    spec = {
+        "holderIdentity": holder,
+        "renewTime": f"2026-11-21T{renewed}.000000Z",
+        "leaseDurationSeconds": 15,
+    }
+    return {"metadata": {"name": "llmendpoint-operator", "namespace": namespace}, "spec": spec}
+
+
 def unschedulable_pod(name: str, revision: str, message: str) -> Json:
     found = pod(
         name,

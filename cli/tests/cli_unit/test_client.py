@@ -11,10 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from llmendpoint_cli import follow, kubeconfig
+from llmendpoint_cli.__main__ import app
 from llmendpoint_cli.client import Client
 from llmendpoint_cli.errors import CliError, Conflict, NoAccess, NotFound, Refused, TimedOut, Unreachable
 from llmendpoint_cli.follow import readings
@@ -130,6 +133,74 @@ def test_lists_ask_for_what_belongs_to_the_endpoint(server: ApiServer, tmp_path:
         "/base/apis/apps/v1/namespaces/team-a/controllerrevisions?labelSelector=llmendpoint.io%2Fendpoint%3Dchat",
         "/base/apis/llmendpoint.io/v1alpha1/llmendpoints?resourceVersion=0",
     ]
+
+
+def test_status_judges_the_operator_by_its_lease_and_the_servers_clock(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    """The server of this test lives now, so a Lease of 2001 is stale whatever this machine's clock says."""
+    old = {"metadata": {"name": "llmendpoint-operator", "namespace": "llm"},
+           "spec": {"holderIdentity": "a", "renewTime": "2001-01-01T00:00:00.000000Z"}}  # fmt: skip
+    server.answers = {"/leases": (200, {"items": [old]}), "/pods": (200, {"items": []})}
+    path = write_config(tmp_path / "config", server.url)
+    done = CliRunner().invoke(app, ["status", "chat", "-n", "team-a", "--kubeconfig", str(path)])
+    assert "NoOperator" in done.output
+    assert "no operator works" in done.output
+    assert [p for _, p, _, _ in server.asked if "/leases" in p] == [
+        "/apis/coordination.k8s.io/v1/leases?resourceVersion=0&fieldSelector=metadata.name%3Dllmendpoint-operator"
+    ]
+
+
+def test_a_user_who_may_not_list_leases_sees_the_rest_and_is_asked_for_them_once(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    server.answers = {"/leases": (403, status_text("may not list leases")), "/pods": (200, {"items": []})}
+    path = write_config(tmp_path / "config", server.url)
+    done = CliRunner().invoke(
+        app, ["status", "chat", "-n", "team-a", "-o", "json", "--kubeconfig", str(path)]
+    )
+    (found,) = json.loads(done.output)
+    assert (found["phase"], found["operator"]) == ("Ready", "Unknown")
+    client = Client(lambda: kubeconfig.load(str(path)))
+    assert [client.operator_leases() for _ in range(3)] == [(None, None)] * 3
+    assert len([p for _, p, _, _ in server.asked if "/leases" in p]) == 2
+
+
+@pytest.fixture
+def inside_a_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    folder = tmp_path / "serviceaccount"
+    folder.mkdir()
+    monkeypatch.setattr(kubeconfig, "SERVICE_ACCOUNT", folder)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    (folder / "token").write_text("of-the-pod\n")
+    (folder / "namespace").write_text("team-a")
+    (folder / "ca.crt").write_text(Path(certifi.where()).read_text())
+    return folder
+
+
+def test_inside_a_pod_its_service_account_is_used_where_there_is_no_kubeconfig(inside_a_pod: Path) -> None:
+    access = kubeconfig.load()
+    assert (access.server, access.token, access.namespace) == (
+        "https://[fd00::1]:6443",
+        "of-the-pod",
+        "team-a",
+    )
+    assert access.ssl is not None
+    (inside_a_pod / "ca.crt").unlink()
+    with pytest.raises(NoAccess, match=r"ca\.crt|cannot be used"):
+        kubeconfig.load()
+
+
+def test_a_kubeconfig_that_is_named_is_not_replaced_by_the_service_account(
+    inside_a_pod: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(NoAccess, match="no kubeconfig at"):
+        kubeconfig.load(str(tmp_path / "none"))
+    with pytest.raises(NoAccess, match="no kubeconfig at"):
+        kubeconfig.load(context="staging")
 
 
 @pytest.mark.parametrize(

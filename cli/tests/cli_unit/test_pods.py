@@ -6,7 +6,7 @@ import pytest
 
 from llmendpoint_cli.core.pods import view_pod
 
-from .samples import BLUE, Json, loading_pod, pod, ready_pod, unschedulable_pod, with_container
+from .samples import BLUE, Json, hanging_pod, loading_pod, pod, ready_pod, unschedulable_pod, with_container
 
 CRASHED = {
     "terminated": {
@@ -24,6 +24,8 @@ BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
     [
         (ready_pod("a", BLUE), "Ready", ""),
         (loading_pod("a", BLUE), "Loading", "loads the model and warms up"),
+        (hanging_pod("a", BLUE), "Unresponsive", "since 2026-11-21T11:58:00Z; it was ready before"),
+        (hanging_pod("a", BLUE, restarted=True), "Loading", "loads the model and warms up"),
         (unschedulable_pod("a", BLUE, "0/1 nodes"), "Pending", "Unschedulable: 0/1 nodes"),
         (pod("a", BLUE, phase="Pending"), "Starting", "its containers are being created"),
         ({**pod("a", BLUE, phase="Pending"), "spec": {}}, "Pending", "waits for the scheduler"),

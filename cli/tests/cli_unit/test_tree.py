@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from llmendpoint_cli.core.history import history_of
+from llmendpoint_cli.core.presence import Presence, view_operator
 from llmendpoint_cli.core.tree import as_json, phase_of, role_of, view_endpoint
 from llmendpoint_cli.render import history_table, make_console, status_trees
 
@@ -20,6 +21,8 @@ from .samples import (
     Json,
     condition,
     endpoint,
+    hanging_pod,
+    lease,
     loading_pod,
     pod,
     ready_pod,
@@ -49,12 +52,15 @@ def check_golden_text(name: str, printed: str) -> None:
 CASES: dict[str, tuple[Json, list[Json]]] = {
     "serving.txt": (serving(), [ready_pod("chat-7d9f8c6b54-a", BLUE), ready_pod("chat-7d9f8c6b54-b", BLUE)]),
     "observing.txt": (
-        rolling("Observing", "37 of 100 requests", weights=(0, 100)),
-        [ready_pod("chat-7d9f8c6b54-a", BLUE), ready_pod("chat-0c1d2e3f4a-a", GREEN), loading_pod("chat-0c1d2e3f4a-b", GREEN)],
+        rolling("Observing", "37 of 100 requests", weights=(0, 100), readyReplicas=1),
+        [
+            *(ready_pod(f"chat-7d9f8c6b54-{letter}", BLUE) for letter in "ab"),
+            ready_pod("chat-0c1d2e3f4a-a", GREEN), loading_pod("chat-0c1d2e3f4a-b", GREEN),
+        ],
     ),
     "canary.txt": (
         rolling("Observing", weights=(75, 25)),
-        [ready_pod("chat-7d9f8c6b54-a", BLUE), ready_pod("chat-0c1d2e3f4a-a", GREEN)],
+        [ready_pod(f"chat-{revision}-{letter}", revision) for revision in (BLUE, GREEN) for letter in "ab"],
     ),
     "rejected.txt": (
         endpoint(
@@ -64,7 +70,17 @@ CASES: dict[str, tuple[Json, list[Json]]] = {
             rollout={"state": "RolledBack", "blue": BLUE, "green": GREEN, "stateSince": "2026-11-21T11:30:00Z"},
             rejected={"revision": GREEN, "reason": "ErrorRate", "message": "9.8 %"},
         ),
-        [ready_pod("chat-7d9f8c6b54-a", BLUE)],
+        [ready_pod(f"chat-7d9f8c6b54-{letter}", BLUE) for letter in "ab"],
+    ),
+    "hanging.txt": (
+        endpoint(
+            condition("Ready", False, "Unresponsive", "no replica answers"),
+            condition("NameConflict", True, "NameTaken", "the name chat belongs to team-b/chat"),
+            condition("Scaling", True, "FollowingSignals", "within 1 to 4"),
+            condition("ScalingBlind", True, "NoFigures", "no gateway has told load for 60 s"),
+            activeRevision=BLUE, targetRevision=BLUE, replicas=1,
+        ),
+        [hanging_pod("chat-7d9f8c6b54-a", BLUE)],
     ),
     "no-accelerator.txt": (
         endpoint(
@@ -97,11 +113,66 @@ def test_tree_is_what_the_golden_file_holds(name: str) -> None:
     check_golden(name, status_trees([view_endpoint(found, pods)], NOW))
 
 
+def test_every_number_of_ready_replicas_in_the_samples_agrees_with_the_pods() -> None:
+    """The documentation shows these files: a sum that does not add up would be read as a meaning."""
+    for name in ("serving.txt", "observing.txt", "canary.txt", "rejected.txt"):
+        found, pods = CASES[name]
+        view = view_endpoint(found, pods)
+        assert view.ready == view.revisions[0].ready, name
+        assert len(view.revisions[0].pods) == view.wanted, name
+
+
+SHOWN = (
+    "observing.txt",
+    "rejected.txt",
+    "no-accelerator.txt",
+    "hanging.txt",
+    "no-operator.txt",
+    "history.txt",
+    "top.txt",
+)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_documentation_shows_what_is_printed(name: str) -> None:
+    page = Path(__file__).parents[3] / "docs" / "cli.md"
+    assert (GOLDEN / name).read_text() in page.read_text()
+
+
+def test_without_an_operator_the_endpoint_is_not_called_ready() -> None:
+    absent = view_operator([lease("11:50:00")], NOW)
+    check_golden("no-operator.txt", status_trees([view_endpoint(serving(), [], absent)], NOW))
+
+
+@pytest.mark.parametrize(
+    ("leases", "presence"),
+    [
+        (None, Presence.UNKNOWN),
+        ([], Presence.ABSENT),
+        ([lease("11:59:50")], Presence.WORKING),
+        ([lease("11:58:59")], Presence.ABSENT),
+        ([lease("11:50:00"), lease("11:59:50", namespace="other")], Presence.WORKING),
+        ([lease("11:59:50", holder="")], Presence.UNKNOWN),
+        ([lease("11:58:00", holder="")], Presence.ABSENT),
+        ([{"metadata": {"name": "llmendpoint-operator", "namespace": "llm"}}], Presence.ABSENT),
+    ],
+)
+def test_an_operator_works_while_its_lease_is_renewed(leases: list[Json] | None, presence: Presence) -> None:
+    found = view_operator(leases, NOW)
+    assert found.presence is presence
+    assert bool(found.why) is (presence is Presence.ABSENT)
+
+
+def test_nothing_is_said_of_the_operator_where_the_servers_time_is_not_known() -> None:
+    assert view_operator([lease("11:50:00")], None).presence is Presence.UNKNOWN
+
+
 def test_history_is_what_the_golden_file_holds() -> None:
     records = [
-        record(3, GREEN, engine={"maxNumSeqs": 4}),
-        record(2, BLUE, engine={"maxNumSeqs": 8}, runtime={"image": "engine:2"}),
-        record(1, "aaaaaaaaaa"),
+        record(5, "bbbbbbbbbb", engine={"maxNumSeqs": 4}),
+        record(4, GREEN, engine={"maxNumSeqs": 4}),
+        record(3, BLUE, engine={"maxNumSeqs": 8}, runtime={"image": "engine:2"}),
+        record(2, "aaaaaaaaaa"),
     ]
     check_golden("history.txt", history_table(history_of(rolling("Verifying"), records), NOW))
 
@@ -170,4 +241,5 @@ def test_json_has_the_apis_names_and_leaves_out_what_is_unknown() -> None:
     assert "url" not in found
     assert "rollout" not in found
     assert found["revisions"][0]["pods"][0]["phase"] == "Ready"
-    assert {"namespace", "name", "phase", "wanted", "ready", "why", "revisions"} == set(found)
+    assert {"namespace", "name", "phase", "operator", "wanted", "ready", "why", "revisions"} == set(found)
+    assert found["operator"] == "Unknown"

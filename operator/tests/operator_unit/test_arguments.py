@@ -42,6 +42,12 @@ def test_an_argument_is_filled_in(value: str, when: str | None, expected: list[s
     assert render(value, when) == expected
 
 
+def test_names_may_follow_one_flag_as_several_values() -> None:
+    """As vLLM takes them: of a repeated flag it heeds only the last."""
+    arguments = [Argument(value="--served-model-name"), Argument(value="$(model.servedNames)")]
+    assert render_arguments(arguments, FIELDS) == ["--served-model-name", "a", "b", "team-a/chat"]
+
+
 @pytest.mark.parametrize(
     ("value", "when", "message"),
     [

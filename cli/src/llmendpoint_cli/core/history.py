@@ -14,7 +14,7 @@ from .tree import role_of
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One kept revision. `number` grows whenever the spec asks for it anew. `changes` are against the entry before:
-    `engine.maxNumSeqs: 8 -> 4`."""
+    `engine.maxNumSeqs: 8 -> 4`; none for the oldest, which has none before it."""
 
     number: int
     revision: str

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .objects import Object, conditions_of, is_true, name_of, status_of
+from .objects import Object, conditions_of, is_true, name_of, parse_time, status_of
 
 MESSAGE_LIMIT = 200
 
@@ -16,7 +16,7 @@ _QUIET_REASONS = {None, "", "ContainerCreating", "PodInitializing"}
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """One pod of an endpoint. `phase`: Pending, Starting, Loading, Ready, Stopping or Failed."""
+    """One pod of an endpoint. `phase`: Pending, Starting, Loading, Ready, Unresponsive, Stopping or Failed."""
 
     name: str
     phase: str
@@ -26,7 +26,7 @@ class PodView:
     restarts: int
     created: str
     draining: bool = False
-    """Left out of the pick before it is stopped."""
+    """Gets no new requests, and is stopped next."""
 
 
 def view_pod(pod: Object, draining: bool = False) -> PodView:
@@ -58,8 +58,24 @@ def _phase(pod: Object) -> tuple[str, str]:
     if trouble:
         return "Failed", trouble
     if status.get("phase") == "Running":
+        since = _unresponsive_since(pod)
+        if since:
+            return "Unresponsive", f"since {since}; it was ready before"
         return "Loading", "loads the model and warms up"
     return "Starting", "its containers are being created"
+
+
+def _unresponsive_since(pod: Object) -> str:
+    """When a pod that had been ready stopped being so; empty for one that still loads.
+
+    The Ready condition of a pod that was never ready dates from before its containers ran. One that was ready and is not
+    any more changed while they ran; a container that has started again since then loads.
+    """
+    changed = parse_time((conditions_of(pod).get("Ready") or {}).get("lastTransitionTime"))
+    running = [parse_time((c.get("state") or {}).get("running", {}).get("startedAt")) for c in _engines(pod)]
+    if changed is None or not running or not all(started and started < changed for started in running):
+        return ""
+    return f"{changed:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _unscheduled(condition: Object) -> str:
@@ -106,8 +122,11 @@ def _last_line(text: str) -> str:
 
 
 def _containers(pod: Object) -> list[Object]:
-    status = status_of(pod)
-    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    return [*(status_of(pod).get("initContainerStatuses") or ()), *_engines(pod)]
+
+
+def _engines(pod: Object) -> list[Object]:
+    return [*(status_of(pod).get("containerStatuses") or ())]
 
 
 def _short(text: str) -> str:

@@ -30,6 +30,13 @@ from .objects import (
     wanted_of,
 )
 from .pods import PodView, view_pod
+from .presence import UNKNOWN, OperatorView, Presence
+
+POSITIVE = ("Ready", "Progressing", "Reconciling", "Scaling", "CapacityFits")
+"""Conditions of which True is as it should be. Of every other one, known here or not, True says that something is wrong:
+so Kubernetes' API conventions have it, and so a newer operator's conditions are shown too."""
+WORTH_TELLING = ("CapacityFits", "Scaling")
+"""Positive conditions of which False is a cause of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +62,12 @@ class RolloutView:
 
 @dataclass(frozen=True, slots=True)
 class EndpointView:
-    """One endpoint. `phase`: Pending, Starting, RollingOut, Ready, Degraded, Stalled, NotReady or Stopping."""
+    """One endpoint. `phase`: NoOperator, Pending, Starting, RollingOut, Ready, Degraded, Stalled, NotReady or Stopping."""
 
     namespace: str
     name: str
     phase: str
+    operator: str
     wanted: int
     ready: int
     url: str | None
@@ -68,8 +76,8 @@ class EndpointView:
     revisions: tuple[RevisionView, ...]
 
 
-def view_endpoint(endpoint: Object, pods: Iterable[Object]) -> EndpointView:
-    """An endpoint and those of `pods` that are its own."""
+def view_endpoint(endpoint: Object, pods: Iterable[Object], operator: OperatorView = UNKNOWN) -> EndpointView:
+    """An endpoint and those of `pods` that are its own. Without an operator its status is of former times."""
     mine = [
         p
         for p in pods
@@ -79,22 +87,24 @@ def view_endpoint(endpoint: Object, pods: Iterable[Object]) -> EndpointView:
     return EndpointView(
         namespace=namespace_of(endpoint),
         name=name_of(endpoint),
-        phase=phase_of(endpoint),
+        phase=phase_of(endpoint, operator),
+        operator=operator.presence,
         wanted=wanted_of(endpoint),
         ready=int(status.get("readyReplicas", 0)),
         url=status.get("url"),
-        why=reasons(endpoint),
+        why=(*filter(None, [operator.why]), *reasons(endpoint)),
         rollout=_rollout(endpoint),
         revisions=_revisions(endpoint, mine),
     )
 
 
-def phase_of(endpoint: Object) -> str:
+def phase_of(endpoint: Object, operator: OperatorView = UNKNOWN) -> str:
     """One word for the state of an endpoint."""
     conditions, status = conditions_of(endpoint), status_of(endpoint)
     ready = is_true(conditions.get("Ready"))
     rules = (
         ("Stopping", bool(endpoint["metadata"].get("deletionTimestamp"))),
+        ("NoOperator", operator.presence is Presence.ABSENT),
         ("Pending", not is_observed(endpoint)),
         ("Stalled", is_true(conditions.get("Stalled"))),
         ("Starting", not ready and not status.get("activeRevision")),
@@ -111,11 +121,14 @@ def reasons(endpoint: Object) -> tuple[str, ...]:
         generation = endpoint["metadata"].get("generation")
         return (f"the operator has not yet seen generation {generation} of the spec; is it running?",)
     conditions = conditions_of(endpoint)
-    wrong = [conditions[kind] for kind in ("Stalled", "Degraded") if is_true(conditions.get(kind))]
-    if "Ready" in conditions and not is_true(conditions["Ready"]):
-        wrong.insert(0, conditions["Ready"])
-    if (conditions.get("CapacityFits") or {}).get("status") == "False":
-        wrong.append(conditions["CapacityFits"])
+    wrong = [conditions["Ready"]] if "Ready" in conditions and not is_true(conditions["Ready"]) else []
+    wrong += [conditions[kind] for kind in ("Stalled", "Degraded") if is_true(conditions.get(kind))]
+    wrong += [
+        c for kind, c in conditions.items() if kind not in (*POSITIVE, "Stalled", "Degraded") and is_true(c)
+    ]
+    wrong += [
+        conditions[kind] for kind in WORTH_TELLING if (conditions.get(kind) or {}).get("status") == "False"
+    ]
     return tuple(dict.fromkeys(reason_text(condition) for condition in wrong))
 
 

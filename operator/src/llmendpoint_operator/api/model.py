@@ -70,10 +70,10 @@ class ModelCache(ApiModel):
     """PersistentVolumeClaim of the endpoint's namespace, which several endpoints may name. It must be writable for user
     65532; most volumes are made so by the pods' fsGroup."""
     scope: CacheScope = CacheScope.SHARED
-    """Shared: every node sees the same files (ReadWriteMany). A Job downloads once, before the first pod is made, and
-    what no endpoint has used for the operator's cache retention is deleted. Node: each node has files of its own
-    (ReadWriteOnce, or a claim whose volume is local to each node). The first pod of a node downloads before its engine
-    starts, the others of that node wait for it; nothing is deleted."""
+    """Shared: every node sees the same files (ReadWriteMany). A Job downloads once, before the first pod is made. Node:
+    each node has files of its own (ReadWriteOnce, or a claim whose volume is local to each node). The first pod of a node
+    downloads before its engine starts, and the others of that node wait for it. In both cases a Job deletes what no
+    revision has used for the chart's models.cacheRetentionSeconds."""
 
 
 class ModelCredentials(ApiModel):
