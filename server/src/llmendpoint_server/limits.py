@@ -25,8 +25,6 @@ STOP_TOKEN_IDS_MAX = 128
 TOKEN_ID_MAX = 2**31 - 1
 """Of an id in a prompt or in stop_token_ids, before the model's vocabulary is looked at."""
 CACHE_SALT_CHARACTERS_MAX = 256
-REQUEST_ID_CHARACTERS_MAX = 128
-"""Ids are the server's own."""
 
 BODY_BYTES_MAX = 32 * 2**20
 """Of any body: the gateway's limit too."""
