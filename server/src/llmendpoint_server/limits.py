@@ -1,5 +1,5 @@
-"""The bounds of what a request may bring. The API refuses what is outside them with a 400 that names the field, and the
-engine checks again. Pure: imported by `core/`, `api/` and the engine; the one place where these numbers are written.
+"""The bounds of a request's fields. The API answers a value outside of them with a 400 that names the field, and the engine
+checks again. Pure: `core/`, `api/` and the engine import it. These numbers are written nowhere else.
 
 Ranges are OpenAI's where OpenAI has the field.
 """
@@ -13,7 +13,7 @@ TOP_P_MIN, TOP_P_MAX = 0.0, 1.0
 TOP_K_OFF = (-1, 0)
 """In a body both mean: no limit. Inside the server it is 0."""
 TOP_K_MAX = 2**31 - 1
-"""Larger than any vocabulary; what is larger than the model's own vocabulary has no effect."""
+"""Larger than any vocabulary. A value above the model's vocabulary has no effect."""
 SEED_MIN, SEED_MAX = -(2**63), 2**63 - 1
 """Both included: an int64."""
 MAX_TOKENS_MIN, MAX_TOKENS_MAX = 1, 2**31 - 1
@@ -25,8 +25,6 @@ STOP_TOKEN_IDS_MAX = 128
 TOKEN_ID_MAX = 2**31 - 1
 """Of an id in a prompt or in stop_token_ids, before the model's vocabulary is looked at."""
 CACHE_SALT_CHARACTERS_MAX = 256
-REQUEST_ID_CHARACTERS_MAX = 128
-"""Ids are the server's own."""
 
 BODY_BYTES_MAX = 32 * 2**20
 """Of any body: the gateway's limit too."""

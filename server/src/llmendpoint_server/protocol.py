@@ -104,7 +104,7 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
     kv_usage: float = 0.0
     steps: int = 0
     prompt_tokens: int = 0
-    """of each prompt once, when its first output token comes, whether computed or found in the prefix cache"""
+    """each prompt counts once, at its first output token, whether its tokens were computed or found in the cache"""
     generated_tokens: int = 0
     prefix_cache_queries: int = 0
     """prompt tokens looked up"""
@@ -170,7 +170,7 @@ class _FrameReader:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRequest:
-    """An `AddRequest` of which only the id could be read: that request fails, and no other."""
+    """An `AddRequest` of which only the id could be decoded. That request alone fails."""
 
     id: str
     detail: str
@@ -183,13 +183,13 @@ class EngineReader(_FrameReader):
         for body in self.bodies(data):
             try:
                 message: ToEngine | UnreadableRequest = _to_engine.decode(body)
-            except Exception as error:  # of msgspec, or of a type's own check
+            except Exception as error:  # from msgspec, or from a `__post_init__`
                 message = _unreadable(body, error)
             yield message
 
 
 def _unreadable(body: bytes, error: Exception) -> UnreadableRequest:
-    """Raises ProtocolError when it is nobody's request."""
+    """Raises ProtocolError when the body is not an `AddRequest`."""
     try:
         request_id = _id_of_request.decode(body).request.id
     except msgspec.MsgspecError:

@@ -37,7 +37,7 @@ def with_engine(body: Callable[[EngineClient], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_a_request_that_is_no_message_is_refused_and_nothing_of_it_stays() -> None:
+def test_a_request_that_cannot_be_encoded_is_refused_and_nothing_of_it_stays() -> None:
     async def body(client: EngineClient) -> None:
         with pytest.raises(EngineFailed, match="cannot be handed to the engine: OverflowError"):
             client.submit(Request("a", (2**64,), SamplingParams(5)))
@@ -51,7 +51,7 @@ def test_a_request_that_is_no_message_is_refused_and_nothing_of_it_stays() -> No
     with_engine(body)
 
 
-def test_what_an_engine_does_not_read_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_backlog_of_an_engine_that_does_not_read_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ENGINE", '{"deaf": true}')
     monkeypatch.setattr(engine_client, "MOST_UNREAD_BYTES", 2**20)
 
@@ -61,7 +61,7 @@ def test_what_an_engine_does_not_read_has_a_bound(monkeypatch: pytest.MonkeyPatc
                 client.submit(Request(str(number), (2**31 - 1,) * 20_000, SamplingParams(5)))
                 await asyncio.sleep(0)
 
-        with pytest.raises(QueueFull, match="too many requests to read"):
+        with pytest.raises(QueueFull, match="backlog of requests is full"):
             await submit_many()
         assert client.in_flight < 30
 

@@ -77,5 +77,5 @@ def test_an_api_process_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyP
     computing = Computing()
     error = computing.end()
     assert isinstance(error, ApiProcessStalled)
-    assert "bytes unread; 50000 may be" in str(error)
+    assert "bytes unread; the limit is 50000" in str(error)
     computing.api.close()

@@ -12,6 +12,8 @@ import pytest
 
 from llmendpoint_server import protocol
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
+from llmendpoint_server.engine import process
+from llmendpoint_server.engine.connection import Connection
 
 LIMIT_SECONDS = 120.0
 
@@ -119,6 +121,27 @@ def test_a_model_that_is_not_there_is_told_and_ends_the_process_with_its_code(en
     assert (message.state, message.exit_code) == ("failed", 3)
     assert "/no/such/model" in message.detail
     assert engine.process.wait(LIMIT_SECONDS) == 3
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("weight"), ValueError("shape"), MemoryError("all of it")], ids=repr
+)
+def test_whatever_a_load_raises_is_told_as_the_cause(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(settings: protocol.Configure) -> None:
+        raise error
+
+    monkeypatch.setattr(process, "load", load)
+    api, ours = socket.socketpair()
+    with api, ours:
+        api.sendall(protocol.encode(protocol.Configure(model_path="m")))
+        assert process.serve(Connection(ours)) == 1
+        api.settimeout(LIMIT_SECONDS)
+        *_, last = protocol.ApiReader().feed(api.recv(2**16))
+    assert isinstance(last, protocol.StateChanged)
+    assert (last.state, last.exit_code) == ("failed", 1)
+    assert f"{type(error).__name__}: {error}" in last.detail
 
 
 def test_an_engine_that_fails_while_serving_tells_the_cause(

@@ -29,11 +29,11 @@ ENGINE_ENVIRONMENT = {
 }
 """Unless the caller's environment says otherwise."""
 EXIT_WAIT_S = 20.0
-"""For the process to leave once its connection is lost; then it is killed."""
+"""After the connection is lost, the process has this long to exit. Then it is killed."""
 CAUSE_WAIT_S = 1.0
-"""Of that, how long its requests wait for the exit code, which says more than that the connection is lost."""
+"""Open requests wait this long for the exit code, so that their error can name it."""
 MOST_UNREAD_BYTES = 64 * 2**20
-"""Of messages that the engine process has not read yet. It reads between two steps."""
+"""Largest backlog of messages to the engine process, which reads between two steps."""
 
 
 class EngineStream:
@@ -62,7 +62,7 @@ class EngineStream:
         return output
 
     def deliver(self, output: RequestOutput) -> None:
-        """One more output. What comes after the last is dropped."""
+        """Adds one output. An output after the last one is dropped."""
         if self._last_arrived:
             return
         self.begun = self.begun or bool(output.tokens)
@@ -121,21 +121,21 @@ class EngineClient(asyncio.Protocol):
         return len(self._streams)
 
     def submit(self, request: Request) -> EngineStream:
-        """Hand a request over. Raises Unavailable when this replica does not take any, QueueFull when the engine process
-        has too much to read, EngineFailed when the request is no message: nothing of it is kept then."""
+        """Hand a request over. Raises Unavailable when this replica takes no requests, QueueFull when the backlog of
+        messages is full, EngineFailed when the request cannot be encoded. After an error nothing is registered."""
         transport = self._transport
         if self.state != "ready" or transport is None or transport.is_closing():
             raise Unavailable(f"This replica is {self.state}: {self.detail}. Try again.", retry_after=1.0)
         try:
             frame = protocol.encode(protocol.AddRequest(request))
-        except Exception as error:  # whatever it brings, msgspec has a type of error for it
-            structlog.get_logger().error("a request is no message", id=request.id, error=str(error))
+        except Exception as error:  # msgspec raises many types
+            structlog.get_logger().error("a request cannot be encoded", id=request.id, error=str(error))
             raise EngineFailed(
                 f"The request cannot be handed to the engine: {type(error).__name__}."
             ) from error
         if transport.get_write_buffer_size() + len(frame) > MOST_UNREAD_BYTES:
             raise QueueFull(
-                "The engine is busy, and has too many requests to read. Try again.", retry_after=1.0
+                "The engine is busy: its backlog of requests is full. Try again.", retry_after=1.0
             )
         transport.write(frame)
         stream = self._streams[request.id] = EngineStream(request.id, self.forget)
@@ -158,8 +158,8 @@ class EngineClient(asyncio.Protocol):
         self._send(protocol.Drain())
 
     def fail_all(self, detail: str) -> None:
-        """End every open stream with `detail`. One without a token yet may be tried elsewhere, unless it may be what ended
-        the engine."""
+        """End every open stream with `detail`. A stream without a token is rejected, so that another replica may take it,
+        unless the engine has failed: then that very request may be the cause."""
         well = self.failure() is None
         for stream in self._streams.values():
             reason = FinishReason.REJECTED if well and not stream.begun else FinishReason.FAILED
@@ -220,7 +220,7 @@ class EngineClient(asyncio.Protocol):
                     structlog.get_logger().info(f"engine: {state}", detail=detail)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self._stopping:  # nothing is sent to it any more, so nothing may be taken for it
+        if not self._stopping:  # from now on nothing reaches the engine, so no request may be accepted
             word = self._last_word
             told = word is not None and word.state == "failed"
             self.state = "failed"
@@ -232,7 +232,7 @@ class EngineClient(asyncio.Protocol):
             self.stats = protocol.Stats()
             if told:
                 self.fail_all(self.detail)
-        # The process is reaped in a thread: it may take a while to leave after it closed its end.
+        # A thread reaps the process: it may live on for a while after its connection is closed.
         self._ending = asyncio.get_running_loop().create_task(self._after_the_end())
 
     @property
@@ -263,7 +263,7 @@ class EngineClient(asyncio.Protocol):
 
     @staticmethod
     def _exit_code(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-        """None: it is still there after so long."""
+        """None when the process is still alive after so many seconds."""
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:

@@ -83,7 +83,7 @@ class BlockManager:
             self._by_name[name] = page
 
     def forget(self, names: Iterable[PageHash]) -> None:
-        """Nobody is to find the pages of these names, held or not."""
+        """Removes these names, so that `find` no longer returns their pages, held or not."""
         for name in names:
             page = self._by_name.pop(name, None)
             if page is not None:

@@ -1,7 +1,7 @@
-"""How long a caller who is refused should wait, from how fast requests ended and how old the running ones are.
+"""Retry-After: the time until the full queue has a free place, from measured lives of requests.
 
-What is asked for says little: where `max_tokens` is left out it is the rest of the context, and most answers end long
-before. So the estimate is from lives of requests as they were seen, and what is asked for only bounds it.
+`max_tokens` says little about the length of an answer: its default is the rest of the context. So it is only an upper
+bound of the estimate.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Lives:
 
     mean life = (request-seconds of running since the 64th last end) / (ends since then, at least 1)
 
-    Request-seconds are the sum over steps of (running requests x the step's seconds), so those that still run count with
-    the age that they have: it is the estimate by maximum likelihood of the mean of an exponential distribution from
-    lives of which some have not ended yet. Before the first end it is the sum of the ages so far.
+    Request-seconds are the sum over steps of (running requests x the step's seconds), so requests that still run count
+    with their present age. This is the maximum likelihood estimate of the mean of an exponential distribution when
+    some lives have not ended yet. Before the first end it is the sum of all ages.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Lives:
         self._seconds = 0.0
 
     def observe(self, running: int, seconds: float) -> None:
-        """One step with so many running requests took so long."""
+        """Records one step: how many requests ran, and how long it took."""
         seconds = max(seconds, 0.0)
         self._request_seconds += running * seconds
         keep = 0.5 ** (seconds / _HALF_LIFE_SECONDS)
@@ -40,7 +40,7 @@ class Lives:
         self._seconds = self._seconds * keep + seconds
 
     def end(self) -> None:
-        """A running request has left the batch, however it ended."""
+        """Records that a running request has left the batch, for any reason."""
         self._marks.append(self._request_seconds)
 
     @property
@@ -55,13 +55,13 @@ class Lives:
 
 
 def retry_after(mean_life: float, running: int, fewest_steps: int, step_seconds: float) -> float:
-    """Seconds until a place in the queue is free, within [MIN_RETRY_AFTER, MAX_RETRY_AFTER]: that is when one of the
-    `running` requests ends, because the first that waits takes its place in the batch.
+    """Seconds until the queue has a free place, within [MIN_RETRY_AFTER, MAX_RETRY_AFTER]. A place becomes free when one
+    of the `running` requests ends, because the first request of the queue then moves into the batch.
 
     min(mean_life / running, fewest_steps x step_seconds)
 
-    The first term: `running` requests, each of which ends once in a mean life whatever its age. The second: by then the
-    one that has the fewest steps left up to its limit of tokens has ended for certain.
+    The first term is the mean time between two ends: each running request ends once in a mean life. The second term is
+    an upper bound: the request with the fewest steps left reaches its limit of tokens by then.
     """
     if not running:
         return MIN_RETRY_AFTER

@@ -10,7 +10,7 @@ from llmendpoint_server.errors import InvalidRequest
 
 
 def _check_range(name: str, value: float, lowest: float, highest: float) -> None:
-    if not lowest <= value <= highest:  # so written, NaN is outside too
+    if not lowest <= value <= highest:  # NaN fails this comparison too
         raise InvalidRequest(f"{name} is {value}; it must be {lowest} to {highest}.", param=name)
 
 

@@ -30,7 +30,7 @@ class SchedulerConfig:
     prefix_key: bytes = b""
     model_revision: str = ""
     sliding_window: int | None = None
-    """keys that a query sees at most, its own included; None where one layer of the model sees all"""
+    """the most keys that a query sees in any layer, its own included; None when a layer has no window"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Counters:
 
     steps: int = 0
     prompt_tokens: int = 0
-    """of each prompt once, when its first output token comes; those that were found in the cache count too"""
+    """each prompt counts once, at its first output token, whether its tokens were computed or found in the cache"""
     generated_tokens: int = 0
     prefix_cache_queries: int = 0
     prefix_cache_hits: int = 0
@@ -197,8 +197,8 @@ class Scheduler:
         self.counters.preemptions += 1
 
     def _admit(self, sequence: Sequence, budget: int) -> bool:
-        """Moves the first waiting sequence to the running ones, with pages for all the tokens it has; with a sliding
-        window, for those that the next step computes: the others will need what these have given back."""
+        """Moves the first waiting sequence to the running ones, and allocates pages for all of its tokens. With a sliding
+        window it allocates pages for the next step only: later steps reuse the pages that the window has passed."""
         size = self.blocks.page_size
         # The last token is always computed: the next one is sampled from its logits.
         reusable = (len(sequence.tokens) - 1) // size if self.config.prefix_caching else 0
@@ -249,7 +249,7 @@ class Scheduler:
 
     def _append(self, sequence: Sequence, token: int) -> RequestOutput:
         if token < 0:
-            self.blocks.forget(sequence.names[1:])  # one of its pages holds what is no number
+            self.blocks.forget(sequence.names[1:])  # one of its pages holds a NaN or an infinity
             return self._finish(sequence, FinishReason.FAILED, detail="The model's output is not a number.")
         sequence.tokens.append(token)
         self.counters.generated_tokens += 1
@@ -268,7 +268,7 @@ class Scheduler:
         sequence.named = full
 
     def _release_unseen(self, sequence: Sequence) -> None:
-        """Gives back the pages that lie behind the window of the next token to compute. Full ones keep their names."""
+        """Releases the pages that the sliding window has passed. Full pages keep their names."""
         window = self.config.sliding_window
         if window is None:
             return

@@ -9,7 +9,7 @@ from llmendpoint_server.core.prefix import PageHash, chain_hash
 from llmendpoint_server.core.request import FinishReason, Request
 
 GONE = -1
-"""No page: to read it would raise."""
+"""In a table: the page was released. A read of it raises."""
 
 
 class Status(enum.Enum):
@@ -22,8 +22,8 @@ class Status(enum.Enum):
 class Sequence:
     """`tokens` is prompt and output; the first `computed` of them have keys and values in the pages of `table`.
 
-    Where every layer has a sliding window, the first `released` pages of the table have been given back: no query to
-    come sees them, and GONE stands in their places.
+    When every layer has a sliding window, the first `released` entries of `table` are GONE: the window has passed their
+    pages.
     """
 
     request: Request
@@ -45,7 +45,7 @@ class Sequence:
 
     @property
     def held(self) -> list[int]:
-        """The pages of `table` that it holds."""
+        """The pages of `table` that are not released."""
         return self.table[self.released :]
 
     @property
@@ -63,7 +63,7 @@ class Sequence:
         return self.remaining + self.request.sampling.max_tokens - self.generated
 
     def steps_left(self, budget: int) -> int:
-        """Steps of at most `budget` tokens until it ends for certain, if it has a place in each."""
+        """At most so many more steps of `budget` tokens until it reaches its limit of tokens."""
         prefill = -(-max(self.remaining - 1, 0) // budget)
         return prefill + self.request.sampling.max_tokens - self.generated
 

@@ -86,7 +86,7 @@ class PagedCache:
 
     @property
     def widest_window(self) -> int | None:
-        """Keys that a query sees at most, in any layer; None where a layer sees all."""
+        """The most keys that a query sees in any layer; None when a layer has no window."""
         windows = [layer.window for layer in self.layers.values() if layer.window is not None]
         return max(windows) if windows and len(windows) == len(self.layers) else None
 

@@ -1,5 +1,5 @@
-"""The engine's end of the socket to the API process. It never waits for that process to read: a step is not to be
-delayed by one that is busy, stopped or short of CPU."""
+"""The engine's end of the socket to the API process. The engine never waits for the API process to read, so an API process
+that is busy, stopped or short of CPU delays no step."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from llmendpoint_server.errors import ProtocolError
 
 HEARTBEAT_SECONDS = 1.0
 MOST_UNREAD_BYTES = 64 * 2**20
-"""About a million tokens. An API process that leaves more unread does not come back."""
+"""About a million tokens. Beyond it the API process counts as lost."""
 LAST_WORD_SECONDS = 5.0
 _READ_BYTES = 2**20
 
 
 class ApiProcessStalled(ProtocolError):
-    """The API process has not read for so long that what it has to read is too much."""
+    """The API process has not read for so long that its backlog is full."""
 
 
 class Connection:
-    """Raises EOFError when the API process is gone, ApiProcessStalled when it has stopped reading for good."""
+    """Raises EOFError when the API process has ended, and ApiProcessStalled when its backlog is full."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
@@ -31,12 +31,12 @@ class Connection:
         self._unsent = bytearray()
 
     def send(self, *messages: protocol.FromEngine) -> None:
-        """At once as far as the socket takes it; the rest goes with the next `send` or `receive`."""
+        """Writes what the socket takes now. The rest follows with the next `send` or `receive`."""
         self._unsent += protocol.encode(*messages)
         self._flush()
         if len(self._unsent) > MOST_UNREAD_BYTES:
             raise ApiProcessStalled(
-                f"The API process has left {len(self._unsent)} bytes unread; {MOST_UNREAD_BYTES} may be."
+                f"The API process has left {len(self._unsent)} bytes unread; the limit is {MOST_UNREAD_BYTES}."
             )
 
     def _flush(self) -> None:
@@ -49,7 +49,7 @@ class Connection:
             raise EOFError from error
 
     def send_last(self, message: protocol.FromEngine) -> None:
-        """Before this process leaves: waits for the API process to read it, but not for long."""
+        """Sends the last message before this process exits; waits at most LAST_WORD_SECONDS for the API process to read."""
         self._stream.settimeout(LAST_WORD_SECONDS)
         with contextlib.suppress(OSError):
             self._stream.sendall(self._unsent + protocol.encode(message))

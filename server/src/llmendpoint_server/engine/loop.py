@@ -26,7 +26,7 @@ class Runner(Protocol):
     def run(self, batch: Batch) -> list[int]: ...
 
     def check(self) -> None:
-        """Computes one token that no request asked for: raises when the device, and not a request, is at fault."""
+        """Computes one token that belongs to no request. An exception here is the device's fault, not a request's."""
 
 
 class Engine:
@@ -51,11 +51,11 @@ class Engine:
         return [] if end is None else [end]
 
     def step(self) -> list[RequestOutput]:
-        """Computes one batch. One that raises, whatever it raises, is halved until the request at fault is alone, and
-        that request fails alone.
+        """Computes one batch. When a batch raises any exception, its halves are computed, until the request at fault is
+        alone; that request fails, and the others get their tokens.
 
-        Raises when it is the device, and only a new process helps: torch says so (after a fault, every later call on
-        a CUDA context fails), or no row could be computed and the runner's own check fails too."""
+        Raises when the device is at fault and only a new process helps: torch says so (after a fault, every later call
+        on a CUDA context fails), or no row could be computed and the runner's check fails too."""
         batch = self.scheduler.schedule(self._clock())
         if not batch.rows:
             return []
@@ -66,8 +66,8 @@ class Engine:
         return outputs
 
     def _compute(self, batch: Batch) -> list[RequestOutput]:
-        """A batch that raised has changed nothing but slots of its own rows that hold no token yet: the scheduler takes
-        up, names and hands out nothing before `update`, and whoever gets such a page later writes or clears it first."""
+        """A batch that raised leaves garbage only in slots that its own rows write again. The scheduler's state, the names
+        of pages and the free pages change in `update` alone, and a page is cleared when a sequence begins it."""
         try:
             sampled = self.runner.run(batch)
         except torch.AcceleratorError:
@@ -80,13 +80,13 @@ class Engine:
                 return [self._fail(batch.rows[0].sequence.id, error)]
         else:
             return self.scheduler.update(batch, sampled, self._clock())
-        # Not in the handler: the exception's frames hold the tensors of the batch that failed.
+        # Outside of the handler, because the exception's frames hold the tensors of the failed batch.
         middle = len(batch.rows) // 2
         halves = batch.rows[:middle], batch.rows[middle:]
         return [output for rows in halves for output in self._compute(Batch(rows, self._clock()))]
 
     def _fail(self, request_id: str, error: Exception) -> RequestOutput:
-        """The end of a request on which something raised, in the scheduler or not."""
+        """Ends a request that raised `error`, whether the scheduler has it or not."""
         detail = f"The model failed on this request: {type(error).__name__}."
         end = self.scheduler.fail(request_id, detail)
         return end or RequestOutput(request_id, finish=FinishReason.FAILED, detail=detail)

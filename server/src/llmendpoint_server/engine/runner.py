@@ -46,7 +46,7 @@ class ModelInfo:
     max_batched_tokens: int
     kv_pages: int
     sliding_window: int | None
-    """keys that a query sees at most; None where one layer sees all"""
+    """the most keys that a query sees in any layer; None when a layer has no window"""
     load_seconds: float
 
 
@@ -57,7 +57,7 @@ class ModelRunner:
         self.dtype = dtype
         self.cache = PagedCache(pages + 1, PAGE_SIZE)
         self._spare_page = pages
-        """no request has it: for `check`"""
+        """outside the scheduler's pages: `check` uses it"""
 
     def run(self, batch: Batch) -> list[int]:
         """Computes a batch: one token for each row that samples, in the batch's order."""
@@ -74,7 +74,7 @@ class ModelRunner:
         return placed
 
     def check(self) -> None:
-        """One token through the whole model, in a page of its own: raises when the device is at fault."""
+        """Computes one token in a page that no request uses. An exception here is the device's fault, not a request's."""
         request = Request("check", (0,), SamplingParams(1, temperature=0))
         sequence = Sequence(request, seed=0, tokens=[0], names=[], table=[self._spare_page])
         self.run(Batch((Scheduled(sequence, 0, 1),), 0.0))
@@ -135,7 +135,7 @@ def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[C
         structlog.get_logger().warning(
             "served with its linear layers as they are, which is slower", cause=error.why
         )
-    # Not in the handler: the exception's frames hold the model, and two do not fit where one just does.
+    # Outside of the handler, because the exception's frames hold the model. Memory may be too small for two models.
     del model
     gc.collect()
     model = loading.load_model(folder, device, dtype)

@@ -1,7 +1,7 @@
 """Logits to tokens. What a row gets depends on its logits, its parameters and its own noise, never on its neighbours.
 
-Every step of a draw is either computed for each element alone or a sum of integers, which no order of adding changes:
-so neither the number of rows nor the way in which a device splits the work reaches the result.
+Each step of a draw is either elementwise or a sum of integers. The order of additions does not change such a sum, so the
+result does not depend on the number of rows, nor on how a device splits the work.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from llmendpoint_server.core.sequence import Sequence
 NOT_A_NUMBER = -1
 """In place of a token, where the logits hold a NaN or an infinity that no model should give."""
 _SUM_BITS = 62
-"""Of the sum of a row's weights: it fits in an int64."""
+"""The sum of a row's weights has at most so many bits, so that it fits in an int64."""
 
 
 def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[int]:
@@ -30,8 +30,8 @@ def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[int]:
 
 
 def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
-    """By inverting the cumulative distribution, in the order of the vocabulary, at one number per row, which
-    (seed, position) alone decides."""
+    """Inverts each row's cumulative distribution, in the order of the vocabulary, at one number per row. That number
+    depends on (seed, position) alone."""
     weights = _weights(logits, sequences)
     cut = [i for i, sequence in enumerate(sequences) if _cuts(sequence)]
     if cut:
@@ -44,14 +44,15 @@ def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
     target = torch.minimum(target, total - 1)  # a product may be rounded up
     # right=True: the first place whose sum exceeds the target, so a token of weight 0 is never drawn.
     places = torch.searchsorted(cumulative, target, right=True)
-    return places[:, 0].clamp_(max=logits.shape[1] - 1)  # beyond it only where the logits are no numbers
+    return places[:, 0].clamp_(max=logits.shape[1] - 1)  # only a row with a NaN can be beyond it
 
 
 def _weights(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
-    """Unnormalised probabilities as whole numbers `[rows, vocabulary]`: the most probable token has 2**43 of them where
-    the vocabulary has 2**18 tokens. What is less probable by more than that has none."""
+    """Unnormalised probabilities as integers `[rows, vocabulary]`. With a vocabulary of 2**18 tokens the most probable
+    token has the weight 2**43, and a token that is 2**43 times less probable has the weight 0."""
     logits = logits.float()
-    # Smaller ones are 0 in float32. Differences first: a tiny temperature then gives 0 and -inf, never inf - inf.
+    # A smaller temperature is 0 in float32. Subtract before dividing: a tiny temperature then gives 0 and -inf, never
+    # inf - inf.
     smallest = torch.finfo(torch.float32).tiny
     temperature = logits.new_tensor([max(s.request.sampling.temperature, smallest) for s in sequences])
     weights = ((logits - logits.max(-1, keepdim=True).values) / temperature[:, None]).exp()
@@ -63,8 +64,8 @@ def _cuts(sequence: Sequence) -> bool:
 
 
 def _keep_top(weights: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
-    """Weights with 0 for all but the `top_k` largest, and of those, the fewest that reach `top_p` of their sum: at least
-    one. Of equal weights the first in the vocabulary is kept."""
+    """Keeps the `top_k` largest weights, and of those the fewest that reach `top_p` of their sum, at least one; the others
+    become 0. Between equal weights the first in the vocabulary wins."""
     params = [sequence.request.sampling for sequence in sequences]
     size, device = weights.shape[1], weights.device
     top_p = torch.tensor([p.top_p for p in params], dtype=torch.float64, device=device)[:, None]

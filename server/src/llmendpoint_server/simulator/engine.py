@@ -218,7 +218,7 @@ class SimulatedEngine:
             self.idle.set()
 
     def fail_all(self, detail: str) -> None:
-        """End every open stream with `detail`, as the real engine's client does."""
+        """End every open stream with `detail`, as EngineClient does."""
         well = self.failure() is None
         self._waiting.clear()
         for sequence in list(self._sequences.values()):
