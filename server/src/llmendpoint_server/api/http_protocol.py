@@ -130,7 +130,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._upgrading = False
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self._refuse(405, "CONNECT is not for servers like this one.")
+            self._refuse(405, "This server is no proxy: it does not take CONNECT.")
             return
         dropped = (*UPGRADE_HEADERS, b"connection")
         version = self.parser.get_http_version().encode()
