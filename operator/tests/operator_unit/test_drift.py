@@ -128,6 +128,17 @@ def test_a_change_leaves_what_others_may_add() -> None:
     assert make_change(wanted, merged(live, patch)) is None
 
 
+def test_a_peer_that_is_to_lose_a_selector_is_a_change() -> None:
+    wide, narrow = {"namespaceSelector": {}}, {"namespaceSelector": {}, "podSelector": {}}
+    wanted, live = (
+        {"kind": "NetworkPolicy", "spec": {"ingress": [{"from": [peer]}]}} for peer in (wide, narrow)
+    )
+    live["metadata"] = {"uid": "uid-2"}
+    patch = make_change(wanted, live)
+    assert patch is not None
+    assert merged(live, patch)["spec"] == wanted["spec"]
+
+
 def test_what_an_autoscaler_is_no_longer_to_have_is_taken_away() -> None:
     def spec(**more: Any) -> AutoscalingSpec:
         fields = {"provider": "hpa", "maxReplicas": 2, "signals": {"queueDepth": {"target": 4}}}

@@ -37,6 +37,8 @@ _NOT_ADDED = frozenset(
     }
 )  # fmt: skip
 """Fields that are a difference where we want none."""
+_EXACT_LISTS = frozenset({"ingress"})
+"""Lists in which a field that is absent means more, not less: a peer without a selector admits everybody."""
 _QUANTITY_PARENTS = ("limits", "requests", "sizeLimit", "storage")
 _SUFFIXES = {
     "": Decimal(1), "m": Decimal("0.001"), "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9),
@@ -109,6 +111,8 @@ def _added(wanted: Json, live: Json, parent: str) -> list[str]:
 def _list_difference(wanted: list[Any], live: Any, path: str, parent: str) -> str | None:
     if not isinstance(live, list):
         return path if wanted else None
+    if parent in _EXACT_LISTS:
+        return None if wanted == live else path
     for key in _MERGE_KEYS.get(parent, ()):
         if all(isinstance(item, dict) and key in item for item in wanted):
             by_key = {item.get(key): item for item in live}

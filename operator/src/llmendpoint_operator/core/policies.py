@@ -65,9 +65,7 @@ def network_policy_steps(snapshot: Snapshot) -> Iterator[Step]:
         return
     wanted = make_network_policy(endpoint.owner, endpoint.spec.security, snapshot.neighbours)
     live = snapshot.policies.get(wanted["kind"])
-    # Compared as a whole: a peer that lacks a selector admits more, so that "contained in" is not enough.
-    ingress = (live or {}).get("spec", {}).get("ingress")
-    if first_difference(wanted, live) is not None or ingress != wanted["spec"]["ingress"]:
+    if first_difference(wanted, live) is not None:
         count = len(endpoint.spec.security.allowed_clients)
         said = f"admits gateway, operator, Prometheus and {count} of spec.security.allowedClients"
         yield Apply(wanted, Event("NetworkPolicyChanged", f"{said} now") if live else None)
