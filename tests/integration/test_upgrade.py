@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llmendpoint_operator.core import deployment, plan, revision
+from llmendpoint_operator.core.builders import Owner, make_service_account
 from llmendpoint_operator.core.rollout import target
-from llmendpoint_operator.kube.resources import CONTROLLER_REVISIONS, PODS
+from llmendpoint_operator.kube.resources import (
+    CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
+    ENDPOINTS,
+    PODS,
+    SERVICE_ACCOUNTS,
+)
 from tests.cluster import Cluster
 from tests.integration.mortal_operator import Operator
-from tests.integration.rollout_stage import RUNTIME, Stage, Stages
+from tests.integration.played_pods import is_ready
+from tests.integration.rollout_stage import NAME, RUNTIME, Stage, Stages
 
 pytestmark = pytest.mark.integration
 
@@ -21,9 +32,9 @@ Json = dict[str, Any]
 NEXT = revision.TEMPLATE_VERSION + 1
 
 
-def next_template(owner: Any, of: revision.Revision, replicas: int) -> Json:
+def next_template(owner: Any, of: revision.Revision, replicas: int, deadline: int | None = None) -> Json:
     """What the next version of the operator renders: revisions that it makes itself have one more variable."""
-    manifest = deployment.make_deployment(owner, of, replicas)
+    manifest = deployment.make_deployment(owner, of, replicas, deadline)
     if of.template_version == NEXT:
         manifest["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "NEW", "value": "1"}]
     return manifest
@@ -34,6 +45,64 @@ def install_next_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "TEMPLATE_VERSION", NEXT)
     monkeypatch.setattr(revision, "KNOWN_TEMPLATES", revision.KNOWN_TEMPLATES | {NEXT})
     monkeypatch.setattr(plan, "make_deployment", next_template)
+
+
+LANDED = Path(__file__).parent / "landed_revision.json"
+"""Written by the operator before records held every value: namespace team-a, uid uid-1, engines' port 45678."""
+
+
+async def as_landed(stage: Stage) -> tuple[Json, Json]:
+    """What the landed operator left of the stage's endpoint: its record, its Deployment, and its status."""
+    namespace, uid = stage.endpoint["metadata"]["namespace"], stage.endpoint["metadata"]["uid"]
+    text = LANDED.read_text().replace("team-a", namespace).replace("uid-1", uid)
+    found = json.loads(text.replace("45678", str(stage.engine_port)))
+    await stage.api.apply(SERVICE_ACCOUNTS, make_service_account(Owner(namespace, NAME, uid)))
+    record = await stage.api.apply(CONTROLLER_REVISIONS, found["record"])
+    deployment = await stage.api.apply(DEPLOYMENTS, found["deployment"])
+    revision_ = record["metadata"]["labels"]["llmendpoint.io/revision"]
+    await stage.until(
+        "the pods of before", lambda: sum(map(is_ready, stage._pods)) == 2 and len(stage._pods) == 2
+    )
+    status = {
+        "activeRevision": revision_, "targetRevision": revision_, "switchedAt": "2026-01-01T00:00:00.000Z",
+        "traffic": {"epoch": 7, "weights": [{"revision": revision_, "weight": 100}]},
+        "rollout": {"state": "Idle", "blue": revision_},
+    }  # fmt: skip
+    kind = {"apiVersion": ENDPOINTS.api_version, "kind": ENDPOINTS.kind}
+    metadata = {"name": NAME, "namespace": namespace}
+    await stage.api.apply(ENDPOINTS, {**kind, "metadata": metadata, "status": status}, "status")
+    return record, deployment
+
+
+async def test_revisions_of_the_landed_version_go_on_and_their_records_stay_as_they_are(
+    stages: Stages,
+) -> None:
+    async with stages.stage() as stage:
+        await stage.edit(1, replicas=2)
+        record, deployment = await as_landed(stage)
+        before = set(await pods(stage))
+        operator = await Operator(stage).start()
+        await stage.until("the first look", lambda: stage.condition("Ready").get("status") == "True")
+        await stage.edit(1, replicas=2, progressDeadlineSeconds=900)
+        await stage.until(
+            "the edit to be seen",
+            lambda: stage.status.get("observedGeneration") == stage.endpoint["metadata"]["generation"],
+        )
+        assert await stage.at_rest() == record["metadata"]["labels"]["llmendpoint.io/revision"]
+        await asyncio.sleep(2)
+        assert set(await pods(stage)) == before, "a pod that served was replaced"
+        [kept] = (await stage.api.list(CONTROLLER_REVISIONS, stage.namespace))["items"]
+        assert kept["data"] == record["data"]
+        [live] = (await stage.api.list(DEPLOYMENTS, stage.namespace))["items"]
+        assert live["spec"]["template"] == deployment["spec"]["template"]
+        assert live["spec"]["progressDeadlineSeconds"] == 900
+
+        await stage.edit(2, replicas=2)
+        await stage.at_rest()
+        records = (await stage.api.list(CONTROLLER_REVISIONS, stage.namespace))["items"]
+        assert sorted(r["data"]["templateVersion"] for r in records) == [2, 3]
+        assert stage.lost == stage.failed == 0
+        assert operator.api.writes > 0
 
 
 async def pods(stage: Stage) -> dict[str, Json]:

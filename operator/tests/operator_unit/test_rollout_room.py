@@ -120,6 +120,22 @@ def test_broken_pods_make_room_for_those_that_repair_them() -> None:
     assert it.cluster.replicas() == {it.blue: 0, green: 1}
 
 
+def test_a_replica_that_is_unready_for_a_moment_is_not_given_up() -> None:
+    it = Small(1)
+    it.cluster.pods[it.blue][0]["status"]["conditions"][0] |= {
+        "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    green = it.edit()
+    say(it, COMES_NOT)
+    it.work(59)
+    assert it.cluster.replicas() == {it.blue: 1, green: 1}
+    soon = it.cluster.plan(it.now).requeue_after
+    assert soon is not None
+    assert soon <= 60
+    it.work(soon)
+    assert it.cluster.replicas() == {it.blue: 0, green: 1}
+
+
 def test_a_revision_that_waited_for_its_node_has_its_whole_deadline_to_load() -> None:
     it = Small(1)
     green = it.edit()

@@ -9,7 +9,7 @@ from ..prospects import promised_for
 from .machine import BEFORE_THE_SWITCH, GIVEN_UP, State
 from .observation import measuring_blue, observing
 from .occurrences import deadline_in, held, lost_in, unschedulable_since
-from .situation import ACKNOWLEDGE_SECONDS, Situation
+from .situation import ACKNOWLEDGE_SECONDS, LOST_SECONDS, Situation
 
 
 def waits(s: Situation) -> Iterator[float]:
@@ -23,6 +23,8 @@ def waits(s: Situation) -> Iterator[float]:
         since = unschedulable_since(s)
         if since is not None:
             yield s.remaining(since, rollout.unschedulable_seconds)
+        if s.unplaced and s.blue_ready == 0 and not s.blue_lost:
+            yield float(LOST_SECONDS)
         promises = (s.snapshot.evidence.told.get(str(pod["metadata"]["name"])) for pod in s.unplaced)
         yield from (promised_for(told, s.now) for told in promises if told is not None)
     if progress.state is State.AWAITING_PROMOTION and rollout.promotion == "Auto":
