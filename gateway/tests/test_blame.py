@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from llmendpoint_gateway.core.breaker import (
-    ALONE_SECONDS,
     EJECTION_SECONDS,
     FAILURES,
     FIRST_SECONDS,
@@ -26,14 +25,14 @@ SETTINGS = CircuitSettings(error_rate=0.5, window=30, min_requests=20, open_seco
 
 
 def fails(
-    breakers: Breakers, caller: int, print_: int, now: float = 1.0, outcome: Outcome = Outcome.FAILED
+    breakers: Breakers,
+    caller: int,
+    print_: int,
+    outcome: Outcome = Outcome.FAILED,
+    others: bool = False,
 ) -> Standing | None:
-    breakers.ended(A, now, trial=False, caller=caller)
-    return breakers.report(A, outcome, now, trial=False, tag=Tag(1, caller, print_))
-
-
-def answered(breakers: Breakers, caller: int, now: float = 1.0) -> None:
-    breakers.ended(A, now, trial=False, caller=caller)
+    breakers.ended(A, 1.0, trial=False)
+    return breakers.report(A, outcome, 1.0, trial=False, tag=Tag(1, caller, print_), others=others)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT])
@@ -44,19 +43,30 @@ def test_one_callers_one_request_that_always_fails_ejects_no_replica(outcome: Ou
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT])
-def test_one_callers_various_requests_eject_no_replica_that_another_has_used(outcome: Outcome) -> None:
+def test_one_callers_various_requests_eject_no_replica_of_an_endpoint_that_others_use(
+    outcome: Outcome,
+) -> None:
     breakers = Breakers()
-    answered(breakers, OTHER)
     for print_ in range(100):
-        assert fails(breakers, ONE, print_, outcome=outcome) is None
+        assert fails(breakers, ONE, print_, outcome=outcome, others=True) is None
 
 
 def test_a_single_application_that_is_the_only_caller_gets_rid_of_a_broken_replica() -> None:
     breakers = Breakers()
-    answered(breakers, OTHER, now=0.0)
     for print_ in range(FAILURES - 1):
-        assert fails(breakers, ONE, print_, now=ALONE_SECONDS + 1) is None
-    assert fails(breakers, ONE, 99, now=ALONE_SECONDS + 1) is Standing.OPEN
+        assert fails(breakers, ONE, print_) is None
+    assert fails(breakers, ONE, 99) is Standing.OPEN
+
+
+def test_who_else_uses_an_endpoint_is_known_for_five_minutes_also_after_its_breaker_was_open() -> None:
+    circuits = Circuits(0.0)
+    ask(circuits, OTHER, good=True)
+    circuits.all_ejected(CHAT, 2.0, SETTINGS)
+    circuits.close(CHAT, 3.0)
+    assert circuits.others(CHAT, ONE, 4.0)
+    assert not circuits.others(CHAT, OTHER, 4.0)
+    assert not circuits.others(CHAT, ONE, LONGEST_WINDOW + 2.0)
+    assert not circuits.others("team/unknown", ONE, 4.0)
 
 
 def test_failures_of_two_callers_eject_though_each_asks_the_same_again() -> None:
@@ -76,12 +86,11 @@ def test_a_connection_that_nobody_takes_is_no_callers_fault() -> None:
 
 def test_a_caller_whose_trial_failed_leaves_the_next_to_others() -> None:
     breakers = Breakers()
-    answered(breakers, OTHER)
     fails(breakers, OTHER, 7, outcome=Outcome.UNREACHABLE)
     now = 1.0 + FIRST_SECONDS
     breakers.trial_began(A)
-    breakers.ended(A, now, trial=True, caller=ONE)
-    breakers.report(A, Outcome.FAILED, now, trial=True, tag=Tag(1, ONE, 7))
+    breakers.ended(A, now, trial=True)
+    breakers.report(A, Outcome.FAILED, now, trial=True, tag=Tag(1, ONE, 7), others=True)
     due = now + EJECTION_SECONDS
     assert not breakers.wants_trial(A, due, ONE)
     assert breakers.wants_trial(A, due, OTHER)
@@ -187,7 +196,7 @@ class OneAgainstAll(RuleBasedStateMachine):
 
     @rule(caller=st.integers(OTHER, 40))
     def an_honest_one_asks(self, caller: int) -> None:
-        self.breakers.ended(A, self.now, trial=False, caller=caller)
+        self.breakers.ended(A, self.now, trial=False)
         self.circuits.ended(CHAT, self.now, caller)
 
     @rule(
@@ -201,10 +210,11 @@ class OneAgainstAll(RuleBasedStateMachine):
             tag = Tag(number, ONE, number % bodies + 1)
             for ends in (not late, late):
                 if ends:
-                    self.breakers.ended(A, self.now, trial=False, caller=ONE)
+                    self.breakers.ended(A, self.now, trial=False)
                     self.circuits.ended(CHAT, self.now, ONE)
                 else:
-                    self.breakers.report(A, outcome, self.now, trial=False, tag=tag)
+                    others = self.circuits.others(CHAT, ONE, self.now)
+                    self.breakers.report(A, outcome, self.now, trial=False, tag=tag, others=others)
                     self.circuits.failed(CHAT, self.now, SETTINGS, ONE, tag.print_)
 
     @invariant()

@@ -15,6 +15,7 @@ from gateway.tests.test_control import ADDRESSES, BROKEN, CHAT, REPLICAS, Holdin
 from llmendpoint_gateway import models
 from llmendpoint_gateway.body import scan
 from llmendpoint_gateway.control import Control
+from llmendpoint_gateway.core.departed import GRACE_SECONDS
 from llmendpoint_gateway.core.objects import Slice
 from llmendpoint_gateway.core.request import read_tag
 from llmendpoint_gateway.core.resources import DESTINATION_HEADER, TAG_HEADER
@@ -289,3 +290,24 @@ async def test_an_endpoint_that_is_back_without_a_replica_is_waited_for_as_long_
     assert sum(seconds for seconds, _ in timers) < asked  # Envoy was told at once how long it may take
     timers[-1][1]()
     assert caller.code == "no_ready_replica"
+
+
+async def test_who_waits_for_an_endpoint_that_is_deleted_is_told_so_unless_it_is_back_in_a_moment(
+    control: Control,
+) -> None:
+    timers: list[tuple[float, Any]] = []
+    picker = Picker(
+        control.placement,
+        Metrics(),
+        lambda seconds, call: timers.append((seconds, call)) or TIMER,  # type: ignore[arg-type]
+    )
+    callers = [Caller() for _ in range(2)]
+    for caller in callers:
+        caller.asks(picker)
+    control.deleted(Kind.ENDPOINT, "a/chat")
+    await turn()
+    assert [caller.code for caller in callers] == [None, None]
+    assert [seconds for seconds, _ in timers[2:]] == [GRACE_SECONDS] * 2
+    for _, expire in timers[2:]:
+        expire()
+    assert [caller.code for caller in callers] == ["model_not_found"] * 2

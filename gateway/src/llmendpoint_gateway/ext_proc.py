@@ -8,13 +8,14 @@ the answer's last byte, an error, or the client's disconnect alike. An exception
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 import structlog
 
 from llmendpoint_gateway import messages
 from llmendpoint_gateway.body import scan
+from llmendpoint_gateway.core.departed import GRACE_SECONDS
 from llmendpoint_gateway.core.paths import (
     ByModel,
     ByPath,
@@ -24,7 +25,7 @@ from llmendpoint_gateway.core.paths import (
     Unknown,
     WrongMethod,
 )
-from llmendpoint_gateway.core.pick import Picked, Rejected, poisoned, queue_full, starting
+from llmendpoint_gateway.core.pick import Picked, Rejected, poisoned, queue_full, starting, unknown_model
 from llmendpoint_gateway.core.replies import (
     failed,
     no_model,
@@ -53,8 +54,8 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A request that waits for a replica of `endpoint`, which it asked for by `name`; `since` in seconds, monotonic.
-    `none`: its answer where none comes."""
+    """A request that waits for a replica of `endpoint`, which it asked for by `name`; `since` in seconds, monotonic,
+    and `until`, for which Envoy was told to wait. `none`: its answer where none comes."""
 
     stream: Stream
     request: Request
@@ -63,6 +64,7 @@ class Held:
     none: Rejected
     timer: asyncio.TimerHandle
     since: float
+    until: float
 
 
 class Picker:
@@ -192,14 +194,15 @@ class Picker:
         if seconds <= 0:
             return False
         timer = self._later(seconds, lambda: self._expire(held))
-        held = Held(stream, request, endpoint, name, none, timer, time.monotonic())
+        longest, now = self._placement.longest_patience(endpoint), time.monotonic()
+        held = Held(stream, request, endpoint, name, none, timer, now, now + longest)
         admission = self._placement.wait(endpoint, held, request.claim)
         if not admission.admitted:
             timer.cancel()
             self._answer(stream, request, self._full(endpoint), time.perf_counter())
             return True
         stream.state = held
-        stream.send(messages.wait(self._placement.longest_patience(endpoint) + MARGIN_SECONDS))
+        stream.send(messages.wait(longest + MARGIN_SECONDS))
         if admission.displaced is not None:
             admission.displaced.timer.cancel()
             self._release(admission.displaced, self._full(admission.displaced.endpoint))
@@ -207,15 +210,20 @@ class Picker:
 
     def _expire(self, held: Held) -> None:
         """It has waited as long as it may; for an endpoint that was deleted and is there again it goes on to wait."""
-        endpoint = held.endpoint
-        if held.none.status == 404 and endpoint in self._placement.view.endpoints:
+        if held.none.status == 404 and held.endpoint in self._placement.view.endpoints:
             decision = self._placement.pick(held.name, held.request.head.caller)
-            if isinstance(decision, Rejected) and decision.awaited == endpoint:
-                held.none = decision
-                held.timer = self._later(self._placement.hold_seconds, lambda: self._expire(held))
+            if isinstance(decision, Rejected) and decision.awaited == held.endpoint:
+                self._wait_on(held, decision, self._placement.hold_seconds)
                 return
         self._forget(held)
         self._release(held, held.none)
+
+    def _wait_on(self, held: Held, none: Rejected, seconds: float) -> None:
+        """For so long, within what Envoy was told; `none` is the answer then."""
+        held.timer.cancel()
+        held.none = none
+        left = min(seconds, held.until - time.monotonic())
+        held.timer = self._later(max(left, 0.0), lambda: self._expire(held))
 
     def _full(self, endpoint: str) -> Rejected:
         waiting = self._placement.waiting
@@ -231,12 +239,20 @@ class Picker:
         while (held := self._placement.waiting.first(endpoint)) is not None:
             decision = self._place(held.name, held.request)
             if isinstance(decision, Rejected) and decision.awaited == endpoint:
+                if decision.status == 404:
+                    self._endpoint_gone(endpoint)
                 return
             held.timer.cancel()
             seconds = time.monotonic() - held.since
             self._placement.serve(endpoint, held, seconds)
             self._metrics.waited(seconds)
             self._release(held, decision)
+
+    def _endpoint_gone(self, endpoint: str) -> None:
+        """It was deleted: who waits for it is told so, unless it is back in a moment."""
+        for held in self._placement.waiting.items(endpoint):
+            if held.none.status != 404:
+                self._wait_on(held, replace(unknown_model(held.name), awaited=endpoint), GRACE_SECONDS)
 
     def _release(self, held: Held, decision: Picked | Rejected) -> None:
         """The answer for a request that waits no longer."""

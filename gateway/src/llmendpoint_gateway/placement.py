@@ -147,7 +147,7 @@ class Placement:
         picked, placed.address = placed.picked, placed.picked.addresses[-1]
         self.in_flight.take(picked.cluster, placed.address)
         self.in_flight.release(picked.cluster, failed)
-        self.breakers.ended(failed, self.now(), trial=picked.trial, caller=placed.tag.caller)
+        self.breakers.ended(failed, self.now(), trial=picked.trial)
         self.loads.touched.add(placed.address)
         self._changed.add(picked.endpoint)
         self._room_for(picked.endpoint)
@@ -157,7 +157,7 @@ class Placement:
         now, picked, caller = self.now(), placed.picked, placed.tag.caller
         del self._placed[placed.tag.ticket]
         first = placed.address == picked.addresses[0]  # which alone was a trial
-        self.breakers.ended(placed.address, now, trial=picked.trial and first, caller=caller)
+        self.breakers.ended(placed.address, now, trial=picked.trial and first)
         self.circuits.ended(picked.endpoint, now, caller)
         if picked.trial:
             self.circuits.trial_ended(picked.endpoint, now)

@@ -19,18 +19,18 @@ class Reports:
         placement, outcome, address = self._placement, attempt.outcome, attempt.address
         if outcome is None:
             return
-        now = placement.now()
+        now, key, tag = placement.now(), endpoint_of(attempt.cluster), attempt.tag
+        others = placement.circuits.others(key, tag.caller, now)
         changed = placement.breakers.report(
-            address, outcome, now, trial=attempt.trial, over=attempt.over, tag=attempt.tag
+            address, outcome, now, trial=attempt.trial, over=attempt.over, tag=tag, others=others
         )
         if changed is not None:
             log.warning("breaker", address=address, standing=changed.value, outcome=outcome.value)
-        key = endpoint_of(attempt.cluster)
         self._report_endpoint(attempt, key, now)
-        if attempt.tag.print_ and (attempt.broken or attempt.whole):
+        if tag.print_ and (attempt.broken or attempt.whole):
             self._report_print(attempt, key, now)
         if attempt.retried:
-            placement.moved(attempt.tag.ticket, address)
+            placement.moved(tag.ticket, address)
 
     def tick(self) -> None:
         """What time alone brings about."""

@@ -2,9 +2,9 @@
 
 A connection that nobody takes is the replica's fault. An error, a connection that breaks or an answer that does not begin
 may be the request's fault, so these eject a replica only if they came from two callers at least. Those of one caller
-alone count where no other caller has used the replica for five minutes, and where they had two bodies at least: one caller
-whose requests always fail, whatever they hold, takes no replica from the others, and a single application that is the
-only caller still gets rid of a broken replica. A caller is an address (core/caller.py): one with several addresses counts
+alone count where no other caller has used the endpoint for five minutes, and where they had two bodies at least: one
+caller whose requests always fail, whatever they hold, takes no replica from the others, and a single application that is
+the only caller still gets rid of a broken replica. A caller is an address (core/caller.py): one with several addresses counts
 as several.
 
 Only failures and trials are reported, so that a good request costs one count. Time is the caller's, in seconds.
@@ -15,7 +15,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
-from llmendpoint_gateway.core.distinct import Distinct
 from llmendpoint_gateway.core.request import Tag
 from llmendpoint_gateway.core.trials import Standing, Trials
 
@@ -98,14 +97,6 @@ class _Failure:
 
 
 @dataclass(slots=True)
-class _Use:
-    """Of a replica: requests that ended there, and whose they were."""
-
-    ended: int = 0
-    callers: Distinct = field(default_factory=Distinct)
-
-
-@dataclass(slots=True)
 class _Replica(Trials):
     failures: deque[_Failure] = field(default_factory=lambda: deque(maxlen=FAILURES))
     timeouts: deque[_Failure] = field(default_factory=lambda: deque(maxlen=TIMEOUTS))
@@ -118,7 +109,7 @@ class Breakers:
     """By address. `ejections` counts them by what caused them."""
 
     def __init__(self) -> None:
-        self._uses: dict[str, _Use] = {}
+        self._ended: dict[str, int] = {}
         self._replicas: dict[str, _Replica] = {}
         self._ejected: set[str] = set()
         self.ejections: dict[Outcome, int] = dict.fromkeys(CAUSES, 0)
@@ -157,21 +148,26 @@ class Breakers:
         if address in self._ejected:
             self._replicas[address].trial_began()
 
-    def ended(self, address: str, now: float, *, trial: bool, caller: int = 0) -> None:
+    def ended(self, address: str, now: float, *, trial: bool) -> None:
         """A request that was placed on this replica is over, however it ended."""
-        use = self._uses.get(address)
-        if use is None:
-            use = self._uses[address] = _Use()
-        use.ended += 1
-        use.callers.add(caller, now)
+        self._ended[address] = self._ended.get(address, 0) + 1
         replica = self._replicas.get(address)
         if trial and replica is not None:
             replica.trial_ended(now)
 
     def report(
-        self, address: str, outcome: Outcome, now: float, *, trial: bool, over: bool = True, tag: Tag = NO_TAG
+        self,
+        address: str,
+        outcome: Outcome,
+        now: float,
+        *,
+        trial: bool,
+        over: bool = True,
+        tag: Tag = NO_TAG,
+        others: bool = False,
     ) -> Standing | None:
-        """What came of an attempt; the new standing when this changed it."""
+        """What came of an attempt; the new standing when this changed it. `others`: callers beside the request's own use
+        the endpoint, too."""
         replica = self._replicas.get(address)
         if replica is None:
             if outcome is Outcome.ANSWERED:
@@ -180,7 +176,7 @@ class Breakers:
         if outcome is Outcome.UNREACHABLE:
             replica.misses += 1
         if not replica.tripped:
-            return self._count(address, replica, outcome, now, tag)
+            return self._count(address, replica, outcome, now, tag, others)
         if not trial or not (over or replica.trials):
             return None  # it began before the ejection
         replica.reported_by = now
@@ -188,21 +184,17 @@ class Breakers:
             return self._close(address, replica, now)
         if replica.standing(now) is Standing.OPEN:
             return None  # all are ejected and this one was the least bad: its time runs on
-        others = self._use(address).callers.beside(tag.caller, now - ALONE_SECONDS)
         replica.barred = tag.caller if others and outcome is not Outcome.UNREACHABLE else None
         return self._eject(address, replica, outcome, now)
 
     def keep(self, addresses: Collection[str]) -> None:
         """Forget all others: what has been away from the pick and comes back ready starts anew."""
-        self._uses = {a: use for a, use in self._uses.items() if a in addresses}
+        self._ended = {a: ended for a, ended in self._ended.items() if a in addresses}
         self._replicas = {a: replica for a, replica in self._replicas.items() if a in addresses}
         self._ejected.intersection_update(addresses)
 
-    def _use(self, address: str) -> _Use:
-        return self._uses.get(address) or _Use()
-
     def _count(
-        self, address: str, replica: _Replica, outcome: Outcome, now: float, tag: Tag
+        self, address: str, replica: _Replica, outcome: Outcome, now: float, tag: Tag, others: bool
     ) -> Standing | None:
         if outcome is Outcome.ANSWERED:
             return None
@@ -212,20 +204,19 @@ class Breakers:
             return self._open(address, replica, outcome, now + FIRST_SECONDS)
         timed_out = outcome is Outcome.TIMED_OUT
         found, among = (replica.timeouts, AMONG_TIMEOUTS) if timed_out else (replica.failures, AMONG)
-        found.append(_Failure(self._use(address).ended, tag))
+        found.append(_Failure(self._ended.get(address, 0), tag))
         in_a_row = len(found) == found.maxlen and found[-1].ended - found[0].ended < among
-        if in_a_row and self._blames_replica(address, found, now):
+        if in_a_row and self._blames_replica(found, others):
             return self._eject(address, replica, outcome, now)
         return None
 
-    def _blames_replica(self, address: str, failures: Collection[_Failure], now: float) -> bool:
+    @staticmethod
+    def _blames_replica(failures: Collection[_Failure], others: bool) -> bool:
         """As the module says. Without a tag nothing is known of the request, and the replica is to blame."""
         callers = {failure.tag.caller for failure in failures}
-        if len(callers) > 1 or not callers.difference((NO_TAG.caller,)):
+        if len(callers) > 1 or callers == {NO_TAG.caller}:
             return True
-        if self._use(address).callers.beside(callers.pop(), now - ALONE_SECONDS):
-            return False
-        return len({failure.tag.print_ for failure in failures}) > 1
+        return not others and len({failure.tag.print_ for failure in failures}) > 1
 
     def _eject(self, address: str, replica: _Replica, outcome: Outcome, now: float) -> Standing:
         replica.ejections += 1

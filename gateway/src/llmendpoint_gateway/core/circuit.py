@@ -163,7 +163,8 @@ class Circuits:
         counts = circuit.window.counts(now, settings.window)
         if _sums(counts)[0] < settings.min_requests or not _reached(counts, settings):
             return False
-        if not self._blames_endpoint(circuit, counts, now, settings):
+        others = caller is not None and self.others(key, caller, now)
+        if not self._blames_endpoint(circuit, counts, others, now, settings):
             return False
         self._trip(key, circuit, Cause.ERRORS, now, settings)
         return True
@@ -201,7 +202,7 @@ class Circuits:
         circuit.reported_by = now
         if not good:
             circuit.good, circuit.until = 0, now + circuit.settings.open_seconds
-            others = caller is not None and circuit.callers.beside(caller, now - LONGEST_WINDOW)
+            others = caller is not None and self.others(key, caller, now)
             circuit.barred = caller if others else None
             return Standing.OPEN
         if not circuit.counted:
@@ -212,9 +213,15 @@ class Circuits:
         return None
 
     def close(self, key: str, now: float) -> None:
-        """With an empty window: what was before says nothing of what is now."""
+        """With an empty window: what was before says nothing of what is now, but for who uses the endpoint."""
         self._open.discard(key)
-        self._circuits[key] = _Circuit(since=now)
+        before = self._circuits.get(key)
+        self._circuits[key] = _Circuit(since=now, callers=before.callers if before else Distinct())
+
+    def others(self, key: str, caller: int, now: float) -> bool:
+        """Whether callers beside this one have used the endpoint in the last five minutes."""
+        circuit = self._circuits.get(key)
+        return circuit is not None and circuit.callers.beside(caller, now - LONGEST_WINDOW)
 
     def forgotten(self, now: float) -> Iterable[str]:
         """Breakers that wait for a trial in vain: nobody has asked for as long as they look back."""
@@ -226,7 +233,9 @@ class Circuits:
         self._open.intersection_update(keys)
 
     @staticmethod
-    def _blames_endpoint(circuit: _Circuit, counts: Counts, now: float, settings: CircuitSettings) -> bool:
+    def _blames_endpoint(
+        circuit: _Circuit, counts: Counts, others: bool, now: float, settings: CircuitSettings
+    ) -> bool:
         """As the module says, of a window in which the rate was reached."""
         groups = [group for group in counts if group != NOBODY]
         worst = max(groups, key=lambda group: counts[group][1], default=NOBODY)
@@ -235,8 +244,7 @@ class Circuits:
         rest = {group: pair for group, pair in counts.items() if group != worst}
         if rest:
             return _sums(rest)[1] >= LEAST_OF_OTHERS and _reached(rest, settings)
-        alone = circuit.window.counts(now, LONGEST_WINDOW).keys() <= {worst, NOBODY}
-        return alone and circuit.prints.several(now - settings.window)
+        return not others and circuit.prints.several(now - settings.window)
 
     @staticmethod
     def _over(circuit: _Circuit, now: float) -> bool:

@@ -133,6 +133,11 @@ class Waiting(Generic[T]):
         queue = self._queues.get(endpoint)
         return queue.first() if queue else None
 
+    def items(self, endpoint: str) -> list[T]:
+        """All that wait for it."""
+        queue = self._queues.get(endpoint)
+        return list(queue.claims) if queue else []
+
     def serve(self, endpoint: str, item: T, seconds: float) -> None:
         """It has its turn, after so long."""
         queue = self._queues[endpoint]
