@@ -11,6 +11,8 @@ from cryptography import x509
 
 from llmendpoint_gateway.__main__ import make_parser
 from llmendpoint_gateway.callers import AUDIENCE
+from llmendpoint_operator.__main__ import parse
+from llmendpoint_operator.core.allowed import Allowed
 from tests.cluster import Cluster
 from tests.cluster.errors import CommandFailed
 from tests.demo.product import CHART, ROOT
@@ -52,6 +54,11 @@ def test_lint_has_nothing_to_complain_about(control_plane: Cluster) -> None:
         ('networkPolicies.from=[{"ports": []}]', "at '/networkPolicies/from/0'"),
         ('runtime.volumeMounts=[{"name": "cache"}]', "missing property 'mountPath'"),
         ('runtime.env=[{"name": "A", "value": 1}]', "at '/runtime/env/0/value': got number, want string"),
+        ('policies.mode="strict"', "at '/policies/mode': value must be one of"),
+        ('policies.allowed.images=["a*b"]', "at '/policies/allowed/images/0'"),
+        ('hub.allowed=["hub.example.com"]', "at '/hub/allowed/0'"),
+        ('hub.allowed=["https://user@hub.example.com"]', "at '/hub/allowed/0'"),
+        ('judge.allowedHosts=["https://judge.example.com"]', "at '/judge/allowedHosts/0'"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_place(control_plane: Cluster, setting: str, complaint: str) -> None:
@@ -95,6 +102,37 @@ def test_roles_hold_no_wildcard_no_secrets_and_no_write_on_the_users_objects(con
         assert "secrets" not in rule["resources"]
         if "llmendpoints" in rule["resources"] or "llmruntimes" in rule["resources"]:
             assert set(rule["verbs"]) <= {"get", "list", "watch"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "actions"), [('"off"', None), ("false", None), ('"warn"', ["Warn", "Audit"]), ('"enforce"', ["Deny"])]
+)  # fmt: skip
+def test_the_operators_bounds_are_always_there_and_policies_for_users_by_their_mode(
+    control_plane: Cluster, mode: str, actions: list[str] | None
+) -> None:
+    """In YAML a bare off is false."""
+    objects = render(control_plane, f"policies.mode={mode}")
+    found = {
+        b["spec"]["policyName"]: b["spec"]["validationActions"]
+        for b in of_kind(objects, "ValidatingAdmissionPolicyBinding")
+    }
+    bounds = {f"llmendpoint-operator-{name}.llm-test": ["Deny"] for name in ("children", "templates", "pods")}
+    users = ("llmendpoints.llm-test", "llmendpoint-promotions.llm-test")
+    assert found == bounds | (dict.fromkeys(users, actions) if actions else {})
+    assert {p["metadata"]["name"] for p in of_kind(objects, "ValidatingAdmissionPolicy")} == set(found)
+
+
+def test_what_users_may_name_reaches_the_operator(control_plane: Cluster) -> None:
+    objects = render(
+        control_plane, 'hub.endpoint="https://hub.example.com"', 'hub.allowed=["https://s3.example.com"]',
+        'judge.allowedHosts=["judge.example.com"]', 'judge.allowedNamespaces=["platform"]',
+    )  # fmt: skip
+    [operator] = [
+        d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-operator"
+    ]
+    allowed = parse(operator["spec"]["template"]["spec"]["containers"][0]["args"]).allowed
+    hubs = ("https://hub.example.com", "https://s3.example.com")
+    assert allowed == Allowed(hubs, ("judge.example.com",), ("platform",))
 
 
 def test_a_disruption_budget_exists_only_where_one_pod_may_go(control_plane: Cluster) -> None:

@@ -138,6 +138,21 @@ def test_with_edit_rights_alone_nobody_gets_what_the_platform_does_not_allow(
     assert allowed_words in said
 
 
+def test_the_expressions_fit_the_types_that_they_are_about(enforced: Cluster) -> None:
+    """The API server's own check, which only warns: an expression that does not fit fails for some object."""
+
+    def checked() -> list[dict[str, Any]] | None:
+        found = enforced.get("validatingadmissionpolicies")["items"]
+        ours = [p for p in found if p["metadata"]["name"].endswith(SYSTEM)]
+        done = all(p.get("status", {}).get("observedGeneration") == p["metadata"]["generation"] for p in ours)
+        return ours if done and len(ours) == 5 else None
+
+    policies = wait_for("the policies to be checked", checked, 60)
+    assert {p["metadata"]["name"]: p["status"].get("typeChecking", {}) for p in policies} == {
+        p["metadata"]["name"]: {} for p in policies
+    }
+
+
 def test_an_endpoint_does_not_run_as_the_namespaces_default_account(enforced: Cluster) -> None:
     assert "metadata.name" in refusal(enforced, endpoint("default"))
 

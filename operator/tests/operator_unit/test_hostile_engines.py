@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import math
 from typing import cast
 
@@ -135,3 +136,17 @@ def test_a_page_of_many_histograms_does_not_hold_up_everybody_elses_endpoints() 
     lines = "".join(f'{TTFT}_bucket{{le="{i}"}} {i}\n' for i in range(MOST_LINES + 1))
     with pytest.raises(Unanswered, match=f"{MOST_LINES} at most are read"):
         parse_latencies(f"# TYPE {TTFT} histogram\n{lines}")
+
+
+async def test_a_body_that_comes_compressed_all_the_same_is_not_unpacked() -> None:
+    """It may be a thousand times what it seems to be, and is no JSON as it is."""
+
+    async def packed(_: web.Request) -> web.Response:
+        return web.Response(body=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
+
+    app, port = web.Application(), free_port()
+    app.add_routes([web.get("/", packed)])
+    async with Servers() as serving, Wire(Metrics()) as wire:
+        url = base_url(await serving.add(app, port), port)
+        with pytest.raises(Unanswered, match="no JSON"):
+            await wire.json("prompt", url, 5)

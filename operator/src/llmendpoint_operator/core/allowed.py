@@ -7,7 +7,7 @@ hosts are compared with a list, each in one spelling. A text that two parsers co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -129,5 +129,5 @@ def _refused(message: str) -> Cause:
     return Cause("HubNotAllowed", message, permanent=True)
 
 
-def _listed(items: Iterable[str] | Sequence[str]) -> str:
+def _listed(items: Iterable[str]) -> str:
     return ", ".join(items)
