@@ -59,5 +59,6 @@ async def test_an_unreadable_runtime_freezes_its_endpoints_and_nothing_else(stag
         await other.at_rest()
 
         stages.cluster.apply({**kept, "spec": runtime["spec"]})
-        assert await stage.at_rest() != first
+        await stage.until("the edit to be followed", lambda: stage.active not in (None, first))
+        await stage.at_rest()
         assert stage.lost == stage.failed == 0
