@@ -71,6 +71,6 @@ async def test_a_whole_answer_is_read(server: tuple[Server, KubeApi]) -> None:
 
 
 def test_json_is_written_as_the_api_server_writes_it() -> None:
-    body = {"args": ["--a=<b>&c", "d: e"], "n": 1}
-    assert as_go_writes(body) == '{"args":["--a=\\u003cb\\u003e\\u0026c","d: e"],"n":1}'
+    body = {"n": 1, "args": ["--a=<b>&c", "d: é\u2028"]}
+    assert as_go_writes(body) == '{"args":["--a=\\u003cb\\u003e\\u0026c","d: é\\u2028"],"n":1}'
     assert json.loads(as_go_writes(body)) == body

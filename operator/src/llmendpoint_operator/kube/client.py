@@ -210,8 +210,10 @@ def as_go_writes(body: Json) -> str:
     """JSON as the API server itself writes it. It keeps the text of a ControllerRevision's data as it came, and compares
     that with its own text of it: any other form of the same would make every later change a change of the data, which it
     refuses."""
-    text = json.dumps(body, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
 def _own_namespace() -> str | None:
