@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llmendpoint_operator.api import PodInputs
+from llmendpoint_operator.api import EnvVar, PodInputs
 from llmendpoint_operator.core.deployment import make_deployment
 from llmendpoint_operator.core.models.files import files_of_revision, hub_of, model_files
 from llmendpoint_operator.core.models.jobs import make_download_job, pod_digest
@@ -20,7 +20,7 @@ from .test_models import CACHED, OWNER, S3, inputs
 
 PLAIN = inputs(CACHED)
 ELSEWHERE = inputs(CACHED, resources={"tolerations": [{"key": "gpu", "operator": "Exists"}]})
-OTHER_ENV = inputs(CACHED, runtime={"env": [{"name": "HF_HUB_DISABLE_XET", "value": "1"}]})
+OTHER_ENV = inputs(CACHED, runtime={"env": [{"name": "AWS_REGION", "value": "eu-north-1"}]})
 
 
 def job(wanted: PodInputs, name: str = "", condition: str = "") -> dict[str, Any]:
@@ -98,6 +98,17 @@ def test_the_hub_is_a_part_of_the_caches_key(model: dict[str, Any], name: str, v
     plain, own = model_files(wanted.model, REVISION), model_files(wanted.model, REVISION, hub)
     assert (plain.folder != own.folder) == bool(hub)
     assert (plain.job_name != own.job_name) == bool(hub)
+
+
+def test_an_empty_variable_of_the_endpoint_does_not_hide_the_platforms_mirror() -> None:
+    """The downloader does not get empty ones (core/allowed.py)."""
+    mirrored = RUNTIME.model_copy(
+        update={"env": (EnvVar(name="HF_ENDPOINT", value="https://mirror.example"),)}
+    )
+    assert (
+        hub_of(inputs(HF, runtime={"env": [{"name": "HF_ENDPOINT", "value": ""}]}), mirrored)
+        == "https://mirror.example"
+    )
 
 
 @pytest.mark.parametrize(("version", "told"), [(1, False), (2, False), (3, True)])

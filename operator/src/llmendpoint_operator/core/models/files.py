@@ -98,8 +98,9 @@ def model_files(model: ModelSpec, revision: str, hub: str = "") -> Files:
 def hub_of(inputs: PodInputs, runtime: LLMRuntimeSpec) -> str:
     """The hub that the environment of who downloads names; empty for the public one."""
     names = S3_HUBS if inputs.model.source.startswith(S3) else HF_HUBS
-    values = {item.name: item.value for item in (*runtime.env, *inputs.runtime.env) if item.name in names}
-    found = next((values[name] for name in names if values.get(name)), "").rstrip("/")
+    variables = (item for item in (*runtime.env, *inputs.runtime.env) if item.value)
+    values = {item.name: item.value for item in variables if item.name in names}
+    found = next((values[name] for name in names if name in values), "").rstrip("/")
     return "" if found == PUBLIC_HUB else found
 
 
