@@ -20,7 +20,7 @@ from .test_models import CACHED, OWNER, S3, inputs
 
 PLAIN = inputs(CACHED)
 ELSEWHERE = inputs(CACHED, resources={"tolerations": [{"key": "gpu", "operator": "Exists"}]})
-OTHER_ENV = inputs(CACHED, runtime={"env": [{"name": "HF_HUB_DISABLE_XET", "value": "1"}]})
+OTHER_ENV = inputs(CACHED, runtime={"env": [{"name": "AWS_REGION", "value": "eu-north-1"}]})
 
 
 def job(wanted: PodInputs, name: str = "", condition: str = "") -> dict[str, Any]:
