@@ -32,19 +32,15 @@ def running(address: str, *, ready: bool, crashed: bool = False) -> Json:
 
 
 def pending(reason: str) -> Json:
-    """What the scheduler writes of a pod that it found no node for long ago, or that has a scheduling gate."""
+    """What the scheduler writes of a pod that it finds no node for, or that has a scheduling gate."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     message = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     scheduled = {
-        "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
-        "lastTransitionTime": TAKEN,
+        "type": "PodScheduled", "status": "False", "reason": reason, "message": message, "lastTransitionTime": now,
     }  # fmt: skip
     return {
-        "phase": "Pending",
-        "conditions": [scheduled],
-        "podIP": None,
-        "podIPs": None,
-        "containerStatuses": None,
-    }
+        "phase": "Pending", "conditions": [scheduled], "podIP": None, "podIPs": None, "containerStatuses": None,
+    }  # fmt: skip
 
 
 def holds(live: Json, wanted: Json) -> bool:

@@ -189,13 +189,10 @@ def _conclude(
         known = None if traffic.epoch == 0 else traffic
         since = cut(scale_down.draining_since) if scale_down.draining_since else None
         traffic = next_traffic(known, weights, (scale_down.draining, since), s.now, snapshot.evidence)
-    serving = {
-        s.progress.blue,
-        s.progress.green,
-        current.hash,
-        override.inputs if override else None,
-        *weights,
-    }
+    # What an undo stands in place of: by its record the spec is known to be still the same.
+    standing = override is not None and not override.salt and override.inputs in snapshot.revisions
+    undone = override.inputs if override is not None and standing else None
+    serving = {s.progress.blue, s.progress.green, current.hash, undone, *weights}
     pending = [*waits(s), scale_down.requeue_after or 0.0]
     return Rollout(
         target=current.revision,

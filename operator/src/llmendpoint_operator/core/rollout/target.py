@@ -114,7 +114,9 @@ def find_override(snapshot: Snapshot, spec: LLMEndpointSpec, active: str | None)
     found = parse_override(snapshot.endpoint.status)
     if found is not None:
         kept = found.salt or found.revision in snapshot.revisions
-        return found if kept and found.inputs in known_hashes(spec, snapshot.revisions) else None
+        restarted = snapshot.revisions.get(found.revision) if found.salt else None
+        same = found.inputs in known_hashes(spec, snapshot.revisions)
+        return found if kept and (same or (restarted is not None and agrees(spec, restarted))) else None
     if not was_lost(snapshot, active) or active == inputs:
         return None
     revision = snapshot.revisions.get(active or "")
