@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmendpoint_gateway.core.turns import AT_ONCE, Turns
 from llmendpoint_gateway.core.wire import (
     ACK,
     CONTINUATION,
@@ -24,6 +25,7 @@ from llmendpoint_gateway.core.wire import (
     REFILL,
     RST_STREAM,
     SETTINGS,
+    STREAM_WINDOW,
     WINDOW_UPDATE,
     Connection,
     Stream,
@@ -227,6 +229,99 @@ def test_a_broken_peer_is_an_error(bad: bytes) -> None:
 def test_http_1_is_refused() -> None:
     with pytest.raises(WireError):
         Connection(Recorder()).receive(b"GET / HTTP/1.1\r\n")
+
+
+def windows(output: bytes) -> dict[int, int]:
+    """By stream: how many more bytes it may send."""
+    found: dict[int, int] = {}
+    for kind, _, number, payload in frames(output):
+        if kind == WINDOW_UPDATE and number:
+            found[number] = found.get(number, 0) + int.from_bytes(payload, "big")
+    return found
+
+
+def begin(connection: Connection, stream: int, size: int) -> None:
+    """The first bytes of a message of this size."""
+    first = grpc_message(b"y" * size)[:MAX_FRAME]
+    connection.receive(frame(HEADERS, END_HEADERS, stream, REQUEST_HEADERS) + frame(DATA, 0, stream, first))
+
+
+def test_large_messages_come_in_turns_and_small_ones_pass_them() -> None:
+    """All at once they took as much memory as there were."""
+    connection, handler = connected()
+    size = 2 * AT_ONCE // 3
+    for stream in (1, 3, 5):
+        begin(connection, stream, size)
+    assert set(windows(connection.take_output())) == {1}
+    connection.receive(request(7, b"small"))
+    assert handler.seen == [(7, b"small")]
+    rest = size + 5 - MAX_FRAME
+    whole = b"".join(frame(DATA, 0, 1, b"y" * min(MAX_FRAME, rest - at)) for at in range(0, rest, MAX_FRAME))
+    connection.receive(whole)
+    assert [number for number, _ in handler.seen] == [7, 1]
+    assert set(windows(connection.take_output())) == {3}
+    connection.receive(frame(RST_STREAM, 0, 5, b"\0\0\0\x08") + frame(RST_STREAM, 0, 3, b"\0\0\0\x08"))
+    begin(connection, 9, size)
+    assert set(windows(connection.take_output())) == {9}
+
+
+def test_a_connection_that_goes_gives_its_turn_to_another() -> None:
+    turns = Turns()
+    first, second = (Connection(Recorder(), turns=turns) for _ in range(2))
+    woken: list[int] = []
+    second = Connection(Recorder(), wake=lambda: woken.append(1), turns=turns)
+    for connection in (first, second):
+        connection.receive(PREFACE + frame(SETTINGS, 0, 0))
+        begin(connection, 1, AT_ONCE)
+    assert set(windows(first.take_output())) == {1}
+    assert windows(second.take_output()) == {}
+    first.close()
+    assert woken == [1]
+    assert set(windows(second.take_output())) == {1}
+
+
+def test_a_peer_that_sends_more_than_it_may_is_an_error() -> None:
+    connection, _ = connected()
+    begin(connection, 1, AT_ONCE)
+    begin(connection, 3, AT_ONCE)
+    too_much = frame(DATA, 0, 3, b"y" * MAX_FRAME) * (STREAM_WINDOW // MAX_FRAME + 1)
+    with pytest.raises(WireError, match="window"):
+        connection.receive(too_much)
+
+
+def test_a_stream_of_many_small_messages_never_runs_dry() -> None:
+    connection, handler = connected()
+    connection.receive(frame(HEADERS, END_HEADERS, 1, REQUEST_HEADERS))
+    credit = STREAM_WINDOW
+    for _ in range(100):
+        data = grpc_message(b"y" * 16_000)
+        assert credit >= len(data)
+        connection.receive(frame(DATA, 0, 1, data))
+        credit += windows(connection.take_output()).get(1, 0) - len(data)
+    assert len(handler.seen) == 100
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 60)), max_size=60))
+def test_turns_are_given_in_order_within_the_bound_and_to_everybody_in_the_end(
+    steps: list[tuple[bool, int]],
+) -> None:
+    turns, sizes = Turns(at_once=50), {}
+    went: list[int] = []
+    over: set[int] = set()
+    for number, (asks, size) in enumerate(steps):
+        if asks:
+            sizes[number] = size
+            turns.ask(number, size, lambda number=number: went.append(number))
+        elif under_way := [n for n in went if n not in over]:
+            over.add(under_way[0])
+            turns.done(under_way[0])
+        under_way = [n for n in went if n not in over]
+        assert turns.bytes == sum(sizes[n] for n in under_way)
+        assert turns.bytes <= 50 or len(under_way) == 1
+    while under_way := [n for n in went if n not in over]:
+        over.add(under_way[0])
+        turns.done(under_way[0])
+    assert went == list(sizes)
 
 
 async def test_grpcs_own_client_is_understood(tmp_path: Path) -> None:

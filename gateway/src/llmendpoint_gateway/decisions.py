@@ -6,6 +6,7 @@ from typing import cast
 
 import structlog
 
+from llmendpoint_gateway.core.turns import Turns
 from llmendpoint_gateway.core.wire import Connection, Handler
 from llmendpoint_gateway.errors import WireError
 
@@ -15,8 +16,8 @@ log = structlog.get_logger()
 class _Connection(asyncio.Protocol):
     """One of Envoy's connections; `open_transports` holds it while it is open."""
 
-    def __init__(self, handler: Handler, open_transports: set[asyncio.Transport]) -> None:
-        self._connection = Connection(handler, wake=self._flush)
+    def __init__(self, handler: Handler, open_transports: set[asyncio.Transport], turns: Turns) -> None:
+        self._connection = Connection(handler, wake=self._flush, turns=turns)
         self._open_transports = open_transports
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -49,12 +50,13 @@ class DecisionServer:
         self._socket = socket
         self._handler = handler
         self._transports: set[asyncio.Transport] = set()
+        self._turns = Turns()
 
     async def start(self) -> None:
         self._socket.unlink(missing_ok=True)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
-            lambda: _Connection(self._handler, self._transports), self._socket
+            lambda: _Connection(self._handler, self._transports, self._turns), self._socket
         )
 
     def stop(self) -> None:

@@ -43,7 +43,8 @@ def run_drain(socket: Path, seconds: float) -> None:
         elif now() - begun >= LEAST_SECONDS and now() - quiet_since >= QUIET_SECONDS:
             log.info("drained", seconds=round(now() - begun, 1))
             return
-    log.warning("requests are cut: they did not end in time", seconds=seconds, requests=_active(admin))
+    if left := _active(admin):
+        log.warning("requests are cut: they did not end in time", seconds=seconds, requests=left)
 
 
 def _active(admin: Path) -> int | None:

@@ -42,9 +42,9 @@ HEAP_SHARE = 0.8
 DEFAULT_MEMORY_BYTES = 1 << 30
 DEFAULT_WORKERS = 2
 
-RESET_FROM, RESET_ALL = 0.45, 0.85
+RESET_FROM, RESET_ALL = 0.65, 0.9
 """Shares of the heap. Between them the largest requests are reset: at first those that hold 32 MiB and more, and the fuller
-the heap, the smaller ones, down to RESET_BYTES. Bodies can fill a heap faster than it is looked at, hence so early."""
+the heap, the smaller ones, down to RESET_POWER. Bodies fill a heap between two looks at it, hence not later."""
 RESET_POWER = 18  # of two: 256 KiB; below that a request is never reset for its size
 LOOK_EVERY = "0.05s"
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from llmendpoint_gateway.core.turns import Turns
 from llmendpoint_gateway.errors import WireError
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -18,6 +19,7 @@ MAX_FRAME = 16_384  # the least that HTTP/2 allows, and what it starts with
 MAX_MESSAGE = 64 << 20
 WIDEST_WINDOW = 2**31 - 1
 FIRST_WINDOW = 65_535
+STREAM_WINDOW = 256 << 10  # what a stream may send at any time; a message that is larger waits for its turn
 REFILL = 1 << 28  # received bytes after which the connection's window is opened again
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
@@ -44,7 +46,7 @@ class Handler(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """One call. `state` belongs to the handler."""
+    """One call. `state` belongs to the handler. `credit`: bytes that the peer may send on it; `asked`: for its turn."""
 
     id: int
     connection: "Connection"
@@ -52,6 +54,8 @@ class Stream:
     state: Any = None
     replied: bool = False
     received: bytearray = field(default_factory=bytearray)
+    credit: int = STREAM_WINDOW
+    asked: bool = False
 
     def send(self, message: bytes) -> None:
         """Reply with a message; at any time until the stream has ended, after which it is dropped."""
@@ -62,7 +66,10 @@ class Connection:
     """One of Envoy's connections. `receive` bytes as they come, then write what `take_output` returns; `wake` is called
     when there is output at another time, because a reply came late."""
 
-    def __init__(self, handler: Handler, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, handler: Handler, wake: Callable[[], None] = lambda: None, turns: Turns | None = None
+    ) -> None:
+        self._turns = turns or Turns()
         self._handler = handler
         self._wake = wake
         self._receiving = False
@@ -77,7 +84,7 @@ class Connection:
         self._unacknowledged = 0
         self._waiting: deque[tuple[Stream, bytes]] = deque()
         settings = _setting(MAX_CONCURRENT_STREAMS, WIDEST_WINDOW) + _setting(
-            INITIAL_WINDOW_SIZE, WIDEST_WINDOW
+            INITIAL_WINDOW_SIZE, STREAM_WINDOW
         )
         self._output = [
             _frame(SETTINGS, 0, 0, settings),
@@ -131,6 +138,8 @@ class Connection:
         streams, self._streams = list(self._streams.values()), {}
         self._waiting.clear()
         for stream in streams:
+            if stream.asked:
+                self._turns.done(stream)
             self._handler.ended(stream)
 
     def send(self, stream: Stream, message: bytes) -> None:
@@ -222,6 +231,9 @@ class Connection:
         stream = self._streams.get(number)
         if stream is None:
             return  # it ended here while this was on its way
+        stream.credit -= len(payload)
+        if stream.credit < 0:
+            raise WireError(f"more on stream {number} than its window holds")
         if flags & PADDED:
             if not payload or payload[0] >= len(payload):
                 raise WireError("more padding than payload")
@@ -237,6 +249,7 @@ class Connection:
             and int.from_bytes(payload[1:5], "big") == len(payload) - 5
         ):
             self._message(stream, payload[0], payload[5:])  # the usual case: one frame, one message
+            self._refill(stream, STREAM_WINDOW // 2)
             return
         received = stream.received
         received += payload
@@ -245,10 +258,31 @@ class Connection:
             if size > MAX_MESSAGE:
                 raise WireError(f"a message of {size} bytes; the most is {MAX_MESSAGE}")
             if len(received) < 5 + size:
+                self._refill(stream, 5 + size - len(received))
                 return
             compressed, message = received[0], bytes(received[5 : 5 + size])
             del received[: 5 + size]
+            if stream.asked:
+                stream.asked = False
+                self._turns.done(stream)
             self._message(stream, compressed, message)
+        self._refill(stream, STREAM_WINDOW // 2)
+
+    def _refill(self, stream: Stream, missing: int) -> None:
+        """The peer must send so many more bytes before we can do anything with them."""
+        if missing <= stream.credit or stream.asked or self._streams.get(stream.id) is not stream:
+            return
+        if missing <= STREAM_WINDOW // 2:
+            self._give(stream, STREAM_WINDOW - stream.credit)
+            return
+        stream.asked = True
+        self._turns.ask(stream, missing, lambda: self._give(stream, missing - stream.credit + STREAM_WINDOW))
+
+    def _give(self, stream: Stream, size: int) -> None:
+        stream.credit += size
+        self._output.append(_frame(WINDOW_UPDATE, 0, stream.id, size.to_bytes(4, "big")))
+        if not self._receiving:
+            self._wake()
 
     def _message(self, stream: Stream, compressed: int, message: bytes) -> None:
         if compressed:
@@ -271,6 +305,8 @@ class Connection:
             return
         if self._waiting:
             self._waiting = deque(item for item in self._waiting if item[0] is not stream)
+        if stream.asked:
+            self._turns.done(stream)
         self._handler.ended(stream)
 
     def _widen(self, number: int, by: int) -> None:
