@@ -169,6 +169,23 @@ async def test_a_large_body_is_not_kept_while_its_answer_is_streamed(gateway: Ga
     await asyncio.gather(*asking)
 
 
+async def test_a_large_request_that_fails_is_not_tried_again_and_counts_as_one_that_its_caller_was_told_of(
+    gateway: Gateway,
+) -> None:
+    """Nothing of it is kept for a second attempt."""
+    broken, good = gateway.backend("broken", "reset"), gateway.backend("good")
+    rules = {"errorRate": 0.5, "windowSeconds": 30, "minRequests": 3, "openSeconds": 30}
+    name = gateway.endpoint(broken, circuitBreaker=rules)
+    body = body_of(name, 200_000)
+    for _ in range(3):
+        assert json.loads(await upload(gateway, "HTTP/1.1", body))["error"]["code"] == "replica_failed"
+    assert broken.stats()["requests"] == 3
+    await until(lambda: gateway.known(name)["breaker"] == "open", "the endpoint's breaker is open")
+    both = gateway.endpoint(broken, good)
+    small = [await post(gateway, both) for _ in range(4)]
+    assert {answer.headers["x-engine"] for answer in small} == {"good"}
+
+
 # -- bodies and time
 
 

@@ -12,6 +12,7 @@ from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
 from envoy.data.accesslog.v3.accesslog_pb2 import AccessLogType, HTTPAccessLogEntry
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
+from llmendpoint_gateway.core.bounds import RETRY_BODY_BYTES
 from llmendpoint_gateway.core.breaker import Attempt, Outcome, read_outcome
 from llmendpoint_gateway.core.pick import Rejected
 from llmendpoint_gateway.core.replies import error_body
@@ -24,7 +25,7 @@ from llmendpoint_gateway.core.resources import (
     TRIAL_HEADER,
 )
 from llmendpoint_gateway.core.routes import COMPLETION_PATHS
-from llmendpoint_gateway.core.upstream_logs import CRASHED_HEADER, RETRIABLE_HEADER
+from llmendpoint_gateway.core.upstream_logs import CRASHED_HEADER, LENGTH_HEADER, RETRIABLE_HEADER
 from llmendpoint_gateway.core.waiting import Claim, Priority
 from llmendpoint_gateway.errors import BadRequest
 
@@ -105,8 +106,11 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
     # What a stream that goes on says clears its replica; its request may still crash it. Nor did an engine live through
     # it that was busy, or is about to go.
     watched = over and outcome is Outcome.ANSWERED and status < 500 and status != 429
-    # On other paths Envoy does not try again what the replica may have seen (core/listener.py).
-    retried = outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in COMPLETION_PATHS
+    # On other paths Envoy does not try again what the replica may have seen (core/routes.py), nor what
+    # it has let go.
+    retried = int(headers.get(LENGTH_HEADER, 0)) <= RETRY_BODY_BYTES and (
+        outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in COMPLETION_PATHS
+    )
     return Attempt(
         f"{host}:{socket.port_value}",
         common.upstream_cluster,
