@@ -1,7 +1,7 @@
 """A stub engine: python backend.py PORT NAME [option...]. OpenAI-shaped, raw asyncio, starts in a blink.
 
 Options: `500`, `503` or `429` answers every request with it, `retriable-503` adds the mark that the contract gives it,
-`flaky` every second one with 500, `reset` closes the connection without an answer, `hang` never answers, `keepalive=N` closes idle connections after N seconds as uvicorn does.
+`flaky` every second one with 500, `reset` closes the connection without an answer, `hang` never answers, `fails-marked` answers a body that holds "always fails" with 500, `keepalive=N` closes idle connections after N seconds as uvicorn does.
 A body that holds "poison" kills the process. Request headers: `x-tokens` (stream so many), `x-interval` (seconds
 between them), `x-delay` (seconds before the first byte). GET /stub/stats tells what was seen, and is not counted.
 `seqs=N` gives it a `GET /load` as of an engine with room for N sequences; it is not counted either.
@@ -90,6 +90,9 @@ class Engine(asyncio.Protocol):
         SEEN.append({"method": method, "path": path, "headers": headers, "length": len(body)})
         if b"poison" in body:
             os._exit(1)
+        if "fails-marked" in OPTIONS and b"always fails" in body:
+            self.reply(500, b'{"error": {"message": "it failed"}}')
+            return
         self.task = asyncio.ensure_future(self.serve(headers))
 
     async def serve(self, headers: dict[str, str]) -> None:

@@ -1,5 +1,8 @@
 """What a client of the real gateway is answered."""
 
+import uuid
+from typing import Any
+
 import httpx
 import openai
 import pytest
@@ -77,9 +80,83 @@ def test_a_path_that_is_not_there_is_404_in_openais_shape(gateway: Gateway) -> N
         assert error_of(response)["code"] == "unknown_url"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code", "more"),
+    [
+        ("OPTIONS", CHAT, 405, "method_not_allowed", {}),
+        ("DELETE", "/v1/models/x", 405, "method_not_allowed", {}),
+        ("GET", CHAT, 405, "method_not_allowed", {}),
+        ("POST", "/v1/batches", 404, "unknown_url", {"json": {"input_file_id": "x"}}),
+        ("POST", "/v1/load_lora_adapter", 404, "unknown_url", {"json": {"model": "x"}}),
+        ("POST", CHAT, 415, "unsupported_media_type", {"files": {"file": b"x"}, "data": {"model": "x"}}),
+        (
+            "POST",
+            CHAT,
+            415,
+            "unsupported_encoding",
+            {"content": b"\x1f\x8b", "headers": {"content-encoding": "gzip"}},
+        ),
+        (
+            "POST",
+            CHAT,
+            400,
+            "invalid_request",
+            {"content": b"", "headers": {"content-type": "application/json"}},
+        ),
+        ("POST", f"{CHAT}?{'x' * 4000}", 414, "uri_too_long", {"json": {"model": "x"}}),
+    ],
+)
+def test_what_the_api_does_not_take_is_refused_by_its_right_name(
+    gateway: Gateway, method: str, path: str, status: int, code: str, more: dict[str, Any]
+) -> None:
+    response = httpx.request(method, gateway.url + path, timeout=30, **more)
+    assert (response.status_code, error_of(response)["code"]) == (status, code)
+    assert ("allow" in response.headers) == (status == 405)
+
+
+def test_an_engines_own_paths_are_not_reached_by_the_endpoints_path_either(gateway: Gateway) -> None:
+    backend = gateway.backend("a")
+    name = gateway.endpoint(backend)
+    for path in ("/v1/load_lora_adapter", "/metrics", "/v1/../load", "/v1/%2e%2e/sleep", "//v1/files"):
+        response = post(gateway, f"/team/{name}{path}", {"model": name})
+        assert response.status_code == 404, path
+    assert backend.stats()["requests"] == 0
+
+
+def test_a_callers_credentials_reach_no_engine(gateway: Gateway) -> None:
+    backend = gateway.backend("a")
+    name = gateway.endpoint(backend)
+    secrets = {"authorization": "Bearer s", "cookie": "a=s", "x-api-key": "s", "api-key": "s", "x-mine": "1"}
+    for path in (CHAT, f"/team/{name}{CHAT}"):
+        assert post(gateway, path, {"model": f"team/{name}"}, headers=secrets).status_code == 200
+    for seen in httpx.get(f"http://{backend.address}/stub/seen").json():
+        assert seen["headers"]["x-mine"] == "1"
+        assert not secrets.keys() - {"x-mine"} & seen["headers"].keys()
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [("my-id-1", True), (str(uuid.uuid4()), True), ("x" * 129, False), ("x" * 5000, False), ("a b", False)],
+    ids=["plain", "uuid", "long", "very long", "with a space"],
+)
+def test_a_caller_finds_its_request_id_in_the_answer_unless_it_is_too_long_or_odd(
+    gateway: Gateway, sent: str, kept: bool
+) -> None:
+    backend = gateway.backend("a")
+    name = gateway.endpoint(backend)
+    response = post(gateway, CHAT, {"model": f"team/{name}"}, headers={"x-request-id": sent})
+    (seen,) = httpx.get(f"http://{backend.address}/stub/seen").json()
+    assert response.headers["x-request-id"] == seen["headers"]["x-request-id"]
+    assert (response.headers["x-request-id"] == sent) is kept
+    assert len(response.headers["x-request-id"]) <= 128
+
+
 def test_models_are_listed_and_found_in_openais_shape(gateway: Gateway) -> None:
     name = gateway.endpoint(gateway.backend("m"), names=("listed",))
     client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none")
+    assert client.models.retrieve(f"team/{name}").id == f"team/{name}"  # the SDK sends %2F
+    head = httpx.head(f"{gateway.url}/v1/models")
+    assert (head.status_code, head.content) == (200, b"")
     models = {model.id: model for model in client.models.list()}
     assert {"listed", f"team/{name}"} <= set(models)
     assert models["listed"].owned_by == f"team/{name}"
@@ -117,7 +194,7 @@ def test_trap_5_a_client_cannot_choose_its_replica_nor_envoys_retries(gateway: G
         response = post(gateway, CHAT, {"model": f"team/{name}"}, headers={**forged, "x-delay": "0.05"})
         assert response.headers["x-engine"] == "mine"
     headers = httpx.get(f"http://{mine.address}/stub/seen").json()[-1]["headers"]
-    assert headers["x-gateway-destination-endpoint"] == mine.address
+    assert set(headers["x-gateway-destination-endpoint"].split(",")) == {mine.address}
     assert headers["x-gateway-cluster"] == f"team/{name}/r1"
     assert "x-gateway-future" not in headers
     assert "x-envoy-max-retries" not in headers

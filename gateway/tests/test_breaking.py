@@ -50,18 +50,48 @@ async def test_a_backend_that_never_answers_is_out_of_the_pick_before_its_third_
 ) -> None:
     good, hung = gateway.backend("good"), gateway.backend("hung", "hang")
     name = gateway.endpoint(good, hung, traffic={"firstByteTimeoutSeconds": 1})
-    answers = Counter([code(await post(gateway, name, n=n)) for n in range(20)])
+    answers = Counter([code(await post(gateway, name, n=n, stream=True)) for n in range(20)])
     assert answers == {"good": 20}
     assert hung.stats()["requests"] == 2
     assert standings(gateway, name) == {good.address: "closed", hung.address: "open"}
     assert gateway.metric('ejections_total{cause="timed out"}') >= 1
 
 
+async def test_an_answer_that_is_no_stream_may_take_longer_than_a_first_byte_and_runs_once(
+    gateway: Gateway,
+) -> None:
+    backend = gateway.backend("slow")
+    name = gateway.endpoint(backend, traffic={"firstByteTimeoutSeconds": 0.3})
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as client:
+        for _ in range(3):
+            response = await client.post(CHAT, json={"model": f"team/{name}"}, headers={"x-delay": "0.8"})
+            assert code(response) == "slow"
+    assert backend.stats()["requests"] == 3
+    assert standings(gateway, name) == {backend.address: "closed"}
+
+
+async def test_what_one_caller_makes_fail_is_no_others_loss(gateway: Gateway) -> None:
+    """Deterministic 500s of one caller ejected every replica and opened the endpoint's breaker for all."""
+    backends = [gateway.backend(f"v{n}", "fails-marked") for n in range(2)]
+    name = gateway.endpoint(*backends, **circuit(minRequests=5))
+    body = {"model": f"team/{name}"}
+    transport = httpx.AsyncHTTPTransport(local_address="127.0.0.9")
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=30, transport=transport) as other:
+        answers = [code(await other.post(CHAT, json=body))]
+        for n in range(60):
+            assert (await post(gateway, name, n=n, prompt="always fails")).status_code == 500
+            if n % 12 == 0:
+                answers.append(code(await other.post(CHAT, json=body)))
+    assert set(answers) <= {backend.name for backend in backends}
+    assert set(standings(gateway, name).values()) == {"closed"}
+    assert breaker(gateway, name) == "closed"
+
+
 async def test_a_stream_may_take_longer_than_its_first_byte(gateway: Gateway) -> None:
     name = gateway.endpoint(gateway.backend("a"), traffic={"firstByteTimeoutSeconds": 1})
     async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as client:
         headers = {"x-tokens": "10", "x-interval": "0.15"}
-        response = await client.post(CHAT, json={"model": f"team/{name}"}, headers=headers)
+        response = await client.post(CHAT, json={"model": f"team/{name}", "stream": True}, headers=headers)
     assert response.text.rstrip().endswith("[DONE]")
 
 
@@ -70,7 +100,7 @@ async def test_an_answer_that_does_not_begin_in_time_anywhere_is_504_in_openais_
 ) -> None:
     backends = [gateway.backend(f"h{n}", "hang") for n in range(2)]
     name = gateway.endpoint(*backends, traffic={"firstByteTimeoutSeconds": 0.3})
-    response = await post(gateway, name)
+    response = await post(gateway, name, stream=True)
     assert (response.status_code, code(response)) == (504, "replica_timeout")
     assert response.headers["retry-after"] == "1"
     assert [backend.stats()["requests"] for backend in backends] == [1, 1]
@@ -123,7 +153,7 @@ async def test_at_an_error_rate_the_breaker_opens_though_no_replica_is_ejected(g
     name = gateway.endpoint(*backends, **circuit(openSeconds=1, minRequests=12, errorRate=0.4))
     answers = []
     while "circuit_open" not in answers and len(answers) < 60:
-        response = await post(gateway, name)
+        response = await post(gateway, name, n=len(answers))
         answers.append(code(response) if response.status_code != 500 else "500")
     assert 12 <= len(answers) < 60
     assert set(standings(gateway, name).values()) == {"closed"}

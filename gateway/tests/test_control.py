@@ -8,6 +8,7 @@ from llmendpoint_gateway.control import TOLD_SECONDS, Control
 from llmendpoint_gateway.core.breaker import FIRST_SECONDS, Attempt, Outcome
 from llmendpoint_gateway.core.objects import Assignment, Endpoint, Replica, Slice
 from llmendpoint_gateway.core.pick import Picked, Rejected
+from llmendpoint_gateway.core.request import Tag
 from llmendpoint_gateway.core.view import Kind
 from llmendpoint_gateway.placement import Placement
 from llmendpoint_gateway.reports import Reports
@@ -17,10 +18,9 @@ ADDRESSES = ("10.0.0.1:8000", "10.0.0.2:8000")
 CHAT = Endpoint("a", "chat", "2026-01-01T00:00:00Z", ("chat",), "r1")
 REPLICAS = Slice("a/chat", "r1", tuple(Replica(address, address, True, False) for address in ADDRESSES))
 
-UNREACHABLE = Attempt(
-    ADDRESSES[0], "a/chat/r1", Outcome.UNREACHABLE, trial=False, told=False, again=False, print_=None
-)
-BROKEN = replace(UNREACHABLE, outcome=Outcome.FAILED, print_="x")
+UNREACHABLE = Attempt(ADDRESSES[0], "a/chat/r1", Outcome.UNREACHABLE, trial=False, told=False, again=False)
+PRINT = 7
+BROKEN = replace(UNREACHABLE, outcome=Outcome.FAILED, tag=Tag(print_=PRINT), broken=True)
 
 
 class Holding(Ads):
@@ -172,17 +172,16 @@ async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held
     await turn()
     view = control.placement.view
     picked = Picked("a/chat", "a/chat/r1", (ADDRESSES[0],))
-    control.placement.take(picked)
-    control.placement.release(picked)
+    control.placement.release(control.placement.take(picked))
     await turn()
     assert control.placement.view is view
-    control.placement.take(picked)
+    placed = control.placement.take(picked)
     control.deleted(Kind.ENDPOINT, "a/chat")
     control.deleted(Kind.SLICE, "a/s")
     await turn()
     before = control.generation
     assert ads.published == {"a/chat/r1": ()}  # held for the request in flight alone
-    control.placement.release(picked)
+    control.placement.release(placed)
     await turn()
     assert control.generation == before + 1
     assert ads.published == {}
@@ -197,7 +196,7 @@ async def test_a_revision_that_crashes_while_its_rollout_judges_it_puts_no_blame
         await turn()
         for address, again in zip(ADDRESSES, (False, True), strict=True):
             reports.report(replace(BROKEN, address=address, again=again))
-        assert control.placement.poison.refused("x", 0) is not judged
+        assert control.placement.poison.refused("a/chat", PRINT, 0) is not judged
 
 
 async def test_a_breaker_that_a_rollout_finds_open_closes_as_the_rollout_judges_by_itself() -> None:
@@ -207,7 +206,7 @@ async def test_a_breaker_that_a_rollout_finds_open_closes_as_the_rollout_judges_
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     await turn()
     for _ in range(CHAT.circuit.min_requests):
-        reports.report(replace(BROKEN, again=True, told=True, print_=None))
+        reports.report(replace(BROKEN, again=True, told=True, broken=False))
     reports.tick()
     assert describe(control, Holding())["endpoints"]["a/chat"]["breaker"] == "open"
     control.applied(Kind.ENDPOINT, "a/chat", replace(CHAT, judged=True))

@@ -79,7 +79,7 @@ def test_a_place_is_given_back_when_the_client_leaves(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(("end", "status"), [("scaled to zero", 503), ("deleted", 404)])
-def test_who_waits_for_what_will_not_come_is_told_at_once(
+def test_who_waits_for_what_will_not_come_is_told_so(
     gateway: Gateway, clients: ThreadPoolExecutor, end: str, status: int
 ) -> None:
     name = f"end{status}"
@@ -91,7 +91,8 @@ def test_who_waits_for_what_will_not_come_is_told_at_once(
     else:
         gateway.activate(name, "r1", replicas=0)
     assert answer.result(10)[0] == status
-    assert time.monotonic() - told < HOLD_SECONDS / 2
+    if end != "deleted":  # which may be back in a moment
+        assert time.monotonic() - told < HOLD_SECONDS / 2
 
 
 def test_nobody_waits_for_an_endpoint_at_zero(gateway: Gateway) -> None:
@@ -121,3 +122,24 @@ def test_a_killed_picker_leaves_nobody_waiting_for_ever() -> None:
         status, headers, _ = answer.result(5)
         assert status == 503
         assert "retry-after" in headers
+
+
+def test_an_endpoint_that_is_deleted_and_applied_again_within_seconds_loses_no_request(
+    gateway: Gateway, clients: ThreadPoolExecutor
+) -> None:
+    """17 of 475 requests were told that there is no such model, in gaps of less than half a second."""
+    name = gateway.endpoint(gateway.backend("again"))
+    gateway.api.delete("llmendpoints", name)
+    wait_for(lambda: f"team/{name}" not in gateway.state()["endpoints"], "it is gone")
+    answers = [clients.submit(ask, gateway, name) for _ in range(3)]
+    wait_for(lambda: gateway.metric("waiting_requests") == 3, "they wait")
+    gateway.activate(name, "r1")
+    assert [answer.result(HOLD_SECONDS)[0] for answer in answers] == [200] * 3
+
+
+def test_an_endpoint_that_stays_deleted_is_404_in_the_end(gateway: Gateway) -> None:
+    name = gateway.endpoint(gateway.backend("gone"))
+    gateway.api.delete("llmendpoints", name)
+    wait_for(lambda: f"team/{name}" not in gateway.state()["endpoints"], "it is gone")
+    status, _, body = ask(gateway, name)
+    assert (status, json.loads(body)["error"]["code"]) == (404, "model_not_found")

@@ -1,7 +1,7 @@
 """Which endpoint a model name means."""
 
-from llmendpoint_gateway.core.names import claim_names
-from llmendpoint_gateway.core.objects import Endpoint
+from llmendpoint_gateway.core.names import claim_names, conflicts
+from llmendpoint_gateway.core.objects import Endpoint, parse_endpoint
 
 
 def endpoint(key: str, created: str, *names: str) -> Endpoint:
@@ -32,3 +32,21 @@ def test_namespace_and_name_always_mean_their_endpoint_even_when_another_claims_
 def test_a_name_falls_to_the_next_claim_when_its_owner_is_gone() -> None:
     new = endpoint("a/chat", "2026-01-01T00:00:01Z", "gpt")
     assert claim_names([new])["gpt"] == "a/chat"
+
+
+def test_who_does_not_get_a_bare_name_is_told_who_has_it() -> None:
+    old = endpoint("team-b/chat", "2026-01-01T00:00:00Z")
+    new = endpoint("team-a/chat", "2026-01-01T00:00:01Z", "chat", "mine")
+    names = claim_names([old, new])
+    assert conflicts(new, names) == {"chat": "team-b/chat"}
+    assert conflicts(old, names) == {}
+
+
+def test_an_endpoint_that_names_nothing_claims_its_own_name_and_its_namespaced_one_is_its_in_any_case() -> (
+    None
+):
+    body = {
+        "metadata": {"namespace": "a", "name": "chat", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"model": {"source": "embedded://demo"}},
+    }
+    assert claim_names([parse_endpoint(body)]) == {"chat": "a/chat", "a/chat": "a/chat"}

@@ -9,21 +9,24 @@ from google.protobuf.json_format import ParseDict
 from gateway.tests.test_control import ADDRESSES, BROKEN, CHAT, REPLICAS, Holding, turn
 from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.core.breaker import Outcome
-from llmendpoint_gateway.core.resources import ATTEMPT_HEADER, PRINT_HEADER, TRIAL_HEADER
+from llmendpoint_gateway.core.request import Tag
+from llmendpoint_gateway.core.resources import ATTEMPT_HEADER, TAG_HEADER, TRIAL_HEADER
 from llmendpoint_gateway.core.trials import Standing
 from llmendpoint_gateway.core.upstream_logs import RETRIABLE_HEADER
 from llmendpoint_gateway.core.view import Kind
-from llmendpoint_gateway.messages import WATCHED, read_attempt
+from llmendpoint_gateway.failures import read_attempt
+from llmendpoint_gateway.messages import WATCHED
 from llmendpoint_gateway.placement import Placement
 from llmendpoint_gateway.reports import Reports
 
+TAG = Tag(1, 2, 3)
 CHAT_PATH, OTHER_PATH = "/v1/chat/completions", "/v1/embeddings"
 
 
 def entry(
     status: int, path: str = CHAT_PATH, attempt: int = 1, kind: str = "UpstreamEnd", **flags: bool
 ) -> HTTPAccessLogEntry:
-    headers = {ATTEMPT_HEADER: str(attempt), PRINT_HEADER: "x", TRIAL_HEADER: WATCHED}
+    headers = {ATTEMPT_HEADER: str(attempt), TAG_HEADER: TAG.encode(), TRIAL_HEADER: WATCHED}
     body = {
         "common_properties": {
             "upstream_remote_address": {"socket_address": {"address": "10.0.0.1", "port_value": 8000}},
@@ -37,12 +40,11 @@ def entry(
     return ParseDict(body, HTTPAccessLogEntry())
 
 
-@pytest.mark.parametrize(("kind", "print_"), [("UpstreamEnd", "x"), ("UpstreamPeriodic", None)])
-def test_a_stream_that_goes_on_does_not_clear_its_request_and_its_end_does(
-    kind: str, print_: str | None
-) -> None:
+@pytest.mark.parametrize(("kind", "over"), [("UpstreamEnd", True), ("UpstreamPeriodic", False)])
+def test_a_stream_that_goes_on_does_not_clear_its_request_and_its_end_does(kind: str, over: bool) -> None:
     attempt = read_attempt(entry(200, kind=kind))
-    assert (attempt.outcome, attempt.print_, attempt.over) == (Outcome.ANSWERED, print_, print_ == "x")
+    assert (attempt.outcome, attempt.whole, attempt.over) == (Outcome.ANSWERED, over, over)
+    assert attempt.tag == TAG
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -50,7 +52,7 @@ def test_an_engine_that_is_busy_or_goes_has_not_lived_through_its_request(status
     refused = entry(status)
     refused.response.response_headers[RETRIABLE_HEADER] = "1"
     attempt = read_attempt(refused)
-    assert (attempt.outcome, attempt.print_) == (Outcome.ANSWERED, None)
+    assert (attempt.outcome, attempt.whole) == (Outcome.ANSWERED, False)
 
 
 BROKE, LATE, GONE = (
@@ -88,7 +90,7 @@ async def test_a_trial_that_broke_off_and_was_answered_elsewhere_is_a_good_one()
     circuits.all_ejected("a/chat", 0, CHAT.circuit)
     now[0] = CHAT.circuit.open_seconds
     circuits.trial_began("a/chat")
-    trial = replace(BROKEN, trial=True, print_=None)
+    trial = replace(BROKEN, trial=True, broken=False)
     reports.report(trial)
     assert circuits.state("a/chat", now[0]).standing is Standing.HALF_OPEN
     reports.report(replace(trial, address=ADDRESSES[1], outcome=Outcome.ANSWERED, told=True, again=True))

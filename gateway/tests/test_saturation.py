@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import time
+import uuid
 from collections import Counter
 from typing import Any
 
@@ -46,25 +47,37 @@ class Clients:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> "Clients":
-        limits = httpx.Limits(max_connections=None)
-        self.client = httpx.AsyncClient(base_url=self.gateway.url, timeout=60, limits=limits)
+        self.clients: dict[str, httpx.AsyncClient] = {}
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for task in self.tasks:
             task.cancel()
-        await self.client.aclose()
+        for client in self.clients.values():
+            await client.aclose()
 
-    def send(self, count: int, delay: float, tenant: str = "", **headers: str) -> None:
+    def client(self, address: str) -> httpx.AsyncClient:
+        """Of a caller at this address of the machine's loopback."""
+        if address not in self.clients:
+            limits = httpx.Limits(max_connections=None)
+            transport = httpx.AsyncHTTPTransport(local_address=address, limits=limits)
+            self.clients[address] = httpx.AsyncClient(
+                base_url=self.gateway.url, timeout=60, transport=transport
+            )
+        return self.clients[address]
+
+    def send(
+        self, count: int, delay: float, name: str = "", address: str = "127.0.0.1", **headers: str
+    ) -> None:
         headers = {"x-delay": str(delay), **headers}
-        if tenant:
-            headers["authorization"] = f"Bearer {tenant}"
-        self.tasks += [asyncio.create_task(self._one(tenant, headers)) for _ in range(count)]
+        self.tasks += [asyncio.create_task(self._one(name, address, headers)) for _ in range(count)]
 
-    async def _one(self, tenant: str, headers: dict[str, str]) -> None:
+    async def _one(self, name: str, address: str, headers: dict[str, str]) -> None:
+        if headers.get("authorization") == "random":
+            headers = {**headers, "authorization": f"Bearer {uuid.uuid4()}"}
         body = {"model": f"team/{self.model}"}
-        response = await self.client.post(CHAT, json=body, headers=headers)
-        self.answers.append((tenant, response))
+        response = await self.client(address).post(CHAT, json=body, headers=headers)
+        self.answers.append((name, response))
 
     async def all(self) -> Counter[int]:
         await asyncio.gather(*self.tasks)
@@ -146,20 +159,36 @@ async def test_a_revision_that_is_full_gives_its_share_to_one_that_has_room(gate
         assert Counter(r.headers["x-engine"] for _, r in clients.answers) == {"old": 1, "new": 4}
 
 
-async def test_tenants_take_turns_however_many_requests_each_has(gateway: Gateway) -> None:
+async def test_callers_take_turns_however_many_requests_each_has(gateway: Gateway) -> None:
     backend = gateway.backend("a", "seqs=1")
     name = gateway.endpoint(backend, **queue())
     known_load(gateway, name, f"a-{backend.port}")
     async with Clients(gateway, name) as clients:
         clients.send(1, delay=1)
         await until(lambda: backend.stats()["running"] == 1, "the replica is busy")
-        clients.send(30, delay=0.01, tenant="greedy")
+        clients.send(30, delay=0.01, name="greedy", address="127.0.0.2")
         await clients.waiting(30)
-        clients.send(10, delay=0.01, tenant="small")
+        clients.send(10, delay=0.01, name="small", address="127.0.0.3")
         await clients.waiting(40)
         assert await clients.all() == {200: 41}
-        first = Counter(tenant for tenant, _ in clients.answers[1:21])
+        first = Counter(name for name, _ in clients.answers[1:21])
         assert abs(first["greedy"] - first["small"]) <= 2
+
+
+async def test_a_caller_that_forges_tokens_keeps_no_other_out(gateway: Gateway) -> None:
+    backend = gateway.backend("a", "seqs=1")
+    name = gateway.endpoint(backend, **queue(maxRequests=50, timeoutSeconds=60))
+    known_load(gateway, name, f"a-{backend.port}")
+    async with Clients(gateway, name) as clients:
+        clients.send(1, delay=5)
+        await until(lambda: backend.stats()["running"] == 1, "the replica is busy")
+        clients.send(150, delay=0, name="forger", address="127.0.0.2", authorization="random")
+        await clients.waiting(50)
+        clients.send(5, delay=0, name="honest", address="127.0.0.3")
+        await clients.all()
+        honest = [response.status_code for sent, response in clients.answers if sent == "honest"]
+        assert honest == [200] * 5
+        assert Counter(r.status_code for sent, r in clients.answers if sent == "forger")[429] >= 5
 
 
 async def test_a_higher_priority_is_served_first(gateway: Gateway) -> None:
@@ -170,10 +199,10 @@ async def test_a_higher_priority_is_served_first(gateway: Gateway) -> None:
         clients.send(1, delay=1)
         await until(lambda: backend.stats()["running"] == 1, "the replica is busy")
         for number, priority in enumerate(("low", "normal", "high"), 1):
-            clients.send(1, delay=0.05, tenant=priority, **{"x-llmendpoint-priority": priority})
+            clients.send(1, delay=0.05, name=priority, **{"x-llmendpoint-priority": priority})
             await clients.waiting(number)
         await clients.all()
-        assert [tenant for tenant, _ in clients.answers] == ["", "high", "normal", "low"]
+        assert [sent for sent, _ in clients.answers] == ["", "high", "normal", "low"]
 
 
 async def test_a_full_queue_is_429_with_retry_after_in_openais_shape(gateway: Gateway) -> None:
@@ -234,11 +263,11 @@ def _outcome(settings: dict[str, int]) -> str:
     return "queue_full" if "maxRequests" in settings else "queue_timeout"
 
 
-async def raw_post(port: int, model: str, tenant: str) -> int:
+async def raw_post(port: int, model: str) -> int:
     """The status; without a client library, of which 3,000 calls would be most of a test's time."""
     body = f'{{"model": "{model}"}}'
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {tenant}\r\ncontent-length: {len(body)}"
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}"
     writer.write(f"{head}\r\n\r\n{body}".encode())
     status = int((await reader.readline()).split()[1])
     writer.close()
@@ -253,8 +282,8 @@ async def test_3000_requests_at_once_wait_across_50_endpoints_within_bounds_and_
         gateway.activate(name, "r1", replicas=1, **queue(timeoutSeconds=120))
     await asyncio.to_thread(gateway.settled)
     before = gateway.resident_bytes()
-    asked = [(f"team/{name}", tenant) for tenant in ("x", "y", "z") * 20 for name in names]
-    requests = [asyncio.create_task(raw_post(gateway.port, model, tenant)) for model, tenant in asked]
+    asked = [f"team/{name}" for _ in range(60) for name in names]
+    requests = [asyncio.create_task(raw_post(gateway.port, model)) for model in asked]
     await until(lambda: gateway.metric("waiting_requests") == len(requests), "all of them wait")
     grown = gateway.resident_bytes() - before
     print(f"{grown / (1 << 20):.1f} MiB of the picker's memory for 3,000 waiting requests")

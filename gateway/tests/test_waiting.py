@@ -8,7 +8,7 @@ from llmendpoint_gateway.core.waiting import Claim, Priority, Waiting
 
 
 def claim(size: int = 0, tenant: str = "", priority: Priority = Priority.NORMAL) -> Claim:
-    return Claim(size, tenant.encode(), priority)
+    return Claim(size, hash(tenant), priority)
 
 
 def order(waiting: Waiting[str], endpoint: str = "a") -> list[str]:
@@ -161,7 +161,7 @@ class Queues(RuleBasedStateMachine):
         rivals = [
             i
             for i, c in waiting.items()
-            if (c.tenant, c.priority) == (waiting[item].tenant, waiting[item].priority)
+            if (c.caller, c.priority) == (waiting[item].caller, waiting[item].priority)
         ]
         assert item == min(rivals)
         self.waiting.serve(endpoint, item, 2.0)

@@ -48,6 +48,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--operator", metavar="USER",
         help="user whose token may tell of later epochs, system:serviceaccount:NAMESPACE:NAME (nobody)",
     )  # fmt: skip
+    picker.add_argument(
+        "--trusted-hops", type=int, default=0, metavar="N",
+        help="proxies in front whose x-forwarded-for tells the callers' addresses (0: the peer is the caller)",
+    )  # fmt: skip
     envoy = commands.add_parser("envoy", help="write Envoy's bootstrap and become Envoy")
     envoy.add_argument("--port", type=int, default=8080, help="the OpenAI API (8080)")
     envoy.add_argument("--envoy-binary", type=Path, metavar="PATH", help="where it is not found by itself")
@@ -103,6 +107,7 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
             arguments.watch_namespace,
             arguments.hold_seconds,
             arguments.operator,
+            arguments.trusted_hops,
         )
     )
 

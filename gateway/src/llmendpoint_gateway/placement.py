@@ -4,16 +4,20 @@ What there is to choose from comes from `Control`, by `follow` and `route_by`.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any, TypeVar
 
 from llmendpoint_gateway.core.breaker import Breakers
 from llmendpoint_gateway.core.circuit import Circuits
+from llmendpoint_gateway.core.departed import GRACE_SECONDS, Departed
 from llmendpoint_gateway.core.in_flight import InFlight
 from llmendpoint_gateway.core.loads import Load, Loads
 from llmendpoint_gateway.core.objects import Replica
 from llmendpoint_gateway.core.pick import Picked, Rejected, pick, starting
 from llmendpoint_gateway.core.poison import Poison
+from llmendpoint_gateway.core.request import Tag
 from llmendpoint_gateway.core.rotation import Rotation
 from llmendpoint_gateway.core.routing import Route, Table, cluster_name
 from llmendpoint_gateway.core.traffic import DEFAULT_QUEUE, QueueSettings
@@ -23,18 +27,29 @@ from llmendpoint_gateway.core.waiting import Admission, Claim, Waiting
 T = TypeVar("T", bound=Hashable)
 
 
+@dataclass(slots=True, eq=False)
+class Placed:
+    """A request that is with a replica. `address`: where it is now; a retry moves it to the next of `picked.addresses`."""
+
+    picked: Picked
+    tag: Tag
+    address: str
+
+
 class Placement:
     """`clock`: seconds, monotonic. `hold_seconds`: how long a request waits where its endpoint does not say. `stale`
     tells whether the API server is out of reach, `started` whether Envoy has taken a snapshot yet. `on_table` is told when
     requests may go elsewhere than before, `on_room` when one that waits for this endpoint may have room, `on_first_wait`
     when the first waits for it, `on_idle` when a cluster's last request has ended."""
 
-    def __init__(self, clock: Callable[[], float], hold_seconds: float = 0.0) -> None:
+    def __init__(self, clock: Callable[[], float], hold_seconds: float = 0.0, first_ticket: int = 1) -> None:
         self.now = clock
         self._zero = datetime.now(UTC) - timedelta(seconds=clock())
-        self._hold_seconds = hold_seconds
+        self.hold_seconds = hold_seconds
         self._rotation = Rotation()
         self._turn = 0
+        self._tickets = count(first_ticket)
+        self._placed: dict[int, Placed] = {}  # by ticket
         self._changed: set[str] = set()  # endpoints of which something may be new since it was last asked
         self._cluster_of: dict[str, str] = {}  # by address
         self._table = Table()
@@ -51,15 +66,18 @@ class Placement:
         self.breakers = Breakers()
         self.circuits = Circuits(clock())
         self.poison = Poison()
+        self.departed = Departed()
         self.loads = Loads()
 
     def follow(self, view: View) -> None:
         """This is there now; what is kept of all else is forgotten."""
         self._changed.update(self.view.endpoints, view.endpoints)
+        self.departed.note(self.view.names, view.names, self.now())
         self.view, self.known_revisions = view, view.revisions()
         self._rotation.keep(frozenset(view.endpoints))
         self.waiting.keep(view.endpoints)
         self.circuits.keep(view.endpoints)
+        self.poison.keep(view.endpoints)
         self._cluster_of = {
             r.address: cluster_name(*revision)
             for revision, replicas in view.replicas.items()
@@ -85,11 +103,11 @@ class Placement:
 
     # Requests
 
-    def pick(self, name: str) -> Picked | Rejected:
+    def pick(self, name: str, caller: int | None = None) -> Picked | Rejected:
         if not self.started():
             return starting()
         self._turn += 1
-        return pick(
+        decision = pick(
             name,
             self._table,
             self._rotation,
@@ -100,27 +118,58 @@ class Placement:
             self.stale(),
             self.loads.limits,
             self.circuits,
+            caller,
         )
+        if isinstance(decision, Rejected) and decision.status == 404:
+            departed = self.departed.endpoint(name, self.now())
+            if departed is not None and departed not in self.view.endpoints:
+                return replace(decision, awaited=departed)
+        return decision
 
-    def take(self, picked: Picked) -> None:
-        self.in_flight.take(picked.cluster, picked.addresses[0])
-        self.loads.touched.add(picked.addresses[0])
+    def take(self, picked: Picked, caller: int = 0, print_: int = 0) -> Placed:
+        """The request is with the first of the replicas, until `release`."""
+        address = picked.addresses[0]
+        placed = Placed(picked, Tag(next(self._tickets), caller, print_), address)
+        self._placed[placed.tag.ticket] = placed
+        self.in_flight.take(picked.cluster, address)
+        self.loads.touched.add(address)
         self._changed.add(picked.endpoint)
         if picked.trial:
-            self.breakers.trial_began(picked.addresses[0])
+            self.breakers.trial_began(address)
             self.circuits.trial_began(picked.endpoint)
+        return placed
 
-    def release(self, picked: Picked) -> None:
-        now = self.now()
-        self.breakers.ended(picked.addresses[0], now, trial=picked.trial)
-        self.circuits.ended(picked.endpoint, now)
+    def moved(self, ticket: int, failed: str) -> None:
+        """The attempt at this replica failed, and Envoy tries the next one: the request is there now."""
+        placed = self._placed.get(ticket)
+        if placed is None or placed.address != failed or placed.picked.addresses[-1] == failed:
+            return  # it is over, or has no other
+        picked, placed.address = placed.picked, placed.picked.addresses[-1]
+        self.in_flight.take(picked.cluster, placed.address)
+        self.in_flight.release(picked.cluster, failed)
+        self.breakers.ended(failed, self.now(), trial=picked.trial)
+        self.loads.touched.add(placed.address)
+        self._changed.add(picked.endpoint)
+        self._room_for(picked.endpoint)
+
+    def release(self, placed: Placed) -> None:
+        """The request has ended."""
+        now, picked, caller = self.now(), placed.picked, placed.tag.caller
+        del self._placed[placed.tag.ticket]
+        first = placed.address == picked.addresses[0]  # which alone was a trial
+        self.breakers.ended(placed.address, now, trial=picked.trial and first)
+        self.circuits.ended(picked.endpoint, now, caller)
         if picked.trial:
             self.circuits.trial_ended(picked.endpoint, now)
         self._changed.add(picked.endpoint)
-        if self.in_flight.release(picked.cluster, picked.addresses[0]):
+        if self.in_flight.release(picked.cluster, placed.address):
             self.on_idle(picked.cluster)
-        if self.waiting.requests and self.waiting.count(picked.endpoint):
-            self.on_room(picked.endpoint)
+        self._room_for(picked.endpoint)
+
+    def _room_for(self, endpoint: str) -> None:
+        """A replica of it has a place free."""
+        if self.waiting.requests and self.waiting.count(endpoint):
+            self.on_room(endpoint)
 
     # The queue
 
@@ -129,11 +178,19 @@ class Placement:
         return found.queue if found else DEFAULT_QUEUE
 
     def patience(self, endpoint: str) -> float:
-        """Seconds for which a request waits for this endpoint; 0: nobody does."""
+        """Seconds for which a request waits for this endpoint; 0: none does. For one that was just deleted only until it
+        is clear that it does not come back."""
+        if endpoint not in self.view.endpoints:
+            return min(GRACE_SECONDS, self.hold_seconds)
         queue = self.queue_of(endpoint)
         if not queue.most:
             return 0.0
-        return self._hold_seconds if queue.seconds is None else queue.seconds
+        return self.hold_seconds if queue.seconds is None else queue.seconds
+
+    def longest_patience(self, endpoint: str) -> float:
+        """The same, with the time after a deleted endpoint has come back."""
+        seconds = self.patience(endpoint)
+        return seconds if endpoint in self.view.endpoints else seconds + self.hold_seconds
 
     def wait(self, endpoint: str, held: T, claim: Claim) -> Admission[T]:
         """Let a request wait, where there is room for it."""

@@ -8,6 +8,7 @@ from envoy.config.cluster.v3 import cluster_pb2  # noqa: F401
 from envoy.config.endpoint.v3 import endpoint_pb2  # noqa: F401
 from envoy.extensions.load_balancing_policies.least_request.v3 import least_request_pb2  # noqa: F401
 from envoy.extensions.load_balancing_policies.override_host.v3 import override_host_pb2  # noqa: F401
+from envoy.extensions.load_balancing_policies.subset.v3 import subset_pb2  # noqa: F401
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2  # noqa: F401
 from google.protobuf.any_pb2 import Any
 from google.protobuf.json_format import ParseDict

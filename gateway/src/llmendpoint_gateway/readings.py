@@ -4,6 +4,7 @@ import asyncio
 
 import aiohttp
 import orjson
+import structlog
 
 from llmendpoint_gateway.core.loads import BUSY_PERIOD, Load, parse_load
 from llmendpoint_gateway.placement import Placement
@@ -11,6 +12,7 @@ from llmendpoint_gateway.reports import Reports
 
 TIMEOUT = aiohttp.ClientTimeout(total=1)
 MOST_BYTES = 1 << 14
+log = structlog.get_logger()
 MOST_AT_ONCE = 128  # per turn: thousands of idle replicas are spread over their 5 s
 
 
@@ -27,12 +29,19 @@ class Readings:
             connector=connector, timeout=TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
             while True:
-                self._reports.tick()
+                self._tick()
                 for address in self._placement.unread(MOST_AT_ONCE):
                     task = asyncio.create_task(self._read(session, address))
                     self._tasks.add(task)  # the loop itself holds tasks by weak references only
                     task.add_done_callback(self._tasks.discard)
                 await asyncio.sleep(BUSY_PERIOD)
+
+    def _tick(self) -> None:
+        """What is wrong with one endpoint or request must not end the readings of all."""
+        try:
+            self._reports.tick()
+        except Exception:
+            log.exception("a turn of what time brings about is left out")
 
     async def _read(self, session: aiohttp.ClientSession, address: str) -> None:
         """An answer that is no load comes from an engine without one; no answer says nothing."""
@@ -46,6 +55,8 @@ class Readings:
                     load = parse_load(orjson.loads(body))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             pass
+        except Exception:
+            log.exception("a reading is lost", address=address)
         finally:
             if answered:
                 self._placement.note_load(address, load)

@@ -19,13 +19,18 @@ class Reports:
         placement, outcome, address = self._placement, attempt.outcome, attempt.address
         if outcome is None:
             return
-        now = placement.now()
-        changed = placement.breakers.report(address, outcome, now, trial=attempt.trial, over=attempt.over)
+        now, key, tag = placement.now(), endpoint_of(attempt.cluster), attempt.tag
+        others = placement.circuits.others(key, tag.caller, now)
+        changed = placement.breakers.report(
+            address, outcome, now, trial=attempt.trial, over=attempt.over, tag=tag, others=others
+        )
         if changed is not None:
             log.warning("breaker", address=address, standing=changed.value, outcome=outcome.value)
-        self._report_endpoint(attempt, endpoint_of(attempt.cluster), now)
-        if attempt.print_ is not None:
-            self._report_print(attempt, attempt.print_, now)
+        self._report_endpoint(attempt, key, now)
+        if tag.print_ and (attempt.broken or attempt.whole):
+            self._report_print(attempt, key, now)
+        if attempt.retried:
+            placement.moved(tag.ticket, address)
 
     def tick(self) -> None:
         """What time alone brings about."""
@@ -49,25 +54,26 @@ class Reports:
     def _report_endpoint(self, attempt: Attempt, key: str, now: float) -> None:
         """A failure that is tried again is nobody's yet."""
         circuits, good = self._placement.circuits, attempt.outcome is Outcome.ANSWERED
+        caller = None if attempt.outcome is Outcome.UNREACHABLE else attempt.tag.caller or None
         if key in circuits.open:
             if attempt.trial and (good or attempt.told):
-                circuits.tried(key, good, now)
+                circuits.tried(key, good, now, caller)
         elif not good and attempt.told:
             route = self._placement.route(key)
             if route is not None and route.circuit is not None:
-                circuits.failed(key, now, route.circuit)
+                circuits.failed(key, now, route.circuit, caller, attempt.tag.print_)
         self._placement.changed(key)
 
-    def _report_print(self, attempt: Attempt, print_: str, now: float) -> None:
+    def _report_print(self, attempt: Attempt, key: str, now: float) -> None:
         """Crashes of a revision that a rollout judges are the revision's fault, whatever it was asked."""
-        placement = self._placement
-        if attempt.outcome is Outcome.ANSWERED:
-            placement.poison.answered(print_)
+        placement, print_ = self._placement, attempt.tag.print_
+        if attempt.whole:
+            placement.poison.answered(key, print_)
             return
-        endpoint = placement.view.endpoints.get(endpoint_of(attempt.cluster))
-        if endpoint is not None and endpoint.judged:
+        endpoint = placement.view.endpoints.get(key)
+        if endpoint is None or endpoint.judged:
             return
-        if placement.poison.crashed(print_, attempt.address, now, again=attempt.again):
+        if placement.poison.crashed(key, print_, attempt.address, now, again=attempt.again):
             log.error("request refused from now on", address=attempt.address, cause="two replicas crashed")
 
     def _recovered(self, key: str) -> bool:

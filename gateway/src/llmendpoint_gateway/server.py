@@ -1,6 +1,7 @@
 """The picker process: control plane and decisions, each on its Unix socket, the HTTP port, and the watches."""
 
 import asyncio
+import secrets
 import signal
 import socket as sockets
 import time
@@ -48,10 +49,12 @@ async def run_picker(
     namespace: str | None,
     hold_seconds: float,
     operator: str | None,
+    trusted_hops: int = 0,
 ) -> None:
     """Until SIGTERM or SIGINT. `operator`: the user that may write (callers.py)."""
     ads = Ads()
-    placement = Placement(time.monotonic, hold_seconds)
+    # Of random tickets none is taken for one of the picker before.
+    placement = Placement(time.monotonic, hold_seconds, first_ticket=secrets.randbits(62) + 1)
     control = Control(ads, placement)
     metrics = Metrics()
     connector = aiohttp.TCPConnector(ssl=access.ssl or True, socket_factory=_kept_alive)
@@ -76,7 +79,7 @@ async def run_picker(
         await web.TCPSite(runner, host, http_port).start()
         socket.unlink(missing_ok=True)  # noqa: ASYNC240 (once, at start): a killed process leaves its socket behind
         server = await serve_grpc(socket, ads, reports)
-        picker = Picker(placement, metrics, asyncio.get_running_loop().call_later)
+        picker = Picker(placement, metrics, asyncio.get_running_loop().call_later, trusted_hops)
         decisions = DecisionServer(decisions_socket(socket), picker)
         await decisions.start()
         log.info("picker started", socket=str(socket), http_port=http_port, namespace=namespace or "(all)")

@@ -4,6 +4,7 @@ from typing import Any
 
 from llmendpoint_gateway.ads import Ads
 from llmendpoint_gateway.control import Control
+from llmendpoint_gateway.core.names import conflicts
 from llmendpoint_gateway.core.objects import Endpoint
 from llmendpoint_gateway.core.routing import cluster_name
 from llmendpoint_gateway.placement import Placement
@@ -45,6 +46,7 @@ def _endpoint(placement: Placement, endpoint: Endpoint, names: list[str]) -> dic
     ]
     return {
         "names": names,
+        "conflicts": conflicts(endpoint, placement.view.names),
         "activeRevision": endpoint.active_revision,
         "epoch": assignment.epoch if assignment else None,
         "weights": dict(assignment.weights) if assignment else {},

@@ -32,6 +32,8 @@ WATCH_SECONDS = 240  # the API server ends the watch after this; a bookmark come
 SILENCE_SECONDS = 100.0  # without even a bookmark: the connection is dead though nobody said so
 MOST_BACKOFF = 5.0
 GONE = 410
+MOST_REASON = 500
+"""Characters in the log of why an object is ignored: an object may hold much."""
 log = structlog.get_logger()
 
 
@@ -174,8 +176,10 @@ class Watch:
         try:
             return self._source.parse(body)
         except MalformedObject as error:
-            log.warning("object ignored", kind=self._source.kind.value, reason=str(error))
-            return None
+            log.warning("object ignored", kind=self._source.kind.value, reason=str(error)[:MOST_REASON])
+        except Exception:
+            log.exception("object ignored", kind=self._source.kind.value)
+        return None
 
     def _lost(self, error: Exception) -> None:
         if self._broken_since is None:

@@ -1,5 +1,12 @@
 """Which replicas are left out of the pick because requests to them fail, and when they are tried again.
 
+A connection that nobody takes is the replica's fault. An error, a connection that breaks or an answer that does not begin
+may be the request's fault, so these eject a replica only if they came from two callers at least. Those of one caller
+alone count where no other caller has used the endpoint for five minutes, and where they had two bodies at least: one
+caller whose requests always fail, whatever they hold, takes no replica from the others, and a single application that is
+the only caller still gets rid of a broken replica. A caller is an address (core/caller.py): one with several addresses counts
+as several.
+
 Only failures and trials are reported, so that a good request costs one count. Time is the caller's, in seconds.
 """
 
@@ -8,6 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
+from llmendpoint_gateway.core.request import Tag
 from llmendpoint_gateway.core.trials import Standing, Trials
 
 # A connection that fails once may be a pod that is about to leave, or a lost packet: out until the EndpointSlice has
@@ -16,6 +24,9 @@ FIRST_SECONDS = 3.0
 EJECTION_SECONDS = 30.0  # times the ejections in a row
 LONGEST_SECONDS = 300.0
 FORGIVEN_SECONDS = 300.0  # closed for so long: the next ejection is a first one again
+ALONE_SECONDS = (
+    300.0  # no other caller for so long: what one caller's requests end with is all there is to judge by
+)
 # Answers that are errors eject when this many of that many requests in a row ended so. One more than the failures, as
 # Envoy reports them a moment after the requests end; no more, for a revision that fails one request in ten is for the
 # rollout's analysis to judge.
@@ -37,6 +48,7 @@ class Outcome(Enum):
     TIMED_OUT = "timed out"  # a connection, and no answer in time
 
 
+NO_TAG = Tag()
 CAUSES = (Outcome.FAILED, Outcome.UNREACHABLE, Outcome.TIMED_OUT)
 
 
@@ -59,9 +71,9 @@ def read_outcome(
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """What Envoy tells of one attempt at a replica. `outcome` None: nothing is known. `trial`: it was one. `told`: what
-    came of it is what the client was told, as it was not tried again. `again`: it was the retry. `print_`: the
-    request's, if it broke off, or was watched for it and answered whole. `over`: it has ended; of a trial Envoy also
-    tells every second that it goes on."""
+    came of it is what the client was told, as it was not tried again. `again`: it was the retry. `retried`: another
+    follows. `broken`: the replica went away, or the request may have taken it down; `whole`: it was answered to its end.
+    `over`: it has ended; of a trial Envoy also tells every second that it goes on."""
 
     address: str
     cluster: str
@@ -69,14 +81,25 @@ class Attempt:
     trial: bool
     told: bool
     again: bool
-    print_: str | None
+    tag: Tag = NO_TAG
+    retried: bool = False
+    broken: bool = False
+    whole: bool = False
     over: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """`ended`: how many requests had ended at the replica."""
+
+    ended: int
+    tag: Tag
 
 
 @dataclass(slots=True)
 class _Replica(Trials):
-    failures: deque[int] = field(default_factory=lambda: deque(maxlen=FAILURES))  # requests ended at each
-    timeouts: deque[int] = field(default_factory=lambda: deque(maxlen=TIMEOUTS))  # the same
+    failures: deque[_Failure] = field(default_factory=lambda: deque(maxlen=FAILURES))
+    timeouts: deque[_Failure] = field(default_factory=lambda: deque(maxlen=TIMEOUTS))
     ejections: int = 0
     closed_at: float = 0.0
     misses: int = 0
@@ -104,11 +127,11 @@ class Breakers:
         replica = self._replicas.get(address)
         return replica.ejections if replica else 0
 
-    def lost(self, address: str, now: float) -> bool:
+    def lost(self, address: str, now: float, caller: int | None = None) -> bool:
         """Nobody is there: only trials are worth a request."""
         if address not in self._ejected:
             return False
-        return self._replicas[address].misses >= MISSES and not self.wants_trial(address, now)
+        return self._replicas[address].misses >= MISSES and not self.wants_trial(address, now, caller)
 
     def hopeless(self, address: str) -> bool:
         """Ejected for more than one lost packet: requests would only fail there."""
@@ -117,9 +140,9 @@ class Breakers:
         replica = self._replicas[address]
         return replica.misses >= MISSES or replica.ejections > 0
 
-    def wants_trial(self, address: str, now: float) -> bool:
-        """Half-open, with no trial under way or awaiting its report."""
-        return address in self._ejected and self._replicas[address].wants_trial(now)
+    def wants_trial(self, address: str, now: float, caller: int | None = None) -> bool:
+        """Half-open, with no trial under way or awaiting its report; this caller's would be one."""
+        return address in self._ejected and self._replicas[address].wants_trial(now, caller)
 
     def trial_began(self, address: str) -> None:
         if address in self._ejected:
@@ -133,9 +156,18 @@ class Breakers:
             replica.trial_ended(now)
 
     def report(
-        self, address: str, outcome: Outcome, now: float, *, trial: bool, over: bool = True
+        self,
+        address: str,
+        outcome: Outcome,
+        now: float,
+        *,
+        trial: bool,
+        over: bool = True,
+        tag: Tag = NO_TAG,
+        others: bool = False,
     ) -> Standing | None:
-        """What came of an attempt; the new standing when this changed it."""
+        """What came of an attempt; the new standing when this changed it. `others`: callers beside the request's own use
+        the endpoint, too."""
         replica = self._replicas.get(address)
         if replica is None:
             if outcome is Outcome.ANSWERED:
@@ -144,7 +176,7 @@ class Breakers:
         if outcome is Outcome.UNREACHABLE:
             replica.misses += 1
         if not replica.tripped:
-            return self._count(address, replica, outcome, now)
+            return self._count(address, replica, outcome, now, tag, others)
         if not trial or not (over or replica.trials):
             return None  # it began before the ejection
         replica.reported_by = now
@@ -152,6 +184,7 @@ class Breakers:
             return self._close(address, replica, now)
         if replica.standing(now) is Standing.OPEN:
             return None  # all are ejected and this one was the least bad: its time runs on
+        replica.barred = tag.caller if others and outcome is not Outcome.UNREACHABLE else None
         return self._eject(address, replica, outcome, now)
 
     def keep(self, addresses: Collection[str]) -> None:
@@ -160,7 +193,9 @@ class Breakers:
         self._replicas = {a: replica for a, replica in self._replicas.items() if a in addresses}
         self._ejected.intersection_update(addresses)
 
-    def _count(self, address: str, replica: _Replica, outcome: Outcome, now: float) -> Standing | None:
+    def _count(
+        self, address: str, replica: _Replica, outcome: Outcome, now: float, tag: Tag, others: bool
+    ) -> Standing | None:
         if outcome is Outcome.ANSWERED:
             return None
         if now - replica.closed_at > FORGIVEN_SECONDS:
@@ -169,10 +204,19 @@ class Breakers:
             return self._open(address, replica, outcome, now + FIRST_SECONDS)
         timed_out = outcome is Outcome.TIMED_OUT
         found, among = (replica.timeouts, AMONG_TIMEOUTS) if timed_out else (replica.failures, AMONG)
-        found.append(self._ended.get(address, 0))
-        if len(found) == found.maxlen and found[-1] - found[0] < among:
+        found.append(_Failure(self._ended.get(address, 0), tag))
+        in_a_row = len(found) == found.maxlen and found[-1].ended - found[0].ended < among
+        if in_a_row and self._blames_replica(found, others):
             return self._eject(address, replica, outcome, now)
         return None
+
+    @staticmethod
+    def _blames_replica(failures: Collection[_Failure], others: bool) -> bool:
+        """As the module says. Without a tag nothing is known of the request, and the replica is to blame."""
+        callers = {failure.tag.caller for failure in failures}
+        if len(callers) > 1 or callers == {NO_TAG.caller}:
+            return True
+        return not others and len({failure.tag.print_ for failure in failures}) > 1
 
     def _eject(self, address: str, replica: _Replica, outcome: Outcome, now: float) -> Standing:
         replica.ejections += 1
@@ -190,6 +234,6 @@ class Breakers:
     def _close(self, address: str, replica: _Replica, now: float) -> Standing:
         """The trial itself may go on, as a stream does; if it is ejected again meanwhile, another one need not wait for that."""
         replica.tripped, replica.closed_at, replica.misses = False, now, 0
-        replica.trials = 0
+        replica.trials, replica.barred = 0, None
         self._ejected.discard(address)
         return Standing.CLOSED

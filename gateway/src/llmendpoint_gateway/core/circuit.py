@@ -6,14 +6,22 @@
 | open, where each is answered at once | half-open: its time is over |
 | half-open | closed: enough trials were answered; open: one was not |
 
-One that opened because every replica was ejected also closes as soon as one no longer is. Time is the caller's, in
-seconds.
+One that opened because every replica was ejected also closes as soon as one no longer is.
+
+What failed may be the fault of who asked, so no one caller opens it: the error rate is to be reached by all requests, and
+also without those of the caller with the most errors, of which two at least failed. Where no other caller has asked for
+five minutes the rate of that caller alone counts, if its requests had two bodies at least. Failures to connect are
+nobody's, and always count. A caller is an address (core/caller.py): one with several addresses counts as several. The
+caller whose trial failed leaves the next one to others for a while, so that it cannot keep the breaker open.
+
+Time is the caller's, in seconds.
 """
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from llmendpoint_gateway.core.distinct import Distinct
 from llmendpoint_gateway.core.traffic import DEFAULT_CIRCUIT, CircuitSettings
 from llmendpoint_gateway.core.trials import Standing, Trials
 
@@ -21,6 +29,12 @@ LONGEST_WINDOW = 300  # seconds
 TRIALS = 3
 """Good answers in a row that close one which opened at an error rate; one is enough where every replica was ejected."""
 BUSY_RETRY_AFTER = 1.0  # while another request tries
+GROUPS = 16
+"""Callers are counted in so many groups, by chance, so that no number of them takes more memory."""
+NOBODY = -1
+"""The group of what is no caller's fault."""
+LEAST_OF_OTHERS = 2
+"""Failures beside those of the caller with the most: one may be by chance."""
 
 
 class Cause(Enum):
@@ -28,27 +42,52 @@ class Cause(Enum):
     EJECTED = "ejected"
 
 
+Counts = dict[int, list[int]]
+"""Group -> [requests, errors]."""
+
+
 @dataclass(slots=True)
 class _Window:
-    """Requests and errors by second."""
+    """Requests and errors by second and group of callers."""
 
-    slots: dict[int, list[int]] = field(default_factory=dict)
+    slots: dict[int, Counts] = field(default_factory=dict)
 
-    def add(self, index: int, now: float) -> None:
+    def add(self, index: int, now: float, group: int) -> None:
         """`index` 0: a request; 1: an error."""
         second = int(now)
         slot = self.slots.get(second)
         if slot is None:
             while self.slots and (oldest := next(iter(self.slots))) <= second - LONGEST_WINDOW:
                 del self.slots[oldest]
-            slot = self.slots[second] = [0, 0]
-        slot[index] += 1
+            slot = self.slots[second] = {}
+        counts = slot.get(group)
+        if counts is None:
+            counts = slot[group] = [0, 0]
+        counts[index] += 1
+
+    def counts(self, now: float, seconds: float) -> Counts:
+        found: Counts = {}
+        for second, slot in self.slots.items():
+            if second > now - seconds - 1:
+                for group, (requests, errors) in slot.items():
+                    counts = found.setdefault(group, [0, 0])
+                    counts[0] += requests
+                    counts[1] += errors
+        return found
 
     def sums(self, now: float, seconds: float) -> tuple[int, int]:
-        """An error is reported a moment before or after its request ends: there are never more of them."""
-        slots = [slot for second, slot in self.slots.items() if second > now - seconds - 1]
-        requests, errors = (sum(slot[i] for slot in slots) for i in (0, 1))
-        return max(requests, errors), errors
+        return _sums(self.counts(now, seconds))
+
+
+def _sums(counts: Counts) -> tuple[int, int]:
+    """An error is reported a moment before or after its request ends: there are never more of them."""
+    requests, errors = (sum(pair[i] for pair in counts.values()) for i in (0, 1))
+    return max(requests, errors), errors
+
+
+def _reached(counts: Counts, settings: CircuitSettings) -> bool:
+    requests, errors = _sums(counts)
+    return errors >= settings.error_rate * requests
 
 
 @dataclass(slots=True)
@@ -57,6 +96,8 @@ class _Circuit(Trials):
 
     since: float = 0.0
     window: _Window = field(default_factory=_Window)
+    callers: Distinct = field(default_factory=Distinct)
+    prints: Distinct = field(default_factory=Distinct)
     cause: Cause | None = None
     settings: CircuitSettings = DEFAULT_CIRCUIT
     requests: int = 0
@@ -99,21 +140,31 @@ class Circuits:
         circuit = self._circuits.get(key)
         return circuit.cause if circuit else None
 
-    def ended(self, key: str, now: float) -> None:
+    def ended(self, key: str, now: float, caller: int = 0) -> None:
         """A request is over, however it ended."""
         circuit = self._circuits.get(key)
         if circuit is None:
             circuit = self._circuits[key] = _Circuit(since=self._started)
-        circuit.window.add(0, now)
+        circuit.window.add(0, now, caller % GROUPS)
+        circuit.callers.add(caller, now)
 
-    def failed(self, key: str, now: float, settings: CircuitSettings) -> bool:
-        """A request failed so that its caller was told; whether this opened the breaker."""
-        circuit = self._circuits.setdefault(key, _Circuit(since=self._started))
-        circuit.window.add(1, now)
+    def failed(
+        self, key: str, now: float, settings: CircuitSettings, caller: int | None = None, print_: int = 0
+    ) -> bool:
+        """A request failed so that its caller was told; whether this opened the breaker. `caller` None: it may not be
+        blamed on what was asked."""
+        circuit = self._circuits.get(key)
+        if circuit is None:
+            circuit = self._circuits[key] = _Circuit(since=self._started)
+        circuit.window.add(1, now, NOBODY if caller is None else caller % GROUPS)
+        circuit.prints.add(print_, now)
         if circuit.cause is not None:
             return False  # it began before
-        requests, errors = circuit.window.sums(now, settings.window)
-        if requests < settings.min_requests or errors < settings.error_rate * requests:
+        counts = circuit.window.counts(now, settings.window)
+        if _sums(counts)[0] < settings.min_requests or not _reached(counts, settings):
+            return False
+        others = caller is not None and self.others(key, caller, now)
+        if not self._blames_endpoint(circuit, counts, others, now, settings):
             return False
         self._trip(key, circuit, Cause.ERRORS, now, settings)
         return True
@@ -126,12 +177,12 @@ class Circuits:
         self._trip(key, circuit, Cause.EJECTED, now, settings)
         return True
 
-    def wait(self, key: str, now: float) -> float:
-        """Seconds for which a request is to stay away; 0: it is to try."""
+    def wait(self, key: str, now: float, caller: int | None = None) -> float:
+        """Seconds for which a caller's request is to stay away; 0: it is to try."""
         circuit = self._circuits[key]
         if now < circuit.until:
             return circuit.until - now
-        return 0.0 if circuit.wants_trial(now) else BUSY_RETRY_AFTER
+        return 0.0 if circuit.wants_trial(now, caller) else BUSY_RETRY_AFTER
 
     def trial_began(self, key: str) -> None:
         if key in self._open:
@@ -143,14 +194,16 @@ class Circuits:
         if (circuit := self._circuits.get(key)) is not None:
             circuit.trial_ended(now)
 
-    def tried(self, key: str, good: bool, now: float) -> Standing | None:
-        """What came of a trial; the new standing when this changed it."""
+    def tried(self, key: str, good: bool, now: float, caller: int | None = None) -> Standing | None:
+        """What came of a trial; the new standing when this changed it. `caller` as in `failed`."""
         circuit = self._circuits.get(key)
         if circuit is None or circuit.cause is None:
             return None
         circuit.reported_by = now
         if not good:
             circuit.good, circuit.until = 0, now + circuit.settings.open_seconds
+            others = caller is not None and self.others(key, caller, now)
+            circuit.barred = caller if others else None
             return Standing.OPEN
         if not circuit.counted:
             circuit.good, circuit.counted = circuit.good + 1, True
@@ -160,9 +213,15 @@ class Circuits:
         return None
 
     def close(self, key: str, now: float) -> None:
-        """With an empty window: what was before says nothing of what is now."""
+        """With an empty window: what was before says nothing of what is now, but for who uses the endpoint."""
         self._open.discard(key)
-        self._circuits[key] = _Circuit(since=now)
+        before = self._circuits.get(key)
+        self._circuits[key] = _Circuit(since=now, callers=before.callers if before else Distinct())
+
+    def others(self, key: str, caller: int, now: float) -> bool:
+        """Whether callers beside this one have used the endpoint in the last five minutes."""
+        circuit = self._circuits.get(key)
+        return circuit is not None and circuit.callers.beside(caller, now - LONGEST_WINDOW)
 
     def forgotten(self, now: float) -> Iterable[str]:
         """Breakers that wait for a trial in vain: nobody has asked for as long as they look back."""
@@ -172,6 +231,20 @@ class Circuits:
         """Forget endpoints that are gone."""
         self._circuits = {key: circuit for key, circuit in self._circuits.items() if key in keys}
         self._open.intersection_update(keys)
+
+    @staticmethod
+    def _blames_endpoint(
+        circuit: _Circuit, counts: Counts, others: bool, now: float, settings: CircuitSettings
+    ) -> bool:
+        """As the module says, of a window in which the rate was reached."""
+        groups = [group for group in counts if group != NOBODY]
+        worst = max(groups, key=lambda group: counts[group][1], default=NOBODY)
+        if worst == NOBODY or not counts[worst][1]:
+            return True
+        rest = {group: pair for group, pair in counts.items() if group != worst}
+        if rest:
+            return _sums(rest)[1] >= LEAST_OF_OTHERS and _reached(rest, settings)
+        return not others and circuit.prints.several(now - settings.window)
 
     @staticmethod
     def _over(circuit: _Circuit, now: float) -> bool:

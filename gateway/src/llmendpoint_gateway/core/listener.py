@@ -18,7 +18,15 @@ from llmendpoint_gateway.core.resources import (
 from llmendpoint_gateway.core.routes import BUFFER, EXT_PROC, make_routes
 from llmendpoint_gateway.core.upstream_logs import PERIOD, make_upstream_logs
 
-READ_HEADERS = (":path", ":method", "authorization", PRIORITY_HEADER)
+READ_HEADERS = (
+    ":path",
+    ":method",
+    "content-encoding",
+    "content-type",
+    "x-forwarded-for",
+    "x-request-id",
+    PRIORITY_HEADER,
+)
 STATS_NAME, INNER_STATS_NAME = "openai", "large"
 MAX_LOGGED = 128  # characters of what a caller chose
 

@@ -44,7 +44,8 @@ class Picked:
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """An answer in the gateway's own name. `retry_after` in seconds; `param` names the field at fault; `awaited` is the
-    endpoint whose next replica can still answer the request; `final`: to try again is of no use."""
+    endpoint whose next replica can still answer the request; `final`: to try again is of no use; `allow`: the methods that
+    the path takes."""
 
     status: int
     code: str
@@ -53,6 +54,7 @@ class Rejected:
     retry_after: int | None = None
     awaited: str | None = None
     final: bool = False
+    allow: str | None = None
 
 
 def pick(
@@ -66,28 +68,30 @@ def pick(
     stale: bool,
     limits: Mapping[str, int] = NO_LIMITS,
     circuits: Circuits | None = None,
+    caller: int | None = None,
 ) -> Picked | Rejected:
     """The revision by its weight, then of its replicas those with the fewest requests in flight.
 
     `in_flight`: cluster -> address -> requests. `tie` rotates the replicas, so that equals take turns. `now`: seconds,
     for the breakers. `stale`: the API server is out of reach, so what it last said may be over. `limits`: how many
     requests in flight a replica may have; those without one may have any number. `circuits`: the endpoints' breakers.
+    `caller`: whose request it is, for whose trial it may be.
     """
     key = table.names.get(name)
     if key is None:
         return unknown_model(name)
     route = table.routes.get(key)
-    target = _target(key, route, rotation, breakers, now, stale) if route else None
+    target = _target(key, route, rotation, breakers, now, stale, caller) if route else None
     if route is None or target is None:
         return no_replica(key, awaited=key in table.expecting)
     load, trial = in_flight.get(target.cluster, NO_LOAD), False
     if circuits is not None and (circuits.open or breakers.ejected):
-        seconds = _away(key, route, target, breakers, circuits, now)
+        seconds = _away(key, route, target, breakers, circuits, now, caller)
         if seconds > 0:
             return circuit_open(key, seconds)
         trial = key in circuits.open
     if breakers.ejected:
-        addresses, ejected = choose(target.addresses, load, breakers, tie, now)
+        addresses, ejected = choose(target.addresses, load, breakers, tie, now, caller)
         trial = trial or ejected
     else:
         addresses = least_loaded(target.addresses, load, tie)
@@ -97,21 +101,28 @@ def pick(
 
 
 def _away(
-    key: str, route: Route, target: Target, breakers: Breakers, circuits: Circuits, now: float
+    key: str,
+    route: Route,
+    target: Target,
+    breakers: Breakers,
+    circuits: Circuits,
+    now: float,
+    caller: int | None,
 ) -> float:
     """Seconds for which requests are to stay away from the endpoint; 0: this one may go."""
     if route.circuit is None or target not in route.targets:
         return 0.0
     if key not in circuits.open:
         addresses = [address for part in route.targets for address in part.addresses]
-        if not all(breakers.hopeless(a) and not breakers.wants_trial(a, now) for a in addresses):
+        if not all(breakers.hopeless(a) and not breakers.wants_trial(a, now, caller) for a in addresses):
             return 0.0
         circuits.all_ejected(key, now, route.circuit)
     elif circuits.cause(key) is Cause.EJECTED and any(
-        breakers.standing(a, now) is Standing.CLOSED or breakers.wants_trial(a, now) for a in target.addresses
+        breakers.standing(a, now) is Standing.CLOSED or breakers.wants_trial(a, now, caller)
+        for a in target.addresses
     ):
         return 0.0
-    return circuits.wait(key, now)
+    return circuits.wait(key, now, caller)
 
 
 def _has_room(address: str, load: Mapping[str, int], limits: Mapping[str, int]) -> bool:
@@ -148,7 +159,13 @@ def _with_room(
 
 
 def _target(
-    key: str, route: Route, rotation: Rotation, breakers: Breakers, now: float, stale: bool
+    key: str,
+    route: Route,
+    rotation: Rotation,
+    breakers: Breakers,
+    now: float,
+    stale: bool,
+    caller: int | None,
 ) -> Target | None:
     """The revision whose turn it is.
 
@@ -157,7 +174,7 @@ def _target(
     """
     targets = route.targets
     if breakers.ejected:
-        targets = tuple(t for t in targets if not all(breakers.lost(a, now) for a in t.addresses))
+        targets = tuple(t for t in targets if not all(breakers.lost(a, now, caller) for a in t.addresses))
     if not targets and route.standby is not None:
         return route.standby
     if stale and route.others:
@@ -169,7 +186,12 @@ def _target(
 
 
 def choose(
-    addresses: tuple[str, ...], load: Mapping[str, int], breakers: Breakers, tie: int, now: float
+    addresses: tuple[str, ...],
+    load: Mapping[str, int],
+    breakers: Breakers,
+    tie: int,
+    now: float,
+    caller: int | None = None,
 ) -> tuple[tuple[str, ...], bool]:
     """The replicas in turn when some are ejected, and whether the first of them is.
 
@@ -177,7 +199,7 @@ def choose(
     rather than the request refused.
     """
     closed = [a for a in addresses if breakers.standing(a, now) is Standing.CLOSED]
-    candidates = closed + [a for a in addresses if breakers.wants_trial(a, now)]
+    candidates = closed + [a for a in addresses if breakers.wants_trial(a, now, caller)]
     if not candidates:
         fewest = min(breakers.ejections_of(a) for a in addresses)
         return least_loaded([a for a in addresses if breakers.ejections_of(a) == fewest], load, tie), True

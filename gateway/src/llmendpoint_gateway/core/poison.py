@@ -1,10 +1,12 @@
-"""Which requests take their replica down with them: after two, the same request is not placed any more.
+"""Which requests take their replica down with them: after two crashes, the same request is not placed any more.
 
-A request is known by its print, a hash of its body. All that a replica had in flight when it crashed are suspects; an
-answer to the same request clears it. Time is the caller's, in seconds.
+A request is known by its endpoint and its print, a hash of its body: what one endpoint's engines make of a body says
+nothing of another's. All that a replica had in flight when it crashed are suspects; an answer to the same request clears
+it. Time is the caller's, in seconds.
 """
 
 from collections import OrderedDict
+from collections.abc import Collection
 
 CRASHES = 2
 REMEMBERED_SECONDS = 300.0
@@ -12,45 +14,80 @@ SAME_SECONDS = 2.0
 """What breaks in so short a time is one crash: copies of a request that were in flight together, and that nobody had the
 time to answer since. Only the retry of one of them, at another replica, is a crash of its own."""
 MOST_PRINTS = 4096
+MOST_OF_ONE = 256
+"""Suspects of one endpoint: one that crashes under many requests does not push out another's."""
+MOST_CRASHES = 8
+"""Of one request that are remembered."""
+
+_Crash = tuple[float, str]
+"""When and where."""
 
 
 class Poison:
-    """By print. Holds suspects alone, the longest known go first."""
+    """Holds suspects alone. With too many of one endpoint its oldest goes; with too many in all, the oldest of the endpoint
+    that has most."""
 
     def __init__(self) -> None:
-        self._suspects: OrderedDict[str, list[tuple[float, str]]] = OrderedDict()  # when and where
+        self._suspects: dict[str, OrderedDict[int, list[_Crash]]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._suspects)
+        return self._count
 
-    def crashed(self, print_: str, address: str, now: float, *, again: bool) -> bool:
+    def crashed(self, endpoint: str, print_: int, address: str, now: float, *, again: bool) -> bool:
         """It was in flight at a replica that went away; whether it is to be refused from now on. `again`: this was a
         retry, after it had been at another."""
-        crashes = self._suspects[print_] = self._recent(self._suspects.get(print_, []), now)
+        crashes = self._recent(self._crashes(endpoint, print_), now)
         near = [where for at, where in crashes if now - at <= SAME_SECONDS]
-        if near and (not again or address in near):
-            return False
-        crashes.append((now, address))
-        while len(self._suspects) > MOST_PRINTS:
-            self._suspects.popitem(last=False)
-        return len(crashes) == CRASHES
+        counts = not near or (again and address not in near)
+        if counts:
+            crashes.append((now, address))
+        self._keep(endpoint, print_, crashes[-MOST_CRASHES:])
+        return counts and len(crashes) == CRASHES
 
-    def answered(self, print_: str) -> None:
+    def answered(self, endpoint: str, print_: int) -> None:
         """A replica lived through it."""
-        self._suspects.pop(print_, None)
+        if self.suspected(endpoint, print_):
+            self._drop(endpoint, print_)
 
-    def suspected(self, print_: str) -> bool:
-        return print_ in self._suspects
+    def suspected(self, endpoint: str, print_: int) -> bool:
+        return bool(self._crashes(endpoint, print_))
 
-    def refused(self, print_: str, now: float) -> bool:
-        crashes = self._suspects.get(print_)
-        if crashes is None:
+    def refused(self, endpoint: str, print_: int, now: float) -> bool:
+        crashes = self._crashes(endpoint, print_)
+        if not crashes:
             return False
         recent = self._recent(crashes, now)
         if not recent:
-            del self._suspects[print_]
+            self._drop(endpoint, print_)
         return len(recent) >= CRASHES
 
+    def keep(self, endpoints: Collection[str]) -> None:
+        """Forget all others."""
+        for key in self._suspects.keys() - set(endpoints):
+            self._count -= len(self._suspects.pop(key))
+
+    def _crashes(self, endpoint: str, print_: int) -> list[_Crash]:
+        suspects = self._suspects.get(endpoint)
+        return [] if suspects is None else suspects.get(print_, [])
+
+    def _keep(self, endpoint: str, print_: int, crashes: list[_Crash]) -> None:
+        suspects = self._suspects.setdefault(endpoint, OrderedDict())
+        self._count += print_ not in suspects
+        suspects[print_] = crashes
+        if len(suspects) > MOST_OF_ONE:
+            self._drop(endpoint, next(iter(suspects)))
+        if self._count > MOST_PRINTS:
+            most = max(self._suspects, key=lambda key: len(self._suspects[key]))
+            self._drop(most, next(iter(self._suspects[most])))
+
+    def _drop(self, endpoint: str, print_: int) -> None:
+        suspects = self._suspects[endpoint]
+        del suspects[print_]
+        self._count -= 1
+        if not suspects:
+            del self._suspects[endpoint]
+
     @staticmethod
-    def _recent(crashes: list[tuple[float, str]], now: float) -> list[tuple[float, str]]:
+    def _recent(crashes: list[_Crash], now: float) -> list[_Crash]:
         return [(at, where) for at, where in crashes if now - at < REMEMBERED_SECONDS]

@@ -3,7 +3,9 @@
 from datetime import datetime
 from typing import Any
 
+from llmendpoint_gateway.core.paths import MOST_PATH
 from llmendpoint_gateway.core.pick import Rejected, unknown_model
+from llmendpoint_gateway.core.request import Body, Head
 from llmendpoint_gateway.core.view import View
 
 
@@ -30,16 +32,51 @@ def one_model(name: str, view: View) -> dict[str, Any] | Rejected:
     return _model(name, view) if name in view.names else unknown_model(name)
 
 
-def unknown_path(method: str, path: str) -> Rejected:
+def unknown_path(head: Head) -> Rejected:
     return Rejected(
         404,
         "unknown_url",
-        f"Invalid URL ({method} {path.partition('?')[0][:200]}). Paths are /v1/... or /<namespace>/<name>/v1/...",
+        f"Invalid URL ({head.method} {head.path.partition('?')[0]}). The gateway passes /v1/models and the paths of "
+        "inference APIs, such as /v1/chat/completions, also as /<namespace>/<name>/v1/...",
     )
 
 
-def bad_request(message: str, param: str | None = None) -> Rejected:
-    return Rejected(400, "invalid_request", message, param)
+def wrong_method(head: Head, allowed: str) -> Rejected:
+    return Rejected(
+        405,
+        "method_not_allowed",
+        f"{head.path.partition('?')[0]} does not take {head.method}, but {allowed}.",
+        allow=allowed,
+    )
+
+
+def path_too_long() -> Rejected:
+    return Rejected(
+        414, "uri_too_long", f"The path and its query are longer than the limit of {MOST_PATH} characters."
+    )
+
+
+def no_model(head: Head, body: Body) -> Rejected:
+    """For a body that names no model: why."""
+    if head.encoded:
+        return Rejected(
+            415, "unsupported_encoding", "The gateway reads bodies without content-encoding only. Send JSON."
+        )
+    if head.media:
+        return Rejected(
+            415,
+            "unsupported_media_type",
+            f"The gateway reads `model` from a JSON body, not from {head.media}. "
+            "Where the endpoint takes this type, send it to /<namespace>/<name>/v1/...",
+        )
+    return Rejected(
+        400, "invalid_request", body.problem, "model" if body.problem.startswith(("`", "You")) else None
+    )
+
+
+def failed() -> Rejected:
+    """An error in the gateway itself, which is this one request's."""
+    return Rejected(500, "gateway_error", "The gateway failed to decide on this request; its log says why.")
 
 
 def _model(name: str, view: View) -> dict[str, Any]:

@@ -1,54 +1,83 @@
-"""What a request asks for, by its path alone."""
+"""What is kept of a request: read once, of bounded size whatever the client sent, and never changed."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-PREFIX_PARTS = 4  # "", namespace, name, "v1/…"
+from llmendpoint_gateway.core.paths import Asked
+from llmendpoint_gateway.core.waiting import Claim, Priority
+
+SHOWN = 200
+"""Characters of what a client sent that an error may repeat."""
+DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class ByModel:
-    """The endpoint is named by the body's `model`."""
+class Head:
+    """Of the headers. `path` and `media` are cut to what an error may show; `media` is the content type where it is not
+    JSON, `encoded` tells of a content encoding. `new_id` replaces an x-request-id that cannot be passed on."""
 
-
-@dataclass(frozen=True, slots=True)
-class ByPath:
-    """The endpoint is named by the path; `path` is what its replica is to see, with the query."""
-
-    endpoint: str
+    method: str
     path: str
+    asked: Asked
+    caller: int
+    priority: Priority = Priority.NORMAL
+    body_follows: bool = False
+    media: str = ""
+    encoded: bool = False
+    new_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ListModels:
-    """`GET /v1/models`."""
+class Body:
+    """Of the body. `print_`: a hash by which this process knows the same body again. `problem`: why it names no model, for
+    the client."""
+
+    size: int
+    print_: int
+    model: str = ""
+    stream: bool = False
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class GetModel:
-    """`GET /v1/models/{name}`; the name may hold a slash."""
+class Request:
+    """`body` is None where none came."""
 
-    name: str
+    head: Head
+    body: Body | None = None
+
+    @property
+    def print_(self) -> int:
+        return 0 if self.body is None else self.body.print_
+
+    @property
+    def stream(self) -> bool:
+        return self.body is not None and self.body.stream
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(0 if self.body is None else self.body.size, self.head.caller, self.head.priority)
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """No such path here."""
+class Tag(NamedTuple):
+    """What goes with a request to the replica and comes back in Envoy's log: `ticket` is its number, 0 for none."""
+
+    ticket: int = 0
+    caller: int = 0
+    print_: int = 0
+
+    def encode(self) -> str:
+        return f"{self.ticket:016x}{self.caller:016x}{self.print_:016x}"
 
 
-Asked = ByModel | ByPath | ListModels | GetModel | Unknown
+LENGTH = 3 * DIGITS
 
 
-def read_path(method: str, target: str) -> Asked:
-    """`target` is the request's path with its query, as the client sent it."""
-    path = target.partition("?")[0]
-    if path.startswith("/v1/"):
-        if method != "GET":
-            return ByModel()
-        if path == "/v1/models":
-            return ListModels()
-        name = path.removeprefix("/v1/models/")
-        return GetModel(name) if name and name != path else Unknown()
-    parts = target.split("/", PREFIX_PARTS - 1)
-    if len(parts) == PREFIX_PARTS and parts[1] and parts[2] and parts[3].startswith("v1/"):
-        return ByPath(f"{parts[1]}/{parts[2]}", f"/{parts[3]}")
-    return Unknown()
+def read_tag(text: str) -> Tag:
+    """An empty one for what is no tag."""
+    if len(text) != LENGTH:
+        return Tag()
+    try:
+        return Tag(*(int(text[at : at + DIGITS], 16) for at in range(0, LENGTH, DIGITS)))
+    except ValueError:
+        return Tag()

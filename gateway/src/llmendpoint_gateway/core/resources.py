@@ -12,7 +12,9 @@ Resource = dict[str, Any]
 DESTINATION_HEADER = "x-gateway-destination-endpoint"
 CLUSTER_HEADER = "x-gateway-cluster"
 TRIAL_HEADER = "x-gateway-trial"  # on a request of which every outcome is to be reported
-PRINT_HEADER = "x-gateway-print"  # by which a request is known again that was there when its replica crashed
+TAG_HEADER = (
+    "x-gateway-tag"  # core/request.py: by which a report of an attempt is known to be of this request
+)
 ATTEMPT_HEADER = "x-envoy-attempt-count"  # Envoy's own: 1, and 2 on a retry
 PRIORITY_HEADER = "x-llmendpoint-priority"  # of a client: high, normal or low
 RESERVED_PREFIX = "x-gateway-"
@@ -76,15 +78,26 @@ def _user_timeout() -> Resource:
 
 
 def _override_host() -> Resource:
-    fallback = extension(
+    """The picker's replicas in turn, and no other: it knows which ones are ejected, busy, or of another revision.
+
+    A fallback must be named. This one is a subset that no host is in, so that after the last named replica Envoy
+    answers 503 `replica_failed`.
+    """
+    child = extension(
         "envoy.load_balancing_policies.least_request",
         "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest",
+    )
+    nothing = extension(
+        "envoy.load_balancing_policies.subset",
+        "envoy.extensions.load_balancing_policies.subset.v3.Subset",
+        fallback_policy="NO_FALLBACK",
+        subset_lb_policy={"policies": [{"typed_extension_config": child}]},
     )
     return extension(
         "envoy.load_balancing_policies.override_host",
         "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost",
         override_host_sources=[{"header": DESTINATION_HEADER}],
-        fallback_policy={"policies": [{"typed_extension_config": fallback}]},
+        fallback_policy={"policies": [{"typed_extension_config": nothing}]},
     )
 
 

@@ -7,7 +7,7 @@ from llmendpoint_gateway.core.upstream_logs import CRASHED_HEADER, RETRIABLE_HEA
 
 BUFFER, EXT_PROC = "envoy.filters.http.buffer", "envoy.filters.http.ext_proc"
 COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
-REMOVED_HEADERS = ("authorization", "cookie", "proxy-authorization")
+REMOVED_HEADERS = ("authorization", "cookie", "proxy-authorization", "x-api-key", "api-key")
 """A caller's credentials are for the gateway; an engine runs somebody else's code."""
 
 

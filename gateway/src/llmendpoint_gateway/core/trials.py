@@ -14,6 +14,8 @@ from enum import Enum
 
 REPORT_SECONDS = 1.0
 """How long after a trial's end Envoy may take to report it."""
+BARRED_SECONDS = 10.0
+"""A caller whose trial failed leaves the next one to others for so long: its requests may fail for what they hold."""
 
 
 class Standing(Enum):
@@ -25,21 +27,24 @@ class Standing(Enum):
 @dataclass(slots=True)
 class Trials:
     """`until`: when an open one becomes half-open. `trials` are under way; by `reported_by` the last one's outcome is
-    known, or never will be."""
+    known, or never will be. `barred`: the caller whose trial failed last, where there are others."""
 
     tripped: bool = False
     until: float = 0.0
     trials: int = 0
     reported_by: float = 0.0
+    barred: int | None = None
 
     def standing(self, now: float) -> Standing:
         if not self.tripped:
             return Standing.CLOSED
         return Standing.OPEN if now < self.until else Standing.HALF_OPEN
 
-    def wants_trial(self, now: float) -> bool:
-        """Half-open, with no trial under way or awaiting its report."""
-        return self.tripped and not self.trials and now >= max(self.until, self.reported_by)
+    def wants_trial(self, now: float, caller: int | None = None) -> bool:
+        """Half-open, with no trial under way or awaiting its report, and not kept for other callers than this one."""
+        if not self.tripped or self.trials or now < max(self.until, self.reported_by):
+            return False
+        return caller is None or caller != self.barred or now >= self.until + BARRED_SECONDS
 
     def trip(self, until: float) -> None:
         self.tripped, self.until = True, until

@@ -1,8 +1,8 @@
-"""Requests that wait for a replica: bands by priority, in a band one tenant after the other, each first come, first served.
+"""Requests that wait for a replica: bands by priority, in a band one caller after the other, each first come, first served.
 
-Bounded in number and in bytes, over all endpoints and for each. Who comes when there is no room displaces the newest
-request of a lower band, of a tenant that has more waiting than he, or of the endpoint for which the most wait, if its band is
-no higher; so none of them fills the queue against the others.
+Bounded in number and in bytes, over all endpoints and for each. A request that finds no room displaces the newest request
+of a lower band, of a caller that has more waiting, or of the endpoint for which the most wait, if its band is no higher; so
+none of them fills the queue against the others.
 """
 
 from collections import OrderedDict
@@ -32,10 +32,10 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a request has of a queue: the size of its body in bytes, whose it is, and its band."""
+    """What a request has of a queue: the size of its body in bytes, its caller (core/caller.py), and its band."""
 
     size: int = 0
-    tenant: bytes = b""
+    caller: int = 0
     priority: Priority = Priority.NORMAL
 
 
@@ -53,23 +53,23 @@ class _Queue(Generic[T]):
     def __init__(self) -> None:
         self.claims: dict[T, Claim] = {}
         self.bytes = 0
-        self._bands: tuple[OrderedDict[bytes, OrderedDict[T, None]], ...] = tuple(
+        self._bands: tuple[OrderedDict[int, OrderedDict[T, None]], ...] = tuple(
             OrderedDict() for _ in Priority
         )
 
     def add(self, item: T, claim: Claim) -> None:
         self.claims[item] = claim
         self.bytes += claim.size
-        self._bands[claim.priority].setdefault(claim.tenant, OrderedDict())[item] = None
+        self._bands[claim.priority].setdefault(claim.caller, OrderedDict())[item] = None
 
     def remove(self, item: T) -> Claim:
         claim = self.claims.pop(item)
         self.bytes -= claim.size
         band = self._bands[claim.priority]
-        items = band[claim.tenant]
+        items = band[claim.caller]
         del items[item]
         if not items:
-            del band[claim.tenant]
+            del band[claim.caller]
         return claim
 
     def first(self) -> T | None:
@@ -79,21 +79,21 @@ class _Queue(Generic[T]):
         return None
 
     def turn_over(self, claim: Claim) -> None:
-        """The tenant had his turn."""
+        """The caller had its turn."""
         band = self._bands[claim.priority]
-        if claim.tenant in band:
-            band.move_to_end(claim.tenant)
+        if claim.caller in band:
+            band.move_to_end(claim.caller)
 
     def lesser(self, claim: Claim) -> T | None:
         """Who is to make way for such a claim on this queue."""
         lowest = self._lowest()
-        tenants_own = len(self._bands[lowest].get(claim.tenant, ()))
-        if lowest == claim.priority and len(self._most(lowest)) <= tenants_own + 1:
+        callers_own = len(self._bands[lowest].get(claim.caller, ()))
+        if lowest == claim.priority and len(self._most(lowest)) <= callers_own + 1:
             return None
         return self.least(claim)
 
     def least(self, claim: Claim) -> T | None:
-        """Who is the first to make way for it elsewhere: of the lowest band's busiest tenant the newest, unless that band
+        """Who is the first to make way for it elsewhere: of the lowest band's busiest caller the newest, unless that band
         is a higher one."""
         lowest = self._lowest()
         return None if lowest < claim.priority else next(reversed(self._most(lowest)))
@@ -132,6 +132,11 @@ class Waiting(Generic[T]):
         """Whose turn it is."""
         queue = self._queues.get(endpoint)
         return queue.first() if queue else None
+
+    def items(self, endpoint: str) -> list[T]:
+        """All that wait for it."""
+        queue = self._queues.get(endpoint)
+        return list(queue.claims) if queue else []
 
     def serve(self, endpoint: str, item: T, seconds: float) -> None:
         """It has its turn, after so long."""

@@ -16,7 +16,7 @@ class QueueSpec(ApiModel):
     """
 
     max_requests: Annotated[int, Field(ge=0, le=5000)] = 1000
-    """Requests that may wait. Who comes when so many do gets 429 with Retry-After, or takes the place of a request of
+    """Requests that may wait. One that comes when so many do gets 429 with Retry-After, or takes the place of a request of
     lower priority, or of a caller that has more waiting. 0: none waits; replicas get every request at once, and what
     finds none is answered with 503."""
     timeout_seconds: Annotated[float, Field(ge=1, le=3000)] | None = None
@@ -34,9 +34,10 @@ class TrafficSpec(ApiModel):
     """How the gateway treats requests."""
 
     first_byte_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] | None = None
-    """Seconds until which a replica is to have begun to answer; then another is tried once, and after that the answer is
-    504. Two of three requests in a row that end so take the replica out of the pick. An answer that is not a stream
-    begins when it is complete, so this is to be longer than the longest generation. Absent: no limit."""
+    """Seconds until which a replica is to have begun to answer a request with `stream: true`; then another is tried once,
+    and after that the answer is 504. Two of three requests in a row that end so take the replica out of the pick, if they
+    are of several callers. An answer that is not a stream begins when it is complete: this does not hold for it, it has
+    an hour in all. Absent: no limit."""
     queue: QueueSpec = QueueSpec()
     """How requests wait in the gateway while every replica is busy, or none is there yet."""
 
@@ -50,7 +51,7 @@ class CircuitBreakerSpec(ApiModel):
     """
 
     error_rate: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of the window's requests that callers were told failed: a 5xx, or a replica that broke off or could not be
+    """Share of the window's requests that callers were told failed, also without those of the caller that failed most: a 5xx, or a replica that broke off or could not be
     reached, and the second one too. 429 is none."""
     window_seconds: Annotated[float, Field(ge=1, le=300)] = 30
     """Seconds that the rate is taken over."""

@@ -1,0 +1,29 @@
+"""Whether several values were seen, callers or prints, in a size that no number of them changes."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Distinct:
+    """The last value and the last other one, each with the time in seconds when it was last seen."""
+
+    last: int | None = None
+    last_at: float = 0.0
+    other: int | None = None
+    other_at: float = 0.0
+
+    def add(self, value: int, now: float) -> None:
+        if value != self.last:
+            self.other, self.other_at = self.last, self.last_at
+            self.last = value
+        self.last_at = now
+
+    def several(self, since: float) -> bool:
+        """Whether two values at least were seen since then."""
+        return self.other is not None and self.other_at >= since
+
+    def beside(self, value: int, since: float) -> bool:
+        """Whether one that is not `value` was seen since then."""
+        if self.last is not None and self.last != value:
+            return self.last_at >= since
+        return self.several(since)

@@ -1,0 +1,227 @@
+"""Whose fault failures are: what one caller sends opens no breaker for the others."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from llmendpoint_gateway.core.breaker import (
+    EJECTION_SECONDS,
+    FAILURES,
+    FIRST_SECONDS,
+    TIMEOUTS,
+    Breakers,
+    Outcome,
+)
+from llmendpoint_gateway.core.circuit import GROUPS, LONGEST_WINDOW, Circuits
+from llmendpoint_gateway.core.distinct import Distinct
+from llmendpoint_gateway.core.request import Tag
+from llmendpoint_gateway.core.traffic import CircuitSettings
+from llmendpoint_gateway.core.trials import BARRED_SECONDS, Standing
+
+A, CHAT = "10.0.0.1:8000", "team/chat"
+ONE, OTHER = 1, 2
+SETTINGS = CircuitSettings(error_rate=0.5, window=30, min_requests=20, open_seconds=10)
+
+
+def fails(
+    breakers: Breakers,
+    caller: int,
+    print_: int,
+    outcome: Outcome = Outcome.FAILED,
+    others: bool = False,
+) -> Standing | None:
+    breakers.ended(A, 1.0, trial=False)
+    return breakers.report(A, outcome, 1.0, trial=False, tag=Tag(1, caller, print_), others=others)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT])
+def test_one_callers_one_request_that_always_fails_ejects_no_replica(outcome: Outcome) -> None:
+    breakers = Breakers()
+    for _ in range(100):
+        assert fails(breakers, ONE, 7, outcome=outcome) is None
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT])
+def test_one_callers_various_requests_eject_no_replica_of_an_endpoint_that_others_use(
+    outcome: Outcome,
+) -> None:
+    breakers = Breakers()
+    for print_ in range(100):
+        assert fails(breakers, ONE, print_, outcome=outcome, others=True) is None
+
+
+def test_a_single_application_that_is_the_only_caller_gets_rid_of_a_broken_replica() -> None:
+    breakers = Breakers()
+    for print_ in range(FAILURES - 1):
+        assert fails(breakers, ONE, print_) is None
+    assert fails(breakers, ONE, 99) is Standing.OPEN
+
+
+def test_who_else_uses_an_endpoint_is_known_for_five_minutes_also_after_its_breaker_was_open() -> None:
+    circuits = Circuits(0.0)
+    ask(circuits, OTHER, good=True)
+    circuits.all_ejected(CHAT, 2.0, SETTINGS)
+    circuits.close(CHAT, 3.0)
+    assert circuits.others(CHAT, ONE, 4.0)
+    assert not circuits.others(CHAT, OTHER, 4.0)
+    assert not circuits.others(CHAT, ONE, LONGEST_WINDOW + 2.0)
+    assert not circuits.others("team/unknown", ONE, 4.0)
+
+
+def test_failures_of_two_callers_eject_though_each_asks_the_same_again() -> None:
+    breakers = Breakers()
+    for _ in range(FAILURES - 1):
+        assert fails(breakers, ONE, 7) is None
+    assert fails(breakers, OTHER, 8) is Standing.OPEN
+    hung = Breakers()
+    for caller in (ONE, OTHER)[: TIMEOUTS - 1]:
+        assert fails(hung, caller, 7, outcome=Outcome.TIMED_OUT) is None
+    assert fails(hung, OTHER, 7, outcome=Outcome.TIMED_OUT) is Standing.OPEN
+
+
+def test_a_connection_that_nobody_takes_is_no_callers_fault() -> None:
+    assert fails(Breakers(), ONE, 7, outcome=Outcome.UNREACHABLE) is Standing.OPEN
+
+
+def test_a_caller_whose_trial_failed_leaves_the_next_to_others() -> None:
+    breakers = Breakers()
+    fails(breakers, OTHER, 7, outcome=Outcome.UNREACHABLE)
+    now = 1.0 + FIRST_SECONDS
+    breakers.trial_began(A)
+    breakers.ended(A, now, trial=True)
+    breakers.report(A, Outcome.FAILED, now, trial=True, tag=Tag(1, ONE, 7), others=True)
+    due = now + EJECTION_SECONDS
+    assert not breakers.wants_trial(A, due, ONE)
+    assert breakers.wants_trial(A, due, OTHER)
+    assert breakers.wants_trial(A, due + BARRED_SECONDS, ONE)
+
+
+def ask(circuits: Circuits, caller: int, good: bool, print_: int = 7, now: float = 1.0) -> bool:
+    """Whether this opened the breaker."""
+    circuits.ended(CHAT, now, caller)
+    return not good and circuits.failed(CHAT, now, SETTINGS, caller, print_)
+
+
+def test_one_caller_that_only_fails_opens_no_breaker_for_one_that_is_answered() -> None:
+    circuits = Circuits(0.0)
+    ask(circuits, OTHER, good=True)
+    assert not any(ask(circuits, ONE, good=False, print_=n) for n in range(1000))
+
+
+def test_one_failure_of_another_among_a_flood_of_one_callers_opens_nothing() -> None:
+    circuits = Circuits(0.0)
+    ask(circuits, OTHER, good=True)
+    for n in range(100):
+        assert not ask(circuits, ONE, good=False, print_=n)
+    assert not ask(circuits, OTHER, good=False)
+
+
+def test_an_endpoint_that_fails_for_two_callers_opens_though_one_asks_far_more() -> None:
+    circuits = Circuits(0.0)
+    for _ in range(100):
+        assert not ask(circuits, ONE, good=False)
+    assert not ask(circuits, OTHER, good=False)
+    assert ask(circuits, OTHER, good=False)
+
+
+@pytest.mark.parametrize(("bodies", "opens"), [(1, False), (2, True)])
+def test_the_only_caller_opens_it_with_two_bodies_that_fail_and_not_with_one(
+    bodies: int, opens: bool
+) -> None:
+    circuits = Circuits(0.0)
+    ask(circuits, OTHER, good=True, now=0.0)
+    found = [ask(circuits, ONE, False, n % bodies, now=LONGEST_WINDOW + 1.0) for n in range(40)]
+    assert any(found) is opens
+
+
+def test_failures_to_connect_open_it_whoever_asked() -> None:
+    circuits = Circuits(0.0)
+    opened = []
+    for _ in range(SETTINGS.min_requests):
+        circuits.ended(CHAT, 1.0, ONE)
+        opened.append(circuits.failed(CHAT, 1.0, SETTINGS))
+    assert opened[-1]
+
+
+def test_a_caller_whose_trial_failed_cannot_keep_the_breaker_open() -> None:
+    circuits = Circuits(0.0)
+    ask(circuits, OTHER, good=True)
+    circuits.all_ejected(CHAT, 1.0, SETTINGS)
+    now = 1.0 + SETTINGS.open_seconds
+    assert circuits.wait(CHAT, now, ONE) == 0
+    circuits.trial_began(CHAT)
+    circuits.trial_ended(CHAT, now)
+    circuits.tried(CHAT, False, now, ONE)
+    due = now + SETTINGS.open_seconds
+    assert circuits.wait(CHAT, due, ONE) > 0
+    assert circuits.wait(CHAT, due, OTHER) == 0
+
+
+def test_callers_take_no_memory_however_many_they_are() -> None:
+    circuits = Circuits(0.0)
+    for caller in range(10_000):
+        ask(circuits, caller, good=caller % 2 == 0)
+    (slot,) = circuits._circuits[CHAT].window.slots.values()
+    assert len(slot) <= GROUPS
+
+
+def test_two_distinct_values_are_known_and_when() -> None:
+    seen = Distinct()
+    seen.add(ONE, 1.0)
+    assert not seen.several(0.0)
+    assert not seen.beside(ONE, 0.0)
+    assert seen.beside(OTHER, 0.0)
+    seen.add(OTHER, 2.0)
+    seen.add(OTHER, 9.0)
+    assert seen.several(1.0)
+    assert not seen.several(1.5)
+    assert seen.beside(OTHER, 1.0)
+    assert not seen.beside(OTHER, 1.5)
+    assert seen.beside(ONE, 9.0)
+
+
+class OneAgainstAll(RuleBasedStateMachine):
+    """One caller sends whatever fails, at any moment; the others are answered. Nothing opens for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.breakers, self.circuits, self.now = Breakers(), Circuits(0.0), 1.0
+        self.an_honest_one_asks(OTHER)
+
+    @rule(seconds=st.sampled_from([0.01, 1.0, 29.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.an_honest_one_asks(OTHER)
+
+    @rule(caller=st.integers(OTHER, 40))
+    def an_honest_one_asks(self, caller: int) -> None:
+        self.breakers.ended(A, self.now, trial=False)
+        self.circuits.ended(CHAT, self.now, caller)
+
+    @rule(
+        count=st.integers(1, 30),
+        bodies=st.integers(1, 30),
+        outcome=st.sampled_from([Outcome.FAILED, Outcome.TIMED_OUT]),
+        late=st.booleans(),
+    )
+    def the_one_sends_what_fails(self, count: int, bodies: int, outcome: Outcome, late: bool) -> None:
+        for number in range(count):
+            tag = Tag(number, ONE, number % bodies + 1)
+            for ends in (not late, late):
+                if ends:
+                    self.breakers.ended(A, self.now, trial=False)
+                    self.circuits.ended(CHAT, self.now, ONE)
+                else:
+                    others = self.circuits.others(CHAT, ONE, self.now)
+                    self.breakers.report(A, outcome, self.now, trial=False, tag=tag, others=others)
+                    self.circuits.failed(CHAT, self.now, SETTINGS, ONE, tag.print_)
+
+    @invariant()
+    def everything_is_closed(self) -> None:
+        assert not self.breakers.ejected
+        assert not self.circuits.open
+
+
+TestOneAgainstAll = OneAgainstAll.TestCase
+TestOneAgainstAll.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
