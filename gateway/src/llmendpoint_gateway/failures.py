@@ -12,7 +12,7 @@ from llmendpoint_gateway.core.breaker import Attempt, Outcome, read_outcome
 from llmendpoint_gateway.core.request import read_tag
 from llmendpoint_gateway.core.resources import ATTEMPT_HEADER, TAG_HEADER, TRIAL_HEADER
 from llmendpoint_gateway.core.routes import COMPLETION_PATHS
-from llmendpoint_gateway.core.upstream_logs import CRASHED_HEADER, RETRIABLE_HEADER
+from llmendpoint_gateway.core.upstream_logs import CRASHED_HEADER, LENGTH_HEADER, RETRIABLE_HEADER
 from llmendpoint_gateway.messages import TRIAL
 from llmendpoint_gateway.reports import Reports
 
@@ -70,7 +70,7 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
     again = headers.get(ATTEMPT_HEADER, "1") != "1"
     # On other paths Envoy does not try again what the replica may have seen, and a large body never (core/routes.py).
     anywhere = outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in COMPLETION_PATHS
-    small = entry.request.request_body_bytes <= RETRY_BODY_BYTES
+    small = int(headers.get(LENGTH_HEADER, 0)) <= RETRY_BODY_BYTES
     retriable = anywhere and small
     begun = status > 0 and not crashed
     over = common.access_log_type == AccessLogType.UpstreamEnd

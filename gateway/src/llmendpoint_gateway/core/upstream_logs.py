@@ -20,6 +20,7 @@ from llmendpoint_gateway.core.resources import (
 RETRIABLE_HEADER = "x-llmendpoint-retriable"
 # Its mark on a 500 for a request that was there when it crashed, and whose answer had not begun.
 CRASHED_HEADER = "x-llmendpoint-crashed"
+LENGTH_HEADER = "content-length"  # there since the body came in whole, however it was sent
 STATS_PREFIX = "attempts"
 ENDED, FAILED, CLUSTER_TAG = "ended", "failed", "cluster"
 # A trial whose answer is a long stream is known to be good this long after its first byte.
@@ -62,7 +63,7 @@ def _report(condition: Resource) -> Resource:
             "grpc_service": {"envoy_grpc": {"cluster_name": CONTROL_CLUSTER}},
             "buffer_flush_interval": "0.01s",
         },
-        additional_request_headers_to_log=[TRIAL_HEADER, TAG_HEADER, ATTEMPT_HEADER],
+        additional_request_headers_to_log=[TRIAL_HEADER, TAG_HEADER, ATTEMPT_HEADER, LENGTH_HEADER],
         additional_response_headers_to_log=[RETRIABLE_HEADER, CRASHED_HEADER],
     ) | {"filter": condition}
 
