@@ -5,11 +5,12 @@ import sys
 
 import pytest
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llmendpoint_gateway.body import MOST_MODEL_BYTES, scan
-from llmendpoint_gateway.messages import read_body
+from llmendpoint_gateway.messages import SMALL_BYTES, read_body
 
 BODY_BYTES = 32 << 20
 
@@ -76,7 +77,7 @@ def growth(body: str) -> int:
     program = f"""
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from llmendpoint_gateway.body import scan
-from llmendpoint_gateway.messages import read_body
+from llmendpoint_gateway.messages import SMALL_BYTES, read_body
 message = pb.ProcessingRequest(request_body=pb.HttpBody(body={body}, end_of_stream=True)).SerializeToString()
 peak = lambda: int(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1]) << 10
 open('/proc/self/clear_refs', 'w').write('5')  # the peak begins anew
@@ -105,14 +106,16 @@ def test_a_body_of_32_mib_takes_next_to_no_memory_beside_itself(body: str) -> No
     assert growth(body) < BODY_BYTES // 2
 
 
-@given(st.binary(max_size=300), st.booleans())
-def test_the_body_is_found_in_the_message_as_protobuf_finds_it(body: bytes, end: bool) -> None:
+@given(st.binary(max_size=300), st.booleans(), st.sampled_from([1, SMALL_BYTES]))
+def test_the_body_is_found_in_the_message_as_protobuf_finds_it(body: bytes, end: bool, times: int) -> None:
+    body = body * times
     message = pb.ProcessingRequest(request_body=pb.HttpBody(body=body, end_of_stream=end))
     message.metadata_context.filter_metadata["x"].fields["y"].string_value = "z"
     assert read_body(message.SerializeToString()) == body
 
 
 @pytest.mark.parametrize("message", [b"\x22", b"\x22\xff\xff\xff\x7f", b"\x22\x05ab", b"\x07", b"\xff" * 12])
-def test_a_message_that_is_cut_off_is_an_error_and_no_endless_loop(message: bytes) -> None:
-    with pytest.raises(ValueError, match=r"field|number"):
-        read_body(message)
+@pytest.mark.parametrize("before", [b"", b"\x2a\x80\x80\x08" + bytes(1 << 17)], ids=["small", "large"])
+def test_a_message_that_is_cut_off_is_an_error_and_no_endless_loop(before: bytes, message: bytes) -> None:
+    with pytest.raises((ValueError, DecodeError)):
+        read_body(before + message)

@@ -17,14 +17,14 @@ CHAT = "/v1/chat/completions"
 
 
 async def engines(gateway: Gateway, name: str, requests: int, clients: int = 16) -> Counter[str]:
-    """Who answered so many requests; the status of those that nobody answered well."""
+    """Who answered so many requests, each with a body of its own; the status of those that nobody answered well."""
     counts: Counter[str] = Counter()
     left = iter(range(requests))
 
     async def client() -> None:
         async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
-            for _ in left:
-                response = await http.post(CHAT, json={"model": f"team/{name}"})
+            for number in left:
+                response = await http.post(CHAT, json={"model": f"team/{name}", "seed": number})
                 counts[response.headers.get("x-engine") or str(response.status_code)] += 1
 
     await asyncio.gather(*(client() for _ in range(clients)))

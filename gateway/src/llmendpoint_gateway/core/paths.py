@@ -80,6 +80,8 @@ Asked = ByModel | ByPath | ListModels | GetModel | Unknown | WrongMethod | TooLo
 
 def read_path(method: str, target: str) -> Asked:
     """`target` is the request's path with its query, as the client sent it."""
+    if method == "POST" and target in API_PATHS:
+        return ByModel()  # the usual case
     if len(target) > MOST_PATH:
         return TooLong()
     path, mark, query = target.partition("?")
@@ -107,7 +109,7 @@ def _of_all(method: str, path: str) -> Asked:
 
 
 def _methods(path: str) -> tuple[str, ...]:
-    """None for a path that is not of the API."""
+    """That a path takes; none where it is not of the API."""
     if path in API_PATHS:
         return ("POST",)
     model = path.removeprefix(f"{MODELS}/")
