@@ -51,11 +51,11 @@ def test_each_change_is_told_once_with_who_what_and_which_revision(
         namespace.apply(engine={"maxNumSeqs": 4}, runtime=secret)
         second = namespace.target()
         edited = wait_changes(namespace, 2)[1]
-        assert "changed engine.maxNumSeqs, runtime.env[TOKEN] at" in edited
+        assert "changed engine.maxNumSeqs (unset -> 4), runtime.env[TOKEN] at" in edited
         assert f"revision {second}" in edited
         namespace.cluster.kubectl("scale", "llm/chat", "--replicas=2", "-n", namespace.name)
         scaled = wait_changes(namespace, 3)[2]
-        assert scaled.startswith(f"generation 3: kubectl (Update) changed replicas; revision {second}")
+        assert scaled.startswith(f"generation 3: kubectl (Update) changed replicas (1 -> 2); revision {second}")
         logged = [line for line in log_lines(operator) if line["event"] == "spec changed"]
         mine = [line for line in logged if line["endpoint"] == f"{namespace.name}/chat"]
         assert [line["fields"] for line in mine] == [
@@ -81,7 +81,7 @@ def test_a_restart_repeats_nothing_and_tells_what_was_changed_meanwhile(
         operator.start()
         told = wait_changes(namespace, 2)[1]
         assert told.startswith(
-            "generation 2: kubectl-client-side-apply (Update) changed engine.maxNumSeqs at"
+            "generation 2: kubectl-client-side-apply (Update) changed engine.maxNumSeqs (2 -> 4) at"
         )
         operator.settle()
         assert [event["count"] for event in changes(namespace)] == [1, 1]
