@@ -55,7 +55,9 @@ def test_each_change_is_told_once_with_who_what_and_which_revision(
         assert f"revision {second}" in edited
         namespace.cluster.kubectl("scale", "llm/chat", "--replicas=2", "-n", namespace.name)
         scaled = wait_changes(namespace, 3)[2]
-        assert scaled.startswith(f"generation 3: kubectl (Update) changed replicas (1 -> 2); revision {second}")
+        assert scaled.startswith(
+            f"generation 3: kubectl (Update) changed replicas (1 -> 2); revision {second}"
+        )
         logged = [line for line in log_lines(operator) if line["event"] == "spec changed"]
         mine = [line for line in logged if line["endpoint"] == f"{namespace.name}/chat"]
         assert [line["fields"] for line in mine] == [

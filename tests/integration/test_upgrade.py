@@ -11,6 +11,7 @@ import pytest
 
 from llmendpoint_operator.core import deployment, plan, revision
 from llmendpoint_operator.core.builders import Owner, make_service_account
+from llmendpoint_operator.core.names import MANAGER
 from llmendpoint_operator.core.rollout import target
 from llmendpoint_operator.kube.resources import (
     CONTROLLER_REVISIONS,
@@ -70,7 +71,9 @@ async def as_landed(stage: Stage) -> tuple[Json, Json]:
     }  # fmt: skip
     kind = {"apiVersion": ENDPOINTS.api_version, "kind": ENDPOINTS.kind}
     metadata = {"name": NAME, "namespace": namespace}
-    await stage.api.apply(ENDPOINTS, {**kind, "metadata": metadata, "status": status}, "status")
+    written = json.dumps({**kind, "metadata": metadata, "status": status})
+    how = ["--server-side", "--subresource=status", f"--field-manager={MANAGER}", "--force-conflicts"]
+    await asyncio.to_thread(stage.cluster.kubectl, "apply", *how, "-f", "-", stdin=written)
     return record, deployment
 
 
