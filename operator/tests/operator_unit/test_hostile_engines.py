@@ -11,9 +11,10 @@ import pytest
 from aiohttp import web
 
 from llmendpoint_operator.core.autoscaling.demand import Reading
+from llmendpoint_operator.core.histograms import Histogram
 from llmendpoint_operator.errors import Unanswered
 from llmendpoint_operator.evidence import Wire
-from llmendpoint_operator.evidence.figures import MOST_LINES, parse_latencies
+from llmendpoint_operator.evidence.figures import MOST_CHARACTERS, MOST_LINES, parse_latencies
 from llmendpoint_operator.evidence.first_tokens import FirstTokenTimes
 from llmendpoint_operator.evidence.reports import parse_load, parse_report
 from llmendpoint_operator.evidence.rota import Followed, Rota
@@ -134,8 +135,26 @@ async def test_of_what_a_pod_answers_no_more_is_read_than_such_an_answer_has(kin
 
 def test_a_page_of_many_histograms_does_not_hold_up_everybody_elses_endpoints() -> None:
     lines = "".join(f'{TTFT}_bucket{{le="{i}"}} {i}\n' for i in range(MOST_LINES + 1))
-    with pytest.raises(Unanswered, match=f"{MOST_LINES} at most are read"):
+    with pytest.raises(
+        Unanswered, match=f"{MOST_LINES} lines and {MOST_CHARACTERS} characters at most are read"
+    ):
         parse_latencies(f"# TYPE {TTFT} histogram\n{lines}")
+
+
+def test_a_page_whose_lines_have_labels_without_end_is_no_answer() -> None:
+    labels = ",".join(f'l{i}="v"' for i in range(200))
+    lines = "".join(f'{TTFT}_bucket{{{labels},le="{i}"}} {i}\n' for i in range(MOST_LINES))
+    assert len(lines) > MOST_CHARACTERS
+    with pytest.raises(Unanswered, match="characters at most are read"):
+        parse_latencies(lines)
+
+
+def test_a_label_that_looks_like_the_bucket_s_bound_is_none() -> None:
+    told = "".join(
+        f'{TTFT}_bucket{{m="a}} ,le=\\"9\\"",le="{le}"}} {n} 1700000000\n'
+        for le, n in (("1", 3), ("+Inf", 4))
+    )
+    assert parse_latencies(told).ttft == Histogram({1.0: 3.0, float("inf"): 4.0})
 
 
 async def test_a_body_that_comes_compressed_all_the_same_is_not_unpacked() -> None:
