@@ -1,7 +1,9 @@
 """What callers send is bounded, and who keeps within the bounds does not notice those who do not."""
 
 import asyncio
+import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -431,3 +433,16 @@ def test_2000_clusters_cost_envoy_little_and_its_counters_stay_few() -> None:
             "its request is counted",
         )
         assert gateway.revisions("many1") == {"r1": {"requests": 0, "errors": 0}}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_body_in_chunks_is_bounded_where_none_belongs(gateway: Gateway, method: str) -> None:
+    """It has no length, and a GET does not go by the inner listener."""
+    with socket.create_connection(("127.0.0.1", gateway.port), 10) as caller:
+        head = f"{method} /v1/models HTTP/1.1\r\nhost: gateway\r\ntransfer-encoding: chunked\r\n\r\n"
+        caller.sendall(head.encode())
+        chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        with contextlib.suppress(ConnectionError):
+            for _ in range(8):
+                caller.sendall(chunk)
+        assert caller.recv(4096).startswith(b"HTTP/1.1 413")

@@ -7,6 +7,7 @@ from llmendpoint_gateway.core.upstream_logs import CRASHED_HEADER, RETRIABLE_HEA
 
 BUFFER, EXT_PROC = "envoy.filters.http.buffer", "envoy.filters.http.ext_proc"
 COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
+BODILESS = ("GET", "HEAD")
 REMOVED_HEADERS = ("authorization", "cookie", "proxy-authorization", "x-api-key", "api-key")
 """A caller's credentials are for the gateway; an engine runs somebody else's code."""
 
@@ -22,7 +23,12 @@ def make_routes(large_apart: bool) -> Resource:
     """
     exact = [{"match": {"path": path}, "route": _action("reset")} for path in COMPLETION_PATHS]
     rest = {"match": {"prefix": "/"}, "route": _action("reset-before-request")}
-    picked = [route | {"request_headers_to_remove": list(REMOVED_HEADERS)} for route in (*exact, rest)]
+    bodiless = [
+        rest | {"match": {"prefix": "/", "headers": [_method(m)]}, "typed_per_filter_config": _small_body()}
+        for m in BODILESS
+    ]
+    routes = (*exact, *bodiless, rest)
+    picked = [route | {"request_headers_to_remove": list(REMOVED_HEADERS)} for route in routes]
     apart = [_refused_encoding(), _large(_over_limit()), _large(_of_unknown_length())]
     return {
         "name": "openai",
@@ -44,10 +50,18 @@ def _over_limit() -> list[Resource]:
 
 
 def _of_unknown_length() -> list[Resource]:
-    bodiless = [
-        {"name": ":method", "string_match": {"exact": m}, "invert_match": True} for m in ("GET", "HEAD")
-    ]
+    bodiless = [{**_method(m), "invert_match": True} for m in BODILESS]
     return [{"name": "content-length", "present_match": False}, *bodiless]
+
+
+def _method(name: str) -> Resource:
+    return {"name": ":method", "string_match": {"exact": name}}
+
+
+def _small_body() -> Resource:
+    """These have no body of use. One that comes in chunks all the same is not collected beside the inner listener."""
+    kind = "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.BufferPerRoute"
+    return {BUFFER: {"@type": kind, "buffer": {"max_request_bytes": bounds.RETRY_BODY_BYTES}}}
 
 
 def _large(headers: list[Resource]) -> Resource:
