@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -52,12 +54,13 @@ def endpoints(victim: str) -> list[Object]:
 class Attack:
     """Tasks that send until they are cancelled; `answers` counts what came back, by kind of attack."""
 
-    def __init__(self, product: Product, url: str, victim: str, address: str) -> None:
+    def __init__(self, url: str, victim: str, address: str) -> None:
         self.answers: Counter[tuple[str, str]] = Counter()
-        self._product, self._url, self._victim, self._address = product, url, victim, address
+        self._url, self._victim, self._address = url, victim, address
         self._engines = itertools.cycle((victim, REAL_ENGINE))
 
-    async def run(self, ended: threading.Event) -> None:
+    async def run(self) -> None:
+        """Until standard input ends."""
         connector = aiohttp.TCPConnector(limit=0, local_addr=(self._address, 0))
         timeout = aiohttp.ClientTimeout(total=10)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
@@ -69,10 +72,9 @@ class Attack:
                 self._often(1.0, 4, self._giant_body),
                 self._often(0.1, 50, self._hung_request),
                 self._often(0.1, 20, self._same_body_as_the_victim),
-                self._often(5.0, 1, self._name_grab),
             ]
             tasks = [asyncio.create_task(each) for each in loops]
-            await asyncio.to_thread(ended.wait)
+            await asyncio.to_thread(sys.stdin.read)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -137,26 +139,44 @@ class Attack:
             await answer.read()
             return answer.status
 
-    async def _name_grab(self, number: int) -> str:
-        """The endpoint that claims the victim's name goes and comes."""
-        grab = endpoint("grabs", names=(self._victim.rpartition("/")[2], self._victim))
-        if number % 2:
-            await asyncio.to_thread(self._product.cluster.apply, grab)
-        else:
-            argv = ["delete", "llmendpoint", "grabs", "-n", NAMESPACE, "--ignore-not-found", "--wait=false"]
-            await asyncio.to_thread(self._product.cluster.kubectl, *argv)
-        return "done"
+
+def grab_names(
+    product: Product, victim: str, ended: threading.Event, answers: Counter[tuple[str, str]]
+) -> None:
+    """The endpoint that claims the victim's name goes and comes."""
+    grab = endpoint("grabs", names=(victim.rpartition("/")[2],))
+    delete = ["delete", "llmendpoint", "grabs", "-n", NAMESPACE, "--ignore-not-found", "--wait=false"]
+    while not ended.wait(5.0):
+        product.cluster.kubectl(*delete)
+        product.cluster.apply(grab)
+        answers["name_grab", "done"] += 1
 
 
 @contextmanager
-def attacking(product: Product, victim: str, url: str, address: str) -> Iterator[Attack]:
-    """The attack runs while the block does; `address` is the one of this machine that its requests come from."""
-    attack, ended = Attack(product, url, victim, address), threading.Event()
-    thread = threading.Thread(target=lambda: asyncio.run(attack.run(ended)), daemon=True)
+def attacking(product: Product, victim: str, url: str, address: str) -> Iterator[Counter[tuple[str, str]]]:
+    """The attack runs while the block does, in a process of its own, so that the victim's clock measures the product.
+    Its counts are complete when the block is left. `address` is the one of this machine that its requests come from."""
+    answers: Counter[tuple[str, str]] = Counter()
+    ended = threading.Event()
+    thread = threading.Thread(target=grab_names, args=(product, victim, ended, answers), daemon=True)
+    argv = [sys.executable, "-m", "tests.e2e.attack", url, victim, address]
+    sender = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     thread.start()
     try:
-        yield attack
+        yield answers
     finally:
         ended.set()
+        said, _ = sender.communicate(timeout=60)
         thread.join(60)
-        assert not thread.is_alive(), "the attack did not end"
+    for kind, outcome, count in json.loads(said):
+        answers[kind, outcome] += count
+
+
+async def main(url: str, victim: str, address: str) -> None:
+    attack = Attack(url, victim, address)
+    await attack.run()
+    print(json.dumps([[*kind, count] for kind, count in attack.answers.items()]))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
