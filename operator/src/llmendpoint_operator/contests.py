@@ -1,4 +1,4 @@
-"""What is known of children that something changes back (core/disputes.py), in memory."""
+"""What is known of children, and of statuses, that something changes back (core/disputes.py), in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from .core.disputes import Dispute, Disputes, written
+from .core.disputes import Dispute, Disputes, fingerprint, written
 from .core.drift import first_difference
 from .core.names import MANAGER
 from .errors import ApiError
@@ -25,6 +25,7 @@ class Contests:
     def __init__(self, children: Children) -> None:
         self._children = children
         self._entries: dict[Key, dict[tuple[str, str], Dispute]] = {}
+        self._statuses: dict[Key, Dispute] = {}
 
     def of(self, key: Key) -> Disputes:
         """Of one endpoint's children."""
@@ -33,6 +34,7 @@ class Contests:
     def forget(self, key: Key) -> None:
         """The endpoint is gone."""
         self._entries.pop(key, None)
+        self._statuses.pop(key, None)
 
     async def wrote(self, key: Key, manifest: Json, answer: Written) -> Dispute | None:
         """A child was written. The dispute that begins with it: this was the last write before a pause."""
@@ -51,17 +53,33 @@ class Contests:
         return dispute if begins else None
 
     def settle(self, key: Key, wanted: Iterable[Place], now: datetime) -> float | None:
-        """Forget disputes whose child is as it should be, and has been for as long as it was left alone. `wanted`: children
-        that should be written. Seconds until the next of the others is to be looked at again."""
+        """Forget disputes whose child is as it should be, and has been for as long as it was left alone. A child that was
+        just written is as it should be, too: another controller needs a moment to change it back. `wanted`: children that
+        should be written. Seconds until the next of the others is to be looked at again."""
         entries, due = self._entries.get(key, {}), set(wanted)
         waits = []
         for place, dispute in list(entries.items()):
             wait = dispute.until - now.timestamp()
-            if wait <= 0 and place not in due:
+            over = wait <= 0 if dispute.open else dispute.forgotten(now.timestamp())
+            if over and place not in due:
                 del entries[place]
             elif dispute.open and wait > 0:
                 waits.append(wait)
         return min(waits, default=None)
+
+    def wrote_status(self, key: Key, status: Json, now: datetime) -> None:
+        """A status was written; the first write of one puts nothing back."""
+        before = self._statuses.get(key)
+        dispute = written(before, _status_of(key, status), None, now.timestamp())
+        first = before is None or before.wanted != dispute.wanted or before.forgotten(now.timestamp())
+        self._statuses[key] = replace(dispute, count=0) if first else dispute
+
+    def status_held(self, key: Key, status: Json, now: datetime) -> float:
+        """Seconds until the same status is written again; 0 where it may be now."""
+        dispute = self._statuses.get(key)
+        if dispute is None or dispute.wanted != fingerprint(_status_of(key, status)):
+            return 0.0
+        return max(0.0, dispute.until - now.timestamp())
 
     async def _others(self, manifest: Json) -> str:
         """Who else writes the object, by its managers; empty where nobody is known, or who does so acts in our writes."""
@@ -74,3 +92,7 @@ class Contests:
         entries = (live or {}).get("metadata", {}).get("managedFields") or ()
         names = {str(e.get("manager")) for e in entries if not e.get("subresource")} - {MANAGER}
         return ", ".join(f"manager {name!r}" for name in sorted(names)[:5])
+
+
+def _status_of(key: Key, status: Json) -> Json:
+    return {"kind": "LLMEndpoint", "metadata": {"name": key[1]}, "status": status}

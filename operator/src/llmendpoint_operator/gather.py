@@ -17,7 +17,6 @@ from .core.models.files import needs_image
 from .core.names import REVISION_LABEL, child_name
 from .core.neighbours import Neighbours
 from .core.ownership import Holder, holder_of
-from .core.revision import parse_revision
 from .core.snapshot import Endpoint, Refusal, Request, ScalerAddress, Snapshot
 from .core.times import parse_time
 from .kube import resources
@@ -53,7 +52,7 @@ def gather(
         return [item for item in found if holder_of(item, owner) is Holder.OURS]
 
     records = _by_revision(name, several(resources.CONTROLLER_REVISIONS))
-    parsed = {hash_: parse_revision(record) for hash_, record in records.items()}
+    parsed = {hash_: caches.revisions.of(record) for hash_, record in records.items()}
     pods: dict[str, list[Json]] = defaultdict(list)
     for pod in caches.children(resources.PODS, namespace, name):
         pods[pod["metadata"].get("labels", {}).get(REVISION_LABEL, "")].append(pod)

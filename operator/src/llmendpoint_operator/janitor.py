@@ -22,7 +22,6 @@ from .core.models.nodes import (
 )
 from .core.models.retention import Act, Kept, Usage, files_name, find_usage, is_download, marking, next_act
 from .core.ownership import Holder, holder_of_model_job
-from .core.revision import parse_revision
 from .errors import ApiError, Conflict, NotFound, NotOwned
 from .kube import resources
 from .kube.caches import Caches
@@ -35,6 +34,8 @@ log = structlog.get_logger()
 Key = tuple[str, str]
 
 SWEEP_S = 30.0
+LEAST_S = 1.0
+"""Between two sweeps, however much changes: a sweep is over the whole fleet."""
 
 
 class Janitor:
@@ -62,6 +63,7 @@ class Janitor:
         pause = min(SWEEP_S, max(1.0, self._retention_s / 2))
         while True:
             await self.sweep(datetime.now(UTC))
+            await asyncio.sleep(LEAST_S)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), pause)
             self._woken.clear()
@@ -103,10 +105,10 @@ class Janitor:
 
     async def _record_nodes(self) -> None:
         """A Job for each node that holds a model and has none."""
-        records = [r for r in self._caches.all(resources.CONTROLLER_REVISIONS) if keeps_on_nodes(r)]
+        kept = [r for r in self._caches.all(resources.CONTROLLER_REVISIONS) if keeps_on_nodes(r)]
+        records = [(record, self._caches.revisions.of(record)) for record in kept]
         known = {key_of(job) for job in self._caches.all(resources.JOBS)} if records else set()
-        for record in records:
-            revision = parse_revision(record)
+        for record, revision in records:
             if revision is None:
                 continue
             namespace, endpoint = endpoint_of(record)
@@ -120,7 +122,9 @@ class Janitor:
 
     def _usage(self) -> Usage:
         records = self._caches.all(resources.CONTROLLER_REVISIONS)
-        recorded = ((record["metadata"]["namespace"], parse_revision(record)) for record in records)
+        recorded = (
+            (record["metadata"]["namespace"], self._caches.revisions.of(record)) for record in records
+        )
         return find_usage(recorded, ((key[0], files.job_name) for key, files in self._wanted().items()))
 
     async def _do(self, act: Act, job: Json, removal: Json | None, now: datetime) -> None:

@@ -14,6 +14,7 @@ from .api.autoscaling import AutoscalingSpec, Provider
 from .core.autoscaling.handover import kept_count
 from .core.autoscaling.opinion import Opinion, find_opinion
 from .core.autoscaling.scene import read_scene
+from .core.reported import cleaned
 from .gather import gather
 from .kube import resources
 from .kube.caches import Caches
@@ -69,12 +70,12 @@ class Opinions:
         manifest = self._caches.get(resources.ENDPOINTS, *key)
         if manifest is None or _named_provider(manifest) != provider:
             return None
-        snapshot = gather(self._caches, manifest, None, None)
+        now = datetime.now(UTC)
+        snapshot = cleaned(gather(self._caches, manifest, None, None), now)
         spec = snapshot.endpoint.spec
         autoscaling: AutoscalingSpec | None = spec.autoscaling if spec else None
         if spec is None or autoscaling is None:
             return None
-        now = datetime.now(UTC)
         kept = kept_count(snapshot, now)
         scene = read_scene(snapshot, autoscaling, spec.replicas if kept is None else kept, now)
         return find_opinion(replace(scene, demand=self._source.of(key)))

@@ -130,6 +130,7 @@ class Reconciler:
         self._auditor.look(manifest)
         await self._foreigners.look(key, parse_owner(manifest))
         plan, snapshot = self._plan(key, manifest)
+        plan = self._without_held_status(key, plan)
         try:
             for step in plan.steps:
                 await self._do(snapshot.endpoint, step)
@@ -147,6 +148,20 @@ class Reconciler:
             self._passes.pop(key, None)
             return self._rest(key, plan)
         return self._again(key)
+
+    def _without_held_status(self, key: Key, plan: Plan) -> Plan:
+        """Another writer that changes the status back each time does not get an answer each time."""
+        now = datetime.now(UTC)
+        waits = [
+            self._contests.status_held(key, s.status, now) for s in plan.steps if isinstance(s, WriteStatus)
+        ]
+        wait = max(waits, default=0.0)
+        if wait <= 0:
+            return plan
+        log.warning("something keeps changing the status", endpoint="/".join(key), again_in=round(wait, 1))
+        steps = tuple(step for step in plan.steps if not isinstance(step, WriteStatus))
+        again = wait if plan.requeue_after is None else min(wait, plan.requeue_after)
+        return replace(plan, steps=steps, requeue_after=again)
 
     def _rest(self, key: Key, plan: Plan) -> float | None:
         """Nothing is to be written: seconds after which to look again."""
@@ -245,7 +260,8 @@ class Reconciler:
         key = endpoint.namespace, endpoint.name
         dispute = await self._contests.wrote(key, manifest, written)
         if dispute is not None:
-            return (Event("ChildContested", contested(dispute), "Warning"),)
+            told = () if dispute.futile else events_of(step)
+            return (*told, Event("ChildContested", contested(dispute), "Warning"))
         futile = step.event is not None and step.event.reason == "ChildRestored" and written.differs(manifest)
         return () if futile else events_of(step)
 
@@ -262,6 +278,7 @@ class Reconciler:
         self._api.check_lease()
         written = await self._api.replace(kind, endpoint.namespace, endpoint.name, body, "status")
         self._caches.remember(kind, written)
+        self._contests.wrote_status((endpoint.namespace, endpoint.name), step.status, datetime.now(UTC))
 
 
 def _described(step: Step) -> tuple[str, str]:

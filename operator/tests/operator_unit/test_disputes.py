@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 
+from llmendpoint_operator import contests
+from llmendpoint_operator.contests import Contests
 from llmendpoint_operator.core.builders import Owner, make_service_account
 from llmendpoint_operator.core.disputes import (
     ATTEMPTS,
@@ -18,6 +22,7 @@ from llmendpoint_operator.core.disputes import (
     written,
 )
 from llmendpoint_operator.core.plan import Apply
+from llmendpoint_operator.kube.children import Children, Written
 
 from .fake_cluster import NOW, FakeCluster
 
@@ -87,3 +92,70 @@ def test_what_is_held_is_told_so_that_the_dispute_is_not_taken_for_settled() -> 
     plan = cluster.plan()
     assert first not in plan.steps
     assert place in plan.held
+
+
+KEY = ("team-a", "chat")
+
+
+class Clock:
+    """The time that `contests` sees."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.time = NOW
+        monkeypatch.setattr(contests, "datetime", self)
+
+    def now(self, _zone: object) -> Any:
+        return self.time
+
+
+class ManagedByArgo:
+    async def find(self, *_: object) -> dict[str, Any]:
+        return {"metadata": {"managedFields": [{"manager": "argocd"}]}}
+
+
+def put_back(clock: Clock, known: Contests, seconds: float) -> bool:
+    """Somebody changes the child, it is written if it is not held, and the pass after that finds nothing to do. Whether
+    it was written."""
+    clock.time += timedelta(seconds=seconds)
+    steps = list(unheld([Apply(ACCOUNT)], known.of(KEY), clock.time.timestamp()))
+    if steps:
+        asyncio.run(known.wrote(KEY, ACCOUNT, Written(ACCOUNT, difference="automountServiceAccountToken")))
+    known.settle(KEY, () if steps else [PLACE], clock.time)
+    return bool(steps)
+
+
+def test_a_controller_that_changes_each_write_back_is_held_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, known = Clock(monkeypatch), Contests(cast(Children, ManagedByArgo()))
+    assert [put_back(clock, known, 0.03) for _ in range(10)] == [True] * ATTEMPTS + [False] * (10 - ATTEMPTS)
+    assert "argocd" in known.of(KEY)[PLACE].by
+    assert sum(put_back(clock, known, 0.5) for _ in range(2400)) <= 6, "in twenty minutes"
+
+
+def test_edits_by_hand_that_are_minutes_apart_are_each_put_back_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, known = Clock(monkeypatch), Contests(cast(Children, ManagedByArgo()))
+    assert all(put_back(clock, known, 120) for _ in range(10))
+    assert not known.of(KEY)[PLACE].open
+    known.settle(KEY, (), clock.time + timedelta(seconds=60))
+    assert known.of(KEY) == {}
+
+
+def test_the_same_status_is_not_written_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, known = Clock(monkeypatch), Contests(cast(Children, ManagedByArgo()))
+    status, other = {"replicas": 1}, {"replicas": 2}
+    for _ in range(1 + ATTEMPTS):
+        assert known.status_held(KEY, status, clock.time) == 0
+        known.wrote_status(KEY, status, clock.time)
+        clock.time += timedelta(seconds=0.1)
+    held = known.status_held(KEY, status, clock.time)
+    assert held > 0
+    assert known.status_held(KEY, other, clock.time) == 0, "what is new is written at once"
+    assert known.status_held(KEY, status, clock.time + timedelta(seconds=held)) == 0
+
+
+def test_a_status_that_changes_to_and_fro_is_not_taken_for_a_fight(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, known = Clock(monkeypatch), Contests(cast(Children, ManagedByArgo()))
+    for number in range(20):
+        assert known.status_held(KEY, {"replicas": number % 2}, clock.time) == 0
+        known.wrote_status(KEY, {"replicas": number % 2}, clock.time)

@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from llmendpoint_operator.core.autoscaling.outcome import Outlook, Scaling
 from llmendpoint_operator.core.autoscaling.record import present_count
@@ -16,6 +18,7 @@ from llmendpoint_operator.core.snapshot import ScalerAddress, Snapshot
 
 from .fake_cluster import NOW, make_spec
 from .test_autoscaling_plan import ScaledCluster, serving
+from .test_reported import NAMES, SCALARS, STRANGE_TIMES
 
 LIVE = {
     "hpa": (AUTOSCALER, [{"type": "ScalingActive", "status": "True"}]),
@@ -88,6 +91,21 @@ def test_a_scaler_that_wants_fewer_gets_them_when_it_has_had_its_time() -> None:
     edit(cluster, "hpa", replicas=2)
     assert work(cluster, 299) == 8
     assert work(cluster, 301) == 2
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(STRANGE_TIMES),
+    st.dictionaries(NAMES, SCALARS | st.sampled_from(STRANGE_TIMES), max_size=3),
+)
+def test_whatever_stands_for_the_time_of_the_handover_no_plan_fails_and_the_count_is_not_kept_for_ever(
+    at: str, garbage: dict[str, Any]
+) -> None:
+    cluster = hand_over("hpa")
+    edit(cluster, "hpa", replicas=2)
+    cluster.status["autoscaling"] = {"desiredReplicas": 8, "specReplicas": 2, "handedOverAt": at, **garbage}
+    assert work(cluster, 10) >= 2
+    assert work(cluster, 400) == 2
 
 
 def test_a_scaler_that_never_begins_takes_nothing() -> None:

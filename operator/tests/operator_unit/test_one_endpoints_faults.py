@@ -20,9 +20,11 @@ NEWER = {"image": "engine:1", "readiness": "Telepathy"}
 
 
 class Loads:
-    """A source that knows of two requests that wait, for everybody."""
+    """A source that knows of two requests that wait, for everybody, and fails for one endpoint."""
 
-    def of(self, _: tuple[str, str]) -> Demand:
+    def of(self, key: tuple[str, str]) -> Demand:
+        if key[1] == "failing":
+            raise ValueError("no figures")
         return Demand(waiting=2)
 
 
@@ -51,13 +53,13 @@ def test_a_runtime_of_a_newer_version_is_said_to_be_unreadable_and_where() -> No
 
 
 def test_the_page_of_metrics_holds_everybody_elses_recommendations() -> None:
-    """One endpoint's runtime is of a newer version, another one's status was written by a stranger."""
-    broken = endpoint("broken", status={"traffic": {"weights": [{"revision": "a"}]}})
-    of = caches(endpoint("chat"), broken, runtime={"spec": NEWER})
+    """All endpoints' runtime is of a newer version, one's status was written by a stranger, and one's figures fail."""
+    odd = endpoint("odd", status={"traffic": {"weights": [{"revision": "a"}]}})
+    of = caches(endpoint("chat"), endpoint("failing"), odd, runtime={"spec": NEWER})
     metrics = Metrics()
     metrics.registry.register(Recommendations(Opinions(of, cast(Source, Loads())).for_autoscalers))
     [family] = [f for f in metrics.registry.collect() if f.name.endswith("recommended_replicas")]
-    assert [(s.labels["llmendpoint"], s.value) for s in family.samples] == [("chat", 2.0)]
+    assert [(s.labels["llmendpoint"], s.value) for s in family.samples] == [("chat", 2.0), ("odd", 2.0)]
 
 
 def test_a_watch_survives_an_endpoint_whose_spec_is_of_another_shape() -> None:

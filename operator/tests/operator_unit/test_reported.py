@@ -10,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from llmendpoint_operator.core import reported
 from llmendpoint_operator.core.plan import WriteStatus
 from llmendpoint_operator.core.reported import read_fields
+from llmendpoint_operator.core.times import parse_time
 
 from .fake_cluster import NOW, FakeCluster, make_spec
 
@@ -29,16 +31,21 @@ def serving(replicas: int = 2) -> FakeCluster:
     return cluster
 
 
+STRANGE_TIMES = [
+    "0000-01-01T00:00:00Z", "2026-01-01T23:59:60Z", "0001-01-01T00:00:00+10:00", "9999-12-31T23:59:59-10:00",
+    "9999-12-31T00:00:00Z", "soon", "",
+]  # fmt: skip
 WORDS = st.sampled_from(
     ["Idle", "Observing", "Draining", "Switching", "RollingBack", "RolledBack", "Surge", "InPlace", "Recreate",
-     "nonsense", "", "True", "2026-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "<own>", "<pod>"]
+     "nonsense", "", "True", "2026-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z",
+     "0000-01-01T00:00:00Z", "2026-01-01T23:59:60Z", "0001-01-01T00:00:00+10:00", "<own>", "<pod>"]
 )  # fmt: skip
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 120) | WORDS
 NAMES = st.sampled_from(
     ["epoch", "weights", "draining", "drainingSince", "revision", "weight", "state", "blue", "green", "mode", "step",
      "startedAt", "stateSince", "progressSince", "verified", "promoted", "baseline", "requests", "errors", "message",
      "reason", "at", "inputs", "salt", "id", "action", "outcome", "desiredReplicas", "specReplicas", "type", "status",
-     "lastTransitionTime", "name"]
+     "lastTransitionTime", "handedOverAt", "lastScaledAt", "switchedAt", "name"]
 )  # fmt: skip
 ANYTHING = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=6), max_leaves=12
@@ -82,6 +89,18 @@ def test_any_status_is_planned_from_and_comes_to_rest(garbage: dict[str, Any], o
     assert cluster.active == own
     assert cluster.weights() == {own: 100}
     assert cluster.condition("Ready")["status"] == "True"
+
+
+def test_every_time_of_the_status_is_looked_at() -> None:
+    assert {
+        "switchedAt", "drainingSince", "startedAt", "stateSince", "progressSince", "at", "lastScaledAt",
+        "lastTransitionTime", "handedOverAt",
+    } <= reported._TIMES  # fmt: skip
+
+
+@pytest.mark.parametrize("text", STRANGE_TIMES[:4] + STRANGE_TIMES[5:])
+def test_what_is_no_time_is_none(text: str) -> None:
+    assert parse_time(text) is None
 
 
 PARTS: dict[str, Any] = {

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from llmendpoint_operator.core.names import ENDPOINT_LABEL
+from llmendpoint_operator.kube import parsed, resources
+from llmendpoint_operator.kube.caches import Caches
+from llmendpoint_operator.kube.client import KubeApi
 from llmendpoint_operator.kube.store import Store
 from llmendpoint_operator.kube.trimming import trim
 
@@ -144,3 +149,29 @@ def test_trimming_keeps_what_causes_are_read_from() -> None:
     assert trim({"kind": "Pod", "metadata": {"resourceVersion": "1"}, "spec": {"containers": None}})[
         "spec"
     ] == {"containers": []}
+
+
+def test_a_record_is_read_once_until_it_changes_and_none_is_kept_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(
+        parsed, "parse_revision", lambda record: read.append(record["metadata"]["resourceVersion"])
+    )
+    caches = Caches(cast(KubeApi, None), lambda key: None, None)
+    store = caches.informers[resources.CONTROLLER_REVISIONS].store
+
+    def look() -> list[str]:
+        for record in caches.all(resources.CONTROLLER_REVISIONS):
+            caches.revisions.of(record)
+        return read
+
+    store.replace([item("x", 1), item("y", 2)], "2")
+    assert [look() for _ in range(3)][-1] == ["1", "2"]
+    store.event("MODIFIED", item("x", 3))
+    assert [look() for _ in range(3)][-1] == ["1", "2", "3"]
+    caches.remember(resources.CONTROLLER_REVISIONS, item("x", 4))
+    assert [look() for _ in range(3)][-1] == ["1", "2", "3", "4"]
+    store.event("DELETED", item("x", 5))
+    store.replace([], "6")
+    assert len(caches.revisions) == 0

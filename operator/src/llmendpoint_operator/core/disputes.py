@@ -21,8 +21,11 @@ ATTEMPTS = 3
 FUTILE = 2
 FIRST_HOLD_SECONDS = 30.0
 LONGEST_HOLD_SECONDS = 600.0
+QUICK_SECONDS = 60.0
+"""Writes of the same thing count together while each follows the last within this time: who changes a child by hand now and
+then has it put back at once."""
 CALM_SECONDS = 1200.0
-"""So long after the last write of the same thing the count begins anew."""
+"""So long after the last write of the same thing the count begins anew once writing it again was of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,10 @@ class Dispute:
     def open(self) -> bool:
         """Whether writing again is of no use."""
         return self.count >= (FUTILE if self.futile else ATTEMPTS)
+
+    def forgotten(self, now: float) -> bool:
+        """Whether the next write is the first of a new count."""
+        return now - self.at >= (CALM_SECONDS if self.open else QUICK_SECONDS)
 
     @property
     def until(self) -> float:
@@ -65,7 +72,7 @@ def fingerprint(manifest: Manifest) -> str:
 def written(before: Dispute | None, manifest: Manifest, left: str | None, now: float) -> Dispute:
     """After a change of a child that was there. `left`: the field that the API server's answer still has otherwise."""
     wanted = fingerprint(manifest)
-    same = before is not None and before.wanted == wanted and now - before.at < CALM_SECONDS
+    same = before is not None and before.wanted == wanted and not before.forgotten(now)
     if before is None or not same:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         return Dispute(kind, name, wanted, 1, now, left or "", futile=left is not None)

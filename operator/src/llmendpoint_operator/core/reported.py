@@ -5,7 +5,7 @@ and the next write, which is of the whole status, removes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -27,9 +27,20 @@ MOST_REPLICAS = 1000
 """As spec.replicas."""
 CLOCKS_DIFFER = timedelta(seconds=60)
 """A time that is further ahead was not written by an operator."""
-_TIMES = frozenset(
-    {"switchedAt", "drainingSince", "startedAt", "stateSince", "progressSince", "at", "lastScaledAt", "lastTransitionTime"}
-)  # fmt: skip
+
+
+def _times_of(schema: Any) -> Iterator[str]:
+    """The fields anywhere in a JSON schema that are times."""
+    if isinstance(schema, Mapping):
+        for name, field in schema.get("properties", {}).items():
+            if "date-time" in (field.get("format"), *(kind.get("format") for kind in field.get("anyOf", ()))):
+                yield name
+    for inner in schema.values() if isinstance(schema, Mapping) else schema:
+        if isinstance(inner, Mapping | list):
+            yield from _times_of(inner)
+
+
+_TIMES = frozenset(_times_of(LLMEndpointStatus.model_json_schema(by_alias=True)))
 _LISTS = ("conditions", "revisions")
 _FIELDS: Mapping[str, TypeAdapter[Any]] = {
     str(info.alias): TypeAdapter(info.rebuild_annotation())
@@ -105,10 +116,7 @@ def _possible(name: str, value: Any, now: datetime) -> Any:
 
 
 def _time(value: Any, now: datetime) -> str:
-    try:
-        found = parse_time(value) if isinstance(value, str) else None
-    except (ValueError, OverflowError):
-        found = None
+    found = parse_time(value) if isinstance(value, str) else None
     if found is None:
         raise _Impossible
     return str(value) if found <= now + CLOCKS_DIFFER else str(time_text(now))

@@ -6,5 +6,8 @@ from datetime import UTC, datetime
 
 
 def parse_time(text: object) -> datetime | None:
-    """RFC 3339 as the status holds it."""
-    return datetime.fromisoformat(str(text)).astimezone(UTC) if text else None
+    """RFC 3339 as the status holds it; None of what is no time, or one that has no UTC."""
+    try:
+        return datetime.fromisoformat(str(text)).astimezone(UTC) if text else None
+    except (ValueError, OverflowError):
+        return None

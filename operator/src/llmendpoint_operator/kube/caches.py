@@ -9,6 +9,7 @@ from ..core.names import ENDPOINT_LABEL, MANAGER, MODEL_JOB_LABEL
 from ..core.served import ServedNames, claimed_names
 from . import resources
 from .client import Json, KubeApi
+from .parsed import ParsedRevisions
 from .resources import Resource
 from .store import Informer, dig, endpoint_of, key_of, model_job_key
 
@@ -23,12 +24,15 @@ class Caches:
     def __init__(self, api: KubeApi, wake: Wake, namespace: str | None) -> None:
         self._wake = wake
         self.names = ServedNames()
+        self.revisions = ParsedRevisions()
         self.on_model_job: Callable[[], None] = lambda: None
         """Called when a Job that resolves, downloads or deletes a model changes, or one of its pods."""
         watched = ((kind, MANAGED) for kind in (*resources.CHILDREN, resources.PODS))
         self.informers: dict[Resource, Informer] = {
             kind: Informer(api, kind, self._child_changed, namespace, selector) for kind, selector in watched
         }
+        records = resources.CONTROLLER_REVISIONS
+        self.informers[records] = Informer(api, records, self._record_changed, namespace, MANAGED)
         self.informers[resources.ENDPOINTS] = Informer(
             api, resources.ENDPOINTS, self._endpoint_changed, namespace
         )
@@ -93,6 +97,10 @@ class Caches:
         return self.names.claim(
             key, str(there["metadata"].get("creationTimestamp", "")), claimed_names(there)
         )
+
+    def _record_changed(self, item: Json) -> None:
+        self.revisions.forget(item)
+        self._child_changed(item)
 
     def _child_changed(self, item: Json) -> None:
         labels = item["metadata"].get("labels", {})
