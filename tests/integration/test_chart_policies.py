@@ -358,6 +358,26 @@ def test_the_operators_token_runs_no_pod_with_more_rights_than_an_engine_has(
     assert allowed(enforced, deployment(pod, container)) is good
 
 
+def test_the_operators_token_scales_a_deployment_to_which_others_have_added_a_container(
+    enforced: Cluster,
+) -> None:
+    def manifest(*added: str, **fields: Any) -> dict[str, Any]:
+        made = deployment({}, {})
+        made["spec"]["template"]["spec"]["containers"] += [{"name": n, "image": "mesh:1"} for n in added]
+        made["spec"]["template"]["spec"] |= fields
+        return {**made, "metadata": {**made["metadata"], "name": "chat-meshed"}}
+
+    enforced.apply(manifest("mesh", hostNetwork=True))
+    scaled = manifest("mesh", hostNetwork=True)
+    scaled["spec"]["replicas"] = 1
+    assert allowed(enforced, scaled)
+    enforced.kubectl("delete", "deployment", "chat-meshed", "-n", TENANT)
+    enforced.apply(manifest("mesh"))
+    assert allowed(enforced, manifest("mesh", terminationGracePeriodSeconds=60))
+    assert not allowed(enforced, manifest("mesh", "another")), "one that it brings itself"
+    assert not allowed(enforced, manifest("mesh", hostNetwork=True)), "rights that it brings itself"
+
+
 def test_of_a_pod_the_operators_token_changes_one_annotation(enforced: Cluster) -> None:
     containers = [{"name": "c", "image": "i"}]
     for name, labels in (("mine", LABELS), ("other", {"app": "x"})):

@@ -5,7 +5,9 @@
   verbs: [list, watch]
 - apiGroups: [llmendpoint.io]
   resources: [llmendpoints/status]
-  verbs: [update]
+  # patch: the operator of the version before, which leads until the new one takes over during an upgrade. Goes with the
+  # next version.
+  verbs: [update, patch]
 # Children carry an owner reference with blockOwnerDeletion, which the OwnerReferencesPermissionEnforcement admission
 # plugin allows only to those who may set the owner's finalizers.
 - apiGroups: [llmendpoint.io]

@@ -20,7 +20,17 @@ from .core.models.nodes import (
     missing_records,
     next_record_act,
 )
-from .core.models.retention import Act, Kept, Usage, files_name, find_usage, is_download, marking, next_act
+from .core.models.retention import (
+    Act,
+    Kept,
+    Usage,
+    files_name,
+    find_usage,
+    is_download,
+    marking,
+    next_act,
+    siblings_of,
+)
 from .core.ownership import Holder, holder_of_model_job
 from .errors import ApiError, Conflict, NotFound, NotOwned
 from .kube import resources
@@ -75,24 +85,31 @@ class Janitor:
         if not jobs:
             return
         used = self._usage()
+        downloads = [self._kept(job, used) for job in jobs if not is_record(job)]
         for job in jobs:
             try:
-                await self._tidy(job, used, now)
+                await self._tidy(job, used, downloads, now)
             except Exception:
                 # That Job's alone: the others are tidied all the same.
                 log.exception(
                     "model cache not understood", job="{namespace}/{name}".format_map(job["metadata"])
                 )
 
-    async def _tidy(self, job: Json, used: Usage, now: datetime) -> None:
+    def _kept(self, job: Json, used: Usage) -> Kept:
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
         removal = self._caches.get(resources.JOBS, namespace, name + REMOVE_SUFFIX)
+        return Kept(job, removal, (namespace, files_name(job)) in used)
+
+    async def _tidy(self, job: Json, used: Usage, downloads: list[Kept], now: datetime) -> None:
+        kept = self._kept(job, used)
         if is_record(job):
-            act = next_record_act(job, (namespace, files_of(job)) in used, now, self._retention_s)
+            act = next_record_act(
+                job, (job["metadata"]["namespace"], files_of(job)) in used, now, self._retention_s
+            )
         else:
-            act = next_act(Kept(job, removal, (namespace, files_name(job)) in used), now, self._retention_s)
+            act = next_act(kept, now, self._retention_s, siblings_of(kept, downloads))
         if act is not None:
-            await self._try(act, job, removal, now)
+            await self._try(act, job, kept.removal, now)
 
     async def _try(self, act: Act, job: Json, removal: Json | None, now: datetime) -> None:
         name = "{namespace}/{name}".format_map(job["metadata"])

@@ -13,7 +13,7 @@ from llmendpoint_operator.api import PodInputs
 from llmendpoint_operator.api.autoscaling import AutoscalingSpec
 from llmendpoint_operator.core.builders import Owner, make_service
 from llmendpoint_operator.core.deployment import make_deployment
-from llmendpoint_operator.core.drift import first_difference, make_change, quantity
+from llmendpoint_operator.core.drift import first_difference, make_change, quantity, with_additions
 from llmendpoint_operator.core.providers import make_autoscaler
 from llmendpoint_operator.core.revision import Revision
 
@@ -100,6 +100,27 @@ def test_what_nobody_may_add_to_a_pod_is_found_and_taken_away(field: str, change
     assert patch is not None
     assert patch["metadata"] == {"uid": "uid-2"}
     assert first_difference(wanted, merged(live, patch)) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [pytest.param(*what, id=name) for name, what in TAMPERED.items() if name != "another account"],
+)
+def test_what_was_added_to_a_pod_can_be_kept(field: str, change: Any) -> None:
+    """Scaling such a Deployment leaves its pods as they are, and a change of them keeps what was added."""
+    wanted = make_deployment(OWNER, REVISION, 2)
+    live = copy.deepcopy(make_deployment(OWNER, REVISION, 1))
+    live["metadata"]["uid"] = "uid-2"
+    pod = live["spec"]["template"]["spec"]
+    pod[field] = change(pod)
+    kept = with_additions(wanted, live)
+    assert make_change(kept, live) == {"metadata": {"uid": "uid-2"}, "spec": {"replicas": 2}}
+    assert make_deployment(OWNER, REVISION, 2) == wanted, "what is wanted is not changed itself"
+    before = copy.deepcopy(live)
+    pod["containers"][0]["image"] = "evil:1"
+    patch = make_change(with_additions(wanted, live), live)
+    before["spec"]["replicas"] = 2
+    assert merged(live, patch) == before
 
 
 def merged(live: Any, patch: Any) -> Any:

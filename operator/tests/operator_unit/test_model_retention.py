@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmendpoint_operator.core.models.files import model_files
-from llmendpoint_operator.core.models.jobs import make_remove_job
-from llmendpoint_operator.core.models.retention import Act, Kept, find_usage, is_download, marking, next_act
+from llmendpoint_operator.core.models.jobs import FILES_ANNOTATION, make_remove_job
+from llmendpoint_operator.core.models.retention import (
+    Act,
+    Kept,
+    find_usage,
+    is_download,
+    marking,
+    next_act,
+    siblings_of,
+)
 from llmendpoint_operator.core.revision import Revision
 
 from .fake_cluster import NOW
@@ -56,6 +64,67 @@ def removal(complete: bool) -> dict[str, Any]:
 )
 def test_each_job_takes_one_step_at_a_time(kept: Kept, act: Act | None) -> None:
     assert next_act(kept, NOW, WEEK) is act
+
+
+def named(name: str, job: dict[str, Any], removal: dict[str, Any] | None = None) -> Kept:
+    """A Job of that name for the same files as all the others."""
+    annotations = {**job["metadata"]["annotations"], FILES_ANNOTATION: "llm-model-x"}
+    metadata = {**job["metadata"], "name": name, "annotations": annotations}
+    return Kept({**job, "metadata": metadata}, removal, used=False)
+
+
+REMOVING = job(unused_for=WEEK, removing=True)
+NEVER_RAN = job(complete=False, unused_for=WEEK, removing=True)
+RUNS = {"status": {"active": 1, "ready": 1}}
+
+
+@pytest.mark.parametrize(
+    ("kept", "others", "act"),
+    [
+        pytest.param(named("b", NEVER_RAN), [named("a", job())], Act.DELETE, id="goes alone"),
+        pytest.param(named("b", REMOVING), [named("a", job())], Act.DELETE, id="goes alone though complete"),
+        pytest.param(
+            named("b", NEVER_RAN, removal(False)), [named("a", job())], Act.DELETE_REMOVAL, id="no removal"
+        ),
+        pytest.param(
+            named("b", NEVER_RAN, removal(False) | RUNS), [named("a", job())], None, id="files half gone"
+        ),
+        pytest.param(named("a", REMOVING), [named("b", NEVER_RAN)], None, id="last waits for the others"),
+        pytest.param(
+            named("b", NEVER_RAN), [named("a", REMOVING)], Act.DELETE, id="the incomplete one first"
+        ),
+        pytest.param(named("a", REMOVING), [named("b", REMOVING)], Act.DELETE, id="one of two goes alone"),
+        pytest.param(named("b", REMOVING), [named("a", REMOVING)], None, id="the other one not"),
+        pytest.param(named("b", REMOVING), [], Act.REMOVE, id="last takes the files along"),
+        pytest.param(
+            named("a", job()), [named("b", NEVER_RAN, removal(True))], Act.DELETE, id="its files are gone"
+        ),
+        pytest.param(named("b", NEVER_RAN, removal(True)), [named("a", job())], None, id="until all know"),
+    ],
+)
+def test_only_the_last_job_takes_the_files_along(kept: Kept, others: list[Kept], act: Act | None) -> None:
+    assert next_act(kept, NOW, WEEK, others) is act
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=4))
+def test_of_jobs_with_the_same_files_one_and_only_one_is_left_in_the_end(
+    jobs: list[tuple[bool, bool]],
+) -> None:
+    """All of them look at the same moment, as one sweep does."""
+    made = [job(complete, WEEK, removing) for complete, removing in jobs]
+    left = [named(f"job-{index}", one) for index, one in enumerate(made)]
+    acts = [next_act(one, NOW, 2 * WEEK, siblings_of(one, left)) for one in left]
+    assert acts.count(Act.DELETE) < len(left)
+    assert Act.REMOVE not in acts or len(left) == 1
+
+
+def test_siblings_are_the_other_jobs_of_the_files_in_the_namespace() -> None:
+    one, other = named("a", job()), named("b", job())
+    leaving, elsewhere = named("c", job()), named("d", job())
+    leaving.job["metadata"]["deletionTimestamp"] = "x"
+    elsewhere.job["metadata"]["namespace"] = "team-z"
+    third = Kept(job(), None, used=False)
+    assert siblings_of(one, [one, other, leaving, elsewhere, third]) == [other]
 
 
 @given(st.floats(0, 1e9), st.booleans(), st.floats(0, 1e9))

@@ -82,6 +82,21 @@ def test_a_failed_job_of_another_endpoint_holds_nobody_up() -> None:
     assert (name != BASE, there) == (True, False)
 
 
+def test_a_job_that_goes_without_having_brought_anything_hides_no_model_that_is_there() -> None:
+    """Its pods may never find a node, and everybody would wait for it."""
+    goes = job(ELSEWHERE, "another")
+    goes["metadata"]["annotations"]["llmendpoint.io/removing"] = "true"
+    for jobs in ([goes, job(PLAIN, condition="Complete")], [job(PLAIN, condition="Complete"), goes]):
+        assert found(jobs, PLAIN) == (BASE, True)
+    assert found([goes, job(PLAIN)], PLAIN) == ("another", True)
+
+
+def test_a_finished_job_that_goes_is_waited_for_it_may_take_the_files_along() -> None:
+    goes = job(ELSEWHERE, "another", condition="Complete")
+    goes["metadata"]["annotations"]["llmendpoint.io/removing"] = "true"
+    assert found([job(PLAIN, condition="Complete"), goes], PLAIN) == ("another", True)
+
+
 HF = {"source": "hf://acme/demo@main", "cache": {"claimName": "cache"}}
 HUBS = [
     (HF, "HF_ENDPOINT", "https://mirror.example", "https://mirror.example"),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from llmendpoint_operator.core.builders import Owner, make_service_account
+from llmendpoint_operator.core.drift import first_difference
 from llmendpoint_operator.core.models.jobs import make_download_job
 from llmendpoint_operator.core.names import MANAGER
-from llmendpoint_operator.core.ownership import Foreign, Holder, foreign_cause, holder, owner_in
+from llmendpoint_operator.core.ownership import Foreign, Holder, foreign_cause, holder, holder_of, owner_in
 from llmendpoint_operator.core.plan import Apply
 from llmendpoint_operator.gather import parse_endpoint
 
@@ -133,3 +135,14 @@ def test_what_the_endpoint_before_left_is_waited_for_and_then_named() -> None:
 def test_the_age_of_an_endpoint_is_read() -> None:
     metadata = {"namespace": "a", "name": "b", "uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}  # fmt: skip
     assert parse_endpoint({"metadata": metadata, "spec": {}}).created == NOW
+
+
+def test_an_account_that_an_operator_before_took_over_is_the_endpoints_and_keeps_what_was_patched_in() -> (
+    None
+):
+    wanted = make_service_account(OWNER)
+    live = copy.deepcopy(wanted)
+    live["metadata"]["annotations"] = {"eks.amazonaws.com/role-arn": "role"}
+    live["imagePullSecrets"] = [{"name": "registry"}]
+    assert holder_of(live, OWNER) is Holder.OURS
+    assert first_difference(wanted, live) is None

@@ -71,6 +71,30 @@ def test_an_upgrade_from_the_landed_version_restarts_no_pod(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LANDED)
+def test_an_upgrade_takes_nothing_away_that_somebody_had_added_to_pods(name: str) -> None:
+    """The operator before let sidecars and volumes be; to take them away would restart the pods."""
+    cluster = upgraded(name)
+    [deployment] = cluster.by_revision("Deployment").values()
+    pod = deployment["spec"]["template"]["spec"]
+    pod["containers"].append({"name": "mesh", "image": "mesh:1"})
+    pod["volumes"].append({"name": "certificates", "emptyDir": {}})
+    pod["securityContext"]["fsGroup"] = 2000
+    pod["containers"][0]["volumeMounts"].append({"name": "certificates", "mountPath": "/certificates"})
+    before = templates(cluster)
+    cluster.settle()
+    assert templates(cluster) == before
+
+
+def test_nobody_adds_a_container_to_pods_of_this_version() -> None:
+    cluster = serving({"model": {"source": "embedded://demo"}}, {"image": "engine:1"})
+    before = templates(cluster)
+    [deployment] = cluster.by_revision("Deployment").values()
+    deployment["spec"]["template"]["spec"]["containers"].append({"name": "mesh", "image": "mesh:1"})
+    cluster.settle()
+    assert templates(cluster) == before
+
+
+@pytest.mark.parametrize("name", LANDED)
 def test_what_the_landed_version_called_a_spec_is_known(name: str) -> None:
     found = LANDED[name]
     spec = LLMEndpointSpec.model_validate(found["spec"])

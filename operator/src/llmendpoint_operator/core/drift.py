@@ -90,6 +90,21 @@ def make_change(wanted: Json, live: Json) -> Json | None:
     return change
 
 
+def with_additions(wanted: Any, live: Any, parent: str = "") -> Any:
+    """`wanted` with what `live` has that nobody may add, so that it is no difference."""
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        kept = {key: with_additions(value, live.get(key), key) for key, value in wanted.items()}
+        return kept | {key: live[key] for key in _added(wanted, live, parent)}
+    if not (isinstance(wanted, list) and isinstance(live, list)) or parent not in _CLOSED_LISTS:
+        return wanted
+    for key in _MERGE_KEYS[parent]:
+        if all(isinstance(item, dict) and key in item for item in wanted):
+            by_key = {item.get(key): item for item in live}
+            kept_items = [with_additions(item, by_key.pop(item[key], None)) for item in wanted]
+            return [*kept_items, *by_key.values()]
+    return wanted
+
+
 def _dict_difference(wanted: Json, live: Any, path: str, parent: str) -> str | None:
     if not isinstance(live, dict):
         return path

@@ -35,7 +35,7 @@ from .circuit import CONDITION as CIRCUIT_OPEN
 from .circuit import circuit_event
 from .deployment import make_deployment
 from .disputes import unheld
-from .drift import first_difference
+from .drift import first_difference, with_additions
 from .fit import job_steps, look
 from .models.awaited import model_steps, retry_in
 from .names import NO_REVISION, child_name
@@ -44,7 +44,7 @@ from .policies import disruption_budget_steps, network_policy_steps
 from .providers import provider_retry, provider_steps
 from .reported import cleaned
 from .restarts import calm_after
-from .revision import Revision, revision_data
+from .revision import ADDITIONS_JUDGED, Revision, revision_data
 from .rollout import Rollout, decide, freeze
 from .rollout.target import unresolved
 from .scaledown import cost_steps
@@ -166,6 +166,8 @@ def _deployments(snapshot: Snapshot, rollout: Rollout) -> tuple[list[Step], list
         count = rollout.replicas[revision.hash]
         wanted = make_deployment(snapshot.endpoint.owner, revision, count, deadline)
         live = snapshot.deployments.get(revision.hash)
+        if revision.template_version < ADDITIONS_JUDGED and live is not None:
+            wanted["spec"]["template"] = with_additions(wanted["spec"]["template"], live["spec"]["template"])
         difference = first_difference(wanted, live)
         if difference is None:
             continue

@@ -27,6 +27,10 @@ KNOWN_TEMPLATES = frozenset({1, 2, 3})
 """Versions that deployment.py renders: those of revisions which earlier operators made are kept, so that an upgrade
 restarts nothing."""
 
+ADDITIONS_JUDGED = 3
+"""From this template version on nobody may add containers, volumes or rights to the pods of a Deployment. To those of
+before somebody may have added some while that was left alone, and to take them away would restart the pods."""
+
 HASH_LENGTH = 10
 
 INPUTS_VERSION = 2

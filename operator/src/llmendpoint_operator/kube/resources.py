@@ -58,7 +58,7 @@ BY_KIND = {(resource.api_version, resource.kind): resource for resource in (*CHI
 
 PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("llmendpoint.io", "llmendpoints"): frozenset({"list", "watch"}),
-    ("llmendpoint.io", "llmendpoints/status"): frozenset({"update"}),
+    ("llmendpoint.io", "llmendpoints/status"): frozenset({"update", "patch"}),
     ("llmendpoint.io", "llmendpoints/finalizers"): frozenset({"update"}),
     ("llmendpoint.io", "llmruntimes"): frozenset({"list", "watch"}),
     ("apps", "deployments"): frozenset({"list", "watch", "create", "patch", "delete"}),
@@ -76,4 +76,5 @@ PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("coordination.k8s.io", "leases"): frozenset({"get", "create", "update"}),
 }
 """Group and resource to verbs. Leases in the operator's own namespace only; runtimes are cluster-wide objects, and so are
-nodes, which are read only where all namespaces are served. The finalizers entry is what OwnerReferencesPermissionEnforcement asks of who sets blockOwnerDeletion."""
+nodes, which are read only where all namespaces are served. The operator of the version before patches the status, and leads
+for a while during an upgrade. The finalizers entry is what OwnerReferencesPermissionEnforcement asks of who sets blockOwnerDeletion."""

@@ -6,11 +6,14 @@ The record is the Job that downloaded it. One step at a time, each written befor
     unused                  marked with the time; who wants it now waits until the mark is off again
     unused for long enough  marked as being removed, which nobody takes back; what goes on is suspended
     being removed           a second Job deletes the files, then both Jobs go
+
+Several Jobs may download the same files (sharing.py). Then only the last of them takes the files along: every other one
+goes alone, and what is there stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -47,23 +50,66 @@ class Kept:
     removal: Manifest | None
     used: bool
 
+    @property
+    def removing(self) -> bool:
+        """Whether it goes, which nobody takes back."""
+        return REMOVING_ANNOTATION in (self.job["metadata"].get("annotations") or {})
 
-def next_act(kept: Kept, now: datetime, retention: float) -> Act | None:
-    """`retention` in seconds; None when there is nothing to do now."""
-    metadata = kept.job["metadata"]
-    if "deletionTimestamp" in metadata:
+    @property
+    def removed(self) -> bool:
+        """Whether its files are deleted."""
+        return self.removal is not None and read_task(self.removal, ()).stage is Stage.DONE
+
+    @property
+    def rank(self) -> tuple[bool, bool, str]:
+        """Of Jobs with the same files the highest one goes last. One that is complete has run where the claim is."""
+        complete = condition_of(self.job, "Complete") is not None
+        return (not self.removing, complete, str(self.job["metadata"]["name"]))
+
+
+def siblings_of(kept: Kept, everyone: Iterable[Kept]) -> list[Kept]:
+    """The other Jobs that download the same files and are there to stay for now."""
+    return [
+        other
+        for other in everyone
+        if other.job["metadata"]["namespace"] == kept.job["metadata"]["namespace"]
+        and other.job["metadata"]["name"] != kept.job["metadata"]["name"]
+        and files_name(other.job) == files_name(kept.job)
+        and "deletionTimestamp" not in other.job["metadata"]
+    ]
+
+
+def next_act(kept: Kept, now: datetime, retention: float, siblings: Sequence[Kept] = ()) -> Act | None:
+    """`retention` in seconds; `siblings` download the same files. None when there is nothing to do now."""
+    if "deletionTimestamp" in kept.job["metadata"]:
         return None
-    annotations = metadata.get("annotations") or {}
-    if REMOVING_ANNOTATION in annotations:
-        removed = read_task(kept.removal, ())
-        if removed.stage is Stage.ABSENT:
-            status = kept.job.get("status", {})  # a pod that still ends counts as active no more
-            return None if status.get("active") or status.get("terminating") else Act.REMOVE
-        return Act.DELETE if removed.stage is Stage.DONE else None
-    if kept.removal is not None and read_task(kept.removal, ()).stage is Stage.DONE:
+    if kept.removing:
+        return _next_of_removing(kept, siblings)
+    if any(other.removing and other.removed for other in siblings):
+        return Act.DELETE  # the files are gone, whatever this Job says
+    if kept.removed:
         return Act.DELETE_REMOVAL
     limit = retention if condition_of(kept.job, "Complete") else min(retention, ABANDONED_SECONDS)
     return next_mark(kept.job, kept.used, now, limit, Act.DOOM)
+
+
+def _next_of_removing(kept: Kept, siblings: Sequence[Kept]) -> Act | None:
+    if kept.removed:
+        return None if siblings else Act.DELETE
+    if any(other.rank > kept.rank for other in siblings):
+        if kept.removal is None:
+            return Act.DELETE
+        return None if _has_run(kept.removal) else Act.DELETE_REMOVAL
+    if siblings or kept.removal is not None:
+        return None
+    status = kept.job.get("status", {})  # a pod that still ends counts as active no more
+    return None if status.get("active") or status.get("terminating") else Act.REMOVE
+
+
+def _has_run(removal: Manifest) -> bool:
+    """Whether a pod of it may have deleted something."""
+    status = removal.get("status", {})
+    return any(status.get(field) for field in ("ready", "succeeded", "failed"))
 
 
 def next_mark(job: Manifest, used: bool, now: datetime, limit: float, at_end: Act) -> Act | None:

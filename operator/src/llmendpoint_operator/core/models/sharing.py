@@ -12,16 +12,19 @@ from collections.abc import Sequence
 from ..builders import Manifest
 from ..drift import first_difference
 from .jobs import POD_ANNOTATION
-from .tasks import Stage, read_task
+from .tasks import Stage, condition_of, read_task
 
 
 def find_download(jobs: Sequence[Manifest], wanted: Manifest, digest: str) -> tuple[str, Manifest | None]:
     """`jobs` download the same files as `wanted`, whose name is that of the files; `digest` tells its pod. The name of
-    the endpoint's Job, and the Job where it is there."""
+    the endpoint's Job, and the Job where it is there. One that goes without having brought anything takes no files along
+    while another has brought them (retention.py)."""
     by_stage = {stage: [job for job in jobs if read_task(job, ()).stage is stage] for stage in Stage}
-    for stage in (Stage.LEAVING, Stage.DONE):
-        if by_stage[stage]:
-            return _found(by_stage[stage][0])
+    leaving = by_stage[Stage.LEAVING]
+    takes_files = [job for job in leaving if condition_of(job, "Complete")]
+    for found in (takes_files, by_stage[Stage.DONE], leaving):
+        if found:
+            return _found(found[0])
     equal = next((job for job in jobs if _is_equal(job, wanted, digest)), None)
     if equal is not None:
         return _found(equal)
