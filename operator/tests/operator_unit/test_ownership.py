@@ -16,7 +16,7 @@ from llmendpoint_operator.core.ownership import Foreign, Holder, foreign_cause, 
 from llmendpoint_operator.core.plan import Apply
 from llmendpoint_operator.gather import parse_endpoint
 
-from .fake_cluster import NOW, FakeCluster
+from .fake_cluster import NOW, FakeCluster, make_spec
 from .model_stage import REVISION, RUNTIME
 from .test_models import CACHED, inputs
 
@@ -146,3 +146,53 @@ def test_an_account_that_an_operator_before_took_over_is_the_endpoints_and_keeps
     live["imagePullSecrets"] = [{"name": "registry"}]
     assert holder_of(live, OWNER) is Holder.OURS
     assert first_difference(wanted, live) is None
+
+
+def serving() -> FakeCluster:
+    cluster = FakeCluster(make_spec(rollout={"observe": {"duration": 0}}))
+    cluster.settle()
+    cluster.make_ready(cluster.target)
+    cluster.settle()
+    return cluster
+
+
+def work(cluster: FakeCluster, begin: int, minutes: int) -> None:
+    """A pass each minute, with pods that become ready."""
+    for minute in range(begin, begin + minutes):
+        cluster.reconcile(NOW + timedelta(minutes=minute))
+        cluster.follow()
+        for hash_ in list(cluster.pods):
+            cluster.make_ready(hash_)
+
+
+@pytest.mark.parametrize("kind", ["ServiceAccount", "NetworkPolicy"])
+def test_an_edit_while_a_guard_is_foreign_waits_and_goes_on_when_that_is_gone(kind: str) -> None:
+    cluster = serving()
+    before = cluster.active
+    cluster.foreign = foreign(kind)
+    cluster.edit(make_spec(rollout={"observe": {"duration": 0}}, engine={"maxNumSeqs": 7}))
+    work(cluster, 1, 60)
+    assert "rejected" not in cluster.status
+    assert list(cluster.of_kind("ControllerRevision")) == [f"chat-{before}"]
+    assert cluster.condition("Degraded")["reason"] == "NotOwned"
+    assert cluster.condition("Ready")["status"] == "True"
+    cluster.foreign = {}
+    work(cluster, 61, 10)
+    assert "rejected" not in cluster.status
+    assert cluster.active == cluster.target != before
+
+
+def test_a_rollout_that_a_foreign_guard_interrupts_has_time_left_when_that_is_gone() -> None:
+    cluster = serving()
+    before = cluster.active
+    cluster.edit(make_spec(rollout={"observe": {"duration": 0}}, engine={"maxNumSeqs": 7}))
+    cluster.settle()
+    cluster.foreign = foreign("ServiceAccount")
+    for minute in range(1, 60):
+        cluster.reconcile(NOW + timedelta(minutes=minute))
+    assert "rejected" not in cluster.status
+    cluster.foreign = {}
+    cluster.reconcile(NOW + timedelta(minutes=60))
+    assert "rejected" not in cluster.status
+    work(cluster, 61, 10)
+    assert cluster.active == cluster.target != before

@@ -103,6 +103,11 @@ def permitted(steps: Iterable[Step], foreign: Foreigners) -> Iterable[Step]:
         yield step
 
 
+def bars_pods(foreign: Foreigners, deployment: str) -> bool:
+    """Whether no pods of that Deployment are made now: it, or what guards its pods, is not ours."""
+    return ("Deployment", deployment) in foreign or any(kind in GUARDS for kind, _ in foreign)
+
+
 def foreign_cause(foreign: Foreigners, made_at: datetime | None, now: datetime) -> Cause | None:
     """What is wrong with an endpoint in whose place there is something else. `made_at`: when the endpoint was."""
     if not foreign:

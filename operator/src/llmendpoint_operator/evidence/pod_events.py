@@ -88,7 +88,6 @@ class PodEvents:
                     continue
                 continue
             await self._ask(key, self._waiting[key])
-            await asyncio.sleep(PAUSE_S)
 
     def _due(self) -> Key | None:
         """The namespace that has waited longest, and in it the endpoint that has."""
@@ -111,6 +110,7 @@ class PodEvents:
             except Exception:
                 log.exception("events of a pod not understood", pod=f"{key[0]}/{pod}")
                 told[pod] = Told()
+            await asyncio.sleep(PAUSE_S)
         if told != waiting.told and self._waiting.get(key) is waiting:
             waiting.told = told
             self._wake(key)

@@ -21,7 +21,7 @@ from .machine import MOVES, State
 from .moves import move, narrate
 from .observation import Answer as Observed
 from .observation import observing
-from .occurrences import OCCURRED, verification
+from .occurrences import OCCURRED, barred, deadline_in, verification
 from .records import (
     Override,
     Progress,
@@ -154,6 +154,9 @@ def _pause(s: Situation, told: list[Event]) -> tuple[Situation, list[Event]]:
         running = verification(s)
         if running is not None:
             s = replace(s, progress=replace(s.progress, message=running.message or None))
+    if barred(s) and deadline_in(s) < s.spec.progress_deadline_seconds / 2:
+        # Half of the deadline is left when the object has gone; each write would be a change of its own.
+        s = replace(s, progress=replace(s.progress, progress_since=cut(s.now)))
     if s.progress.state is State.OBSERVING:
         found = observing(s)
         if found.answer is Observed.PAUSE and s.progress.message != found.message:

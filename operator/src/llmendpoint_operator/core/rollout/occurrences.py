@@ -10,6 +10,8 @@ from datetime import datetime
 from ...api import Capacity, Mode, Strategy
 from ..causes import engine_exited, find_cause, unschedulable, unscheduled_since
 from ..evidence import Outcome, Verification
+from ..names import child_name
+from ..ownership import bars_pods
 from ..prospects import Prospect
 from ..times import parse_time
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, Event, State
@@ -286,9 +288,17 @@ def asks_for_places(s: Situation) -> bool:
     )
 
 
+def barred(s: Situation) -> bool:
+    """Whether green's pods cannot be made because an object in a child's place is not ours."""
+    name = child_name(s.snapshot.endpoint.name, s.progress.green or "")
+    return s.progress.state in BEFORE_THE_SWITCH and bars_pods(s.snapshot.foreign, name)
+
+
 def held(s: Situation) -> bool:
-    """Whether what is missing is a node, which is no fault of the revision: one that is to come is waited for, and with
-    capacity Auto any. Blue answers meanwhile."""
+    """Whether what is missing is no fault of the revision: a node (one that is to come is waited for, and with capacity
+    Auto any), or a name that something else has. Blue answers meanwhile."""
+    if barred(s):
+        return True
     if s.progress.state not in (State.PROVISIONING, State.WARMING) or not s.unplaced:
         return False
     beside = s.spec.rollout.capacity is Capacity.AUTO and s.progress.mode is Mode.SURGE

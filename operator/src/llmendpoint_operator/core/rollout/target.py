@@ -18,6 +18,7 @@ from ..identity import Identity
 from ..models.awaited import model_awaited
 from ..models.files import is_downloaded, needs_image
 from ..names import REVISION_LABEL, child_name
+from ..ownership import bars_pods
 from ..revision import TEMPLATE_VERSION, Revision, defaulted_paths
 from ..sentences import fitting
 from ..snapshot import Snapshot
@@ -43,6 +44,8 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
         message = f"ControllerRevision {name} was written by another version of the operator"
         hint = "upgrade the operator, or delete that object"
         return Target(hash_, None, Cause("RevisionUnreadable", f"{message}; {hint}", permanent=True))
+    if bars_pods(snapshot.foreign, child_name(snapshot.endpoint.name, hash_)):
+        return Target(hash_, None)  # the status names the foreign object
     if snapshot.runtime_error:
         return Target(hash_, None, replace(unreadable_runtime(spec, snapshot), permanent=True))
     if snapshot.runtime is None:
