@@ -1,10 +1,14 @@
 """Who waits, who is next, and who makes way."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from llmendpoint_gateway.core.waiting import Claim, Priority, Waiting
+
+LARGEST = 32 << 20
+"""The body of a request that the gateway accepts."""
 
 
 def claim(size: int = 0, tenant: str = "", priority: Priority = Priority.NORMAL) -> Claim:
@@ -55,20 +59,20 @@ def test_a_tenant_that_comes_back_is_no_further_ahead_than_one_that_stayed() -> 
     assert order(queue) == ["b1", "a2", "b2"]
 
 
-def test_a_higher_band_goes_first() -> None:
+def test_of_one_caller_a_higher_priority_goes_first() -> None:
     queue: Waiting[str] = Waiting()
     for item, priority in (("l", Priority.LOW), ("n", Priority.NORMAL), ("h", Priority.HIGH)):
         queue.add("a", item, claim(priority=priority))
     assert order(queue) == ["h", "n", "l"]
 
 
-def test_in_a_full_queue_a_higher_band_displaces_the_newest_of_the_lowest() -> None:
+def test_in_a_full_queue_a_callers_higher_priority_displaces_its_own_newest_of_the_lowest() -> None:
     queue: Waiting[str] = Waiting()
     for item in ("l1", "l2"):
         queue.add("a", item, claim(priority=Priority.LOW), most=3)
     queue.add("a", "n1", claim(), most=3)
-    assert queue.add("a", "h1", claim(priority=Priority.HIGH), most=3).displaced == "l2"
-    assert queue.add("a", "n2", claim(), most=3).displaced == "l1"
+    assert queue.add("a", "h1", claim(priority=Priority.HIGH), most=3).displaced == ("l2",)
+    assert queue.add("a", "n2", claim(), most=3).displaced == ("l1",)
     assert not queue.add("a", "l3", claim(priority=Priority.LOW), most=3).admitted
     assert not queue.add("a", "n3", claim(), most=3).admitted
     assert order(queue) == ["h1", "n1", "n2"]
@@ -78,8 +82,8 @@ def test_in_a_full_queue_a_tenant_with_few_displaces_the_newest_of_who_has_most(
     queue: Waiting[str] = Waiting()
     for item in ("a1", "a2", "a3", "a4"):
         queue.add("a", item, claim(tenant="a"), most=4)
-    assert queue.add("a", "b1", claim(tenant="b"), most=4).displaced == "a4"
-    assert queue.add("a", "b2", claim(tenant="b"), most=4).displaced == "a3"
+    assert queue.add("a", "b1", claim(tenant="b"), most=4).displaced == ("a4",)
+    assert queue.add("a", "b2", claim(tenant="b"), most=4).displaced == ("a3",)
     assert not queue.add("a", "b3", claim(tenant="b"), most=4).admitted
     assert not queue.add("a", "a5", claim(tenant="a"), most=4).admitted
 
@@ -88,20 +92,87 @@ def test_when_all_is_full_the_longest_queue_makes_way_for_the_others() -> None:
     queue: Waiting[str] = Waiting(most_requests=4)
     for item in ("1", "2", "3", "4"):
         queue.add("a", item, claim())
-    assert queue.add("b", "5", claim()).displaced == "4"
+    assert queue.add("b", "5", claim()).displaced == ("4",)
     assert not queue.add("a", "6", claim()).admitted
     assert queue.count("a") == 3
 
 
-def test_when_all_is_full_nobody_makes_way_for_a_lower_priority_of_another_endpoint() -> None:
+@pytest.mark.parametrize("priority", Priority)
+def test_across_endpoints_priority_does_not_count(priority: Priority) -> None:
     queue: Waiting[str] = Waiting(most_requests=4)
-    for item in ("1", "2", "3"):
+    for item in ("1", "2", "3", "4"):
         queue.add("a", item, claim(priority=Priority.HIGH))
-    assert queue.add("b", "low", claim(priority=Priority.LOW)).admitted
-    assert queue.add("b", "normal", claim()).displaced == "low"
-    assert not queue.add("b", "another", claim()).admitted
-    assert queue.add("b", "high", claim(priority=Priority.HIGH)).displaced == "3"
-    assert (queue.count("a"), queue.count("b")) == (2, 2)
+    assert queue.add("b", "5", claim(priority=priority)).displaced == ("4",)
+    assert queue.add("b", "6", claim(priority=priority)).displaced == ("3",)
+    assert queue.add("c", "8", claim(priority=priority)).displaced == ("2",)
+    assert (queue.count("a"), queue.count("b"), queue.count("c")) == (1, 2, 1)
+
+
+def test_two_endpoints_that_fill_the_bytes_shut_no_other_out() -> None:
+    queue: Waiting[str] = Waiting()
+    for endpoint in "ab":
+        for number in range(2):
+            assert queue.add(endpoint, f"{endpoint}{number}", claim(LARGEST - 1)).admitted
+    for number in range(100):  # many small requests do not draw the displacement to their own endpoint
+        assert queue.add("c", f"small{number}", claim(1000)).admitted
+    assert queue.count("c") == 100
+    assert queue.count("a") + queue.count("b") == 3
+    assert queue.add("d", "large", claim(LARGEST)).admitted
+    assert (queue.count("a"), queue.count("b"), queue.count("c")) == (1, 1, 100)
+
+
+def test_a_large_body_takes_the_room_of_several_small_ones_of_who_holds_the_most_bytes() -> None:
+    queue: Waiting[str] = Waiting(most_bytes=100)
+    for number in range(5):
+        queue.add("a", f"a{number}", claim(10))
+        queue.add("b", f"b{number}", claim(10))
+    assert set(queue.add("c", "c0", claim(30)).displaced) == {"a4", "b4", "a3"}
+    assert not queue.add("d", "d0", claim(31)).admitted  # the others hold too little beyond that
+    assert (queue.requests, queue.bytes) == (8, 100)
+
+
+def test_the_largest_body_can_wait_where_nothing_else_does() -> None:
+    queue: Waiting[str] = Waiting(most_bytes=LARGEST)
+    assert queue.add("a", "1", claim(LARGEST)).admitted
+
+
+def test_5000_requests_of_high_priority_shut_no_other_endpoint_out() -> None:
+    queue: Waiting[tuple[str, int]] = Waiting()
+    for endpoint in "abcde":
+        for number in range(1000):
+            queue.add(endpoint, (endpoint, number), claim(priority=Priority.HIGH))
+    assert queue.requests == 5000
+    for number in range(100):
+        assert queue.add("z", ("z", number), claim()).admitted
+    assert queue.count("z") == 100
+    assert [queue.count(endpoint) for endpoint in "abcde"] == [980] * 5
+
+
+def test_a_callers_high_priority_neither_displaces_nor_starves_other_callers() -> None:
+    queue: Waiting[tuple[str, int]] = Waiting()
+    for number in range(1000):
+        queue.add("a", (f"caller{number}", 0), claim(tenant=f"caller{number}"))
+    for number in range(1000):
+        queue.add("a", ("greedy", number), claim(tenant="greedy", priority=Priority.HIGH))
+    assert {caller for caller, _ in queue.items("a")} == {f"caller{number}" for number in range(1000)}
+    for number in range(10):
+        queue.remove("a", (f"caller{number}", 0))
+        queue.add("a", ("greedy", number), claim(tenant="greedy", priority=Priority.HIGH))
+    served = []
+    for _ in range(991):
+        item = queue.first("a")
+        assert item is not None
+        queue.serve("a", item, 1.0)
+        served.append(item[0])
+    assert served == [f"caller{number}" for number in range(10, 1000)] + ["greedy"]
+
+
+def test_a_caller_with_one_large_body_displaces_of_the_caller_with_the_most_bytes() -> None:
+    queue: Waiting[str] = Waiting(most_bytes=100)  # of which one endpoint may have 50
+    queue.add("a", "x1", claim(40, "x", Priority.HIGH))
+    for number in range(5):
+        queue.add("a", f"y{number}", claim(1, "y"))
+    assert queue.add("a", "z1", claim(10, "z", Priority.LOW)).displaced == ("x1",)
 
 
 def test_3000_requests_across_50_endpoints_are_served_evenly_between_tenants() -> None:
@@ -134,7 +205,7 @@ class Queues(RuleBasedStateMachine):
         self.numbers = 0
 
     @rule(
-        endpoint=st.sampled_from("ab"),
+        endpoint=st.sampled_from("abc"),
         size=st.integers(0, 60),
         tenant=st.sampled_from("xyz"),
         priority=st.sampled_from(Priority),
@@ -143,21 +214,44 @@ class Queues(RuleBasedStateMachine):
         self.numbers += 1
         mine = claim(size, tenant, priority)
         admission = self.waiting.add(endpoint, self.numbers, mine, self.OF_ONE)
-        if admission.displaced is not None:
-            _, other = self.here.pop(admission.displaced)
+        before = dict(self.here)
+        for item in admission.displaced:
             assert admission.admitted
-            assert other.priority >= mine.priority
+            other_endpoint, other = self.here.pop(item)
+            if other_endpoint != endpoint:
+                assert self.holds_more(before, mine, endpoint, other_endpoint)
+            elif other.caller == mine.caller:
+                assert other.priority > mine.priority
+            else:
+                assert self.holds_more(before, mine, (endpoint, mine.caller), (endpoint, other.caller))
         if admission.admitted:
             self.here[self.numbers] = (endpoint, mine)
 
-    @rule(endpoint=st.sampled_from("ab"))
+    @staticmethod
+    def holds_more(
+        before: dict[int, tuple[str, Claim]],
+        mine: Claim,
+        own: str | tuple[str, int],
+        other: str | tuple[str, int],
+    ) -> bool:
+        """Than the new request's side holds with it, in bytes or in number."""
+        held = dict.fromkeys((own, other), (0, 0))
+        for endpoint, c in before.values():
+            for side in (endpoint, (endpoint, c.caller)):
+                if side in held:
+                    held[side] = (held[side][0] + c.size, held[side][1] + 1)
+        # Where the own side loses some at the same time, it may hold as much as the bound of one endpoint.
+        return held[other][0] > min(held[own][0], Queues.BYTES // 2) or held[other][1] > held[own][1]
+
+    @rule(endpoint=st.sampled_from("abc"))
     def one_is_served(self, endpoint: str) -> None:
         item = self.waiting.first(endpoint)
         waiting = {i: c for i, (e, c) in self.here.items() if e == endpoint}
         assert (item is None) == (not waiting)
         if item is None:
             return
-        assert waiting[item].priority == min(c.priority for c in waiting.values())
+        caller = waiting[item].caller
+        assert waiting[item].priority == min(c.priority for c in waiting.values() if c.caller == caller)
         rivals = [
             i
             for i, c in waiting.items()
@@ -179,7 +273,7 @@ class Queues(RuleBasedStateMachine):
     def the_bounds_hold_and_nothing_is_counted_twice(self) -> None:
         assert self.waiting.requests == len(self.here) <= self.MOST
         assert self.waiting.bytes == sum(c.size for _, c in self.here.values()) <= self.BYTES
-        for endpoint in "ab":
+        for endpoint in "abc":
             count = sum(e == endpoint for e, _ in self.here.values())
             assert self.waiting.count(endpoint) == count <= self.OF_ONE
         assert set(self.waiting) == {e for e, _ in self.here.values()}

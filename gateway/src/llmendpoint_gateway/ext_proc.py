@@ -203,9 +203,9 @@ class Picker:
             return True
         stream.state = held
         stream.send(messages.wait(longest + MARGIN_SECONDS))
-        if admission.displaced is not None:
-            admission.displaced.timer.cancel()
-            self._release(admission.displaced, self._full(admission.displaced.endpoint))
+        for displaced in admission.displaced:
+            displaced.timer.cancel()
+            self._release(displaced, self._full(displaced.endpoint))
         return True
 
     def _expire(self, held: Held) -> None:

@@ -1,15 +1,17 @@
-"""Requests that wait for a replica: bands by priority, in a band one caller after the other, each first come, first served.
+"""Requests that wait for a replica of an endpoint: callers take turns, and of a caller the highest priority goes first.
 
-Bounded in number and in bytes, over all endpoints and for each. A request that finds no room displaces the newest request
-of a lower band, of a caller that has more waiting, or of the endpoint for which the most wait, if its band is no higher; so
-none of them fills the queue against the others.
+Bounded in number and in bytes, over all endpoints and for each. A request that finds no room displaces others by the bound
+that is exhausted: bytes of those that hold the most bytes, or a request of those that have the most requests. That is of
+other endpoints where the bound of all is reached, else of other callers of its endpoint; and only what they hold beyond
+what the endpoint or the caller of the new request then holds. So each endpoint, and each caller of one, has a fair share.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Generic, TypeVar
+from heapq import heapify, heappop, heapreplace
+from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 
@@ -23,7 +25,7 @@ MOST_REQUESTS_OF_ONE = 1_000
 
 
 class Priority(IntEnum):
-    """The first is served first."""
+    """Among the requests of one caller for one endpoint, the first is served first; it never counts against others."""
 
     HIGH = 0
     NORMAL = 1
@@ -32,7 +34,7 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a request has of a queue: the size of its body in bytes, its caller (core/caller.py), and its band."""
+    """What a request has of a queue: the size of its body in bytes, its caller (core/caller.py), and its priority."""
 
     size: int = 0
     caller: int = 0
@@ -41,68 +43,175 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Admission(Generic[T]):
-    """`displaced` waits no longer; None: there was room, or nobody to make way."""
+    """`displaced` wait no longer; a large body may take the room of several small ones."""
 
     admitted: bool
-    displaced: T | None = None
+    displaced: tuple[T, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Victim(Generic[T]):
+    """A request that may be displaced."""
+
+    endpoint: str
+    item: T
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """By how much a bound would be exceeded: in bytes, or by one request. Who frees bytes frees a request, too."""
+
+    bytes: int
+    requests: int
+
+    @classmethod
+    def over(cls, bytes_over: int, requests_over: int) -> "_Need":
+        """One request displaces one at most by number, even where the bound was lowered since."""
+        return cls(max(bytes_over, 0), min(max(requests_over, 0), 1))
+
+    def __bool__(self) -> bool:
+        return bool(self.bytes or self.requests)
+
+    @property
+    def amount(self) -> int:
+        """Of the bound that is exhausted."""
+        return self.bytes or self.requests
+
+    def of(self, claim: Claim) -> int:
+        """What a request holds of it."""
+        return claim.size if self.bytes else 1
+
+    def held(self, holder: "_Holder[T]") -> int:
+        """What a caller or an endpoint holds of it."""
+        return holder.bytes if self.bytes else holder.requests
+
+
+class _Holder(Protocol[T]):
+    """A caller's requests, or an endpoint's."""
+
+    bytes: int
+
+    @property
+    def requests(self) -> int: ...
+
+    def victims(self, need: _Need) -> Iterator[_Victim[T]]:
+        """All of them, the first to be displaced first."""
+
+
+def _from_the_most(holders: Sequence[_Holder[T]], need: _Need) -> Iterator[_Victim[T]]:
+    """One after the other, each from who then holds the most; among equals from the first."""
+    heap = [(-need.held(h), number, h.victims(need)) for number, h in enumerate(holders)]
+    heapify(heap)
+    while heap:
+        held, number, victims = heap[0]
+        victim = next(victims, None)
+        if victim is None:
+            heappop(heap)
+            continue
+        yield victim
+        heapreplace(heap, (held + need.of(victim.claim), number, victims))
+
+
+def _enough(victims: Iterator[_Victim[T]], need: _Need) -> list[_Victim[T]] | None:
+    """The first of them that free what is needed; None: all of them do not."""
+    found, freed = [], 0
+    for victim in victims:
+        found.append(victim)
+        freed += need.of(victim.claim)
+        if freed >= need.amount:
+            return found
+    return None
+
+
+def _beyond(holders: Sequence[_Holder[T]], need: _Need, level: int) -> list[_Victim[T]] | None:
+    """Whom to displace; None: they do not hold enough beyond `level`, what the new request's side would hold."""
+    if sum(max(need.held(holder) - level, 0) for holder in holders) < need.amount:
+        return None
+    return _enough(_from_the_most(holders, need), need)
+
+
+class _Line(Generic[T]):
+    """Of one caller, for one endpoint."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._bands: tuple[OrderedDict[T, Claim], ...] = tuple(OrderedDict() for _ in Priority)
+        self.bytes = self.requests = 0
+
+    def add(self, item: T, claim: Claim) -> None:
+        self._bands[claim.priority][item] = claim
+        self.requests += 1
+        self.bytes += claim.size
+
+    def remove(self, item: T, claim: Claim) -> None:
+        del self._bands[claim.priority][item]
+        self.requests -= 1
+        self.bytes -= claim.size
+
+    def first(self) -> T:
+        return next(item for band in self._bands for item in band)
+
+    def victims(self, need: _Need) -> Iterator[_Victim[T]]:
+        """Of the lowest priority the newest first."""
+        for band in reversed(self._bands):
+            for item, claim in reversed(band.items()):
+                yield _Victim(self._endpoint, item, claim)
+
+    def below(self, priority: Priority, need: _Need) -> Iterator[_Victim[T]]:
+        """Those of a lower priority."""
+        return (victim for victim in self.victims(need) if victim.claim.priority > priority)
 
 
 class _Queue(Generic[T]):
-    """Of one endpoint."""
+    """Of one endpoint: its callers, the one whose turn it is first."""
 
-    def __init__(self) -> None:
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
         self.claims: dict[T, Claim] = {}
         self.bytes = 0
-        self._bands: tuple[OrderedDict[int, OrderedDict[T, None]], ...] = tuple(
-            OrderedDict() for _ in Priority
-        )
+        self._lines: OrderedDict[int, _Line[T]] = OrderedDict()
+
+    @property
+    def requests(self) -> int:
+        return len(self.claims)
 
     def add(self, item: T, claim: Claim) -> None:
         self.claims[item] = claim
         self.bytes += claim.size
-        self._bands[claim.priority].setdefault(claim.caller, OrderedDict())[item] = None
+        if claim.caller not in self._lines:
+            self._lines[claim.caller] = _Line(self._endpoint)
+        self._lines[claim.caller].add(item, claim)
 
     def remove(self, item: T) -> Claim:
         claim = self.claims.pop(item)
         self.bytes -= claim.size
-        band = self._bands[claim.priority]
-        items = band[claim.caller]
-        del items[item]
-        if not items:
-            del band[claim.caller]
+        line = self._lines[claim.caller]
+        line.remove(item, claim)
+        if not line.requests:
+            del self._lines[claim.caller]
         return claim
 
-    def first(self) -> T | None:
-        for band in self._bands:
-            if band:
-                return next(iter(next(iter(band.values()))))
-        return None
+    def first(self) -> T:
+        return next(iter(self._lines.values())).first()
 
-    def turn_over(self, claim: Claim) -> None:
+    def turn_over(self, caller: int) -> None:
         """The caller had its turn."""
-        band = self._bands[claim.priority]
-        if claim.caller in band:
-            band.move_to_end(claim.caller)
+        if caller in self._lines:
+            self._lines.move_to_end(caller)
 
-    def lesser(self, claim: Claim) -> T | None:
-        """Who is to make way for such a claim on this queue."""
-        lowest = self._lowest()
-        callers_own = len(self._bands[lowest].get(claim.caller, ()))
-        if lowest == claim.priority and len(self._most(lowest)) <= callers_own + 1:
-            return None
-        return self.least(claim)
+    def victims(self, need: _Need) -> Iterator[_Victim[T]]:
+        """From the caller that holds the most; among equals from the one whose turn is last."""
+        return _from_the_most(list(reversed(self._lines.values())), need)
 
-    def least(self, claim: Claim) -> T | None:
-        """Who is the first to make way for it elsewhere: of the lowest band's busiest caller the newest, unless that band
-        is a higher one."""
-        lowest = self._lowest()
-        return None if lowest < claim.priority else next(reversed(self._most(lowest)))
-
-    def _lowest(self) -> Priority:
-        return max(priority for priority in Priority if self._bands[priority])
-
-    def _most(self, priority: Priority) -> OrderedDict[T, None]:
-        return max(self._bands[priority].values(), key=len)
+    def make_way(self, claim: Claim, need: _Need) -> list[_Victim[T]] | None:
+        """Whom to displace here: of other callers, else of its own those of lower priority."""
+        line = self._lines.get(claim.caller)
+        others = [other for other in reversed(self._lines.values()) if other is not line]
+        found = _beyond(others, need, need.of(claim) + (need.held(line) if line else 0))
+        if found is None and line is not None:
+            found = _enough(line.below(claim.priority, need), need)
+        return found
 
 
 class Waiting(Generic[T]):
@@ -116,17 +225,15 @@ class Waiting(Generic[T]):
 
     def add(self, endpoint: str, item: T, claim: Claim, most: int = MOST_REQUESTS_OF_ONE) -> Admission[T]:
         """`most` requests may wait for this endpoint."""
-        displaced = None
-        if not self._fits(endpoint, claim, most, None):
-            found = self._lesser(endpoint, claim, most)
-            if found is None or not self._fits(endpoint, claim, most, found):
-                return Admission(False)
-            self.remove(*found)
-            displaced = found[1]
-        self._queues.setdefault(endpoint, _Queue()).add(item, claim)
+        victims = self._make_way(endpoint, claim, most)
+        if victims is None:
+            return Admission(False)
+        for victim in victims:
+            self.remove(victim.endpoint, victim.item)
+        self._queues.setdefault(endpoint, _Queue(endpoint)).add(item, claim)
         self.requests += 1
         self.bytes += claim.size
-        return Admission(True, displaced)
+        return Admission(True, tuple(victim.item for victim in victims))
 
     def first(self, endpoint: str) -> T | None:
         """Whose turn it is."""
@@ -141,7 +248,7 @@ class Waiting(Generic[T]):
     def serve(self, endpoint: str, item: T, seconds: float) -> None:
         """It has its turn, after so long."""
         queue = self._queues[endpoint]
-        queue.turn_over(self.remove(endpoint, item))
+        queue.turn_over(self.remove(endpoint, item).caller)
         self._seconds[endpoint] = seconds
 
     def remove(self, endpoint: str, item: T) -> Claim:
@@ -171,34 +278,21 @@ class Waiting(Generic[T]):
         """Endpoints that are waited for."""
         return iter(list(self._queues))
 
-    def _fits(self, endpoint: str, claim: Claim, most: int, without: tuple[str, T] | None) -> bool:
-        """Whether there is room for it, once `without` is gone."""
-        requests, size = self.requests + 1, self.bytes + claim.size
-        queue = self._queues.get(endpoint)
-        own, own_size = (len(queue.claims), queue.bytes) if queue else (0, 0)
-        own, own_size = own + 1, own_size + claim.size
-        if without is not None:
-            freed = self._queues[without[0]].claims[without[1]].size
-            requests, size = requests - 1, size - freed
-            if without[0] == endpoint:
-                own, own_size = own - 1, own_size - freed
-        return (
-            requests <= self._most_requests
-            and size <= self._most_bytes
-            and own <= most
-            and own_size <= max(self._most_bytes * BYTES_SHARE, claim.size)
+    def _make_way(self, endpoint: str, claim: Claim, most: int) -> list[_Victim[T]] | None:
+        """Whom to displace, nobody where there is room; None: nobody may be, and there is no room."""
+        queue = self._queues.get(endpoint) or _Queue[T](endpoint)
+        share = max(int(self._most_bytes * BYTES_SHARE), claim.size)
+        here = _Need.over(queue.bytes + claim.size - share, queue.requests + 1 - most)
+        whole = _Need.over(
+            self.bytes + claim.size - self._most_bytes, self.requests + 1 - self._most_requests
         )
-
-    def _lesser(self, endpoint: str, claim: Claim, most: int) -> tuple[str, T] | None:
-        """Of the longest queue, where its own has room and is shorter; else, or with nobody there to make way, of its own."""
-        own = self.count(endpoint)
-        longest = max(self._queues, key=self.count, default=None)
-        if longest is None:
-            return None
-        if own < most and own + 1 < self.count(longest):
-            item = self._queues[longest].least(claim)
-            if item is not None:
-                return longest, item
-        queue = self._queues.get(endpoint)
-        item = queue.lesser(claim) if queue else None
-        return None if item is None else (endpoint, item)
+        rest = _Need.over(whole.bytes - here.bytes, 0 if here else whole.requests)
+        elsewhere: list[_Victim[T]] | None = []
+        if rest:
+            others = [other for other in self._queues.values() if other is not queue]
+            after = here.bytes if rest.bytes else here.requests
+            elsewhere = _beyond(others, rest, rest.held(queue) + rest.of(claim) - after)
+        if elsewhere is None:
+            here, elsewhere = _Need(max(here.bytes, whole.bytes), max(here.requests, whole.requests)), []
+        own = queue.make_way(claim, here) if here else []
+        return None if own is None else elsewhere + own

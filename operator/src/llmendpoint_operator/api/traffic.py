@@ -17,8 +17,8 @@ class QueueSpec(ApiModel):
 
     max_requests: Annotated[int, Field(ge=0, le=5000)] = 1000
     """Requests that may wait. One that comes when so many do gets 429 with Retry-After, or takes the place of a request of
-    lower priority, or of a caller that has more waiting. 0: none waits; replicas get every request at once, and what
-    finds none is answered with 503."""
+    a caller that has more waiting, or of one of its own caller with lower priority. 0: none waits; replicas get every
+    request at once, and what finds none is answered with 503."""
     timeout_seconds: Annotated[float, Field(ge=1, le=3000)] | None = None
     """Seconds for which a request waits before it is answered with 503 and Retry-After. Absent: the chart's
     `gateway.holdSeconds`. Keep it below the patience of the callers and of a load balancer in front."""
