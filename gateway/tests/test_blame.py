@@ -158,10 +158,77 @@ def test_a_caller_whose_trial_failed_cannot_keep_the_breaker_open() -> None:
     assert circuits.wait(CHAT, due, OTHER) == 0
 
 
+def test_a_breaker_that_one_caller_opened_alone_closes_as_soon_as_another_asks() -> None:
+    circuits = Circuits(0.0)
+    assert any(ask(circuits, ONE, good=False, print_=n) for n in range(SETTINGS.min_requests))
+    assert not circuits.asked(CHAT, 2.0, ONE)
+    assert circuits.wait(CHAT, 2.0, ONE) > 0
+    assert circuits.asked(CHAT, 2.0, OTHER)
+    assert not circuits.open
+    assert not any(ask(circuits, ONE, good=False, print_=n, now=3.0) for n in range(100))
+
+
+@pytest.mark.parametrize("failed_by", [ONE, None])
+def test_it_closes_also_after_a_trial_of_the_one_caller_and_not_after_a_failure_to_connect(
+    failed_by: int | None,
+) -> None:
+    circuits = Circuits(0.0)
+    for n in range(SETTINGS.min_requests):
+        ask(circuits, ONE, good=False, print_=n)
+    circuits.tried(CHAT, False, 11.0, failed_by)
+    assert circuits.asked(CHAT, 12.0, OTHER) is (failed_by is ONE)
+
+
+def test_a_caller_who_is_refused_bars_the_one_whose_trial_failed_before() -> None:
+    circuits = Circuits(0.0)
+    circuits.all_ejected(CHAT, 1.0, SETTINGS)
+    circuits.tried(CHAT, False, 11.0, ONE)
+    due = 11.0 + SETTINGS.open_seconds
+    assert circuits.wait(CHAT, due, ONE) == 0  # there is nobody else
+    circuits.asked(CHAT, due - 1, OTHER)
+    assert circuits.wait(CHAT, due, ONE) > 0
+    assert circuits.wait(CHAT, due, OTHER) == 0
+    assert circuits.wait(CHAT, due + BARRED_SECONDS, ONE) == 0
+
+
+def test_who_only_asks_and_who_is_served_for_long_uses_the_endpoint_too() -> None:
+    circuits = Circuits(0.0)
+    circuits.asked(CHAT, 1.0, OTHER)
+    assert circuits.others(CHAT, ONE, 2.0)
+    circuits.began(CHAT, OTHER)
+    assert circuits.others(CHAT, ONE, 10 * LONGEST_WINDOW)
+    assert not circuits.others(CHAT, OTHER, 10 * LONGEST_WINDOW)
+    circuits.ended(CHAT, 11 * LONGEST_WINDOW, OTHER)
+    assert not circuits.others(CHAT, ONE, 13 * LONGEST_WINDOW)
+
+
+def test_a_replica_that_one_caller_ejected_alone_is_back_as_soon_as_another_asks() -> None:
+    breakers = Breakers()
+    for print_ in range(FAILURES):
+        fails(breakers, ONE, print_)
+    assert not breakers.asked([A], 2.0, ONE)
+    assert breakers.ejected
+    assert breakers.asked([A], 2.0, OTHER)
+    assert not breakers.ejected
+
+
+def test_a_replica_that_nobody_takes_a_connection_of_or_that_two_ejected_stays_out() -> None:
+    unreachable, two = Breakers(), Breakers()
+    fails(unreachable, ONE, 7, outcome=Outcome.UNREACHABLE)
+    for n in range(FAILURES):
+        fails(two, (ONE, OTHER)[n % 2], 7)
+    for breakers in (unreachable, two):
+        assert not breakers.asked([A], 2.0, 3)
+        assert breakers.ejected
+
+
 def test_callers_take_no_memory_however_many_they_are() -> None:
     circuits = Circuits(0.0)
     for caller in range(10_000):
+        circuits.asked(CHAT, 1.0, caller)
+        circuits.began(CHAT, caller)
         ask(circuits, caller, good=caller % 2 == 0)
+    assert not circuits._circuits[CHAT].active
     (slot,) = circuits._circuits[CHAT].window.slots.values()
     assert len(slot) <= GROUPS
 

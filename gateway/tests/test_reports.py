@@ -8,7 +8,8 @@ from google.protobuf.json_format import ParseDict
 
 from gateway.tests.test_control import ADDRESSES, BROKEN, CHAT, REPLICAS, Holding, turn
 from llmendpoint_gateway.control import Control
-from llmendpoint_gateway.core.breaker import Outcome
+from llmendpoint_gateway.core.breaker import Attempt, Outcome
+from llmendpoint_gateway.core.pick import Picked
 from llmendpoint_gateway.core.request import Tag
 from llmendpoint_gateway.core.resources import ATTEMPT_HEADER, TAG_HEADER, TRIAL_HEADER
 from llmendpoint_gateway.core.trials import Standing
@@ -95,3 +96,50 @@ async def test_a_trial_that_broke_off_and_was_answered_elsewhere_is_a_good_one()
     assert circuits.state("a/chat", now[0]).standing is Standing.HALF_OPEN
     reports.report(replace(trial, address=ADDRESSES[1], outcome=Outcome.ANSWERED, told=True, again=True))
     assert circuits.state("a/chat", now[0]).standing is Standing.CLOSED
+
+
+ATTACKER, VICTIM = 1, 2
+
+
+@pytest.mark.parametrize("addresses", [ADDRESSES, ADDRESSES[:1]], ids=["two replicas", "one replica"])
+async def test_one_caller_that_was_alone_keeps_nobody_out_of_the_endpoint(addresses: tuple[str, ...]) -> None:
+    """It sends nothing but what fails, for half an hour, and takes each trial that it can get."""
+    now = [1_000.0]
+    control = Control(Holding(), Placement(lambda: now[0]))
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    replicas = tuple(replica for replica in REPLICAS.replicas if replica.address in addresses)
+    control.relisted(Kind.SLICE, {"a/s": replace(REPLICAS, replicas=replicas)})
+    await turn()
+    placement, reports = control.placement, Reports(control.placement)
+
+    def attack(print_: int) -> bool:
+        picked = placement.pick("chat", ATTACKER)
+        if not isinstance(picked, Picked):
+            return False
+        placed = placement.take(picked, ATTACKER, print_)
+        placement.release(placed)
+        reports.report(
+            Attempt(
+                picked.addresses[0],
+                picked.cluster,
+                Outcome.FAILED,
+                trial=picked.trial,
+                told=True,
+                again=False,
+                tag=placed.tag,
+            )
+        )
+        return True
+
+    assert not all(attack(n % 2 + 1) for n in range(40))  # the breaker is open for the one that is alone
+    refused = 0
+    for second in range(1800):
+        now[0] += 1
+        reports.tick()
+        attack(second % 2 + 1)
+        picked = placement.pick("chat", VICTIM)
+        if isinstance(picked, Picked):
+            placement.release(placement.take(picked, VICTIM, 9))
+        else:
+            refused += 1
+    assert refused == 0

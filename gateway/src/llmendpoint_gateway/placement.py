@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from llmendpoint_gateway.core.breaker import Breakers
-from llmendpoint_gateway.core.circuit import Circuits
+from llmendpoint_gateway.core.circuit import Cause, Circuits
 from llmendpoint_gateway.core.departed import GRACE_SECONDS, Departed
 from llmendpoint_gateway.core.in_flight import InFlight
 from llmendpoint_gateway.core.loads import Load, Loads
@@ -106,6 +106,8 @@ class Placement:
     def pick(self, name: str, caller: int | None = None) -> Picked | Rejected:
         if not self.started():
             return starting()
+        if caller is not None:
+            self._asked(name, caller)
         self._turn += 1
         decision = pick(
             name,
@@ -126,6 +128,22 @@ class Placement:
                 return replace(decision, awaited=departed)
         return decision
 
+    def _asked(self, name: str, caller: int) -> None:
+        """Whatever comes of it: what one other caller's failures alone have opened closes."""
+        key, now = self._table.names.get(name), self.now()
+        if key is None:
+            return
+        closed = self.circuits.asked(key, now, caller)
+        route = self._table.routes.get(key)
+        if self.breakers.ejected and route is not None:
+            addresses = [address for target in route.targets for address in target.addresses]
+            if self.breakers.asked(addresses, now, caller):
+                closed = True
+                if self.circuits.cause(key) is Cause.EJECTED:
+                    self.circuits.close(key, now)
+        if closed:
+            self._changed.add(key)
+
     def take(self, picked: Picked, caller: int = 0, print_: int = 0) -> Placed:
         """The request is with the first of the replicas, until `release`."""
         address = picked.addresses[0]
@@ -134,6 +152,7 @@ class Placement:
         self.in_flight.take(picked.cluster, address)
         self.loads.touched.add(address)
         self._changed.add(picked.endpoint)
+        self.circuits.began(picked.endpoint, caller)
         if picked.trial:
             self.breakers.trial_began(address)
             self.circuits.trial_began(picked.endpoint)

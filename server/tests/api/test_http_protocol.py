@@ -6,7 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -62,6 +62,23 @@ def test_an_upgrade_is_ignored_and_its_request_served_with_its_body(
         assert (status, json.loads(body)["usage"]["completion_tokens"]) == (200, 4)
         opened.sendall(post(json.dumps(ASK).encode()))  # the connection goes on
         assert read_answer(opened)[0] == 200
+
+
+def test_upgrades_that_are_sent_in_one_piece_end_the_connection_with_the_answer_that_is_due(
+    fake_server: ServerProcess,
+) -> None:
+    """Each was read anew with all that followed it, by a call inside of the call for the one before."""
+    upgrade = b"GET /health HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: a\r\n\r\n"
+    plain = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    for message, answers in ((upgrade * 3, 1), (plain * 2 + upgrade, 2), (upgrade + plain + upgrade, 2)):
+        with connection(fake_server) as opened:
+            opened.sendall(message)
+            assert read_all(opened).count(b"HTTP/1.1 200") == answers
+    with connection(fake_server) as opened, suppress(ConnectionError):  # it does not read all of it
+        opened.sendall(upgrade * 4_000)
+        read_all(opened)
+    assert httpx.get(fake_server.url + "/health").status_code == 200
+    assert not [line for line in fake_server.log() if "RecursionError" in json.dumps(line)]
 
 
 def test_connect_is_refused(fake_server: ServerProcess) -> None:

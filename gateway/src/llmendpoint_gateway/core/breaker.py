@@ -4,14 +4,15 @@ A connection that nobody takes is the replica's fault. An error, a connection th
 may be the request's fault, so these eject a replica only if they came from two callers at least. Those of one caller
 alone count where no other caller has used the endpoint for five minutes, and where they had two bodies at least: one
 caller whose requests always fail, whatever they hold, takes no replica from the others, and a single application that is
-the only caller still gets rid of a broken replica. A caller is an address (core/caller.py): one with several addresses counts
+the only caller still gets rid of a broken replica. One that was ejected for the failures of one caller alone is back as
+soon as another caller asks. A caller is an address (core/caller.py): one with several addresses counts
 as several.
 
 Only failures and trials are reported, so that a good request costs one count. Time is the caller's, in seconds.
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -144,6 +145,15 @@ class Breakers:
         """Half-open, with no trial under way or awaiting its report; this caller's would be one."""
         return address in self._ejected and self._replicas[address].wants_trial(now, caller)
 
+    def asked(self, addresses: Iterable[str], now: float, caller: int) -> bool:
+        """A caller asks for what these replicas serve; whether one of them is back, as another caller's failures alone had
+        ejected it."""
+        blamed = [a for a in addresses if a in self._ejected and self._replicas[a].asked(caller)]
+        for address in blamed:
+            self._replicas[address].ejections = 0
+            self._close(address, self._replicas[address], now)
+        return bool(blamed)
+
     def trial_began(self, address: str) -> None:
         if address in self._ejected:
             self._replicas[address].trial_began()
@@ -184,8 +194,11 @@ class Breakers:
             return self._close(address, replica, now)
         if replica.standing(now) is Standing.OPEN:
             return None  # all are ejected and this one was the least bad: its time runs on
-        replica.barred = tag.caller if others and outcome is not Outcome.UNREACHABLE else None
-        return self._eject(address, replica, outcome, now)
+        standing = self._eject(address, replica, outcome, now, replica.sole)
+        replica.trial_failed(
+            replica.until, None if outcome is Outcome.UNREACHABLE else tag.caller or None, others
+        )
+        return standing
 
     def keep(self, addresses: Collection[str]) -> None:
         """Forget all others: what has been away from the pick and comes back ready starts anew."""
@@ -207,7 +220,10 @@ class Breakers:
         found.append(_Failure(self._ended.get(address, 0), tag))
         in_a_row = len(found) == found.maxlen and found[-1].ended - found[0].ended < among
         if in_a_row and self._blames_replica(found, others):
-            return self._eject(address, replica, outcome, now)
+            callers = {failure.tag.caller for failure in found}
+            return self._eject(
+                address, replica, outcome, now, tag.caller or None if len(callers) == 1 else None
+            )
         return None
 
     @staticmethod
@@ -218,13 +234,17 @@ class Breakers:
             return True
         return not others and len({failure.tag.print_ for failure in failures}) > 1
 
-    def _eject(self, address: str, replica: _Replica, outcome: Outcome, now: float) -> Standing:
+    def _eject(
+        self, address: str, replica: _Replica, outcome: Outcome, now: float, sole: int | None
+    ) -> Standing:
         replica.ejections += 1
         seconds = min(EJECTION_SECONDS * replica.ejections, LONGEST_SECONDS)
-        return self._open(address, replica, outcome, now + seconds)
+        return self._open(address, replica, outcome, now + seconds, sole)
 
-    def _open(self, address: str, replica: _Replica, outcome: Outcome, until: float) -> Standing:
-        replica.trip(until)
+    def _open(
+        self, address: str, replica: _Replica, outcome: Outcome, until: float, sole: int | None = None
+    ) -> Standing:
+        replica.trip(until, sole)
         replica.failures.clear()
         replica.timeouts.clear()
         self._ejected.add(address)

@@ -10,13 +10,15 @@ One that opened because every replica was ejected also closes as soon as one no 
 
 What failed may be the fault of who asked, so no one caller opens it: the error rate is to be reached by all requests, and
 also without those of the caller with the most errors, of which two at least failed. Where no other caller has asked for
-five minutes the rate of that caller alone counts, if its requests had two bodies at least. Failures to connect are
+five minutes the rate of that caller alone counts, if its requests had two bodies at least; one that opened so closes as
+soon as another caller asks. Whoever asks counts, also if its request is refused or waits. Failures to connect are
 nobody's, and always count. A caller is an address (core/caller.py): one with several addresses counts as several. The
 caller whose trial failed leaves the next one to others for a while, so that it cannot keep the breaker open.
 
 Time is the caller's, in seconds.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -92,11 +94,13 @@ def _reached(counts: Counts, settings: CircuitSettings) -> bool:
 
 @dataclass(slots=True)
 class _Circuit(Trials):
-    """`counted`: the last trial is among the `good` ones; of a stream Envoy reports every second that it goes on."""
+    """`counted`: the last trial is among the `good` ones; of a stream Envoy reports every second that it goes on.
+    `active`: how many requests of each caller are with a replica now."""
 
     since: float = 0.0
     window: _Window = field(default_factory=_Window)
     callers: Distinct = field(default_factory=Distinct)
+    active: Counter[int] = field(default_factory=Counter)
     prints: Distinct = field(default_factory=Distinct)
     cause: Cause | None = None
     settings: CircuitSettings = DEFAULT_CIRCUIT
@@ -140,22 +144,34 @@ class Circuits:
         circuit = self._circuits.get(key)
         return circuit.cause if circuit else None
 
+    def asked(self, key: str, now: float, caller: int) -> bool:
+        """A caller asks for the endpoint, whatever comes of it; whether this closed the breaker."""
+        circuit = self._circuit(key)
+        circuit.callers.add(caller, now)
+        if not circuit.asked(caller):
+            return False
+        self.close(key, now)
+        return True
+
+    def began(self, key: str, caller: int) -> None:
+        """A request of this caller is with a replica, until it has `ended`."""
+        self._circuit(key).active[caller] += 1
+
     def ended(self, key: str, now: float, caller: int = 0) -> None:
         """A request is over, however it ended."""
-        circuit = self._circuits.get(key)
-        if circuit is None:
-            circuit = self._circuits[key] = _Circuit(since=self._started)
+        circuit = self._circuit(key)
         circuit.window.add(0, now, caller % GROUPS)
         circuit.callers.add(caller, now)
+        circuit.active[caller] -= 1
+        if circuit.active[caller] <= 0:
+            del circuit.active[caller]
 
     def failed(
         self, key: str, now: float, settings: CircuitSettings, caller: int | None = None, print_: int = 0
     ) -> bool:
         """A request failed so that its caller was told; whether this opened the breaker. `caller` None: it may not be
         blamed on what was asked."""
-        circuit = self._circuits.get(key)
-        if circuit is None:
-            circuit = self._circuits[key] = _Circuit(since=self._started)
+        circuit = self._circuit(key)
         circuit.window.add(1, now, NOBODY if caller is None else caller % GROUPS)
         circuit.prints.add(print_, now)
         if circuit.cause is not None:
@@ -166,12 +182,13 @@ class Circuits:
         others = caller is not None and self.others(key, caller, now)
         if not self._blames_endpoint(circuit, counts, others, now, settings):
             return False
-        self._trip(key, circuit, Cause.ERRORS, now, settings)
+        alone = caller is not None and not others and counts.keys() == {caller % GROUPS}
+        self._trip(key, circuit, Cause.ERRORS, now, settings, caller if alone else None)
         return True
 
     def all_ejected(self, key: str, now: float, settings: CircuitSettings) -> bool:
         """Every replica is ejected for good; whether this opened the breaker."""
-        circuit = self._circuits.setdefault(key, _Circuit(since=self._started))
+        circuit = self._circuit(key)
         if circuit.cause is not None:
             return False
         self._trip(key, circuit, Cause.EJECTED, now, settings)
@@ -201,9 +218,9 @@ class Circuits:
             return None
         circuit.reported_by = now
         if not good:
-            circuit.good, circuit.until = 0, now + circuit.settings.open_seconds
+            circuit.good = 0
             others = caller is not None and self.others(key, caller, now)
-            circuit.barred = caller if others else None
+            circuit.trial_failed(now + circuit.settings.open_seconds, caller, others)
             return Standing.OPEN
         if not circuit.counted:
             circuit.good, circuit.counted = circuit.good + 1, True
@@ -216,12 +233,18 @@ class Circuits:
         """With an empty window: what was before says nothing of what is now, but for who uses the endpoint."""
         self._open.discard(key)
         before = self._circuits.get(key)
-        self._circuits[key] = _Circuit(since=now, callers=before.callers if before else Distinct())
+        self._circuits[key] = _Circuit(since=now)
+        if before is not None:
+            self._circuits[key].callers, self._circuits[key].active = before.callers, before.active
 
     def others(self, key: str, caller: int, now: float) -> bool:
-        """Whether callers beside this one have used the endpoint in the last five minutes."""
+        """Whether callers beside this one have asked for the endpoint in the last five minutes, or are served now."""
         circuit = self._circuits.get(key)
-        return circuit is not None and circuit.callers.beside(caller, now - LONGEST_WINDOW)
+        if circuit is None:
+            return False
+        return len(circuit.active) > (caller in circuit.active) or circuit.callers.beside(
+            caller, now - LONGEST_WINDOW
+        )
 
     def forgotten(self, now: float) -> Iterable[str]:
         """Breakers that wait for a trial in vain: nobody has asked for as long as they look back."""
@@ -231,6 +254,12 @@ class Circuits:
         """Forget endpoints that are gone."""
         self._circuits = {key: circuit for key, circuit in self._circuits.items() if key in keys}
         self._open.intersection_update(keys)
+
+    def _circuit(self, key: str) -> _Circuit:
+        circuit = self._circuits.get(key)
+        if circuit is None:
+            circuit = self._circuits[key] = _Circuit(since=self._started)
+        return circuit
 
     @staticmethod
     def _blames_endpoint(
@@ -250,9 +279,17 @@ class Circuits:
     def _over(circuit: _Circuit, now: float) -> bool:
         return now >= max(circuit.until, circuit.reported_by) + circuit.settings.window and not circuit.trials
 
-    def _trip(self, key: str, circuit: _Circuit, cause: Cause, now: float, settings: CircuitSettings) -> None:
+    def _trip(
+        self,
+        key: str,
+        circuit: _Circuit,
+        cause: Cause,
+        now: float,
+        settings: CircuitSettings,
+        sole: int | None = None,
+    ) -> None:
         circuit.requests, circuit.errors = circuit.window.sums(now, settings.window)
         circuit.cause, circuit.settings, circuit.since, circuit.good = cause, settings, now, 0
-        circuit.trip(now + settings.open_seconds)
+        circuit.trip(now + settings.open_seconds, sole)
         self._open.add(key)
         self.openings[cause] += 1

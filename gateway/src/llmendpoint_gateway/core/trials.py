@@ -27,13 +27,17 @@ class Standing(Enum):
 @dataclass(slots=True)
 class Trials:
     """`until`: when an open one becomes half-open. `trials` are under way; by `reported_by` the last one's outcome is
-    known, or never will be. `barred`: the caller whose trial failed last, where there are others."""
+    known, or never will be. `barred`: the caller whose trial failed last; it is kept away only once the breaker is
+    `contested`, as another caller uses the endpoint. `sole`: the one caller whose failures alone opened it, and keep it
+    open; None: several did, or it was no caller's fault."""
 
     tripped: bool = False
     until: float = 0.0
     trials: int = 0
     reported_by: float = 0.0
     barred: int | None = None
+    contested: bool = False
+    sole: int | None = None
 
     def standing(self, now: float) -> Standing:
         if not self.tripped:
@@ -44,10 +48,23 @@ class Trials:
         """Half-open, with no trial under way or awaiting its report, and not kept for other callers than this one."""
         if not self.tripped or self.trials or now < max(self.until, self.reported_by):
             return False
-        return caller is None or caller != self.barred or now >= self.until + BARRED_SECONDS
+        if caller is None or caller != self.barred or not self.contested:
+            return True
+        return now >= self.until + BARRED_SECONDS
 
-    def trip(self, until: float) -> None:
-        self.tripped, self.until = True, until
+    def trip(self, until: float, sole: int | None = None) -> None:
+        self.tripped, self.until, self.sole = True, until, sole
+
+    def trial_failed(self, until: float, caller: int | None, others: bool) -> None:
+        """`caller` None: it is no caller's fault. `others`: callers beside it use the endpoint."""
+        self.barred, self.contested = caller, others
+        self.trip(until, caller if caller == self.sole else None)
+
+    def asked(self, caller: int) -> bool:
+        """This caller asks now; whether another one's failures alone opened the breaker, so that it is to close."""
+        if caller != self.barred:
+            self.contested = True
+        return self.tripped and self.sole is not None and caller != self.sole
 
     def trial_began(self) -> None:
         if self.tripped:

@@ -1,7 +1,8 @@
 """uvicorn's HTTP/1.1 protocol with bounds: on a request's head, and on how long a caller may leave an answer unread.
 
 What differs from uvicorn's own: an `Upgrade` is ignored, as RFC 9110 allows, and its request served with its body (the
-JDK's HttpClient asks for h2c with its first request); a caller that has closed its sending half gets its answer; answers to HTTP/1.0 without a length end with the connection
+JDK's HttpClient asks for h2c with its first request), but not one that is sent before the request before it is answered:
+the connection then ends with that answer; a caller that has closed its sending half gets its answer; answers to HTTP/1.0 without a length end with the connection
 instead of in chunks; a refusal before there is a request has OpenAI's shape.
 """
 
@@ -48,6 +49,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = False
         self._upgrading = False
+        self._ending = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._gone_timer: asyncio.TimerHandle | None = None
@@ -74,19 +76,29 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        in_head_before = self._in_head
+        if self._ending:  # with the answer that is due
+            return
         if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
             self._await_head()
+        rest = memoryview(data)
+        while rest and not self.transport.is_closing():
+            rest = self._feed(rest)
+
+    def _feed(self, data: memoryview) -> memoryview:
+        """Parse it; what is still to be parsed: all behind the head of a request whose upgrade is ignored."""
+        in_head_before = self._in_head
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._go_on_without_upgrade(data[upgrade.args[0] :])
+            if self._go_on_without_upgrade():
+                return data[upgrade.args[0] :]
         except httptools.HttpParserError:
             self._refuse(400, "This is not a valid HTTP/1.1 request.")
         else:
             if self._in_head and in_head_before:  # all of it is of this head, which has no end yet
                 self._head_bytes += len(data)
                 self._check_head()
+        return data[:0]
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -125,19 +137,30 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._upgrading and not self.transport.is_closing():
             super().on_message_complete()
 
-    def _go_on_without_upgrade(self, rest: bytes) -> None:
-        """Read the same request anew, by a parser that does not see the upgrade."""
+    def _go_on_without_upgrade(self) -> bool:
+        """Read the head of the same request anew, by a parser that does not see the upgrade; whether its body may follow.
+
+        Each costs a parser. So none is read anew while an answer is due: a caller waits for it before it asks for more.
+        """
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._ending, self.cycle.keep_alive = True, False
+            return False
         self._upgrading = False
         method = self.parser.get_method()
         if method == b"CONNECT":
             self._refuse(405, "This server is no proxy: it does not take CONNECT.")
-            return
+            return False
         dropped = (*UPGRADE_HEADERS, b"connection")
         version = self.parser.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
         lines += [b"%s: %s" % pair for pair in self.headers if pair[0] not in dropped]
         self.parser = httptools.HttpRequestParser(self)
-        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+        try:
+            self.parser.feed_data(b"\r\n".join(lines) + b"\r\n\r\n")
+        except httptools.HttpParserError:
+            self._refuse(400, "This is not a valid HTTP/1.1 request.")
+            return False
+        return True
 
     def _refuse(self, status: int, message: str) -> None:
         """Before there is a request: answer, and close."""
