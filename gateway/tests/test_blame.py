@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from llmendpoint_gateway.core.breaker import (
+    ALONE_SECONDS,
     EJECTION_SECONDS,
     FAILURES,
     FIRST_SECONDS,
@@ -292,3 +293,12 @@ class OneAgainstAll(RuleBasedStateMachine):
 
 TestOneAgainstAll = OneAgainstAll.TestCase
 TestOneAgainstAll.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+def test_a_probe_every_few_minutes_does_not_keep_a_failing_replica_in_the_pick_of_the_application_beside_it() -> (
+    None
+):
+    circuits = Circuits(0.0)
+    circuits.ended(CHAT, 1.0, OTHER)
+    assert circuits.others(CHAT, ONE, 1.0 + ALONE_SECONDS - 1)
+    assert not circuits.others(CHAT, ONE, 1.0 + ALONE_SECONDS + 1)

@@ -2,7 +2,7 @@
 
 A connection that nobody takes is the replica's fault. An error, a connection that breaks or an answer that does not begin
 may be the request's fault, so these eject a replica only if they came from two callers at least. Those of one caller
-alone count where no other caller has used the endpoint for five minutes, and where they had two bodies at least: one
+alone count where no other caller has used the endpoint for 30 seconds, and where they had two bodies at least: one
 caller whose requests always fail, whatever they hold, takes no replica from the others, and a single application that is
 the only caller still gets rid of a broken replica. One that was ejected for the failures of one caller alone is back as
 soon as another caller asks. A caller is an address (core/caller.py): one with several addresses counts
@@ -25,9 +25,9 @@ FIRST_SECONDS = 3.0
 EJECTION_SECONDS = 30.0  # times the ejections in a row
 LONGEST_SECONDS = 300.0
 FORGIVEN_SECONDS = 300.0  # closed for so long: the next ejection is a first one again
-ALONE_SECONDS = (
-    300.0  # no other caller for so long: what one caller's requests end with is all there is to judge by
-)
+# No other caller for so long: what one caller's requests end with is all there is to judge by. No longer, or a probe every
+# few minutes would keep a replica that fails in the pick of the application beside it.
+ALONE_SECONDS = 30.0
 # Answers that are errors eject when this many of that many requests in a row ended so. One more than the failures, as
 # Envoy reports them a moment after the requests end; no more, for a revision that fails one request in ten is for the
 # rollout's analysis to judge.

@@ -10,7 +10,7 @@ One that opened because every replica was ejected also closes as soon as one no 
 
 What failed may be the fault of who asked, so no one caller opens it: the error rate is to be reached by all requests, and
 also without those of the caller with the most errors, of which two at least failed. Where no other caller has asked for
-five minutes the rate of that caller alone counts, if its requests had two bodies at least; one that opened so closes as
+30 seconds the rate of that caller alone counts, if its requests had two bodies at least; one that opened so closes as
 soon as another caller asks. Whoever asks counts, also if its request is refused or waits. Failures to connect are
 nobody's, and always count. A caller is an address (core/caller.py): one with several addresses counts as several. The
 caller whose trial failed leaves the next one to others for a while, so that it cannot keep the breaker open.
@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from llmendpoint_gateway.core.breaker import ALONE_SECONDS
 from llmendpoint_gateway.core.distinct import Distinct
 from llmendpoint_gateway.core.traffic import DEFAULT_CIRCUIT, CircuitSettings
 from llmendpoint_gateway.core.trials import Standing, Trials
@@ -238,12 +239,12 @@ class Circuits:
             self._circuits[key].callers, self._circuits[key].active = before.callers, before.active
 
     def others(self, key: str, caller: int, now: float) -> bool:
-        """Whether callers beside this one have asked for the endpoint in the last five minutes, or are served now."""
+        """Whether callers beside this one have asked for the endpoint in the last 30 seconds, or are served now."""
         circuit = self._circuits.get(key)
         if circuit is None:
             return False
         return len(circuit.active) > (caller in circuit.active) or circuit.callers.beside(
-            caller, now - LONGEST_WINDOW
+            caller, now - ALONE_SECONDS
         )
 
     def forgotten(self, now: float) -> Iterable[str]:
