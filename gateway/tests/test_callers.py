@@ -9,6 +9,7 @@ from gateway.tests.api_stub import OPERATOR
 from gateway.tests.bounds import wait_for
 from gateway.tests.harness import Gateway
 from llmendpoint_gateway.ads import Ads
+from llmendpoint_gateway.callers import MOST_REVIEWS, Callers
 from llmendpoint_gateway.control import MOST_AHEAD, MOST_TOLD, Control
 from llmendpoint_gateway.core.verdicts import FRESH_SECONDS, MOST, MOST_SECONDS, Verdicts
 from llmendpoint_gateway.placement import Placement
@@ -95,6 +96,30 @@ def test_a_token_that_comes_with_a_question_is_known_when_the_api_server_is_gone
     assert tell(gateway, {}, token).status_code == 200
     gateway.api.up()
     wait_for(lambda: gateway.metric("watch_staleness_seconds") == 0, "the watch is fresh again")
+
+
+async def test_the_operator_is_known_while_unknown_tokens_take_all_reviews(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, answered, asked = [0.0], asyncio.Event(), []
+    callers = Callers(None, None, OPERATOR, lambda: now[0])  # type: ignore[arg-type]
+
+    async def ask(token: str) -> dict[str, object]:
+        asked.append(token)
+        await answered.wait()
+        raise TimeoutError
+
+    monkeypatch.setattr(callers, "_ask", ask)
+    callers._verdicts.keep("good", True, 0.0, expires_in=600)
+    now[0] = FRESH_SECONDS
+    flood = [asyncio.create_task(callers.refusal(f"Bearer bad{n}")) for n in range(2 * MOST_REVIEWS)]
+    good = [asyncio.create_task(callers.refusal("Bearer good")) for _ in range(2)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert asked == [*(f"bad{n}" for n in range(MOST_REVIEWS)), "good"]
+    answered.set()
+    assert await asyncio.gather(*good) == [None, None]
+    assert {refusal.status for refusal in await asyncio.gather(*flood) if refusal} == {503}
 
 
 def test_verdicts_are_few_and_a_flood_of_bad_tokens_drives_out_no_good_one() -> None:

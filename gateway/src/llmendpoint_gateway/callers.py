@@ -23,7 +23,7 @@ from llmendpoint_gateway.core.verdicts import Verdicts
 AUDIENCE = "llmendpoint-gateway"
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 TIMEOUT = aiohttp.ClientTimeout(total=3)
-MOST_REVIEWS = 4  # at one time
+MOST_REVIEWS = 4  # at one time, and one more of a token that was accepted before
 log = structlog.get_logger()
 
 
@@ -60,9 +60,13 @@ class Callers:
             )
         allowed = self._verdicts.of(token, self._clock())
         if allowed is None:
-            if self._reviews >= MOST_REVIEWS:
+            before = self._verdicts.of(token, self._clock(), asked_in_vain=True)
+            if self._reviews < MOST_REVIEWS + (before is True):
+                allowed = await self._review(token)
+            elif before is None:
                 return Refusal(503, "too many tokens are being reviewed; try again")
-            allowed = await self._review(token)
+            else:
+                allowed = before
         if allowed is None:
             return Refusal(503, "the API server does not answer, so the token cannot be reviewed; try again")
         return None if allowed else Refusal(403, f"this is not a token of {self._operator} for {AUDIENCE}")

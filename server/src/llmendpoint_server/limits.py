@@ -34,6 +34,8 @@ BODY_VALUES_MAX = 65_536
 """Fields and list items of a body, beside one for each token of the model's length in a list of token ids."""
 BODY_SECONDS_MAX = 120.0
 """From the end of the headers to the end of the body."""
+LARGE_BODY_SECONDS_MAX = 5.0
+"""From the place that a body over 1 MiB has taken, of a few, to its end: less than others wait for a place."""
 HEADER_BYTES_MAX = 64 * 2**10
 """Of the request line and all headers together."""
 HEADER_SECONDS_MAX = 75.0

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
-from llmendpoint_server.api.body import ValueCounter
+from llmendpoint_server import limits
+from llmendpoint_server.api.body import LARGE_AT_ONCE, LARGE_BYTES, BodyReader, LargeBodies, ValueCounter
+from llmendpoint_server.errors import BodyTimeout
 from server.tests.server_process import ServerProcess
 
 MIB = 2**20
@@ -115,6 +120,26 @@ def test_several_bad_bodies_at_a_time_hold_up_nobody(server: ServerProcess) -> N
     assert {answer.status_code for answer in answers} <= {400, 503}
     assert all(answer.headers["x-llmendpoint-retriable"] for answer in answers if answer.status_code == 503)
     assert watch.longest < HEALTH_LIMIT_S
+
+
+async def test_a_large_body_that_stalls_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LARGE_BODY_SECONDS_MAX", 0.05)
+    large = LargeBodies()
+
+    async def stalls() -> dict[str, object]:
+        if not sent:
+            sent.append(True)
+            return {"type": "http.request", "body": b" " * (LARGE_BYTES + 1), "more_body": True}
+        await asyncio.sleep(60)
+        raise AssertionError("it was read for too long")
+
+    for _ in range(LARGE_AT_ONCE + 1):
+        sent: list[bool] = []
+        async with AsyncExitStack() as held:
+            reader = BodyReader(large, held, 2 * LARGE_BYTES, 100)
+            with pytest.raises(BodyTimeout, match=r"0\.05 s"):
+                await reader.read(Request({"type": "http", "headers": []}, stalls))
+    assert not large._places.locked()
 
 
 def test_a_list_of_as_many_token_ids_as_fit_is_taken(server: ServerProcess) -> None:

@@ -82,22 +82,25 @@ class BodyReader:
         if declared.isdecimal() and (len(declared) > 18 or int(declared) > self._most_bytes):
             raise self._too_large(f"{declared[:18]} bytes")
         try:
-            async with asyncio.timeout(limits.BODY_SECONDS_MAX):
+            async with asyncio.timeout(limits.BODY_SECONDS_MAX) as deadline:
                 async for part in request.stream():
-                    await self._take(part)
+                    await self._take(part, deadline)
         except TimeoutError:
             raise BodyTimeout(
-                f"The request's body did not arrive within {limits.BODY_SECONDS_MAX:g} s; {len(self._body)} bytes did."
+                f"The request's body did not arrive within {limits.BODY_SECONDS_MAX:g} s, or what is beyond {LARGE_BYTES} "
+                f"bytes not within {limits.LARGE_BODY_SECONDS_MAX:g} s; {len(self._body)} bytes did."
             ) from None
         return self._body
 
-    async def _take(self, part: bytes) -> None:
+    async def _take(self, part: bytes, deadline: asyncio.Timeout) -> None:
         before = len(self._body)
         self._body += part
         if len(self._body) > self._most_bytes:
             raise self._too_large("more bytes")
         if before <= LARGE_BYTES < len(self._body):
             await self._held.enter_async_context(self._large.place())
+            late = asyncio.get_running_loop().time() + limits.LARGE_BODY_SECONDS_MAX
+            deadline.reschedule(min(late, deadline.when() or late))
         while len(self._body) > SMALL_BYTES and self._counted < len(self._body):
             piece = self._body[self._counted : self._counted + PIECE_BYTES]
             self._counted += len(piece)
