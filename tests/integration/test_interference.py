@@ -81,15 +81,15 @@ def test_what_nobody_may_add_is_taken_away_and_what_others_may_add_stays(
     name = f"chat-{revision}"
     namespace.cluster.kubectl("annotate", "deployment", name, "theirs=1", "-n", namespace.name)
     clean = namespace.get("deployment", name)["spec"]["template"]["spec"]
-    for what, patch in TAMPER.items():
-        namespace.cluster.kubectl(
-            "patch", "deployment", name, "-n", namespace.name, "--type=json", "-p", json.dumps(patch)
-        )
-        namespace.cluster.wait_for(
-            f"{what} to be taken away",
-            lambda: namespace.get("deployment", name)["spec"]["template"]["spec"] == clean,
-            30,
-        )
+    tampered = json.dumps([step for patch in TAMPER.values() for step in patch])
+    namespace.cluster.kubectl(
+        "patch", "deployment", name, "-n", namespace.name, "--type=json", "-p", tampered
+    )  # in one piece: changes one after the other are a dispute
+    namespace.cluster.wait_for(
+        "all of it to be taken away",
+        lambda: namespace.get("deployment", name)["spec"]["template"]["spec"] == clean,
+        30,
+    )
     selector = '{"spec": {"selector": {"app": "theirs"}}}'
     namespace.cluster.kubectl("patch", "service/chat", "-n", namespace.name, "-p", selector)
     namespace.cluster.wait_for(
