@@ -107,6 +107,21 @@ def test_a_restarted_revision_can_be_restarted_again_and_undone_to() -> None:
     assert it.ask("restart", it.blue, "r-4")["outcome"] == "Accepted", "it has what the spec asks for"
 
 
+@pytest.mark.parametrize("limit", [0, 1])
+def test_a_restart_after_an_edit_keeps_no_revision_beyond_the_history_limit(limit: int) -> None:
+    it = Rollout(observe={"duration": 0})
+    edited = make_spec(replicas=2, revisionHistoryLimit=limit, engine={"maxNumSeqs": 2}, rollout=it.rollout)
+    it.cluster.edit(edited)
+    it.work()
+    assert it.ask("restart", None)["outcome"] == "Accepted"
+    it.cluster.make_ready(it.cluster.target)
+    it.work()
+    it.cluster.follow()
+    assert it.work(700) == "Idle"
+    assert it.cluster.active == it.cluster.target != it.blue
+    assert len(it.cluster.by_revision("ControllerRevision")) == 1 + limit
+
+
 def test_an_abort_does_not_hit_the_revision_of_an_edit_at_the_same_moment() -> None:
     it = Rollout()
     green = it.edit()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from llmendpoint_operator.core.prospects import Prospect, Told, read_events
+from llmendpoint_operator.core.rollout.machine import GIVEN_UP, State
 
 from .fake_cluster import NOW, make_spec
 from .test_rollout_capacity import Small, SmallCluster, ready, waits
@@ -242,28 +243,23 @@ class AutoRoom(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.it = Small(2, minAvailable=0)
-        self.recorded: set[str] = set()
-        """Revisions that a status has named. One that the operator made and died before it told of it never answers, and
-        may hold the room of the pods that will."""
 
     def reconcile(self, stop_after: int = 1000) -> None:
         cluster = self.it.cluster
         for step in cluster.plan(self.it.now).steps[:stop_after]:
-            before = self.ready()
+            before = self.able()
             cluster.do(step)
-            assert self.ready() >= min(before, 1), "the operator took the last ready pod"
+            assert self.able() >= min(before, 1), "the operator took, or let go of, the last ready pod"
 
-    def ready(self) -> int:
-        """Ready pods of the recorded revisions."""
+    def able(self) -> int:
+        """Ready pods that answer or may come to: of revisions with requests, and of a rollout's two unless green was given
+        up. No other revision gets requests, and its pods may hold the room of those that will."""
         status = self.it.cluster.status
-        weights = status.get("traffic", {}).get("weights", [])
-        named = {
-            status.get("activeRevision"),
-            status.get("targetRevision"),
-            *(w["revision"] for w in weights),
-        }
-        self.recorded |= {name for name in (*named, status.get("rollout", {}).get("blue")) if name}
-        return sum(self.it.cluster.ready(name) for name in self.recorded)
+        rollout = status["rollout"]
+        able = {w["revision"] for w in status["traffic"]["weights"]} | {rollout["blue"]}
+        if State(rollout["state"]) not in GIVEN_UP:
+            able.add(rollout.get("green"))
+        return sum(self.it.cluster.ready(revision) for revision in able)
 
     def edit(self, seqs: int) -> None:
         self.it.cluster.edit(self.it.spec(seqs))
@@ -330,31 +326,80 @@ class AutoRoom(RuleBasedStateMachine):
                 for revision in list(cluster.pods):
                     cluster.make_ready(revision)
             self.it.now += timedelta(seconds=31)
+            plan = cluster.plan(self.it.now)
+            if not plan.steps and plan.requeue_after is None:
+                break
         left = {r: n for r, n in cluster.replicas().items() if n}
         assert left == {cluster.active: self.it.replicas}, f"{left} in {cluster.status['rollout']}"
         rejected = cluster.status.get("rejected", {}).get("revision")
         assert cluster.target in (cluster.active, rejected)
 
 
-def test_a_revision_that_no_status_has_named_gives_its_room_back_when_its_edit_is_reverted() -> None:
+@pytest.mark.parametrize("came_up_before", [False, True])
+def test_a_revision_that_its_status_does_not_name_yet_gives_its_room_back_when_its_edit_is_reverted(
+    came_up_before: bool,
+) -> None:
     """Its operator died between its Deployment and the status. No request ever reaches it."""
     it = AutoRoom()
+    if came_up_before:
+        it.edit_or_revert(seqs=3)
+        it.the_operator_works()
+        it.edit_or_revert(seqs=1)
+        it.the_operator_works()
+        it.time_passes(seconds=700)
+        it.the_operator_works()
     it.edit_or_revert(seqs=3)
     it.a_pod_dies(pick=0)
     it.a_pod_dies(pick=0)
     it.nodes_come_and_go(room=3)
     it.the_operator_dies_in_between(steps=1)
     it.pods_become_ready(count=1, pick=1)
+    assert it.it.cluster.all_ready == 1
     it.edit_or_revert(seqs=1)
     it.time_passes(seconds=15)
     it.the_operator_works()
     it.the_operator_works()
-    assert it.it.cluster.replicas() == {it.it.blue: 2}
+    left = {revision: count for revision, count in it.it.cluster.replicas().items() if count}
+    assert left == {it.it.blue: 2}
+
+
+def test_a_revision_that_its_status_names_answers_though_its_edit_is_reverted() -> None:
+    """The same, but the operator lives to write the status."""
+    it = AutoRoom()
+    it.edit_or_revert(seqs=3)
+    it.a_pod_dies(pick=0)
+    it.a_pod_dies(pick=0)
+    it.nodes_come_and_go(room=3)
+    it.the_operator_works()
+    green = it.it.cluster.target
+    it.pods_become_ready(count=1, pick=1)
+    it.edit_or_revert(seqs=1)
+    it.the_operator_works()
+    assert it.it.cluster.weights() == {green: 100}
+    assert it.it.cluster.ready(green) == 1
+
+
+def test_a_reverted_revision_is_not_kept_beyond_its_delay_where_the_old_one_dies_later() -> None:
+    """It gets no requests, and blue's pods may need its room."""
+    it = AutoRoom()
+    it.nodes_come_and_go(room=6)
+    it.edit_or_revert(seqs=3)
+    it.the_operator_works()
+    it.edit_or_revert(seqs=1)
+    it.the_operator_works()
+    it.a_pod_dies(pick=0)
+    it.a_pod_dies(pick=0)
+    it.pods_become_ready(count=1, pick=1)
+    assert it.it.cluster.all_ready == 1
+    it.time_passes(seconds=700)
+    it.the_operator_works()
+    left = {revision: count for revision, count in it.it.cluster.replicas().items() if count}
+    assert left == {it.it.blue: 2}
 
 
 TestAutoRoom = AutoRoom.TestCase
 TestAutoRoom.settings = settings(
-    max_examples=60,
+    max_examples=120,
     stateful_step_count=30,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
