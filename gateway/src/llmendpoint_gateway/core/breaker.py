@@ -25,8 +25,8 @@ FIRST_SECONDS = 3.0
 EJECTION_SECONDS = 30.0  # times the ejections in a row
 LONGEST_SECONDS = 300.0
 FORGIVEN_SECONDS = 300.0  # closed for so long: the next ejection is a first one again
-# No other caller for so long: what one caller's requests end with is all there is to judge by. No longer, or a probe every
-# few minutes would keep a replica that fails in the pick of the application beside it.
+# No other caller for so long: what one caller's requests end with is all there is to judge by. It is short, because with a
+# longer one a probe every few minutes would keep a failing replica from being ejected for the application beside it.
 ALONE_SECONDS = 30.0
 # Answers that are errors eject when this many of that many requests in a row ended so. One more than the failures, as
 # Envoy reports them a moment after the requests end; no more, for a revision that fails one request in ten is for the
