@@ -3,7 +3,7 @@
 Options: `500`, `503` or `429` answers every request with it, `retriable-503` adds the mark that the contract gives it,
 `flaky` every second one with 500, `reset` closes the connection without an answer, `hang` never answers, `fails-marked` answers a body that holds "always fails" with 500, `keepalive=N` closes idle connections after N seconds as uvicorn does.
 A body that holds "poison" kills the process. Request headers: `x-tokens` (stream so many), `x-interval` (seconds
-between them), `x-delay` (seconds before the first byte). GET /stub/stats tells what was seen, and is not counted.
+between them), `x-delay` (seconds before the first byte), `x-answer-bytes` (answer so many). GET /stub/stats tells what was seen, and is not counted.
 `seqs=N` gives it a `GET /load` as of an engine with room for N sequences; it is not counted either.
 """
 
@@ -15,7 +15,14 @@ import sys
 PORT, NAME, OPTIONS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 KEEPALIVE = next((float(o.partition("=")[2]) for o in OPTIONS if o.startswith("keepalive=")), None)
 SEQS = next((int(o.partition("=")[2]) for o in OPTIONS if o.startswith("seqs=")), 0)
-STATS = {"requests": 0, "aborted": 0, "running": 0, "idle_closed_by_peer": 0, "idle_closed_here": 0}
+STATS = {
+    "requests": 0,
+    "aborted": 0,
+    "running": 0,
+    "poured": 0,
+    "idle_closed_by_peer": 0,
+    "idle_closed_here": 0,
+}
 SEEN: list[dict[str, object]] = []
 
 
@@ -49,6 +56,14 @@ class Engine(asyncio.Protocol):
         self.timer: asyncio.TimerHandle | None = None
         self.used = False
         self.closed_here = False
+        self.room = asyncio.Event()
+        self.room.set()
+
+    def pause_writing(self) -> None:
+        self.room.clear()
+
+    def resume_writing(self) -> None:
+        self.room.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.task is not None and not self.task.done():
@@ -113,6 +128,8 @@ class Engine(asyncio.Protocol):
                     b'{"error": {"message": "draining"}}',
                     "x-llmendpoint-retriable: 1\r\nretry-after: 1\r\n",
                 )
+            elif "x-answer-bytes" in headers:
+                await self.pour(int(headers["x-answer-bytes"]))
             elif "x-tokens" in headers:
                 await self.stream(int(headers["x-tokens"]), float(headers.get("x-interval", 0.02)))
             else:
@@ -146,6 +163,14 @@ class Engine(asyncio.Protocol):
             self.transport.write(chunk(event(f" {NAME}{n}")))
             await asyncio.sleep(interval)
         self.transport.write(chunk(event("", "stop")) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+
+    async def pour(self, size: int) -> None:
+        """No more than the peer takes."""
+        self.transport.write(f"HTTP/1.1 200 OK\r\ncontent-length: {size}\r\n\r\n".encode())
+        for at in range(0, size, 1 << 16):
+            await self.room.wait()
+            self.transport.write(b"x" * min(1 << 16, size - at))
+            STATS["poured"] += min(1 << 16, size - at)
 
     def reply(self, status: int, body: bytes, more: str = "") -> None:
         head = f"HTTP/1.1 {status} x\r\ncontent-type: application/json\r\nx-engine: {NAME}\r\n{more}content-length: {len(body)}\r\n\r\n"

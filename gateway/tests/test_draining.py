@@ -68,6 +68,24 @@ async def test_a_drain_ends_with_the_last_request_and_not_before(gateway: Gatewa
         assert ended - begun > LEAST_SECONDS  # else this has shown nothing
 
 
+async def test_a_drain_goes_on_while_short_requests_come_of_which_none_is_under_way_at_a_look(
+    gateway: Gateway,
+) -> None:
+    """It asked how many are under way, five times a second, and ended between two."""
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client, draining(gateway) as command:
+        begun = time.monotonic()
+        while time.monotonic() - begun < LEAST_SECONDS + 4 * QUIET_SECONDS:
+            assert (await client.get("/v1/models")).status_code == 200
+            await asyncio.sleep(0.3)
+        assert command.returncode is None
+
+
+def test_a_drain_may_be_told_for_how_long_connections_still_come(gateway: Gateway) -> None:
+    begun = time.monotonic()
+    run_drain(gateway.socket, SECONDS, least=0.2)
+    assert QUIET_SECONDS <= time.monotonic() - begun < LEAST_SECONDS
+
+
 async def test_a_drain_ends_at_its_limit_though_a_request_goes_on(gateway: Gateway) -> None:
     name = gateway.endpoint(gateway.backend("a"))
     async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:

@@ -151,13 +151,18 @@ def test_a_host_port_makes_the_update_stop_the_old_gateway_first(control_plane: 
 
 
 def test_a_gateway_drains_by_a_command_that_it_knows_before_it_is_stopped(control_plane: Cluster) -> None:
-    objects = render(control_plane, "gateway.drainSeconds=7")
+    objects = render(control_plane, "gateway.drainSeconds=7", "gateway.leaveSeconds=6")
     [gateway] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-gateway"]
     pod = gateway["spec"]["template"]["spec"]
     [envoy] = pod["containers"]
     program, *words = envoy["lifecycle"]["preStop"]["exec"]["command"]
     drain, served = make_parser().parse_args(words), make_parser().parse_args(envoy["args"])
-    assert (program, drain.command, drain.seconds) == ("llmendpoint-gateway", "drain", 7)
+    assert (program, drain.command, drain.seconds, drain.least_seconds) == (
+        "llmendpoint-gateway",
+        "drain",
+        7,
+        6,
+    )
     assert drain.socket == served.socket
     assert pod["terminationGracePeriodSeconds"] > drain.seconds
 

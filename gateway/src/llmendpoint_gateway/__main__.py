@@ -11,7 +11,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import structlog
 
-from llmendpoint_gateway.drain import run_drain
+from llmendpoint_gateway.drain import LEAST_SECONDS, run_drain
 from llmendpoint_gateway.envoy import run_envoy
 from llmendpoint_gateway.errors import EnvoyNotFound, NoAccess
 from llmendpoint_gateway.limits import raise_open_file_limit
@@ -59,6 +59,10 @@ def make_parser() -> argparse.ArgumentParser:
     drain.add_argument(
         "--seconds", type=float, default=300.0, metavar="S", help="after which what still runs is cut (300)"
     )
+    drain.add_argument(
+        "--least-seconds", type=float, default=LEAST_SECONDS, metavar="S",
+        help=f"until no load balancer sends new connections any more ({LEAST_SECONDS:.0f})",
+    )  # fmt: skip
     for command in (picker, envoy):
         command.add_argument("--host", default="0.0.0.0", help="address to listen on (0.0.0.0)")
     for command in (picker, envoy, drain):
@@ -84,7 +88,7 @@ def run_envoy_command(arguments: argparse.Namespace) -> None:
 
 
 def run_drain_command(arguments: argparse.Namespace) -> None:
-    run_drain(arguments.socket, arguments.seconds)
+    run_drain(arguments.socket, arguments.seconds, arguments.least_seconds)
 
 
 def run_picker_command(arguments: argparse.Namespace) -> None:

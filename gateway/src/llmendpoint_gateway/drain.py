@@ -9,6 +9,7 @@ import http.client
 import json
 import socket as sockets
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -23,36 +24,49 @@ LEAST_SECONDS = 5.0
 QUIET_SECONDS = 1.0
 """Without a request for so long, none is under way, and none is about to come over the connections that there are."""
 POLL_SECONDS = 0.2
-ACTIVE = f"http.{STATS_NAME}.downstream_rq_active"
+ACTIVE, TOTAL = (f"http.{STATS_NAME}.downstream_rq_{name}" for name in ("active", "total"))
 log = structlog.get_logger()
 
 
-def run_drain(socket: Path, seconds: float) -> None:
-    """Returns once the last request has ended, after `seconds` at the latest. While Envoy does not answer, requests may
-    well be under way."""
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Under way, and ever begun."""
+
+    active: int
+    total: int
+
+
+def run_drain(socket: Path, seconds: float, least: float = LEAST_SECONDS) -> None:
+    """Returns once the last request has ended, not before `least` and after `seconds` at the latest. While Envoy does not
+    answer, requests may well be under way."""
     admin, now = admin_socket(socket), time.monotonic
     begun = quiet_since = now()
+    seen = None
     try:
         close_connections(admin)
     except EnvoyAway as error:
         log.warning(str(error))
     while now() - begun < seconds:
         time.sleep(min(POLL_SECONDS, max(0.0, begun + seconds - now())))
-        if _active(admin) != 0:
+        before, seen = seen, _requests(admin)
+        if (
+            seen is None or seen.active or seen != before
+        ):  # a short one may have come and gone between two looks
             quiet_since = now()
-        elif now() - begun >= LEAST_SECONDS and now() - quiet_since >= QUIET_SECONDS:
+        elif now() - begun >= least and now() - quiet_since >= QUIET_SECONDS:
             log.info("drained", seconds=round(now() - begun, 1))
             return
-    if left := _active(admin):
-        log.warning("requests are cut: they did not end in time", seconds=seconds, requests=left)
+    if (left := _requests(admin)) and left.active:
+        log.warning("requests are cut: they did not end in time", seconds=seconds, requests=left.active)
 
 
-def _active(admin: Path) -> int | None:
-    """Requests under way; None when Envoy does not tell."""
+def _requests(admin: Path) -> Requests | None:
+    """None when Envoy does not tell."""
     try:
-        stats = json.loads(_ask(admin, "GET", f"/stats?filter=^{ACTIVE}$&format=json"))["stats"]
-        return int(next(stat["value"] for stat in stats if stat.get("name") == ACTIVE))
-    except (EnvoyAway, ValueError, KeyError, StopIteration):
+        stats = json.loads(_ask(admin, "GET", f"/stats?filter=^({ACTIVE}|{TOTAL})$&format=json"))["stats"]
+        values = {stat["name"]: int(stat["value"]) for stat in stats if "name" in stat}
+        return Requests(values[ACTIVE], values[TOTAL])
+    except (EnvoyAway, ValueError, KeyError):
         return None
 
 

@@ -35,6 +35,7 @@ from llmendpoint_gateway.core.replies import (
     wrong_method,
 )
 from llmendpoint_gateway.core.request import Head, Request
+from llmendpoint_gateway.core.resources import KEPT_HEADER
 from llmendpoint_gateway.core.wire import Stream
 from llmendpoint_gateway.metrics import Metrics
 from llmendpoint_gateway.models import ModelList
@@ -159,7 +160,7 @@ class Picker:
 
     def _answer(self, stream: Stream, request: Request, decision: Decision, start: float) -> None:
         if isinstance(decision, Picked):
-            placed = self._placement.take(decision, request.head.caller, request.print_)
+            placed = self._placement.take(decision, request.head.caller, request.print_, request.size)
             outcome, stream.state = "picked", placed
             reply = self._route(request, placed)
         elif isinstance(decision, Rejected):
@@ -182,6 +183,8 @@ class Picker:
             more[":path"] = head.asked.path
         if head.new_id is not None:
             more["x-request-id"] = head.new_id
+        if placed.kept:
+            more[KEPT_HEADER] = "1"
         reply = messages.route_to(picked.cluster, picked.addresses, with_body, mark, first_byte, total)
         return messages.tagged(reply, placed.tag, with_body, more)
 

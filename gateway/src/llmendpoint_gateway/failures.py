@@ -7,10 +7,10 @@ import structlog
 from envoy.data.accesslog.v3.accesslog_pb2 import AccessLogType, HTTPAccessLogEntry
 from envoy.service.accesslog.v3 import als_pb2
 
-from llmendpoint_gateway.core.bounds import RETRY_BODY_BYTES
+from llmendpoint_gateway.core.bounds import SMALL_BODY_BYTES
 from llmendpoint_gateway.core.breaker import Attempt, Outcome, read_outcome
 from llmendpoint_gateway.core.request import read_tag
-from llmendpoint_gateway.core.resources import ATTEMPT_HEADER, TAG_HEADER, TRIAL_HEADER
+from llmendpoint_gateway.core.resources import ATTEMPT_HEADER, KEPT_HEADER, TAG_HEADER, TRIAL_HEADER
 from llmendpoint_gateway.core.routes import COMPLETION_PATHS
 from llmendpoint_gateway.core.upstream_logs import CRASHED_HEADER, LENGTH_HEADER, RETRIABLE_HEADER
 from llmendpoint_gateway.messages import TRIAL
@@ -68,10 +68,11 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
         retriable=RETRIABLE_HEADER in marks,
     )
     again = headers.get(ATTEMPT_HEADER, "1") != "1"
-    # On other paths Envoy does not try again what the replica may have seen, and a large body never (core/routes.py).
+    # On other paths Envoy does not try again what the replica may have seen, and no body that it has let go
+    # (core/routes.py).
     anywhere = outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in COMPLETION_PATHS
-    small = int(headers.get(LENGTH_HEADER, 0)) <= RETRY_BODY_BYTES
-    retriable = anywhere and small
+    kept = KEPT_HEADER in headers or int(headers.get(LENGTH_HEADER, 0)) <= SMALL_BODY_BYTES
+    retriable = anywhere and kept
     begun = status > 0 and not crashed
     over = common.access_log_type == AccessLogType.UpstreamEnd
     return Attempt(
@@ -82,7 +83,7 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
         told=begun or again or not retriable,
         again=again,
         tag=read_tag(headers.get(TAG_HEADER, "")),
-        retried=not again and small and (RETRIABLE_HEADER in marks if begun else anywhere),
+        retried=not again and kept and (RETRIABLE_HEADER in marks if begun else anywhere),
         broken=broken,
         # What a stream that goes on says clears its replica; its request may still crash it. Nor did an engine live
         # through it that was busy, or is about to go.

@@ -13,6 +13,7 @@ from llmendpoint_gateway.core.breaker import Breakers
 from llmendpoint_gateway.core.circuit import Cause, Circuits
 from llmendpoint_gateway.core.departed import GRACE_SECONDS, Departed
 from llmendpoint_gateway.core.in_flight import InFlight
+from llmendpoint_gateway.core.kept import Kept
 from llmendpoint_gateway.core.loads import Load, Loads
 from llmendpoint_gateway.core.objects import Replica
 from llmendpoint_gateway.core.pick import Picked, Rejected, pick, starting
@@ -29,11 +30,13 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(slots=True, eq=False)
 class Placed:
-    """A request that is with a replica. `address`: where it is now; a retry moves it to the next of `picked.addresses`."""
+    """A request that is with a replica. `address`: where it is now; a retry moves it to the next of `picked.addresses`.
+    `kept`: bytes of its body that Envoy keeps for that beyond what it always does."""
 
     picked: Picked
     tag: Tag
     address: str
+    kept: int
 
 
 class Placement:
@@ -63,6 +66,7 @@ class Placement:
         self.known_revisions: Mapping[str, Mapping[str, tuple[Replica, ...]]] = {}
         self.waiting: Waiting[Any] = Waiting()
         self.in_flight = InFlight()
+        self.kept = Kept()
         self.breakers = Breakers()
         self.circuits = Circuits(clock())
         self.poison = Poison()
@@ -144,10 +148,10 @@ class Placement:
         if closed:
             self._changed.add(key)
 
-    def take(self, picked: Picked, caller: int = 0, print_: int = 0) -> Placed:
-        """The request is with the first of the replicas, until `release`."""
+    def take(self, picked: Picked, caller: int = 0, print_: int = 0, size: int = 0) -> Placed:
+        """The request is with the first of the replicas, until `release`. `size`: bytes of its body."""
         address = picked.addresses[0]
-        placed = Placed(picked, Tag(next(self._tickets), caller, print_), address)
+        placed = Placed(picked, Tag(next(self._tickets), caller, print_), address, self.kept.take(size))
         self._placed[placed.tag.ticket] = placed
         self.in_flight.take(picked.cluster, address)
         self.loads.touched.add(address)
@@ -175,6 +179,7 @@ class Placement:
         """The request has ended."""
         now, picked, caller = self.now(), placed.picked, placed.tag.caller
         del self._placed[placed.tag.ticket]
+        self.kept.give_back(placed.kept)
         first = placed.address == picked.addresses[0]  # which alone was a trial
         self.breakers.ended(placed.address, now, trial=picked.trial and first)
         self.circuits.ended(picked.endpoint, now, caller)

@@ -8,7 +8,8 @@ from llmendpoint_gateway.core.resources import (
     LARGE_CLUSTER,
     PICKER_CLUSTER,
     Resource,
-    make_socket_cluster,
+    make_inner_cluster,
+    make_picker_cluster,
 )
 from llmendpoint_gateway.core.upstream_logs import STATS_PREFIX
 
@@ -77,9 +78,9 @@ def make_bootstrap(
         },
         "static_resources": {
             "clusters": [
-                make_socket_cluster(CONTROL_CLUSTER, control),
-                make_socket_cluster(PICKER_CLUSTER, decisions),
-                make_socket_cluster(LARGE_CLUSTER, inner),
+                make_picker_cluster(CONTROL_CLUSTER, control),
+                make_picker_cluster(PICKER_CLUSTER, decisions),
+                make_inner_cluster(inner),
             ],
             "listeners": [make_listener(host, port), make_inner_listener(inner)],
         },

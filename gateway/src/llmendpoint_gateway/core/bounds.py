@@ -1,21 +1,25 @@
 """How much of everything one Envoy may take: memory, connections, threads, bodies, headers, time. The one place for them.
 
-Envoy holds a request's body until the picker has decided, so its memory is what callers send at one time. Each caller's
-part is bounded here (`MAX_BODY_BYTES`, `REQUEST_TIMEOUT`); the sum is bounded by the overload manager, which resets the
-requests that hold the most, so that small requests and running answers never notice.
+Envoy holds a request's body until the picker has decided, so its memory is what callers send at one time. What a request
+holds beyond SMALL_BODY_BYTES it holds on HTTP/2, the callers' own or the inner listener's, and there the overload manager
+resets the largest ones before the heap is full. What is smaller it cannot take back: of that each connection holds at most
+HELD_BYTES, and there are no more connections than the heap has room for.
 """
 
 from dataclasses import dataclass
 
 MAX_BODY_BYTES = 32 << 20
-LARGE_BODY_BYTES = 1 << 20
-"""A body above it, or of unknown length, is collected by the inner listener."""
-RETRY_BODY_BYTES = 64 << 10
-"""A body up to this size is kept until its answer ends, so that the request can be sent to a second replica. A larger one
+SMALL_BODY_BYTES = 32 << 10
+"""A body up to this size is kept until its answer ends, so that the request can be sent to a second replica. A larger one,
+or one of unknown length, is collected by the inner listener."""
+KEPT_BODY_BYTES, KEPT_BYTES = 4 << 20, 128 << 20
+"""A larger body, up to the first of them, is kept as well while all of these together take no more than the second. Else it
 is let go as it is sent: with 5,000 open answers even 200 kB each would be 1 GB."""
 
-CONNECTION_BUFFER_BYTES = 1 << 20
-"""Of an answer whose reader is slow; more is left with the engine."""
+CONNECTION_BUFFER_BYTES = 16 << 10
+"""Of an answer whose reader is slow, at the caller's connection and at the engine's; more is left with the engine."""
+READER_TIMEOUT = 60
+"""Seconds. A caller who reads nothing of what there is for him for so long is cut."""
 
 REQUEST_TIMEOUT = "60s"
 """For a request to come in whole: 32 MiB at 4.5 Mbit/s. A request that waits for a replica is whole, and is not meant."""
@@ -25,14 +29,21 @@ STREAM_IDLE_TIMEOUT = "3600s"
 IDLE_TIMEOUT = "620s"
 """Of a connection without a request: above the 600 s for which load balancers keep theirs, so that they close first."""
 
-MAX_HEADERS_KB = 64
+MAX_HEADERS_KB = 16
 MAX_HEADERS = 100
-MAX_STREAMS = 256
+MAX_STREAMS = 64
 """Requests at one time on one HTTP/2 connection."""
-STREAM_WINDOW_BYTES, CONNECTION_WINDOW_BYTES = 1 << 20, 16 << 20
+STREAM_WINDOW_BYTES = 256 << 10
+CONNECTION_WINDOW_BYTES = MAX_STREAMS * STREAM_WINDOW_BYTES
+"""Room for all of its requests: one that stands still holds up no other."""
 MAX_RESETS = 200
 """A connection of which more than half of so many requests were taken back within a second is closed (CVE-2023-44487)."""
 
+REQUEST_BYTES = 96 << 10
+"""What a request costs by itself, with its connections to the engine and to the picker; measured."""
+HELD_BYTES = REQUEST_BYTES + (2 * MAX_HEADERS_KB << 10) + SMALL_BODY_BYTES + 2 * CONNECTION_BUFFER_BYTES
+"""What an HTTP/1.1 connection may hold that nothing takes back: also the headers, as they came and as they went on, the kept
+body, and the answer's two buffers."""
 MAX_CONNECTIONS = 10_000
 FILES_PER_CONNECTION = 3
 """The client's, the engine's, and one to spare for pools, logs and sockets."""
@@ -43,9 +54,9 @@ DEFAULT_MEMORY_BYTES = 1 << 30
 DEFAULT_WORKERS = 2
 
 RESET_FROM, RESET_ALL = 0.65, 0.9
-"""Shares of the heap. Between them the largest requests are reset: at first those that hold 32 MiB and more, and the fuller
+"""Shares of the heap. Between them the largest requests are reset: at first those that hold 4 MiB and more, and the fuller
 the heap, the smaller ones, down to RESET_POWER. Bodies fill a heap between two looks at it, hence not later."""
-RESET_POWER = 18  # of two: 256 KiB; below that a request is never reset for its size
+RESET_POWER = 15  # of two: 32 KiB; below that a request is never reset for its size
 LOOK_EVERY = "0.05s"
 
 
@@ -66,5 +77,7 @@ def make_share(memory_limit: int | None, cpu_limit: float | None, open_files: in
     """None: no such limit is set. Without one of CPUs there are few threads all the same, since each holds every
     cluster, and a node may have a hundred cores."""
     workers = DEFAULT_WORKERS if cpu_limit is None else max(1, -int(-cpu_limit // 1))
-    connections = max(1, min(MAX_CONNECTIONS, open_files // FILES_PER_CONNECTION))
-    return Share(memory_limit or DEFAULT_MEMORY_BYTES, workers, connections)
+    memory = memory_limit or DEFAULT_MEMORY_BYTES
+    room = int(memory * HEAP_SHARE) // HELD_BYTES
+    connections = max(1, min(MAX_CONNECTIONS, open_files // FILES_PER_CONNECTION, room))
+    return Share(memory, workers, connections)

@@ -14,6 +14,8 @@ from llmendpoint_gateway.core.resources import (
     RESERVED_PREFIX,
     Resource,
     extension,
+    http2_options,
+    user_timeout,
 )
 from llmendpoint_gateway.core.routes import BUFFER, EXT_PROC, make_routes
 from llmendpoint_gateway.core.upstream_logs import PERIOD, make_upstream_logs
@@ -47,6 +49,8 @@ def make_listener(host: str, port: int) -> Resource:
         "name": "openai",
         "address": {"socket_address": {"address": host, "port_value": port}},
         "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
+        # Also ends a connection whose reader has left no room in its window for so long.
+        "socket_options": [user_timeout(1000 * bounds.READER_TIMEOUT)],
         "filter_chains": [{"filters": [manager]}],
     }
 
@@ -64,7 +68,6 @@ def make_inner_listener(socket: str) -> Resource:
     return {
         "name": "large",
         "address": {"pipe": {"path": socket, "mode": 0o600}},
-        "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
         "filter_chains": [{"filters": [manager]}],
         "ignore_global_conn_limit": True,
         "bypass_overload_manager": True,
@@ -76,13 +79,10 @@ def _connection_manager(**config: Any) -> Resource:
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stream_idle_timeout=bounds.STREAM_IDLE_TIMEOUT,
+        stream_flush_timeout=f"{bounds.READER_TIMEOUT}s",
         request_timeout=bounds.REQUEST_TIMEOUT,
         request_headers_timeout=bounds.HEADERS_TIMEOUT,
-        http2_protocol_options={
-            "max_concurrent_streams": bounds.MAX_STREAMS,
-            "initial_stream_window_size": bounds.STREAM_WINDOW_BYTES,
-            "initial_connection_window_size": bounds.CONNECTION_WINDOW_BYTES,
-        },
+        http2_protocol_options=http2_options(),
         normalize_path=True,
         merge_slashes=True,
         # A caller finds its request again by the id that it chose, in our log and in the engine's.

@@ -55,8 +55,13 @@ class Request:
         return self.body is not None and self.body.stream
 
     @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return 0 if self.body is None else self.body.size
+
+    @property
     def claim(self) -> Claim:
-        return Claim(0 if self.body is None else self.body.size, self.head.caller, self.head.priority)
+        return Claim(self.size, self.head.caller, self.head.priority)
 
 
 class Tag(NamedTuple):

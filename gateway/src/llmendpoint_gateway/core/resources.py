@@ -5,6 +5,7 @@ The settings that look arbitrary were measured; each comment names what went wro
 
 from typing import Any
 
+from llmendpoint_gateway.core import bounds
 from llmendpoint_gateway.core.snapshot import Hosts
 
 Resource = dict[str, Any]
@@ -12,6 +13,7 @@ Resource = dict[str, Any]
 DESTINATION_HEADER = "x-gateway-destination-endpoint"
 CLUSTER_HEADER = "x-gateway-cluster"
 TRIAL_HEADER = "x-gateway-trial"  # on a request of which every outcome is to be reported
+KEPT_HEADER = "x-gateway-kept"  # on one whose large body Envoy is to keep for a second attempt
 TAG_HEADER = (
     "x-gateway-tag"  # core/request.py: by which a report of an attempt is known to be of this request
 )
@@ -38,12 +40,22 @@ def extension(name: str, message: str, /, **config: Any) -> Resource:
     return {"name": name, "typed_config": {"@type": f"type.googleapis.com/{message}", **config}}
 
 
+def http2_options() -> Resource:
+    """Of callers' connections, and of those to the inner listener, at both ends."""
+    return {
+        "max_concurrent_streams": bounds.MAX_STREAMS,
+        "initial_stream_window_size": bounds.STREAM_WINDOW_BYTES,
+        "initial_connection_window_size": bounds.CONNECTION_WINDOW_BYTES,
+    }
+
+
 def make_cluster(name: str) -> Resource:
     """The cluster of one revision. The same for ever: only its endpoints change."""
     return {
         "name": name,
         "type": "EDS",
         "connect_timeout": "1s",
+        "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
         "eds_cluster_config": {"eds_config": {"ads": {}, "resource_api_version": "V3"}},
         # The defaults (1,024) stall a gateway with more streams than that. A retry budget replaces max_retries;
         # the floor lets a small gateway move all that a killed replica held.
@@ -59,7 +71,7 @@ def make_cluster(name: str) -> Resource:
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
         "load_balancing_policy": {"policies": [{"typed_extension_config": _override_host()}]},
         "upstream_connection_options": {"tcp_keepalive": KEEPALIVE},
-        "upstream_bind_config": {"socket_options": [_user_timeout()]},
+        "upstream_bind_config": {"socket_options": [user_timeout(UNACKNOWLEDGED_MS)]},
         "typed_extension_protocol_options": _http_options(
             common_http_protocol_options={"idle_timeout": UPSTREAM_IDLE_TIMEOUT},
             explicit_http_config={"http_protocol_options": {}},
@@ -67,12 +79,13 @@ def make_cluster(name: str) -> Resource:
     }
 
 
-def _user_timeout() -> Resource:
+def user_timeout(milliseconds: int) -> Resource:
+    """Ends a connection of which what was sent is not acknowledged, or finds no room at the peer, for so long."""
     return {
         "description": "TCP_USER_TIMEOUT",
         "level": _IPPROTO_TCP,
         "name": _TCP_USER_TIMEOUT,
-        "int_value": UNACKNOWLEDGED_MS,
+        "int_value": milliseconds,
         "state": "STATE_PREBIND",
     }
 
@@ -118,18 +131,26 @@ def make_endpoints(cluster: str, hosts: Hosts) -> Resource:
     }
 
 
-def make_socket_cluster(name: str, socket: str) -> Resource:
-    """An HTTP/2 cluster on a Unix socket: one of the picker's, or Envoy's own. ADS and ext_proc have one each, so that the load of one cannot
-    hold up the other; the keep-alive finds a picker that hangs."""
+def make_picker_cluster(name: str, socket: str) -> Resource:
+    """ADS and ext_proc have one each, so that the load of one cannot hold up the other; the keep-alive finds a picker that
+    hangs."""
+    return _socket_cluster(name, socket, {"connection_keepalive": {"interval": "5s", "timeout": "3s"}})
+
+
+def make_inner_cluster(socket: str) -> Resource:
+    """Envoy's own inner listener. With Envoy's own windows two readers who do not read hold up all others. It lives as
+    long as Envoy does, so nobody need ask whether it is there."""
+    return _socket_cluster(LARGE_CLUSTER, socket, http2_options())
+
+
+def _socket_cluster(name: str, socket: str, http2: Resource) -> Resource:
     return {
         "name": name,
         "type": "STATIC",
         "connect_timeout": "1s",
         "circuit_breakers": NO_LIMITS,
         "typed_extension_protocol_options": _http_options(
-            explicit_http_config={
-                "http2_protocol_options": {"connection_keepalive": {"interval": "5s", "timeout": "3s"}}
-            }
+            explicit_http_config={"http2_protocol_options": http2}
         ),
         "load_assignment": {
             "cluster_name": name,

@@ -2,7 +2,7 @@
 
 from llmendpoint_gateway.core import bounds
 from llmendpoint_gateway.core.local_replies import error_json
-from llmendpoint_gateway.core.resources import CLUSTER_HEADER, LARGE_CLUSTER, Resource
+from llmendpoint_gateway.core.resources import CLUSTER_HEADER, KEPT_HEADER, LARGE_CLUSTER, Resource
 from llmendpoint_gateway.core.upstream_logs import CRASHED_HEADER, RETRIABLE_HEADER
 
 BUFFER, EXT_PROC = "envoy.filters.http.buffer", "envoy.filters.http.ext_proc"
@@ -19,7 +19,8 @@ def make_routes(large_apart: bool) -> Resource:
     waiting for the picker during a switch to a cluster that is gone. Without the header there is no cluster, and
     503: that is how the gateway fails closed though the filter is told to fail open.
 
-    `large_apart`: requests with large bodies go to the inner listener, which decides about them.
+    `large_apart`: requests with large bodies go to the inner listener, which decides about them. There each route is twice:
+    at first for the requests whose body is kept.
     """
     exact = [{"match": {"path": path}, "route": _action("reset")} for path in COMPLETION_PATHS]
     rest = {"match": {"prefix": "/"}, "route": _action("reset-before-request")}
@@ -28,7 +29,8 @@ def make_routes(large_apart: bool) -> Resource:
         for m in BODILESS
     ]
     routes = (*exact, *bodiless, rest)
-    picked = [route | {"request_headers_to_remove": list(REMOVED_HEADERS)} for route in routes]
+    kept = [] if large_apart else [_kept(route) for route in (*exact, rest)]
+    picked = [route | {"request_headers_to_remove": list(REMOVED_HEADERS)} for route in (*kept, *routes)]
     apart = [_refused_encoding(), _large(_over_limit()), _large(_of_unknown_length())]
     return {
         "name": "openai",
@@ -38,15 +40,21 @@ def make_routes(large_apart: bool) -> Resource:
                 "domains": ["*"],
                 # So that a report of an attempt says which one it was.
                 "include_request_attempt_count": True,
-                "request_body_buffer_limit": bounds.RETRY_BODY_BYTES,
+                "request_body_buffer_limit": bounds.SMALL_BODY_BYTES,
                 "routes": [*apart, *picked] if large_apart else picked,
             }
         ],
     }
 
 
+def _kept(route: Resource) -> Resource:
+    """For the requests of which the picker says so. No caller can: his headers of ours are taken off."""
+    match = route["match"] | {"headers": [{"name": KEPT_HEADER, "present_match": True}]}
+    return route | {"match": match, "request_body_buffer_limit": bounds.KEPT_BODY_BYTES}
+
+
 def _over_limit() -> list[Resource]:
-    return [{"name": "content-length", "range_match": {"start": bounds.LARGE_BODY_BYTES + 1, "end": 2**62}}]
+    return [{"name": "content-length", "range_match": {"start": bounds.SMALL_BODY_BYTES + 1, "end": 2**62}}]
 
 
 def _of_unknown_length() -> list[Resource]:
@@ -61,7 +69,7 @@ def _method(name: str) -> Resource:
 def _small_body() -> Resource:
     """These have no body of use. One that comes in chunks all the same is not collected beside the inner listener."""
     kind = "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.BufferPerRoute"
-    return {BUFFER: {"@type": kind, "buffer": {"max_request_bytes": bounds.RETRY_BODY_BYTES}}}
+    return {BUFFER: {"@type": kind, "buffer": {"max_request_bytes": bounds.SMALL_BODY_BYTES}}}
 
 
 def _large(headers: list[Resource]) -> Resource:

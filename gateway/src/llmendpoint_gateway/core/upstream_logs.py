@@ -10,6 +10,7 @@ from llmendpoint_gateway.core.resources import (
     ATTEMPT_HEADER,
     CLUSTER_HEADER,
     CONTROL_CLUSTER,
+    KEPT_HEADER,
     TAG_HEADER,
     TRIAL_HEADER,
     Resource,
@@ -63,7 +64,13 @@ def _report(condition: Resource) -> Resource:
             "grpc_service": {"envoy_grpc": {"cluster_name": CONTROL_CLUSTER}},
             "buffer_flush_interval": "0.01s",
         },
-        additional_request_headers_to_log=[TRIAL_HEADER, TAG_HEADER, ATTEMPT_HEADER, LENGTH_HEADER],
+        additional_request_headers_to_log=[
+            TRIAL_HEADER,
+            TAG_HEADER,
+            ATTEMPT_HEADER,
+            LENGTH_HEADER,
+            KEPT_HEADER,
+        ],
         additional_response_headers_to_log=[RETRIABLE_HEADER, CRASHED_HEADER],
     ) | {"filter": condition}
 
