@@ -41,7 +41,7 @@ def run_drain(socket: Path, seconds: float, least: float = LEAST_SECONDS) -> Non
     answer, requests may well be under way."""
     admin, now = admin_socket(socket), time.monotonic
     begun = quiet_since = now()
-    seen = None
+    seen: Requests | None = None
     try:
         close_connections(admin)
     except EnvoyAway as error:
@@ -49,9 +49,8 @@ def run_drain(socket: Path, seconds: float, least: float = LEAST_SECONDS) -> Non
     while now() - begun < seconds:
         time.sleep(min(POLL_SECONDS, max(0.0, begun + seconds - now())))
         before, seen = seen, _requests(admin)
-        if (
-            seen is None or seen.active or seen != before
-        ):  # a short one may have come and gone between two looks
+        # A short one may have come and gone between two looks.
+        if seen is None or seen.active or seen != before:
             quiet_since = now()
         elif now() - begun >= least and now() - quiet_since >= QUIET_SECONDS:
             log.info("drained", seconds=round(now() - begun, 1))
