@@ -33,6 +33,7 @@ def test_the_heap_leaves_room_in_the_memory_limit_and_connections_in_the_open_fi
     assert make_share(None, None, 10**6).memory_bytes == DEFAULT_MEMORY_BYTES
     assert make_share(None, None, 1024).connections == 341
     assert 4000 < make_share(None, None, 10**6).connections < make_share(2048 * MIB, None, 10**6).connections
+    assert make_share(1280 * MIB, None, 10**6).connections >= 5000, "the chart's limit"
     assert make_share(4096 * MIB, None, 10**6).connections == MAX_CONNECTIONS
 
 
