@@ -40,7 +40,9 @@ def _spec_of(client: Client, endpoint: Json, request: Request) -> Json:
     record = next((r for r in records if label_of(r, REVISION_LABEL) == request.revision), None)
     inputs = ((record or {}).get("data") or {}).get("inputs")
     if not inputs:
-        raise NotFound(f"{full_name(endpoint)}: no record says what revision {request.revision} was made from")
+        raise NotFound(
+            f"{full_name(endpoint)}: no record says what revision {request.revision} was made from"
+        )
     return spec_patch(endpoint["spec"], inputs)
 
 

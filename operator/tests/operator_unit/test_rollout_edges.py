@@ -11,7 +11,7 @@ from llmendpoint_operator.core.evidence import Outcome, Verification
 from llmendpoint_operator.core.steps import events_of
 
 from .fake_cluster import FakeCluster, make_spec
-from .test_rollout_capacity import Small
+from .room_stage import Small
 from .test_rollout_states import PROMPTS, Rollout
 
 
