@@ -65,7 +65,10 @@ async def test_first_tokens_are_read_on_time_beside_a_namespace_that_hangs(
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "rota" and not task.cancelling()]
 
 
-async def test_loads_are_read_on_time_beside_a_namespace_that_hangs() -> None:
+async def test_loads_are_read_on_time_beside_a_namespace_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "llmendpoint_operator.evidence.rota.STALE_INTERVALS", 1e6
+    )  # rounds count here, not seconds
     wire = Hung()
     loads = EngineLoads(cast(Wire, wire))
     follow(loads)
