@@ -12,6 +12,8 @@ import httpx
 import pytest
 import yaml
 
+from llmendpoint_cli.core.requests import Action, Request, patch_for
+from llmendpoint_cli.core.respec import spec_patch
 from tests.cluster import Cluster, wait_for
 from tests.cluster.api import client_context
 from tests.cluster.errors import CommandFailed
@@ -33,6 +35,7 @@ VALUES: dict[str, Any] = {
         "mode": "enforce",
         "namespaceSelector": {"matchLabels": {"policies": "yes"}},
         "allowed": {
+            "runtimes": ["llmendpoint", "team-a-*"],
             "images": ["registry.example.com/llm/*"],
             "args": ["--max-num-batched-tokens=*"],
             "env": ["AWS_REGION", "OMP_*"],
@@ -109,6 +112,7 @@ def model(source: str = "hf://acme/demo", **fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("spec", "field", "allowed_words"),
     [
+        ({"runtime": {"name": "team-b-vllm"}}, "spec.runtime.name", "llmendpoint, team-a-*"),
         ({"runtime": {"image": "evil.example/miner:1"}}, "spec.runtime.image", "registry.example.com/llm/*"),
         ({"runtime": {"image": "registry.example.com/llm-evil:1"}}, "spec.runtime.image", "registry.example.com/llm/*"),
         ({"runtime": {"args": ["--trust-remote-code"]}}, "spec.runtime.args", "--max-num-batched-tokens=*"),
@@ -161,6 +165,7 @@ def test_what_the_platform_allows_is_taken(enforced: Cluster) -> None:
     whole = endpoint(
         model={"source": "hf://acme/demo", "cache": {"claimName": "models"}, "credentials": {"secretName": "hub-token"}},
         runtime={
+            "name": "team-a-vllm",
             "image": "registry.example.com/llm/engine:1",
             "args": ["--max-num-batched-tokens=64"],
             "env": [{"name": "AWS_REGION", "value": "eu-north-1"}, {"name": "OMP_NUM_THREADS", "value": "2"},
@@ -179,12 +184,13 @@ def test_what_the_platform_allows_is_taken(enforced: Cluster) -> None:
 def test_the_largest_endpoint_is_within_the_cost_of_the_rules(enforced: Cluster) -> None:
     """Lists as long as the CRD allows, held against lists as long as the values may be."""
     long = [f"a-name-of-some-length-{i}-*" for i in range(63)]
-    lists = {key: [*long, "*"] for key in ("images", "args", "env", "sources", "claims", "secrets", "tolerations")}  # fmt: skip
+    lists = {key: [*long, "*"] for key in ("runtimes", "images", "args", "env", "sources", "claims", "secrets", "tolerations")}  # fmt: skip
     helm_values(enforced, {**VALUES, "policies": {**VALUES["policies"], "allowed": lists}})
     prompts = [{"name": str(i), "prompt": "?", "compare": {"mode": "Judge", "endpoint": f"{TENANT}/{'x' * 400}"}} for i in range(16)]  # fmt: skip
     largest = endpoint(
         model={"source": "s3://models/" + "x" * 450},
         runtime={
+            "name": "n" * 253,
             "image": "i" * 500,
             "args": ["--" + "x" * 1000 for _ in range(32)],
             "env": [{"name": f"V{i}" + "X" * 100, "value": "x" * 4000} for i in range(64)],
@@ -211,6 +217,17 @@ def test_an_endpoint_from_before_can_be_labelled_scaled_and_deleted(enforced: Cl
     with pytest.raises(CommandFailed, match=r"spec\.runtime\.image"):
         enforced.kubectl("patch", "llmendpoint", "old", "-n", TENANT, "--type=merge", "-p", change, ALICE)
     enforced.kubectl("delete", "llmendpoint", "old", "-n", TENANT, ALICE)
+
+
+def test_an_undo_brings_back_no_spec_that_the_policies_refuse(enforced: Cluster) -> None:
+    """Not a revision that was recorded before they were: `kubectl llm rollout undo` writes its spec with the request."""
+    enforced.apply(endpoint("undone"))
+    before = endpoint(runtime={"image": "evil:1"})["spec"]
+    live = json.loads(enforced.kubectl("get", "llmendpoint", "undone", "-n", TENANT, "-o", "json"))
+    change = patch_for(live, Request("1", Action.UNDO, "a"), spec_patch(live["spec"], before))
+    words = ("patch", "llmendpoint", "undone", "-n", TENANT, "--type=merge", "-p", json.dumps(change), ALICE)
+    with pytest.raises(CommandFailed, match=r"spec\.runtime\.image"):
+        enforced.kubectl(*words)
 
 
 def test_runtimes_are_for_administrators(enforced: Cluster) -> None:

@@ -261,14 +261,24 @@ def test_without_an_operator_the_wait_ends_and_the_next_request_does_not_overwri
     assert request["action"] == "promote"
 
 
-def test_undo_names_the_revision_before_or_the_one_that_is_asked_for(endpoint: Endpoint) -> None:
+def test_undo_names_the_revision_before_or_the_one_that_is_asked_for_and_writes_its_spec_back(
+    endpoint: Endpoint,
+) -> None:
     make_record(endpoint, 1, "aaaaaaaaaa")
     make_record(endpoint, 2, BLUE, engine={"maxNumSeqs": 8})
     make_record(endpoint, 3, GREEN, engine={"maxNumSeqs": 4})
     endpoint.write_status(activeRevision=GREEN, targetRevision=GREEN)
-    for arguments, expected in (((), BLUE), (("--to-revision", "1"), "aaaaaaaaaa")):
+    for arguments, expected, engine in (
+        ((), BLUE, {"maxNumSeqs": 8}),
+        (("--to-revision", "1"), "aaaaaaaaaa", {}),
+    ):
         process = endpoint.start("rollout", "undo", "chat", *arguments)
         request = endpoint.wait_for_request(expected)
+        spec = endpoint.get()["spec"]
+        assert {k: v for k, v in spec["engine"].items() if k == "maxNumSeqs"} == engine, (
+            "written with the request"
+        )
+        assert spec["replicas"] == 2
         endpoint.answer(request, "Accepted", "")
         assert finish(process)[0] == 0
     code, _, err = endpoint.run("rollout", "undo", "chat", "--to-revision", "9")

@@ -122,7 +122,7 @@ def schedule(**fields: Any) -> dict[str, Any]:
         (
             "x",
             {"autoscaling": {"maxReplicas": 2, "signals": {"ttft": {"target": 2}}}},
-            "beside ttft too, which alone lowers nothing",
+            "beside ttft too, which alone never lowers",
         ),
         (
             "x",

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from llmendpoint_cli.core.requests import Action, Request, patch_for
+from llmendpoint_cli.core.respec import spec_patch
+from llmendpoint_operator.kube.resources import CONTROLLER_REVISIONS, ENDPOINTS
 from tests.cluster import Cluster
 from tests.integration.mortal_operator import Operator
 from tests.integration.operator_process import OperatorProcess
@@ -59,6 +62,31 @@ async def test_a_good_revision_is_promoted_and_no_request_is_lost(stages: Stages
         assert "rejected" not in stage.status
         assert stage.condition("Ready")["status"] == "True"
         await still(operator)
+
+
+async def test_an_undo_takes_its_spec_along_and_is_nothing_without_it(stages: Stages) -> None:
+    """The API server fills defaults in; the operator knows its own revision again all the same."""
+    async with stages.stage() as stage:
+        await Operator(stage).start()
+        first = await first_revision(stage)
+        resources = {"nodeSelector": {"a.example/b": "c"}, "cpu": "1m"}
+        await stage.edit(2, resources=resources, terminationGracePeriodSeconds=30)
+        second = await stage.at_rest()
+        await stage.ask("undo", revision=first)
+        await stage.until("an answer", lambda: "request" in stage.status)
+        assert stage.status["request"]["outcome"] == "Refused"
+        assert stage.active == second
+
+        records = (await stage.api.list(CONTROLLER_REVISIONS, stage.namespace))["items"]
+        [record] = [r for r in records if r["metadata"]["labels"]["llmendpoint.io/revision"] == first]
+        path = ENDPOINTS.path(stage.namespace, "chat")
+        live = await stage.api._call("GET", path)
+        change = patch_for(live, Request("undo-1", Action.UNDO, first), spec_patch(live["spec"], record["data"]["inputs"]))  # fmt: skip
+        stage.endpoint = await stage.api._call("PATCH", path, {}, change, "application/merge-patch+json")
+        assert await stage.at_rest() == first
+        assert (stage.status["request"]["id"], stage.status["request"]["outcome"]) == ("undo-1", "Accepted")
+        assert stage.endpoint["spec"]["resources"] == {}
+        assert stage.lost == stage.failed == 0
 
 
 REJECTED = {

@@ -6,8 +6,11 @@ import uuid
 from collections.abc import Callable
 
 from .client import Client, Json
+from .core.names import REVISION_LABEL
+from .core.objects import full_name, label_of
 from .core.requests import Action, Answer, Request, answer_to, patch_for
-from .errors import Conflict, TimedOut
+from .core.respec import spec_patch
+from .errors import Conflict, NotFound, TimedOut
 from .follow import readings
 
 ATTEMPTS = 10
@@ -15,17 +18,32 @@ ATTEMPTS = 10
 
 
 def ask(client: Client, namespace: str, name: str, action: Action, about: Callable[[Json], str]) -> Request:
-    """Write the request about the revision that `about` finds. What it saw is what the write depends on: when the
-    endpoint changed in between, it looks again. Raises what `about` raises, Refused, Conflict."""
+    """Write the request about the revision that `about` finds, and with an undo the spec of that revision. What it saw is
+    what the write depends on: when the endpoint changed in between, it looks again. Raises what `about` raises, Refused,
+    Conflict."""
     for _ in range(ATTEMPTS):
         endpoint = client.endpoint(namespace, name)
         request = Request(uuid.uuid4().hex, action, about(endpoint))
+        spec = _spec_of(client, endpoint, request) if action is Action.UNDO else None
         try:
-            client.patch_endpoint(namespace, name, patch_for(endpoint, request))
+            client.patch_endpoint(namespace, name, patch_for(endpoint, request, spec))
         except Conflict:
             continue
         return request
     raise Conflict(f"{namespace}/{name} changed {ATTEMPTS} times while the request was written; try again")
+
+
+def _spec_of(client: Client, endpoint: Json, request: Request) -> Json:
+    """What the spec lacks of the revision that is gone back to."""
+    metadata = endpoint["metadata"]
+    records = client.records(metadata["namespace"], metadata["name"])
+    record = next((r for r in records if label_of(r, REVISION_LABEL) == request.revision), None)
+    inputs = ((record or {}).get("data") or {}).get("inputs")
+    if not inputs:
+        raise NotFound(
+            f"{full_name(endpoint)}: no record says what revision {request.revision} was made from"
+        )
+    return spec_patch(endpoint["spec"], inputs)
 
 
 def await_answer(client: Client, namespace: str, name: str, request: Request, timeout_s: float) -> Answer:

@@ -34,8 +34,8 @@ from .options import (
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Follow rollouts, and ask the operator to promote, abort, undo or restart. No spec is edited: a request is an "
-    "annotation, which GitOps tools leave alone.",
+    help="Follow rollouts, and ask the operator to promote, abort, undo or restart. A request is an "
+    "annotation, which GitOps tools leave alone. Only undo edits the spec, too.",
 )
 
 STATUS_EXAMPLES = """Exit codes: 0 done, 1 rolled back, rejected or stalled, 3 no such endpoint, 5 not done in time.
@@ -145,7 +145,7 @@ def undo(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Go back to a revision that is kept. The spec stays as it is; its next change rolls out as usual."""
+    """Go back to a revision that is kept, and write its spec back. Under GitOps revert the commit instead."""
     session = Session(namespace, context, kubeconfig)
 
     def target(endpoint: Json) -> str:

@@ -100,6 +100,12 @@ def test_undo_to_what_is_asked_for_already_is_refused() -> None:
         undone_to(serving(), history_of(serving(), RECORDS), BLUE)
 
 
+def test_undo_to_a_rejected_revision_is_refused_before_the_spec_is_written() -> None:
+    found = serving(rejected={"revision": GREEN})
+    with pytest.raises(Refused, match=f"revision {GREEN} was rejected"):
+        undone_to(found, history_of(found, RECORDS), GREEN)
+
+
 def test_undo_without_anything_before_is_refused() -> None:
     with pytest.raises(Refused, match="no earlier revision is kept"):
         undone_to(serving(), history_of(serving(), [record(2, BLUE)]), None)
@@ -117,6 +123,12 @@ def test_the_patch_touches_one_annotation_and_depends_on_what_was_read() -> None
     assert patch["metadata"].pop("resourceVersion") == "41"
     assert patch == {"metadata": {"annotations": {"llmendpoint.io/request": REQUEST.as_annotation()}}}
     assert json.loads(REQUEST.as_annotation()) == {"id": "id-1", "action": "promote", "revision": GREEN}
+
+
+def test_an_undo_brings_its_spec_along_in_the_same_write() -> None:
+    patch = patch_for(serving(), Request("id-1", Action.UNDO, OLDEST), {"engine": {"maxNumSeqs": 8}})
+    assert patch["spec"] == {"engine": {"maxNumSeqs": 8}}
+    assert set(patch["metadata"]) == {"resourceVersion", "annotations"}
 
 
 def with_request(text: str, answered: Json | None = None) -> Json:

@@ -149,6 +149,8 @@ class Janitor:
         log.info("model cache", job=f"{namespace}/{name}", act=act, **_about(job))
         if act is Act.DELETE and is_record(job) and ended(job) == "Failed":
             log.warning("model not removed from its node", job=f"{namespace}/{name}", **_about(job))
+        if act is Act.DELETE and Kept(job, removal, used=False).given_up:
+            log.warning("model not removed from its claim", job=f"{namespace}/{name}", **_about(job))
         if act is Act.REMOVE:
             await self._children.put(make_remove_job(job))
         elif act is Act.DELETE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from llmendpoint_fit.core.devices import Device
@@ -19,13 +19,15 @@ from llmendpoint_operator.core.neighbours import Neighbours
 from llmendpoint_operator.core.ownership import Foreign
 from llmendpoint_operator.core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
 from llmendpoint_operator.core.prospects import Told
-from llmendpoint_operator.core.reported import read_fields
+from llmendpoint_operator.core.reported import cleaned, read_fields
 from llmendpoint_operator.core.revision import parse_revision
 from llmendpoint_operator.core.rollout.records import find_window
 from llmendpoint_operator.core.served import Conflict
 from llmendpoint_operator.core.snapshot import Endpoint, Refusal, Request, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+AFTER_ALL = NOW + timedelta(days=3650)
+"""After every time that a test comes to."""
 RUNTIME = LLMRuntimeSpec.model_validate(
     {
         "image": "engine:1",
@@ -108,8 +110,11 @@ class FakeCluster:
             pod["status"]["conditions"][0]["status"] == "True" for pod in self.pods.get(revision or "", [])
         )
 
-    def snapshot(self) -> Snapshot:
-        """What gather would return."""
+    def snapshot(self, now: datetime = AFTER_ALL) -> Snapshot:
+        """What the rim would plan from."""
+        return cleaned(self._gathered(), now)
+
+    def _gathered(self) -> Snapshot:
         endpoint = Endpoint(
             "team-a", "chat", "uid-1", self.generation, str(self.version), self.deleting, self.spec,
             status=self.status, request=self.request,
@@ -164,7 +169,7 @@ class FakeCluster:
 
     def plan(self, now: datetime = NOW) -> Plan:
         """The plan for this moment."""
-        return make_plan(self.snapshot(), now)
+        return make_plan(self.snapshot(now), now)
 
     def do(self, step: Step) -> None:
         """Carry out one step."""

@@ -13,7 +13,7 @@ from llmendpoint_operator.core.plan import Plan, make_plan
 from llmendpoint_operator.core.rollout.target import unresolved
 from llmendpoint_operator.core.snapshot import Snapshot
 
-from .fake_cluster import NOW, FakeCluster
+from .fake_cluster import AFTER_ALL, NOW, FakeCluster
 
 REVISION = "4" * 40
 ENDED = "2026-01-01T00:00:00Z"
@@ -36,9 +36,9 @@ class ModelCluster(FakeCluster):
     runtime: LLMRuntimeSpec | None = RUNTIME
     job_pods: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, now: datetime = AFTER_ALL) -> Snapshot:
         """As the rim completes it; every source is resolved by a Job here."""
-        plain = super().snapshot()
+        plain = super().snapshot(now)
         waiting = unresolved(plain)
         if waiting is None:
             return plain
@@ -53,7 +53,7 @@ class ModelCluster(FakeCluster):
         return read_task(self.objects.get(("Job", name)), self.job_pods.get(name, []))
 
     def at(self, now: datetime) -> Plan:
-        return make_plan(self.snapshot(), now)
+        return make_plan(self.snapshot(now), now)
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """By what they do."""

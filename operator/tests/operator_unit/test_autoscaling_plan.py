@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from llmendpoint_operator.core.plan import Plan, make_plan
 from llmendpoint_operator.core.snapshot import Snapshot
 from llmendpoint_operator.core.steps import Apply, WriteStatus
 
-from .fake_cluster import NOW, FakeCluster, make_spec
+from .fake_cluster import AFTER_ALL, NOW, FakeCluster, make_spec
 from .scaling_stage import rules
 
 FOLLOWS = Outlook(True, "FollowingSignals", "1 to 10 replicas", "", True)
@@ -26,8 +26,8 @@ class ScaledCluster(FakeCluster):
 
     scaling: Scaling | None = None
 
-    def snapshot(self) -> Snapshot:
-        return replace(super().snapshot(), scaling=self.scaling)
+    def snapshot(self, now: datetime = AFTER_ALL) -> Snapshot:
+        return replace(super().snapshot(now), scaling=self.scaling)
 
     def scale(self, count: int, *, reason: Reason = Reason.SIGNALS) -> None:
         """The scaler decides on another count."""

@@ -162,6 +162,14 @@ async def test_a_gateway_is_met_now_and_then_though_nothing_is_awaited(
         await until(lambda: gateway.tokens[:2] == ["Bearer one"] * 2)
 
 
+@pytest.mark.parametrize("epoch", [-1, 2**53, 2**63])
+async def test_an_epoch_that_no_operator_gave_is_none(world: World, epoch: int) -> None:
+    await world.add_gateway(epochs={"team-a/chat": epoch})
+    snapshot = world.snapshot("Switching", epoch=7)
+    await until(lambda: world.collector.look(snapshot).gateways_known)
+    assert [view.epoch for view in world.collector.look(snapshot).gateways] == [None]
+
+
 async def test_a_gateway_that_refuses_to_be_told_is_asked_on(world: World) -> None:
     """An operator without a token beside a gateway that wants one: what the gateways follow is known all the same."""
     await world.add_gateway(epochs={"team-a/chat": 7})

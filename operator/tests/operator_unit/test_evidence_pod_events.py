@@ -16,7 +16,7 @@ from llmendpoint_operator.kube.client import KubeApi
 
 from .evidence_stage import until
 from .fake_cluster import make_spec
-from .test_rollout_capacity import FULL
+from .room_stage import FULL
 
 
 class FakeApi:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from llmendpoint_operator.core.plan import Apply, Delete
 from llmendpoint_operator.core.providers import AUTOSCALER, SCALED_OBJECT
 from llmendpoint_operator.core.snapshot import ScalerAddress, Snapshot
 
-from .fake_cluster import NOW, make_spec
+from .fake_cluster import AFTER_ALL, NOW, make_spec
 from .test_autoscaling_plan import ScaledCluster, serving
 from .test_reported import NAMES, SCALARS, STRANGE_TIMES
 
@@ -33,8 +33,8 @@ class OutsideCluster(ScaledCluster):
 
     active_scaler: bool = True
 
-    def snapshot(self) -> Snapshot:
-        found = super().snapshot()
+    def snapshot(self, now: datetime = AFTER_ALL) -> Snapshot:
+        found = super().snapshot(now)
         provider = str(self.spec.autoscaling.provider) if self.spec.autoscaling else "none"
         address = ScalerAddress("operator:8083", "operator")
         if provider not in LIVE or not self.active_scaler:

@@ -85,6 +85,22 @@ def test_a_job_that_brought_nothing_goes_and_the_model_stays() -> None:
     assert set(api.jobs()) == {first}, "and nothing is there that removes files"
 
 
+def test_the_only_job_of_files_whose_nodes_do_not_exist_goes_in_the_end() -> None:
+    """Its removal finds no node either: the API server ends it, and whoever wants the files begins anew."""
+    api = Api()
+    only = make_download_job("team-a", REVISION, ELSEWHERE, RUNTIME)
+    name = only["metadata"]["name"]
+    only["metadata"]["uid"] = name
+    api.put({**copy.deepcopy(only), "status": {}})
+    sweeps(api, 0, 2, 3)
+    removal = api.jobs()[name + REMOVE_SUFFIX]
+    assert removal["spec"]["activeDeadlineSeconds"] == 600
+    failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
+    api.put({**copy.deepcopy(removal), "status": {"conditions": [failed]}})
+    sweeps(api, 13, 14)
+    assert api.deleted == [name]
+
+
 def test_after_the_retention_the_files_go_with_the_job_that_brought_them() -> None:
     api = Api()
     first, _ = two_jobs(api)

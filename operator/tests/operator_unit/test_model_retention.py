@@ -44,6 +44,17 @@ def removal(complete: bool) -> dict[str, Any]:
     return {**make_remove_job(DOWNLOAD_JOB), "status": {"conditions": conditions}}
 
 
+def failed(reason: str) -> dict[str, Any]:
+    return removal(False) | {
+        "status": {"conditions": [{"type": "Failed", "status": "True", "reason": reason}]}
+    }
+
+
+FAILED, GIVEN_UP = failed("BackoffLimitExceeded"), failed("DeadlineExceeded")
+ENDLESS = removal(False) | {"spec": {"backoffLimit": 3}}
+"""As earlier operators made them."""
+
+
 @pytest.mark.parametrize(
     ("kept", "act"),
     [
@@ -59,6 +70,9 @@ def removal(complete: bool) -> dict[str, Any]:
         (Kept(job(unused_for=WEEK, removing=True) | {"status": {"terminating": 1}}, None, used=False), None),
         (Kept(job(unused_for=WEEK, removing=True), removal(False), used=False), None),
         (Kept(job(unused_for=WEEK, removing=True), removal(True), used=False), Act.DELETE),
+        (Kept(job(unused_for=WEEK, removing=True), FAILED, used=False), None),
+        (Kept(job(unused_for=WEEK, removing=True), GIVEN_UP, used=True), Act.DELETE),
+        (Kept(job(unused_for=WEEK, removing=True), ENDLESS, used=False), Act.DELETE_REMOVAL),
         (Kept(job(), removal(True), used=True), Act.DELETE_REMOVAL),
     ],
 )
@@ -98,6 +112,9 @@ RUNS = {"status": {"active": 1, "ready": 1}}
         pytest.param(named("b", REMOVING), [], Act.REMOVE, id="last takes the files along"),
         pytest.param(
             named("a", job()), [named("b", NEVER_RAN, removal(True))], Act.DELETE, id="its files are gone"
+        ),
+        pytest.param(
+            named("b", REMOVING, GIVEN_UP), [named("a", NEVER_RAN)], None, id="given up with the last only"
         ),
         pytest.param(named("b", NEVER_RAN, removal(True)), [named("a", job())], None, id="until all know"),
     ],

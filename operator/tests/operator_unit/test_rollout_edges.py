@@ -11,7 +11,7 @@ from llmendpoint_operator.core.evidence import Outcome, Verification
 from llmendpoint_operator.core.steps import events_of
 
 from .fake_cluster import FakeCluster, make_spec
-from .test_rollout_capacity import Small
+from .room_stage import Small
 from .test_rollout_states import PROMPTS, Rollout
 
 
@@ -80,10 +80,12 @@ def test_a_first_revision_that_never_got_requests_makes_room_at_once() -> None:
 
 
 def test_a_restart_does_not_bring_back_what_was_undone() -> None:
+    """An undo of before an upgrade, when it left the spec as it was."""
     it = Rollout(observe={"duration": 0})
     undone = it.switched()
     it.work(20)
-    it.ask("undo", it.blue)
+    it.cluster.status |= {"override": {"inputs": undone, "revision": it.blue}}
+    it.work()
     answer = it.ask("restart", it.blue, "r-2")
     assert answer["outcome"] == "Refused"
     assert answer["message"] == (

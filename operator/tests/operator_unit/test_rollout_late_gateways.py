@@ -11,7 +11,7 @@ from hypothesis.stateful import rule
 from llmendpoint_operator.evidence.wanted import find_wanted
 
 from . import test_rollout_capacity as capacity
-from .test_rollout_capacity import InPlace, Small
+from .room_stage import Small
 from .test_rollout_states import Rollout
 
 
@@ -105,7 +105,7 @@ def test_pods_of_an_older_revision_in_an_exchange_in_place_stay_for_a_late_gatew
     assert {revision for revision, count in it.cluster.replicas().items() if count} == {green}
 
 
-class LateGateways(InPlace):
+class LateGateways(capacity.InPlace):
     """Exchanges in a full cluster whose gateways follow when they like."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from llmendpoint_operator.core.evidence import Outcome, Verification
 from llmendpoint_operator.core.steps import Apply
 
-from .test_rollout_capacity import Small
+from .room_stage import Small
 from .test_rollout_states import PROMPTS, Rollout
 
 

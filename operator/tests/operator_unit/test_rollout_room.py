@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import precondition, rule
 
 from llmendpoint_operator.core.prospects import Prospect, Told, read_events
 from llmendpoint_operator.core.rollout.machine import GIVEN_UP, State
 
 from .fake_cluster import NOW, make_spec
-from .test_rollout_capacity import Small, SmallCluster, ready, waits
+from .room_stage import Small, SmallCluster, SmallRooms, ready, waits
 
 COMES = Told(Prospect.COMING, "pod triggered scale-up: [{pool 1->2 (max: 5)}]", NOW)
 COMES_NOT = Told(Prospect.NONE, "pod didn't trigger scale-up: 1 max node group size reached", NOW)
@@ -237,8 +237,8 @@ def test_the_latest_word_of_an_autoscaler_holds(events: list[dict[str, Any]], pr
     assert read_events(events[::-1]).prospect is prospect
 
 
-class AutoRoom(RuleBasedStateMachine):
-    """Random edits, deaths, words of autoscalers and room. Time only goes on."""
+class AutoRoom(SmallRooms):
+    """With words of autoscalers, and room that changes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,17 +261,10 @@ class AutoRoom(RuleBasedStateMachine):
             able.add(rollout.get("green"))
         return sum(self.it.cluster.ready(revision) for revision in able)
 
-    def edit(self, seqs: int) -> None:
-        self.it.cluster.edit(self.it.spec(seqs))
-
-    @rule(seqs=st.integers(1, 3))
-    def edit_or_revert(self, seqs: int) -> None:
-        self.edit(seqs)
-
     @rule(count=st.integers(1, 4))
     def scale(self, count: int) -> None:
         self.it.replicas = count
-        self.edit(self.it.cluster.spec.engine.max_num_seqs or 1)
+        self.edit_or_revert(self.it.cluster.spec.engine.max_num_seqs or 1)
 
     @rule(room=st.integers(1, 6))
     def nodes_come_and_go(self, room: int) -> None:
@@ -284,19 +277,6 @@ class AutoRoom(RuleBasedStateMachine):
     def an_autoscaler_speaks(self, told: Told) -> None:
         say(self.it, told)
 
-    @rule(pick=st.integers(0, 100), count=st.integers(1, 4))
-    @precondition(lambda self: self.it.cluster.pods)
-    def pods_become_ready(self, pick: int, count: int) -> None:
-        revisions = sorted(self.it.cluster.pods)
-        self.it.cluster.make_ready(revisions[pick % len(revisions)], count)
-
-    @rule(pick=st.integers(0, 100))
-    @precondition(lambda self: self.it.cluster.pods)
-    def a_pod_dies(self, pick: int) -> None:
-        revisions = sorted(self.it.cluster.pods)
-        self.it.cluster.pods[revisions[pick % len(revisions)]].pop(0)
-        self.it.cluster.run_deployments()
-
     @rule(pick=st.integers(0, 100))
     @precondition(lambda self: self.it.cluster.all_ready)
     def a_pod_is_unready(self, pick: int) -> None:
@@ -307,32 +287,10 @@ class AutoRoom(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.it.now += timedelta(seconds=seconds)
 
-    @rule()
-    def the_operator_works(self) -> None:
-        self.reconcile()
-
-    @rule(steps=st.integers(0, 6))
-    def the_operator_dies_in_between(self, steps: int) -> None:
-        self.reconcile(stop_after=steps)
-
     def teardown(self) -> None:
-        """With room for everybody, what the spec asks for is there in the end, or it was rejected."""
-        cluster = self.it.cluster
-        cluster.room, cluster.told = 100, {}
-        cluster.run_deployments()
-        for _ in range(20):
-            for _ in range(4):
-                self.reconcile()
-                for revision in list(cluster.pods):
-                    cluster.make_ready(revision)
-            self.it.now += timedelta(seconds=31)
-            plan = cluster.plan(self.it.now)
-            if not plan.steps and plan.requeue_after is None:
-                break
-        left = {r: n for r, n in cluster.replicas().items() if n}
-        assert left == {cluster.active: self.it.replicas}, f"{left} in {cluster.status['rollout']}"
-        rejected = cluster.status.get("rejected", {}).get("revision")
-        assert cluster.target in (cluster.active, rejected)
+        self.it.cluster.room, self.it.cluster.told = 100, {}
+        self.it.cluster.run_deployments()
+        super().teardown()
 
 
 @pytest.mark.parametrize("came_up_before", [False, True])

@@ -304,19 +304,45 @@ def test_an_abort_names_its_revision_and_rejects_it() -> None:
     assert it.ask("abort", green, "r-3")["outcome"] == "Refused"
 
 
-def test_an_undo_holds_until_the_spec_changes() -> None:
+def test_an_undo_alone_brings_back_no_revision_of_another_spec() -> None:
+    """Whatever the spec was when it was made: a policy of today may refuse it."""
     it = Rollout(observe={"duration": 0})
     green = it.switched()
     it.work(20)
     assert it.ask("undo", "nosuch")["outcome"] == "Refused"
-    assert it.ask("undo", it.blue, "r-2")["outcome"] == "Accepted"
-    assert it.cluster.target == it.blue
+    refused = it.ask("undo", it.blue, "r-2")
+    assert refused["outcome"] == "Refused"
+    assert "was made from another spec" in refused["message"]
+    assert it.cluster.target == green
+    assert it.cluster.replicas()[green] == 2
+
+
+def test_an_undo_with_its_spec_goes_back_to_the_revision_that_is_kept() -> None:
+    it = Rollout(observe={"duration": 0})
+    green = it.switched()
+    it.work(20)
+    it.cluster.request = Request("r-1", "undo", it.blue)
+    assert it.edit(1) == it.blue
+    assert it.cluster.status["request"]["outcome"] == "Accepted"
     it.cluster.make_ready(it.blue)
     it.work()
     it.cluster.follow()
     assert it.work(20) == "Idle"
     assert it.cluster.weights() == {it.blue: 100}
+    assert "override" not in it.cluster.status, "the spec says it"
     assert it.edit(3) not in (it.blue, green)
+
+
+def test_a_restart_is_undone_without_an_edit_until_the_spec_changes() -> None:
+    it = Rollout(observe={"duration": 0})
+    assert it.ask("restart", it.blue)["outcome"] == "Accepted"
+    it.cluster.make_ready(it.cluster.target)
+    it.work()
+    it.cluster.follow()
+    it.work(20)
+    assert it.ask("undo", it.blue, "r-2")["outcome"] == "Accepted"
+    assert it.cluster.target == it.blue
+    it.edit(3)
     assert "override" not in it.cluster.status
 
 

@@ -7,7 +7,7 @@ is what can be seen to be pointless; the operator decides all the rest, and refu
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -78,6 +78,8 @@ def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) ->
             raise NotFound(f"{full_name(endpoint)} has no revision {wanted}; kept are {known}")
         if found.revision == target:
             raise Refused(f"{full_name(endpoint)}: revision {found.revision} is what is asked for already")
+        if found.revision == rejection_of(endpoint).get("revision"):
+            raise Refused(f"{full_name(endpoint)}: revision {found.revision} was rejected")
         return found.revision
     if active and active != target:
         return str(active)
@@ -99,21 +101,20 @@ def restarted_revision(endpoint: Object) -> str:
     return str(target)
 
 
-def patch_for(endpoint: Object, request: Request) -> dict[str, Any]:
-    """A merge patch that writes the request if nothing changed since `endpoint` was read. Raises Refused while an
-    earlier request waits for its answer: it would be lost."""
+def patch_for(endpoint: Object, request: Request, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A merge patch that writes the request, and `spec` over the spec, if nothing changed since `endpoint` was read.
+    Raises Refused while an earlier request waits for its answer: it would be lost."""
     waiting = pending(endpoint)
     if waiting is not None:
         raise Refused(
             f"{full_name(endpoint)}: an earlier request ({waiting.get('action', '?')}) has no answer yet; is the "
             "operator running? (kubectl get leases -A | grep llmendpoint-operator)"
         )
-    return {
-        "metadata": {
-            "resourceVersion": endpoint["metadata"]["resourceVersion"],
-            "annotations": {REQUEST_ANNOTATION: request.as_annotation()},
-        }
+    metadata = {
+        "resourceVersion": endpoint["metadata"]["resourceVersion"],
+        "annotations": {REQUEST_ANNOTATION: request.as_annotation()},
     }
+    return {"metadata": metadata, **({"spec": dict(spec)} if spec else {})}
 
 
 def pending(endpoint: Object) -> Object | None:

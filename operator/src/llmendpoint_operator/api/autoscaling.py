@@ -49,8 +49,8 @@ ACTIVATION_RULE = rule(
 )
 SIGNALS_RULE = rule(
     "has(self.queueDepth) || has(self.concurrency) || has(self.kvCacheUtilization)",
-    "autoscaling.signals needs queueDepth, concurrency or kvCacheUtilization, beside ttft too, which alone lowers nothing "
-    "and does not see who waits in the gateway; for example queueDepth: {target: 4}",
+    "autoscaling.signals needs queueDepth, concurrency or kvCacheUtilization, beside ttft too, which alone never lowers "
+    "the number and does not see requests that wait in the gateway; for example queueDepth: {target: 4}",
 )
 FALLBACK_BOUNDS_RULE = rule(
     "!has(self.fallback) || self.fallback.replicas <= self.maxReplicas",
@@ -130,12 +130,12 @@ class SignalsSpec(ApiModel, json_schema_extra=rules(SIGNALS_RULE)):
     """Waiting requests. It lowers the number only when what runs and waits fits the remaining replicas at 80 % of their
     sequences."""
     concurrency: ConcurrencySignal | None = None
-    """Waiting and running requests; for engines that tell no load of their own, too."""
+    """Waiting and running requests; it needs no load figures of the engine."""
     kv_cache_utilization: KvCacheSignal | None = None
     """Memory in use for keys and values."""
     ttft: TtftSignal | None = None
     """Time to the first token: one replica more while its 95th percentile over the last minute is above the target, of 20
-    requests at least, and requests share replicas. It lowers nothing by itself."""
+    requests at least, and requests share replicas. It never lowers the number."""
 
 
 class ScalingPolicy(ApiModel):
@@ -171,12 +171,12 @@ class BehaviorSpec(ApiModel):
 
 
 class FallbackSpec(ApiModel):
-    """How many replicas there are while nobody knows the load."""
+    """How many replicas there are while the load is unknown."""
 
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = 3
     """Polls in a row without any figure after which it holds."""
     replicas: Count
-    """The number; with behavior currentReplicas nothing reads it."""
+    """The number. With behavior currentReplicas it is ignored."""
     behavior: Literal[
         "static", "currentReplicas", "currentReplicasIfHigher", "currentReplicasIfLower"
     ] = "static"  # fmt: skip
@@ -217,7 +217,7 @@ class AutoscalingSpec(
     """How many replicas serve the model, by what callers ask for."""
 
     provider: Provider = Provider.BUILTIN
-    """builtin: the operator decides, from what the gateways tell; `spec.replicas` is only the first count. keda: a
+    """builtin: the operator decides, from what the gateways report; `spec.replicas` is only the first count. keda: a
     ScaledObject, and the operator as its external scaler. hpa: a HorizontalPodAutoscaler on the operator's recommendation.
     Both write `spec.replicas`, which a manifest then leaves out. none: nobody decides, and `spec.replicas` holds."""
     min_replicas: Count = 1
@@ -237,7 +237,7 @@ class AutoscalingSpec(
     behavior: BehaviorSpec = BehaviorSpec()
     """How fast the number of replicas may change."""
     fallback: FallbackSpec | None = None
-    """How many replicas there are while nobody knows the load. Absent: as many as there were."""
+    """How many replicas there are while the load is unknown. Absent: the number stays."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16, json_schema_extra=map_list("name"))] = ()
     """Other bounds at certain times. Where several hold, the largest of each bound does."""
 

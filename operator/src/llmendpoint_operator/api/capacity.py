@@ -21,7 +21,7 @@ class KnownAttention(ApiModel):
     split: int
     """Over how many accelerators they can be divided: the key heads."""
     window: int | None = None
-    """Tokens after which an old one is looked at no more."""
+    """Length of the sliding window in tokens. Absent: these layers look at all tokens."""
     expanded: int | None = None
     """Of a latent: elements of the keys and values of all heads that are computed from it."""
 
@@ -32,7 +32,7 @@ class KnownModel(ApiModel):
     architecture: Text
     """As the config names it."""
     attention: Annotated[tuple[KnownAttention, ...], Field(max_length=8)]
-    """Layers by what they keep of a token."""
+    """Groups of layers that store equally much for each token."""
     heads: int
     """Query heads."""
     hidden: int

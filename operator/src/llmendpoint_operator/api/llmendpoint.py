@@ -201,7 +201,7 @@ class Condition(ApiModel):
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
     observed_generation: int | None = None
-    """The metadata.generation that this was said about."""
+    """The metadata.generation that the condition is about."""
     last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
     """When `status` last changed."""
     reason: Annotated[str, Field(max_length=128)]
@@ -243,7 +243,7 @@ class LLMEndpointStatus(ApiModel):
     request: RequestStatus | None = None
     """The answer to the last request made by annotation."""
     override: OverrideStatus | None = None
-    """A revision in place of the spec's own, after `undo` or `restart`."""
+    """A revision in place of the spec's own, after `restart`, or the `undo` of one."""
     autoscaling: AutoscalingStatus | None = None
     """The last decision on the number of replicas."""
     replicas: int = 0

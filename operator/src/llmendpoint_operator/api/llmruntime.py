@@ -60,7 +60,7 @@ class Probe(ApiModel):
 
 
 class Probes(ApiModel):
-    """How the kubelet finds out about the engine."""
+    """What the kubelet asks the engine."""
 
     startup: Probe = Probe(path="/ready")
     """Succeeds once the model is loaded and warmed up; liveness is asked only afterwards, and the container is
@@ -106,7 +106,7 @@ class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
     ports: RuntimePorts = RuntimePorts()
     """Ports of the engine container."""
     probes: Probes = Probes()
-    """How the kubelet finds out about the engine."""
+    """What the kubelet asks the engine."""
     readiness: Readiness = Readiness.NATIVE
     """Native: probes.ready is asked, and the engine itself says so only after a generation. Generation: for an engine
     that has no such path. A sidecar, llmendpoint-probe, makes a generation through /v1/chat/completions (or

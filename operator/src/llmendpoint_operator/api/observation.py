@@ -61,9 +61,9 @@ class ObserveSpec(ApiModel, json_schema_extra=rules(DURATION_RULE)):
     """The watch on live requests after the switch, while the old revision's pods are kept for a way back."""
 
     duration: Annotated[int, Field(ge=0, le=86_400)] = 60
-    """Seconds of watching before the new revision is taken for good. 0: no watching."""
+    """Seconds of watching before the rollout is complete. 0: no watching."""
     max_duration: Annotated[int, Field(ge=0, le=86_400)] = 600
-    """Seconds after which too little traffic is taken for no verdict; see onInconclusive."""
+    """Seconds after which a watch with too little traffic ends without a verdict; see onInconclusive."""
     min_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     """Requests without which there is no verdict, neither good nor bad."""
     error_rate: ErrorRateLimit | None = None
@@ -73,7 +73,7 @@ class ObserveSpec(ApiModel, json_schema_extra=rules(DURATION_RULE)):
     itl: LatencyLimit | None = None
     """Limits on the time between two tokens."""
     on_inconclusive: OnInconclusive | None = None
-    """What follows on no verdict. Pause: both revisions keep their pods until there is a verdict, or
+    """What happens without a verdict. Pause: both revisions keep their pods until there is a verdict, or
     `kubectl llm rollout promote` or `abort`. Promote and Rollback decide by themselves. Absent: Pause after maxDuration where a limit is set
     (errorRate, ttft, itl or spec.slo); where none is, Promote after duration, so that an endpoint which nobody calls
     does not hold the accelerators of two revisions."""

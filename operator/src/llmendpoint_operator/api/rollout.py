@@ -85,7 +85,7 @@ class RolloutSpec(
     and no node is to come, InPlace. With a single replica, which answers, Auto waits for a node and never stops it: write
     Recreate where that is wanted."""
     min_available: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Ready pods of both revisions together that an exchange in place never goes below. Where it leaves no pod to
+    """Smallest number of ready pods, of both revisions together, during an exchange in place. Where it leaves no pod to
     exchange, the rollout is given up after progressDeadlineSeconds."""
     unschedulable_seconds: Annotated[int, Field(ge=0, le=86_400)] = 600
     """Seconds for which a new pod may stay unschedulable before capacity Auto takes an old one's place, while no

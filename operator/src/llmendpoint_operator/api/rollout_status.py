@@ -81,9 +81,9 @@ class RolloutStatus(ApiModel):
     state: RolloutState
     """Where it is."""
     blue: Hash | None = None
-    """The revision that requests come from, and go back to."""
+    """The old revision, which a rollback returns to."""
     green: Hash | None = None
-    """The revision that shall get them."""
+    """The new revision."""
     mode: Mode | None = None
     """Where the new pods find room."""
     started_at: Time | None = None
@@ -133,7 +133,7 @@ class RequestStatus(ApiModel):
 
 
 class OverrideStatus(ApiModel):
-    """A revision other than the spec's own, after `undo` or `restart`. It ends with the next change of the spec."""
+    """A revision other than the spec's own, after `restart`, or the `undo` of one. It ends with the next change of the spec."""
 
     inputs: Hash
     """Hash of what the spec asked for when it began."""

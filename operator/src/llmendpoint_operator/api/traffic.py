@@ -34,10 +34,9 @@ class TrafficSpec(ApiModel):
     """How the gateway treats requests."""
 
     first_byte_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] | None = None
-    """Seconds until which a replica is to have begun to answer a request with `stream: true`; then another is tried once,
-    and after that the answer is 504. Two of three requests in a row that end so take the replica out of the pick, if they
-    are of several callers. An answer that is not a stream begins when it is complete: this does not hold for it, it has
-    an hour in all. Absent: no limit."""
+    """Seconds in which a replica must begin to answer a request with `stream: true`. After that one other replica is tried,
+    and then the answer is 504. Two such time-outs in three requests in a row, from several callers, eject the replica. The
+    limit does not apply to requests without `stream: true`, which have an hour in all. Absent: no limit."""
     queue: QueueSpec = QueueSpec()
     """How requests wait in the gateway while every replica is busy, or none is there yet."""
 
@@ -45,14 +44,15 @@ class TrafficSpec(ApiModel):
 class CircuitBreakerSpec(ApiModel):
     """When the gateway stops sending requests to the endpoint, because they only fail.
 
-    It opens at the error rate, and when every replica is out of the pick. Then requests are answered at once, with 503
+    It opens at the error rate, and when every replica is ejected. Then requests are answered at once, with 503
     and Retry-After. After openSeconds one request at a time tries; good answers close it. While a rollout watches its
-    new revision the breaker stays closed: going back is the better cure.
+    new revision the breaker stays closed, and a rollback mends it.
     """
 
     error_rate: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of the window's requests that callers were told failed, also without those of the caller that failed most: a 5xx, or a replica that broke off or could not be
-    reached, and the second one too. 429 is none."""
+    """Share of failed requests in the window, from 0 to 1, at which the breaker opens. A request failed when its caller got
+    a 5xx, or when its replica broke off or could not be reached and the retry failed, too. 429 does not count. The share
+    must also be reached without the requests of the caller that failed most."""
     window_seconds: Annotated[float, Field(ge=1, le=300)] = 30
     """Seconds that the rate is taken over."""
     min_requests: Annotated[int, Field(ge=1, le=100_000)] = 20

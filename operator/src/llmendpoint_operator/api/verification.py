@@ -85,7 +85,7 @@ class VerificationSpec(ApiModel):
     Ready is the whole verification."""
 
     prompts: Annotated[tuple[Prompt, ...], Field(max_length=16, json_schema_extra=map_list("name"))] = ()
-    """The questions. The first that is answered badly rejects the revision."""
+    """The questions. The first wrong answer rejects the revision."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
     """Seconds in which each must be answered; more than 600 count as 600."""
     verify_at_zero: bool = True

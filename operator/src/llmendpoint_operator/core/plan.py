@@ -42,7 +42,6 @@ from .names import NO_REVISION, child_name
 from .ownership import permitted
 from .policies import disruption_budget_steps, network_policy_steps
 from .providers import provider_retry, provider_steps
-from .reported import cleaned
 from .restarts import calm_after
 from .revision import ADDITIONS_JUDGED, Revision, revision_data
 from .rollout import Rollout, decide, freeze
@@ -70,10 +69,10 @@ class Plan:
 
 
 def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
-    """The plan for one endpoint; empty when it is being deleted, or when all is as it should be."""
+    """The plan for one endpoint; empty when it is being deleted, or when all is as it should be. The snapshot is one that
+    `reported.cleaned` gave."""
     if snapshot.endpoint.deleting:
         return Plan()
-    snapshot = cleaned(snapshot, now)
     endpoint = snapshot.endpoint
     if endpoint.spec is None:
         problem = Cause("SpecInvalid", endpoint.spec_error, permanent=True)

@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ..api.llmendpoint import LLMEndpointStatus
-from .evidence import Evidence
 from .revision import revision_hash
 from .rollout.records import parse_override, time_text
 from .snapshot import Snapshot
@@ -55,11 +54,6 @@ class _Impossible(Exception):
 def cleaned(snapshot: Snapshot, now: datetime) -> Snapshot:
     """The snapshot with what can be true of its status; `endpoint.stored` is what stands there."""
     endpoint = snapshot.endpoint
-    evidence = _possible_epochs(snapshot.evidence)
-    if evidence is not snapshot.evidence:
-        snapshot = replace(snapshot, evidence=evidence)
-    if endpoint.stored is not None:
-        return snapshot
     status = _consistent(snapshot, read_fields(endpoint.status, now))
     return replace(snapshot, endpoint=replace(endpoint, status=status, stored=endpoint.status))
 
@@ -148,14 +142,3 @@ def _known(snapshot: Snapshot, status: Json) -> set[str]:
         if override is not None:
             known.add(revision_hash(spec, override.salt))
     return known
-
-
-def _possible_epochs(evidence: Evidence) -> Evidence:
-    """A gateway that follows an impossible epoch follows none that we gave."""
-    if all(view.epoch is None or 0 <= view.epoch < LARGEST for view in evidence.gateways):
-        return evidence
-    views = (
-        view if view.epoch is None or 0 <= view.epoch < LARGEST else replace(view, epoch=None)
-        for view in evidence.gateways
-    )
-    return replace(evidence, gateways=tuple(views))

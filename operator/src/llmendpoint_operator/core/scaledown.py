@@ -50,8 +50,8 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class ScaleDown:
-    """What is to be done now. `replicas` are the counts that Deployments may have now: held up until the pods that go
-    have left the pick."""
+    """What is to be done now. `replicas` are the counts that Deployments may have now: held up until no gateway
+    sends to the pods that go."""
 
     replicas: Mapping[str, int]
     draining: tuple[str, ...] = ()

@@ -29,6 +29,7 @@ SAMPLE_S = 2.0
 RECENT_S = 600.0
 """Length of what the old revision is compared by: the time before the switch, at most so long."""
 SAMPLES_AT_ONCE = 32
+SAMPLES_OF_A_NAMESPACE = 8
 PROMPTS_AT_ONCE = 64
 PROMPTS_OF_A_NAMESPACE = 4
 
@@ -44,7 +45,7 @@ class Collector:
         self._gateways = gateways
         self._wake = wake
         self._watchers: dict[Key, _Watcher] = {}
-        self._samples = asyncio.Semaphore(SAMPLES_AT_ONCE)
+        self._samples = Slots(SAMPLES_AT_ONCE, SAMPLES_OF_A_NAMESPACE)
         self._prompts = Slots(PROMPTS_AT_ONCE, PROMPTS_OF_A_NAMESPACE)
 
     def __len__(self) -> int:
@@ -109,7 +110,7 @@ class _Watcher:
         wire: Wire,
         gateways: Gateways,
         wake: Callable[[Key], None],
-        samples: asyncio.Semaphore,
+        samples: Slots,
         prompts: Slots,
     ) -> None:
         self._wire = wire

@@ -94,10 +94,13 @@ class Demands:
             group.create_task(self._first_tokens.run())
 
     async def _ask_engines(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            if self._gateways.absent:
-                await self._loads.ask_due()
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                if self._gateways.absent:
+                    self._loads.ask_due()
+        finally:
+            self._loads.stop()
 
     async def _keep_streams(self) -> None:
         try:

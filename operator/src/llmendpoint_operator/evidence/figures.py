@@ -14,6 +14,7 @@ from ..core.measurements import Latencies, Measurements
 from ..errors import Unanswered
 from .gateways import Gateway, Gateways
 from .reports import parse_figure
+from .slots import Slots
 from .wanted import Key, Target
 from .wire import Wire
 
@@ -43,18 +44,18 @@ async def sample(
     key: Key,
     pods: tuple[Target, ...],
     into: Measurements,
-    limit: asyncio.Semaphore,
+    slots: Slots,
 ) -> bool:
     """Read everything once; whether anything answered. What does not is read the next time."""
 
     async def gateway_counts(gateway: Gateway) -> bool:
-        async with limit:
+        async with slots.held(key[0]):
             instance, counts = await gateways.counters(gateway, key)
         into.add_gateway(gateway.uid, instance, counts)
         return True
 
     async def engine_latencies(pod: Target) -> bool:
-        async with limit:
+        async with slots.held(key[0]):
             page = await wire.text("metrics", f"{pod.url}/metrics", SCRAPE_TIMEOUT_S)
         into.add_engine(pod.uid, pod.revision, parse_latencies(page))
         return True

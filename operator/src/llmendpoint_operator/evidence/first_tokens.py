@@ -50,20 +50,23 @@ class FirstTokenTimes:
 
     async def run(self) -> None:
         """Until cancelled."""
-        while True:
-            await asyncio.sleep(TICK_S)
-            await self._rota.ask_due()
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                self._rota.ask_due()
+        finally:
+            self._rota.stop()
 
     async def _ask(self, one: Followed[Measurements]) -> None:
         measured = one.told
-        answers = await asyncio.gather(*(self._read(pod, measured) for pod in one.pods))
+        answers = await asyncio.gather(*(self._read(one.namespace, pod, measured) for pod in one.pods))
         if any(answers):
             one.told_at = time.monotonic()
             measured.sampled(one.told_at)
 
-    async def _read(self, pod: Target, into: Measurements) -> bool:
+    async def _read(self, namespace: str, pod: Target, into: Measurements) -> bool:
         try:
-            async with self._rota.limit:
+            async with self._rota.slots.held(namespace):
                 page = await self._wire.text("metrics", f"{pod.url}/metrics", SCRAPE_TIMEOUT_S)
             into.add_engine(pod.uid, TOGETHER, parse_latencies(page))
         except Unanswered:

@@ -19,6 +19,7 @@ import structlog
 from ..core.causes import is_finished, is_ready
 from ..core.evidence import GatewayView
 from ..core.measurements import Counts
+from ..core.reported import LARGEST
 from ..errors import Unanswered
 from ..kube.store import Informer
 from .wanted import Key, base_url
@@ -287,7 +288,12 @@ class Gateways:
 def _parse(asked: float, endpoints: Mapping[str, Any]) -> _Reply:
     epochs, in_flight = {}, {}
     for name, found in endpoints.items():
-        epoch = found.get("epoch")
-        epochs[name] = int(epoch) if epoch is not None else None
+        epochs[name] = _parse_epoch(found.get("epoch"))
         in_flight[name] = {str(r["pod"]): int(r["in_flight"]) for r in found.get("replicas") or ()}
     return _Reply(asked, epochs, in_flight)
+
+
+def _parse_epoch(told: Any) -> int | None:
+    """A gateway that follows an epoch which no operator writes follows none that we gave."""
+    epoch = int(told) if told is not None else -1
+    return epoch if 0 <= epoch < LARGEST else None

@@ -27,6 +27,7 @@ class EngineLoads:
         self._rota: Rota[Mapping[str, Report | None]] = Rota(self._ask, dict)
         self.forget = self._rota.forget
         self.ask_due = self._rota.ask_due
+        self.stop = self._rota.stop
 
     def follow(self, key: Key, pods: Iterable[Target], interval: float) -> None:
         """Ask these replicas from now on."""
@@ -37,14 +38,15 @@ class EngineLoads:
         return self._rota.told(key) or {}
 
     async def _ask(self, one: Followed[Mapping[str, Report | None]]) -> None:
-        answers = await asyncio.gather(*(self._load(pod) for pod in one.pods))
-        told = {pod.name: report for pod, report in zip(one.pods, answers, strict=True)}
+        pods = one.pods
+        answers = await asyncio.gather(*(self._load(one.namespace, pod) for pod in pods))
+        told = {pod.name: report for pod, report in zip(pods, answers, strict=True)}
         # Without a replica there is no load; that is known, and no silence.
         one.told, one.told_at = told or {"": Report()}, time.monotonic()
 
-    async def _load(self, pod: Target) -> Report | None:
+    async def _load(self, namespace: str, pod: Target) -> Report | None:
         try:
-            async with self._rota.limit:
+            async with self._rota.slots.held(namespace):
                 page = await self._wire.json("load", f"{pod.url}/load", LOAD_TIMEOUT_S)
             load = parse_load(page, time.monotonic())
         except (Unanswered, KeyError, TypeError, ValueError, AttributeError):

@@ -10,11 +10,13 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from .slots import Slots
 from .wanted import Key, Target
 
 log = structlog.get_logger()
 
 AT_ONCE = 32
+OF_A_NAMESPACE = 8
 STALE_INTERVALS = 2.5
 """An answer is too old after so many intervals."""
 
@@ -27,32 +29,36 @@ class Followed(Generic[T]):
 
     told: T
     interval: float
+    namespace: str
     pods: tuple[Target, ...] = ()
     asked_at: float = 0.0
     told_at: float = 0.0
+    asking: asyncio.Task[None] | None = None
 
 
 class Rota(Generic[T]):
     """`ask` asks the replicas of one endpoint; `nothing` makes what is told before they were asked. Who asks an engine
-    holds `limit`."""
+    holds one of `slots`."""
 
     def __init__(self, ask: Callable[[Followed[T]], Awaitable[None]], nothing: Callable[[], T]) -> None:
         self._ask = ask
         self._nothing = nothing
         self._followed: dict[Key, Followed[T]] = {}
-        self.limit = asyncio.Semaphore(AT_ONCE)
+        self.slots = Slots(AT_ONCE, OF_A_NAMESPACE)
 
     def follow(self, key: Key, interval: float) -> Followed[T]:
         """From now on, as often as this."""
         if key not in self._followed:
-            self._followed[key] = Followed(self._nothing(), interval)
+            self._followed[key] = Followed(self._nothing(), interval, key[0])
         one = self._followed[key]
         one.interval = interval
         return one
 
     def forget(self, key: Key) -> None:
         """Nobody wants to know any more."""
-        self._followed.pop(key, None)
+        one = self._followed.pop(key, None)
+        if one is not None and one.asking is not None:
+            one.asking.cancel()
 
     def told(self, key: Key) -> T | None:
         """Of late; None while nothing is known."""
@@ -61,13 +67,19 @@ class Rota(Generic[T]):
             return None
         return one.told
 
-    async def ask_due(self) -> None:
-        """Ask the replicas of every endpoint whose time has come."""
+    def ask_due(self) -> None:
+        """Begin to ask the replicas of every endpoint whose time has come, but for those that are being asked still: no
+        endpoint waits for another one's replicas."""
         now = time.monotonic()
-        due = [(key, one) for key, one in self._followed.items() if now - one.asked_at >= one.interval]
-        for _, one in due:
-            one.asked_at = now
-        await asyncio.gather(*(self._try(key, one) for key, one in due))
+        for key, one in self._followed.items():
+            if now - one.asked_at >= one.interval and (one.asking is None or one.asking.done()):
+                one.asked_at = now
+                one.asking = asyncio.create_task(self._try(key, one), name="rota")
+
+    def stop(self) -> None:
+        """Ask nobody any more."""
+        for key in list(self._followed):
+            self.forget(key)
 
     async def _try(self, key: Key, one: Followed[T]) -> None:
         """Whatever one endpoint's engines answer, the others' are asked, and it is asked again."""

@@ -1,13 +1,15 @@
 """Who may ask now: so many at once in all, so many of each namespace, and namespaces take turns.
 
-An engine that hangs holds its slot for as long as its prompt may take. With a bound of its own for each namespace it holds
-up its neighbours there and nobody else.
+An engine that hangs holds its slot until its time-out. With a bound of its own for each namespace it holds up its
+neighbours there and nobody else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter, deque
+from collections.abc import AsyncIterator
 
 
 class Slots:
@@ -19,6 +21,15 @@ class Slots:
         self._held: Counter[str] = Counter()
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
         """Who waits, by namespace; the namespace whose turn is next comes first."""
+
+    @contextlib.asynccontextmanager
+    async def held(self, namespace: str) -> AsyncIterator[None]:
+        """With a slot, once there is one."""
+        await self.enter(namespace)
+        try:
+            yield
+        finally:
+            self.leave(namespace)
 
     async def enter(self, namespace: str) -> None:
         """Wait for a slot, and take it."""
@@ -40,21 +51,17 @@ class Slots:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        for namespace in list(self._queues):
-            queue = self._queues[namespace]
+        while self._held.total() < self._total:
+            namespace = next((ns for ns in self._queues if self._held[ns] < self._each), None)
+            if namespace is None:
+                return
+            queue = self._queues.pop(namespace)
             while queue and queue[0].cancelled():
                 queue.popleft()
             if not queue:
-                del self._queues[namespace]
-        while self._held.total() < self._total:
-            free = (ns for ns, queue in self._queues.items() if queue and self._held[ns] < self._each)
-            namespace = next(free, "")
-            if not namespace:
-                return
-            queue = self._queues.pop(namespace)
+                continue
             turn = queue.popleft()
             if queue:
                 self._queues[namespace] = queue  # at the end: the others come first
-            if not turn.cancelled():
-                self._held[namespace] += 1
-                turn.set_result(None)
+            self._held[namespace] += 1
+            turn.set_result(None)

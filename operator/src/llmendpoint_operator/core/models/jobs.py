@@ -19,6 +19,8 @@ PROGRESS_PORT = 8091
 FORGOTTEN_AFTER_SECONDS = 300
 """A Job that only asked, or deleted, goes by itself so long after its end; where it is still needed it is made anew."""
 REMOVE_SUFFIX = "-remove"
+REMOVAL_SECONDS = 600
+"""A Job that deletes a model is given up after so long: where no node can run it, nobody could delete the model either."""
 DOWNLOAD, RESOLVE, REMOVE = "model-download", "model-resolve", "model-remove"
 FILES_ANNOTATION = "llmendpoint.io/model-files"
 """What `Files.job_name` is: by it those who use the model are known."""
@@ -80,6 +82,7 @@ def make_remove_job(download: Manifest) -> Manifest:
     job["spec"] = {
         "backoffLimit": 3,
         "ttlSecondsAfterFinished": FORGOTTEN_AFTER_SECONDS,
+        "activeDeadlineSeconds": REMOVAL_SECONDS,
         "template": {
             "metadata": {"labels": _labels(name, REMOVE)},
             "spec": {**spec, "containers": [{**plain, "args": args}]},

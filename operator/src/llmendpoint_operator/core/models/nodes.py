@@ -3,7 +3,7 @@
 Nobody but the pods of a node sees its volume, so the record is made from them: a Job for each node on which a pod of a
 revision was, suspended, which would delete the model there. The life of its marks is that of retention.py; at its end the
 Job is let go, and runs on that node alone. One that does not get to run (the node is gone, and its volume with it) is
-given up after LIMIT_SECONDS.
+given up after REMOVAL_SECONDS.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from .tasks import REMOVING_ANNOTATION, condition_of
 KEPT = "model-kept"
 """Component of these Jobs."""
 NODE_ANNOTATION = "llmendpoint.io/model-node"
-LIMIT_SECONDS = 600
 
 
 def keeps_on_nodes(record: Manifest) -> bool:
@@ -79,7 +78,7 @@ def make_record(namespace: str, revision: Revision, files: Files, node: str) -> 
     }
     spec = job["spec"]
     del spec["ttlSecondsAfterFinished"]
-    spec |= {"suspend": True, "activeDeadlineSeconds": LIMIT_SECONDS}
+    spec["suspend"] = True
     spec["template"]["metadata"]["labels"] |= labels
     pod = spec["template"]["spec"]
     pod.pop("nodeSelector", None)

@@ -5,7 +5,7 @@ The record is the Job that downloaded it. One step at a time, each written befor
     used                    the Job has no mark (a mark is taken off)
     unused                  marked with the time; who wants it now waits until the mark is off again
     unused for long enough  marked as being removed, which nobody takes back; what goes on is suspended
-    being removed           a second Job deletes the files, then both Jobs go
+    being removed           a second Job deletes the files, then both Jobs go; one that gets no node in time is given up
 
 Several Jobs may download the same files (sharing.py). Then only the last of them takes the files along: every other one
 goes alone, and what is there stays.
@@ -61,6 +61,12 @@ class Kept:
         return self.removal is not None and read_task(self.removal, ()).stage is Stage.DONE
 
     @property
+    def given_up(self) -> bool:
+        """Whether the Job that was to delete the files had no time left: no node runs it, or its claim is gone."""
+        failed = condition_of(self.removal, "Failed") if self.removal is not None else None
+        return failed is not None and failed.get("reason") == "DeadlineExceeded"
+
+    @property
     def rank(self) -> tuple[bool, bool, str]:
         """Of Jobs with the same files the highest one goes last. One that is complete has run where the claim is."""
         complete = condition_of(self.job, "Complete") is not None
@@ -100,8 +106,12 @@ def _next_of_removing(kept: Kept, siblings: Sequence[Kept]) -> Act | None:
         if kept.removal is None:
             return Act.DELETE
         return None if _has_run(kept.removal) else Act.DELETE_REMOVAL
-    if siblings or kept.removal is not None:
+    if siblings:
         return None
+    if kept.removal is not None:
+        if "activeDeadlineSeconds" not in kept.removal["spec"]:
+            return Act.DELETE_REMOVAL  # of an earlier operator: made anew, with an end
+        return Act.DELETE if kept.given_up else None
     status = kept.job.get("status", {})  # a pod that still ends counts as active no more
     return None if status.get("active") or status.get("terminating") else Act.REMOVE
 

@@ -1,7 +1,7 @@
 """Answers to requests by annotation: `promote` and `abort` for a rollout, `undo` and `restart` for what is asked for.
 
 A request is answered once, by its id. It names the revision that it is about, so that one that comes late hits nothing
-else.
+else. No request makes anything run that the spec does not ask for: who undoes an edit writes the spec back, too.
 """
 
 from __future__ import annotations
@@ -103,15 +103,20 @@ def _undo(case: _Case) -> Answer:
     asked = case.request.revision
     if not asked:
         return case.refuse("undo needs the revision to go back to; see `kubectl llm rollout history`")
-    if asked == case.current:
-        return case.refuse(f"revision {asked} is what is asked for already")
-    if asked not in case.snapshot.revisions:
+    revision = case.snapshot.revisions.get(asked)
+    if revision is None:
         kept = ", ".join(sorted(case.snapshot.revisions)) or "none"
         return case.refuse(f"revision {asked} is not kept; kept are: {kept}")
     if case.rejected is not None and case.rejected.revision == asked:
         return case.refuse(
             f"revision {asked} was rejected: {case.rejected.message}; `restart` makes a new one"
         )
+    if not agrees(case.spec, revision):
+        # The API server judges a spec when it is written, by policies that may be younger than the revision.
+        hint = "`kubectl llm rollout undo` writes that spec back"
+        return case.refuse(f"revision {asked} was made from another spec than the present one; {hint}")
+    if asked == case.current:
+        return case.accept(f"back to revision {asked}, which the spec asks for")
     if was_lost(case.snapshot, case.active) and asked != case.active:
         return case.refuse("it was made before the status was lost; ask again")
     message = f"back to revision {asked}, until the spec changes"

@@ -1,0 +1,47 @@
+"""The spec that a kept revision was made from, as a change of the present one.
+
+It is written by whoever undoes an edit, so that the API server judges it as it judges every other edit of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+INPUTS = ("model", "runtime", "resources", "engine", "terminationGracePeriodSeconds")
+"""Fields of a spec that a change of makes a new revision."""
+KEPT = frozenset({"resources.accelerator.product", "resources.accelerator.memory"})
+"""Within them, what makes none: no record has it, and it stays as it is."""
+
+
+def spec_patch(spec: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A merge patch of `spec`, after which it asks for what a revision recorded; empty where it does already. A field that
+    `inputs` leaves out, or has empty, gets its default."""
+    return _differences(
+        {field: spec[field] for field in INPUTS if field in spec},
+        {field: inputs[field] for field in INPUTS if field in inputs},
+        "",
+    )
+
+
+def _differences(now: Mapping[str, Any], then: Mapping[str, Any], at: str) -> dict[str, Any]:
+    patch: dict[str, Any] = {}
+    for name in sorted(now.keys() | then.keys()):
+        mine, theirs, path = _filled(now.get(name)), _filled(then.get(name)), at + name
+        if mine == theirs or path in KEPT:
+            continue
+        if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+            inner = _differences(mine, theirs, f"{path}.")
+            patch |= {name: inner} if inner else {}
+        else:
+            patch[name] = theirs
+    return patch
+
+
+def _filled(value: Any) -> Any:
+    """Without fields that are empty, which is what a field is that was left out; None where nothing is left."""
+    if isinstance(value, Mapping):
+        value = {name: filled for name, item in value.items() if (filled := _filled(item)) is not None}
+    elif isinstance(value, list):
+        value = [_filled(item) for item in value]
+    return None if value in ({}, []) else value
