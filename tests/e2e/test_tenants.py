@@ -26,9 +26,10 @@ KINDS = {
 
 @pytest.fixture
 def victim(product: Product) -> Iterator[str]:
-    """An endpoint whose owner does nothing wrong, beside a namespace full of endpoints that do."""
+    """An endpoint whose owner does nothing wrong, beside a namespace full of endpoints that do. All share one node, of which
+    this one has asked for CPU: without, the kernel gives it none while anybody else wants it."""
     product.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": attack.NAMESPACE}})
-    with product.temporary("victim", simulated("blue")) as name:
+    with product.temporary("victim", {**simulated("blue"), "resources": {"cpu": "500m"}}) as name:
         product.wait_settled(name)
         product.cluster.apply(*attack.endpoints(name))
         try:
