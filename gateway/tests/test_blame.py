@@ -143,7 +143,9 @@ def test_an_endpoint_that_fails_for_two_callers_opens_though_one_asks_far_more()
 @pytest.mark.parametrize("same", [ONE + GROUPS, ONE + GROUPS**3, ONE | 1 << 63])
 def test_an_endpoint_that_fails_for_two_callers_opens_though_their_numbers_are_alike(same: int) -> None:
     circuits = Circuits(0.0)
-    opened = [ask(circuits, (ONE, same)[n % 2], good=False, print_=n) for n in range(3 * SETTINGS.min_requests)]
+    opened = [
+        ask(circuits, (ONE, same)[n % 2], good=False, print_=n) for n in range(3 * SETTINGS.min_requests)
+    ]
     assert any(opened)
 
 

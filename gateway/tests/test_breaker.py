@@ -17,7 +17,13 @@ from llmendpoint_gateway.core.breaker import (
     Outcome,
     read_outcome,
 )
-from llmendpoint_gateway.core.trials import BARRED_SECONDS, MOST_TRIALS, QUIET_SECONDS, REPORT_SECONDS, Standing
+from llmendpoint_gateway.core.trials import (
+    BARRED_SECONDS,
+    MOST_TRIALS,
+    QUIET_SECONDS,
+    REPORT_SECONDS,
+    Standing,
+)
 
 A, B = "10.0.0.1:8000", "10.0.0.2:8000"
 ANSWERED, FAILED, UNREACHABLE = Outcome.ANSWERED, Outcome.FAILED, Outcome.UNREACHABLE

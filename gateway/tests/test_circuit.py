@@ -9,7 +9,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from llmendpoint_gateway.core.circuit import TRIALS, Cause, Circuits
 from llmendpoint_gateway.core.traffic import CircuitSettings
-from llmendpoint_gateway.core.trials import BARRED_SECONDS, MOST_TRIALS, QUIET_SECONDS, REPORT_SECONDS, Standing
+from llmendpoint_gateway.core.trials import (
+    BARRED_SECONDS,
+    MOST_TRIALS,
+    QUIET_SECONDS,
+    REPORT_SECONDS,
+    Standing,
+)
 
 A = "team/a"
 CLOSED, OPEN, HALF_OPEN = Standing.CLOSED, Standing.OPEN, Standing.HALF_OPEN

@@ -127,7 +127,8 @@ def test_all_suspects_with_all_their_crashes_take_some_megabytes() -> None:
                 address = f"[2001:db8:ffff:ffff:ffff:ffff:ffff:{crash:04x}]:65535"
                 poison.crashed(f"team/{endpoint}", (1 << 63) + number, address, crash * 9.0, again=False)
     assert len(poison) == MOST_PRINTS
-    of_one = 8 * (56 + 24 + 100) + 500  # crashes: a tuple, a float and an address; the list, the print and its place
+    # Of each crash a tuple, a float and an address; the list, the print and its place.
+    of_one = MOST_CRASHES * (56 + 24 + 100) + 500
     assert bytes_of(poison._suspects) < MOST_PRINTS * of_one < 8 << 20
 
 

@@ -102,7 +102,7 @@ class Picker:
         if isinstance(stream.state, Head):
             self._decide(stream, Request(stream.state, scan(messages.read_body(message))))
             return
-        head = messages.read_head(message, self._trusted_hops)
+        head = messages.read_head(message, self._trusted_hops, self._placement.view.paths)
         if head.body_follows and isinstance(head.asked, ByModel | ByPath):
             stream.state = head
             stream.send(messages.CONTINUE)
@@ -120,6 +120,8 @@ class Picker:
     def _decide(self, stream: Stream, request: Request) -> None:
         start = time.perf_counter()
         name, decision = self._look_up(request)
+        if name and not self._passes(request.head, name):
+            name, decision = "", unknown_path(request.head)
         if name:
             decision = self._place(name, request)
         if isinstance(decision, Rejected) and self._hold(stream, request, name, decision):
@@ -148,6 +150,11 @@ class Picker:
                 return "", path_too_long()
             case Unknown():
                 return "", unknown_path(head)
+
+    def _passes(self, head: Head, name: str) -> bool:
+        asked = head.asked
+        declared = asked.declared if isinstance(asked, ByModel | ByPath) else ""
+        return not declared or self._placement.view.takes(name, declared)
 
     def _place(self, name: str, request: Request) -> Picked | Rejected:
         """A replica now, or an endpoint to wait for, unless two replicas went down with this request."""
