@@ -18,7 +18,6 @@ caller whose trial failed, or takes long, leaves the next one to others for a wh
 Time is the caller's, in seconds.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -55,7 +54,7 @@ class _Circuit(Trials):
     since: float = 0.0
     window: Window = field(default_factory=Window)
     callers: Distinct = field(default_factory=Distinct)
-    active: Counter[int] = field(default_factory=Counter)
+    active: dict[int, int] = field(default_factory=dict)
     failing: Distinct = field(default_factory=Distinct)
     prints: Distinct = field(default_factory=Distinct)
     cause: Cause | None = None
@@ -110,16 +109,17 @@ class Circuits:
 
     def began(self, key: str, caller: int) -> None:
         """A request of this caller is with a replica, until it has `ended`."""
-        self._circuit(key).active[caller] += 1
+        active = self._circuit(key).active
+        active[caller] = active.get(caller, 0) + 1
 
     def ended(self, key: str, now: float, caller: int = 0) -> None:
         """A request is over, however it ended."""
         circuit = self._circuit(key)
         circuit.window.add(0, now, caller)
         circuit.callers.add(caller, now)
-        circuit.active[caller] -= 1
-        if circuit.active[caller] <= 0:
-            del circuit.active[caller]
+        left = circuit.active.pop(caller, 0) - 1
+        if left > 0:
+            circuit.active[caller] = left
 
     def failed(
         self, key: str, now: float, settings: CircuitSettings, caller: int | None = None, print_: int = 0
