@@ -82,6 +82,12 @@ class Gateway(GatewayProcess):
         }
         self.api.put("llmendpoints", body)
 
+    def declare(self, name: str, *paths: str) -> None:
+        """Write status.paths to an endpoint that is there."""
+        body = json.loads(json.dumps(self.api.objects["llmendpoints"][name]))
+        body["status"]["paths"] = list(paths)
+        self.api.put("llmendpoints", body)
+
     def traffic(
         self, name: str, epoch: int, draining: tuple[str, ...] = (), blue: str = "", **weights: int
     ) -> None:

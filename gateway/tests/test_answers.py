@@ -7,6 +7,7 @@ import httpx
 import openai
 import pytest
 
+from gateway.tests.bounds import wait_for
 from gateway.tests.harness import Gateway
 
 CHAT = "/v1/chat/completions"
@@ -121,6 +122,20 @@ def test_an_engines_own_paths_are_not_reached_by_the_endpoints_path_either(gatew
         response = post(gateway, f"/team/{name}{path}", {"model": name})
         assert response.status_code == 404, path
     assert backend.stats()["requests"] == 0
+
+
+def test_a_path_that_the_runtime_declares_is_reached_by_model_and_by_endpoint(gateway: Gateway) -> None:
+    backend, other = gateway.backend("a"), gateway.backend("b")
+    name, without = gateway.endpoint(backend), gateway.endpoint(other)
+    gateway.declare(name, "/pooling", "/metrics")
+    for path in ("/pooling", f"/team/{name}/pooling"):
+        wait_for(lambda path=path: post(gateway, path, {"model": name}).status_code == 200, path)
+    for path in ("/metrics", f"/team/{name}/metrics", f"/team/{without}/pooling", "/pooling/../load"):
+        assert post(gateway, path, {"model": name}).status_code == 404, path
+    assert post(gateway, "/pooling", {"model": without}).status_code == 404
+    seen = [request["path"] for request in httpx.get(f"http://{backend.address}/stub/seen").json()]
+    assert seen[-2:] == ["/pooling", "/pooling"]
+    assert other.stats()["requests"] == 0
 
 
 def test_a_callers_credentials_reach_no_engine(gateway: Gateway) -> None:

@@ -14,11 +14,12 @@ from llmendpoint_gateway.core.breaker import (
     Breakers,
     Outcome,
 )
-from llmendpoint_gateway.core.circuit import GROUPS, LONGEST_WINDOW, Circuits
+from llmendpoint_gateway.core.circuit import Circuits
 from llmendpoint_gateway.core.distinct import Distinct
 from llmendpoint_gateway.core.request import Tag
 from llmendpoint_gateway.core.traffic import CircuitSettings
-from llmendpoint_gateway.core.trials import BARRED_SECONDS, Standing
+from llmendpoint_gateway.core.trials import BARRED_SECONDS, QUIET_SECONDS, Standing
+from llmendpoint_gateway.core.window import GROUPS, LONGEST_WINDOW
 
 A, CHAT = "10.0.0.1:8000", "team/chat"
 ONE, OTHER = 1, 2
@@ -78,7 +79,20 @@ def test_failures_of_two_callers_eject_though_each_asks_the_same_again() -> None
     hung = Breakers()
     for caller in (ONE, OTHER)[: TIMEOUTS - 1]:
         assert fails(hung, caller, 7, outcome=Outcome.TIMED_OUT) is None
-    assert fails(hung, OTHER, 7, outcome=Outcome.TIMED_OUT) is Standing.OPEN
+    assert fails(hung, OTHER, 8, outcome=Outcome.TIMED_OUT) is Standing.OPEN
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT])
+def test_one_body_ejects_no_replica_however_many_send_it(outcome: Outcome) -> None:
+    breakers = Breakers()
+    for number in range(100):
+        assert fails(breakers, ONE + number % 5, 7, outcome=outcome, others=True) is None
+
+
+def test_a_broken_replica_is_ejected_by_its_first_failures_in_a_row_under_ordinary_traffic() -> None:
+    breakers = Breakers()
+    found = [fails(breakers, ONE + n % 2, 10 + n, others=True) for n in range(FAILURES)]
+    assert found == [None] * (FAILURES - 1) + [Standing.OPEN]
 
 
 def test_a_connection_that_nobody_takes_is_no_callers_fault() -> None:
@@ -89,7 +103,7 @@ def test_a_caller_whose_trial_failed_leaves_the_next_to_others() -> None:
     breakers = Breakers()
     fails(breakers, OTHER, 7, outcome=Outcome.UNREACHABLE)
     now = 1.0 + FIRST_SECONDS
-    breakers.trial_began(A)
+    breakers.trial_began(A, now, ONE)
     breakers.ended(A, now, trial=True)
     breakers.report(A, Outcome.FAILED, now, trial=True, tag=Tag(1, ONE, 7), others=True)
     due = now + EJECTION_SECONDS
@@ -122,8 +136,38 @@ def test_an_endpoint_that_fails_for_two_callers_opens_though_one_asks_far_more()
     circuits = Circuits(0.0)
     for _ in range(100):
         assert not ask(circuits, ONE, good=False)
-    assert not ask(circuits, OTHER, good=False)
-    assert ask(circuits, OTHER, good=False)
+    assert not ask(circuits, OTHER, good=False, print_=8)
+    assert ask(circuits, OTHER, good=False, print_=8)
+
+
+@pytest.mark.parametrize("same", [ONE + GROUPS, ONE + GROUPS**3, ONE | 1 << 63])
+def test_an_endpoint_that_fails_for_two_callers_opens_though_their_numbers_are_alike(same: int) -> None:
+    circuits = Circuits(0.0)
+    opened = [
+        ask(circuits, (ONE, same)[n % 2], good=False, print_=n) for n in range(3 * SETTINGS.min_requests)
+    ]
+    assert any(opened)
+
+
+def test_a_failure_by_chance_beside_a_flood_opens_nothing_though_the_callers_numbers_are_alike() -> None:
+    circuits, honest = Circuits(0.0), ONE + GROUPS
+    for n in range(400):
+        assert not ask(circuits, ONE, good=False, print_=n)
+        assert not ask(circuits, honest, good=n % 50 > 0, print_=n)
+
+
+def test_one_body_opens_no_breaker_however_many_send_it() -> None:
+    circuits = Circuits(0.0)
+    assert not any(ask(circuits, ONE + n % 5, good=False, print_=7) for n in range(1000))
+    assert ask(circuits, ONE, good=False, print_=8)
+
+
+def test_one_body_and_failures_to_connect_open_it() -> None:
+    circuits = Circuits(0.0)
+    for _ in range(SETTINGS.min_requests):
+        ask(circuits, ONE, good=False)
+        circuits.failed(CHAT, 1.0, SETTINGS)
+    assert circuits.open
 
 
 @pytest.mark.parametrize(("bodies", "opens"), [(1, False), (2, True)])
@@ -151,12 +195,25 @@ def test_a_caller_whose_trial_failed_cannot_keep_the_breaker_open() -> None:
     circuits.all_ejected(CHAT, 1.0, SETTINGS)
     now = 1.0 + SETTINGS.open_seconds
     assert circuits.wait(CHAT, now, ONE) == 0
-    circuits.trial_began(CHAT)
+    circuits.trial_began(CHAT, now, ONE)
     circuits.trial_ended(CHAT, now)
     circuits.tried(CHAT, False, now, ONE)
     due = now + SETTINGS.open_seconds
     assert circuits.wait(CHAT, due, ONE) > 0
     assert circuits.wait(CHAT, due, OTHER) == 0
+
+
+def test_a_caller_whose_trials_take_long_leaves_the_next_to_others() -> None:
+    circuits = Circuits(0.0)
+    circuits.all_ejected(CHAT, 1.0, SETTINGS)
+    now = 1.0 + SETTINGS.open_seconds
+    circuits.trial_began(CHAT, now, ONE)
+    now += QUIET_SECONDS
+    assert circuits.wait(CHAT, now, ONE) == 0  # there is nobody else
+    circuits.asked(CHAT, now, OTHER)
+    assert circuits.wait(CHAT, now, ONE) > 0
+    assert circuits.wait(CHAT, now, OTHER) == 0
+    assert circuits.wait(CHAT, now + BARRED_SECONDS, ONE) == 0
 
 
 def test_a_breaker_that_one_caller_opened_alone_closes_as_soon_as_another_asks() -> None:
@@ -217,7 +274,7 @@ def test_a_replica_that_nobody_takes_a_connection_of_or_that_two_ejected_stays_o
     unreachable, two = Breakers(), Breakers()
     fails(unreachable, ONE, 7, outcome=Outcome.UNREACHABLE)
     for n in range(FAILURES):
-        fails(two, (ONE, OTHER)[n % 2], 7)
+        fails(two, (ONE, OTHER)[n % 2], n)
     for breakers in (unreachable, two):
         assert not breakers.asked([A], 2.0, 3)
         assert breakers.ejected
@@ -231,7 +288,7 @@ def test_callers_take_no_memory_however_many_they_are() -> None:
         ask(circuits, caller, good=caller % 2 == 0)
     assert not circuits._circuits[CHAT].active
     (slot,) = circuits._circuits[CHAT].window.slots.values()
-    assert len(slot) <= GROUPS
+    assert len(slot) == GROUPS
 
 
 def test_two_distinct_values_are_known_and_when() -> None:
@@ -243,7 +300,9 @@ def test_two_distinct_values_are_known_and_when() -> None:
     seen.add(OTHER, 2.0)
     seen.add(OTHER, 9.0)
     assert seen.several(1.0)
+    assert seen.both(1.0) == (OTHER, ONE)
     assert not seen.several(1.5)
+    assert seen.both(1.5) is None
     assert seen.beside(OTHER, 1.0)
     assert not seen.beside(OTHER, 1.5)
     assert seen.beside(ONE, 9.0)
@@ -262,7 +321,7 @@ class OneAgainstAll(RuleBasedStateMachine):
         self.now += seconds
         self.an_honest_one_asks(OTHER)
 
-    @rule(caller=st.integers(OTHER, 40))
+    @rule(caller=st.integers(OTHER, 40) | st.sampled_from([ONE + GROUPS, ONE + GROUPS**2]))
     def an_honest_one_asks(self, caller: int) -> None:
         self.breakers.ended(A, self.now, trial=False)
         self.circuits.ended(CHAT, self.now, caller)

@@ -17,7 +17,13 @@ from llmendpoint_gateway.core.breaker import (
     Outcome,
     read_outcome,
 )
-from llmendpoint_gateway.core.trials import REPORT_SECONDS, Standing
+from llmendpoint_gateway.core.trials import (
+    BARRED_SECONDS,
+    MOST_TRIALS,
+    QUIET_SECONDS,
+    REPORT_SECONDS,
+    Standing,
+)
 
 A, B = "10.0.0.1:8000", "10.0.0.2:8000"
 ANSWERED, FAILED, UNREACHABLE = Outcome.ANSWERED, Outcome.FAILED, Outcome.UNREACHABLE
@@ -34,7 +40,7 @@ def request(breakers: Breakers, outcome: Outcome, now: float = 0) -> None:
 
 def trial(breakers: Breakers, outcome: Outcome, now: float) -> None:
     assert breakers.wants_trial(A, now)
-    breakers.trial_began(A)
+    breakers.trial_began(A, now)
     breakers.ended(A, now, trial=True)
     breakers.report(A, outcome, now, trial=True)
 
@@ -158,17 +164,45 @@ def test_half_open_takes_one_trial_at_a_time_and_the_next_when_nothing_came_of_i
     breakers = Breakers()
     request(breakers, UNREACHABLE)
     now = FIRST_SECONDS
-    breakers.trial_began(A)
+    breakers.trial_began(A, now)
     assert not breakers.wants_trial(A, now)
     breakers.ended(A, now, trial=True)  # the client went away: nothing will be reported
     assert not breakers.wants_trial(A, now)
     assert breakers.wants_trial(A, now + REPORT_SECONDS)
 
 
+def test_a_trial_of_which_nothing_is_known_for_long_lets_the_next_begin_up_to_a_number() -> None:
+    """An answer that is no stream is told of when it is complete: that may take an hour."""
+    breakers = Breakers()
+    request(breakers, UNREACHABLE)
+    now = FIRST_SECONDS
+    for _ in range(MOST_TRIALS):
+        assert breakers.wants_trial(A, now)
+        breakers.trial_began(A, now)
+        assert not breakers.wants_trial(A, now + QUIET_SECONDS - 0.1)
+        now += QUIET_SECONDS
+    assert not breakers.wants_trial(A, now + 3600)
+    breakers.ended(A, now, trial=True)
+    breakers.report(A, ANSWERED, now, trial=True)
+    assert breakers.standing(A, now) is CLOSED
+
+
+def test_a_caller_whose_trial_takes_long_leaves_the_next_to_others() -> None:
+    breakers = Breakers()
+    request(breakers, UNREACHABLE)
+    breakers.trial_began(A, FIRST_SECONDS, 1)
+    now = FIRST_SECONDS + QUIET_SECONDS
+    assert breakers.wants_trial(A, now, 1)  # there is nobody else
+    breakers.asked([A], now, 2)
+    assert not breakers.wants_trial(A, now, 1)
+    assert breakers.wants_trial(A, now, 2)
+    assert breakers.wants_trial(A, now + BARRED_SECONDS, 1)
+
+
 def test_a_replica_that_is_ejected_again_waits_neither_for_nor_upon_the_stream_that_brought_it_back() -> None:
     breakers = Breakers()
     request(breakers, UNREACHABLE)
-    breakers.trial_began(A)
+    breakers.trial_began(A, FIRST_SECONDS)
     assert breakers.report(A, ANSWERED, FIRST_SECONDS, trial=True, over=False) is CLOSED
     request(breakers, UNREACHABLE, FIRST_SECONDS)
     now = 2 * FIRST_SECONDS
@@ -226,6 +260,7 @@ class Life(RuleBasedStateMachine):
         super().__init__()
         self.breakers, self.now = Breakers(), 0.0
         self.under_way = 0
+        self.quiet_until = 0.0
 
     @rule(seconds=st.sampled_from([0.01, 1.0, FIRST_SECONDS, EJECTION_SECONDS, LONGEST_SECONDS]))
     def time_passes(self, seconds: float) -> None:
@@ -246,19 +281,25 @@ class Life(RuleBasedStateMachine):
         if before is CLOSED and outcome is UNREACHABLE:
             assert after is OPEN
 
-    @rule()
-    def a_trial_begins(self) -> None:
-        if self.breakers.wants_trial(A, self.now):
+    @rule(caller=st.sampled_from([None, 1, 2]))
+    def a_trial_begins(self, caller: int | None) -> None:
+        if self.breakers.wants_trial(A, self.now, caller):
             assert self.breakers.standing(A, self.now) is HALF_OPEN
-            assert self.under_way == 0
-            self.breakers.trial_began(A)
-            self.under_way = 1
+            assert self.under_way == 0 or self.now >= self.quiet_until
+            self.breakers.trial_began(A, self.now, caller)
+            self.under_way += 1
+            self.quiet_until = self.now + QUIET_SECONDS
+            assert self.under_way <= MOST_TRIALS
 
     @rule()
-    def the_trial_ends(self) -> None:
+    def a_trial_ends(self) -> None:
         if self.under_way:
             self.breakers.ended(A, self.now, trial=True)
-            self.under_way = 0
+            self.under_way -= 1
+
+    @rule(caller=st.integers(1, 2))
+    def somebody_asks(self, caller: int) -> None:
+        self.breakers.asked([A], self.now, caller)
 
     @rule(outcome=st.sampled_from(Outcome))
     def a_trial_is_reported(self, outcome: Outcome) -> None:
@@ -283,6 +324,13 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def what_is_not_closed_is_listed(self) -> None:
         assert (A in self.breakers.ejected) == (self.breakers.standing(A, self.now) is not CLOSED)
+
+    @invariant()
+    def a_trial_comes_in_the_end(self) -> None:
+        """Whatever the trials under way are about, and whose ever they are."""
+        later = self.now + LONGEST_SECONDS + QUIET_SECONDS + BARRED_SECONDS
+        if A in self.breakers.ejected and self.under_way < MOST_TRIALS:
+            assert all(self.breakers.wants_trial(A, later, caller) for caller in (None, 1, 2))
 
     @invariant()
     def one_that_is_open_is_not_tried(self) -> None:

@@ -1,5 +1,7 @@
 """When an endpoint gets no requests at all, and when it is tried again."""
 
+from itertools import count
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -7,11 +9,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from llmendpoint_gateway.core.circuit import TRIALS, Cause, Circuits
 from llmendpoint_gateway.core.traffic import CircuitSettings
-from llmendpoint_gateway.core.trials import REPORT_SECONDS, Standing
+from llmendpoint_gateway.core.trials import (
+    BARRED_SECONDS,
+    MOST_TRIALS,
+    QUIET_SECONDS,
+    REPORT_SECONDS,
+    Standing,
+)
 
 A = "team/a"
 CLOSED, OPEN, HALF_OPEN = Standing.CLOSED, Standing.OPEN, Standing.HALF_OPEN
 SETTINGS = CircuitSettings(error_rate=0.5, window=30, min_requests=20, open_seconds=10)
+TICKETS = count(1)
 
 
 def requests(circuits: Circuits, good: int, bad: int, now: float = 0.0) -> bool:
@@ -30,10 +39,10 @@ def standing(circuits: Circuits, now: float) -> Standing:
 
 def trial(circuits: Circuits, good: bool, now: float) -> Standing | None:
     assert circuits.wait(A, now) == 0
-    circuits.trial_began(A)
+    circuits.trial_began(A, now)
     assert circuits.wait(A, now) > 0
     circuits.trial_ended(A, now)
-    return circuits.tried(A, good, now)
+    return circuits.tried(A, good, now, ticket=next(TICKETS))
 
 
 @pytest.mark.parametrize(
@@ -81,14 +90,44 @@ def test_one_at_a_time_tries_and_some_good_answers_in_a_row_close_it() -> None:
 def test_a_stream_of_which_envoy_tells_every_second_is_one_good_answer() -> None:
     circuits = Circuits(0.0)
     requests(circuits, 0, 20)
-    circuits.trial_began(A)
+    circuits.trial_began(A, 10.0)
     for second in range(2 * TRIALS):
-        assert circuits.tried(A, True, 11.0 + second) is None
+        assert circuits.tried(A, True, 11.0 + second, ticket=0) is None
     circuits.trial_ended(A, 20.0)
-    assert circuits.tried(A, True, 20.0) is None  # its end
+    assert circuits.tried(A, True, 20.0, ticket=0) is None  # its end
     for _ in range(TRIALS - 2):
         assert trial(circuits, good=True, now=21.0) is None
     assert trial(circuits, good=True, now=21.0) is CLOSED
+
+
+def test_streams_that_go_on_are_counted_once_each_and_do_not_hold_up_the_next() -> None:
+    circuits = Circuits(0.0)
+    requests(circuits, 0, 20)
+    now = SETTINGS.open_seconds
+    for stream in range(1, TRIALS):
+        assert circuits.wait(A, now) == 0
+        circuits.trial_began(A, now)
+        now += 1
+        for ticket in range(1, stream + 1):
+            assert circuits.tried(A, True, now, ticket=ticket) is None
+    assert circuits.wait(A, now) == 0
+    circuits.trial_began(A, now)
+    assert circuits.tried(A, True, now + 1, ticket=TRIALS) is CLOSED
+
+
+def test_a_trial_that_takes_long_holds_up_nobody_for_more_than_some_seconds() -> None:
+    """An answer that is no stream is told of when it is complete: that may take an hour."""
+    circuits = Circuits(0.0)
+    circuits.all_ejected(A, 0.0, SETTINGS)
+    now = SETTINGS.open_seconds
+    for _ in range(MOST_TRIALS):
+        assert circuits.wait(A, now) == 0
+        circuits.trial_began(A, now)
+        assert circuits.wait(A, now + QUIET_SECONDS - 0.1) > 0
+        now += QUIET_SECONDS
+    assert circuits.wait(A, now) > 0
+    circuits.trial_ended(A, now)
+    assert circuits.wait(A, now + REPORT_SECONDS) == 0
 
 
 def test_a_bad_answer_opens_it_again_for_as_long_and_the_row_begins_anew() -> None:
@@ -111,7 +150,7 @@ def test_one_good_answer_is_enough_where_every_replica_was_ejected() -> None:
 def test_a_trial_of_which_nothing_is_heard_makes_way_for_the_next() -> None:
     circuits = Circuits(0.0)
     circuits.all_ejected(A, 0.0, SETTINGS)
-    circuits.trial_began(A)
+    circuits.trial_began(A, 10.0)
     circuits.trial_ended(A, 10.0)  # its client went away
     assert circuits.wait(A, 10.0) > 0
     assert circuits.wait(A, 10.0 + REPORT_SECONDS) == 0
@@ -139,6 +178,7 @@ class Life(RuleBasedStateMachine):
         super().__init__()
         self.circuits, self.now = Circuits(0.0), 0.0
         self.under_way = 0
+        self.quiet_until = 0.0
 
     @rule(seconds=st.sampled_from([0.01, 1.0, 3.0, 10.0, 30.0]))
     def time_passes(self, seconds: float) -> None:
@@ -159,23 +199,31 @@ class Life(RuleBasedStateMachine):
         assert standing(self.circuits, self.now) is not CLOSED
 
     @precondition(lambda self: A in self.circuits.open)
-    @rule()
-    def somebody_asks(self) -> None:
-        if self.circuits.wait(A, self.now) == 0:
+    @rule(caller=st.sampled_from([None, 1, 2]))
+    def somebody_asks(self, caller: int | None) -> None:
+        if caller is not None:
+            self.circuits.asked(A, self.now, caller)
+        if self.circuits.wait(A, self.now, caller) == 0:
             assert standing(self.circuits, self.now) is HALF_OPEN
-            assert self.under_way == 0
-            self.circuits.trial_began(A)
-            self.under_way = 1
+            assert self.under_way == 0 or self.now >= self.quiet_until
+            self.circuits.trial_began(A, self.now, caller)
+            self.under_way += 1
+            self.quiet_until = self.now + QUIET_SECONDS
+            assert self.under_way <= MOST_TRIALS
 
     @precondition(lambda self: self.under_way)
-    @rule(good=st.sampled_from([True, False, None]))
-    def the_trial_ends(self, good: bool | None) -> None:
+    @rule(good=st.sampled_from([True, False, None]), caller=st.sampled_from([None, 1, 2]))
+    def a_trial_ends(self, good: bool | None, caller: int | None) -> None:
         self.circuits.trial_ended(A, self.now)
-        self.under_way = 0
+        self.under_way -= 1
         if good is not None:
-            self.circuits.tried(A, good, self.now)
-            if not good:
+            self.circuits.tried(A, good, self.now, caller, next(TICKETS))
+            if good:
+                self.quiet_until = self.now
+            else:
                 assert standing(self.circuits, self.now) is OPEN
+        if A not in self.circuits.open:
+            self.under_way = 0  # those that go on are not waited for
 
     @precondition(lambda self: not self.under_way)
     @rule()
@@ -192,8 +240,10 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def a_trial_comes_in_the_end(self) -> None:
-        if A in self.circuits.open and not self.under_way:
-            assert self.circuits.wait(A, self.now + SETTINGS.open_seconds + REPORT_SECONDS) == 0
+        """Whatever the trials under way are about, and whose ever they are."""
+        later = self.now + SETTINGS.open_seconds + REPORT_SECONDS + QUIET_SECONDS + BARRED_SECONDS
+        if A in self.circuits.open and self.under_way < MOST_TRIALS:
+            assert all(self.circuits.wait(A, later, caller) == 0 for caller in (None, 1, 2))
 
 
 TestLife = Life.TestCase

@@ -52,6 +52,11 @@ def test_traffic_wins_over_the_active_revision_and_keeps_only_weights_above_zero
     assert parse_endpoint(endpoint_body()).assignment is None
 
 
+def test_the_paths_that_its_runtime_declares_are_in_the_status_and_no_others_pass() -> None:
+    assert parse_endpoint(endpoint_body(paths=["/pooling", "/metrics"])).paths == {"/pooling"}
+    assert parse_endpoint(endpoint_body()).paths == frozenset()
+
+
 @pytest.mark.parametrize(
     "traffic", [{"epoch": 1, "weights": [{"revision": "r1"}]}, {"weights": []}, {"epoch": "x"}]
 )

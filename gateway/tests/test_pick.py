@@ -81,7 +81,7 @@ def test_a_half_open_replica_takes_one_trial_at_a_time_and_never_the_retry() -> 
     breakers = unreachable(A)
     first = decide(breakers=breakers, now=FIRST_SECONDS, tie=0, load={B: 1, C: 1})
     assert first == Picked("a/chat", CLUSTER, (A, B), trial=True)
-    breakers.trial_began(A)
+    breakers.trial_began(A, FIRST_SECONDS)
     assert decide(breakers=breakers, now=FIRST_SECONDS, load={B: 1, C: 1}) == Picked(
         "a/chat", CLUSTER, (B, C)
     )
@@ -210,7 +210,7 @@ def test_the_endpoints_breaker_tries_the_least_bad_when_its_time_is_over_however
     trial = decide(route=CAREFUL, breakers=breakers, circuits=circuits, now=begun + 10)
     assert isinstance(trial, Picked)
     assert trial.trial
-    circuits.trial_began("a/chat")
+    circuits.trial_began("a/chat", begun + 10)
     refused = decide(route=CAREFUL, breakers=breakers, circuits=circuits, now=begun + 10)
     assert isinstance(refused, Rejected)
     assert refused.retry_after == 1

@@ -311,3 +311,23 @@ async def test_who_waits_for_an_endpoint_that_is_deleted_is_told_so_unless_it_is
     for _, expire in timers[2:]:
         expire()
     assert [caller.code for caller in callers] == ["model_not_found"] * 2
+
+
+async def test_a_declared_path_passes_to_the_endpoints_whose_runtime_declares_it_and_to_no_other(
+    control: Control, picker: Picker
+) -> None:
+    def asked(path: str, body: bytes = BODY) -> Caller:
+        caller = Caller()
+        caller.asks(picker, body, path=path)
+        return caller
+
+    control.applied(Kind.SLICE, "a/s", REPLICAS)
+    await turn()
+    assert asked("/pooling").code == asked("/a/chat/pooling").code == "unknown_url"
+    control.applied(Kind.ENDPOINT, "a/chat", replace(CHAT, paths=frozenset({"/pooling"})))
+    control.applied(Kind.ENDPOINT, "a/other", replace(CHAT, name="other", served_names=("other",)))
+    await turn()
+    assert asked("/pooling").headers[DESTINATION_HEADER]
+    assert asked("/a/chat/pooling?x=1", b"no JSON").headers[":path"] == "/pooling?x=1"
+    assert asked("/pooling", b'{"model": "other"}').code == asked("/a/other/pooling").code == "unknown_url"
+    assert asked("/pooling", b'{"model": "nobody"}').code == "model_not_found"

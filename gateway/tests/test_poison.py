@@ -1,5 +1,7 @@
 """Which requests are not placed any more."""
 
+import sys
+
 from llmendpoint_gateway.core.poison import (
     MOST_CRASHES,
     MOST_OF_ONE,
@@ -95,6 +97,39 @@ def test_a_request_that_crashes_again_and_again_takes_no_more_room() -> None:
         poison.crashed(E, x, f"10.0.0.{number}:8000", number * 0.1, again=True)
     assert len(poison) == 1
     assert len(poison._suspects[E][x]) <= MOST_CRASHES
+
+
+def test_two_replicas_that_crash_under_hundreds_of_requests_leave_all_of_them_suspects() -> None:
+    poison = Poison()
+    for number in range(512):
+        poison.crashed(E, number, A, 0.0, again=False)
+    for number in range(512, 1024):
+        poison.crashed(E, number, B, 3.0, again=False)
+    assert poison.crashed(E, 0, C, 6.0, again=False)
+    assert poison.refused(E, 0, 6.0)
+
+
+def bytes_of(found: object) -> int:
+    """With all that it holds; what is held twice counts twice."""
+    inner: list[object] = []
+    if isinstance(found, dict):
+        inner = [*found, *found.values()]
+    elif isinstance(found, list | tuple):
+        inner = [*found]
+    return sys.getsizeof(found) + sum(map(bytes_of, inner))
+
+
+def test_all_suspects_with_all_their_crashes_take_some_megabytes() -> None:
+    poison = Poison()
+    for endpoint in range(2 * MOST_PRINTS // MOST_OF_ONE):
+        for number in range(MOST_OF_ONE):
+            for crash in range(MOST_CRASHES):
+                address = f"[2001:db8:ffff:ffff:ffff:ffff:ffff:{crash:04x}]:65535"
+                poison.crashed(f"team/{endpoint}", (1 << 63) + number, address, crash * 9.0, again=False)
+    assert len(poison) == MOST_PRINTS
+    # Of each crash a tuple, a float and an address; the list, the print and its place.
+    of_one = MOST_CRASHES * (56 + 24 + 100) + 500
+    assert bytes_of(poison._suspects) < MOST_PRINTS * of_one < 8 << 20
 
 
 def test_suspects_of_an_endpoint_that_is_gone_are_forgotten() -> None:

@@ -90,7 +90,7 @@ async def test_a_trial_that_broke_off_and_was_answered_elsewhere_is_a_good_one()
     circuits, reports = control.placement.circuits, Reports(control.placement)
     circuits.all_ejected("a/chat", 0, CHAT.circuit)
     now[0] = CHAT.circuit.open_seconds
-    circuits.trial_began("a/chat")
+    circuits.trial_began("a/chat", now[0])
     trial = replace(BROKEN, trial=True, broken=False)
     reports.report(trial)
     assert circuits.state("a/chat", now[0]).standing is Standing.HALF_OPEN

@@ -266,6 +266,43 @@ def test_a_bad_runtime_is_refused(namespace: Namespace) -> None:
         create(namespace, manifest)
 
 
+def with_paths(*paths: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "llmendpoint.io/v1alpha1", "kind": "LLMRuntime", "metadata": {"name": "x"},
+        "spec": {"image": "i", "paths": list(paths)},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (
+            ["/v1/rerank", "/metrics"],
+            r"spec.paths\[1\].*do not pass the gateway; name what callers use, for example",
+        ),
+        (["/Load"], "do not pass the gateway"),
+        (["/v1/load_lora_adapter"], "do not pass the gateway"),
+        (["/v1/models/x"], "do not pass the gateway"),
+        (["/a/../load"], r"spec.paths\[0\].*must be a whole path of letters.*for example /v1/rerank"),
+        (["pooling"], "must be a whole path"),
+        (["/pooling?x=1"], "must be a whole path"),
+        (["/" + "a" * 128], "may not be more than 128"),
+        ([f"/p{n}" for n in range(17)], "must have at most 16 items"),
+        (["/pooling", "/pooling"], "Duplicate value"),
+    ],
+)
+def test_a_runtime_that_declares_another_form_or_an_operators_path_is_refused(
+    namespace: Namespace, paths: list[str], message: str
+) -> None:
+    with pytest.raises(CommandFailed, match=message):
+        create(namespace, with_paths(*paths))
+
+
+def test_a_runtime_may_declare_paths_up_to_every_bound(namespace: Namespace) -> None:
+    create(namespace, with_paths("/v1/rerank", "/pooling", "/inference/v1/generate"))
+    create(namespace, with_paths(*(f"/{n:02}" + "/a" * 62 for n in range(16))))
+
+
 def test_kubectl_explain_says_what_a_field_is_for(namespace: Namespace) -> None:
     text = namespace.cluster.kubectl("explain", "llmendpoint.spec.model")
     assert "Which model is served, and under which names." in text

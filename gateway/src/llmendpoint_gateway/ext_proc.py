@@ -22,7 +22,6 @@ from llmendpoint_gateway.core.paths import (
     GetModel,
     ListModels,
     TooLong,
-    Unknown,
     WrongMethod,
 )
 from llmendpoint_gateway.core.pick import Picked, Rejected, poisoned, queue_full, starting, unknown_model
@@ -103,8 +102,8 @@ class Picker:
         if isinstance(stream.state, Head):
             self._decide(stream, Request(stream.state, scan(messages.read_body(message))))
             return
-        head = messages.read_head(message, self._trusted_hops)
-        if head.body_follows and isinstance(head.asked, ByModel | ByPath):
+        head = messages.read_head(message, self._trusted_hops, self._placement.view.paths)
+        if head.body_follows and isinstance(head.asked, (ByModel, ByPath)):
             stream.state = head
             stream.send(messages.CONTINUE)
         else:
@@ -121,34 +120,44 @@ class Picker:
     def _decide(self, stream: Stream, request: Request) -> None:
         start = time.perf_counter()
         name, decision = self._look_up(request)
-        if name:
+        if decision is None:
             decision = self._place(name, request)
         if isinstance(decision, Rejected) and self._hold(stream, request, name, decision):
             return
         self._answer(stream, request, decision, start)
 
-    def _look_up(self, request: Request) -> tuple[str, Decision]:
+    def _look_up(self, request: Request) -> tuple[str, Decision | None]:
         """The name of whom it asks for, or the answer."""
-        head, view = request.head, self._placement.view
+        head, body = request.head, request.body
+        asked = head.asked
+        if isinstance(asked, ByModel):
+            name = "" if body is None else body.model
+            if not name:
+                return "", failed() if body is None else no_model(head, body)
+        elif isinstance(asked, ByPath):
+            name = asked.endpoint
+        else:
+            return "", self._own_answer(head)
+        if asked.declared and not self._placement.view.takes(name, asked.declared):
+            return "", unknown_path(head)
+        return name, None
+
+    def _own_answer(self, head: Head) -> Decision:
+        """To what no endpoint is asked."""
+        view = self._placement.view
         match head.asked:
             case ListModels() | GetModel() if not self._placement.started():
-                return "", starting()
-            case ByModel():
-                model = "" if request.body is None else request.body.model
-                return model, failed() if request.body is None else no_model(head, request.body)
-            case ByPath(endpoint):
-                return endpoint, failed()
+                return starting()
             case ListModels():
-                return "", self._models.answer(view)
+                return self._models.answer(view)
             case GetModel(model):
                 found = one_model(model, view)
-                return "", found if isinstance(found, Rejected) else messages.answer(200, orjson.dumps(found))
+                return found if isinstance(found, Rejected) else messages.answer(200, orjson.dumps(found))
             case WrongMethod(allowed):
-                return "", wrong_method(head, allowed)
+                return wrong_method(head, allowed)
             case TooLong():
-                return "", path_too_long()
-            case Unknown():
-                return "", unknown_path(head)
+                return path_too_long()
+        return unknown_path(head)
 
     def _place(self, name: str, request: Request) -> Picked | Rejected:
         """A replica now, or an endpoint to wait for, unless two replicas went down with this request."""

@@ -5,7 +5,7 @@ Answers repeat (same cluster, same replicas), so their bytes are made once.
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 from functools import lru_cache
 
@@ -38,8 +38,8 @@ BODY_FIELD, BYTES_FIELD = 4, 1
 """Of ProcessingRequest.request_body, and of its body."""
 
 
-def read_head(message: bytes, trusted_hops: int = 0) -> Head:
-    """Of the message with the headers."""
+def read_head(message: bytes, trusted_hops: int = 0, declared: Collection[str] = ()) -> Head:
+    """Of the message with the headers. `declared` as in `read_path`."""
     headers = pb.ProcessingRequest.FromString(message).request_headers
     found: dict[str, bytes] = {header.key: header.raw_value for header in headers.headers.headers}
     method = found.get(":method", b"")[:SHOWN].decode("latin-1")
@@ -50,7 +50,7 @@ def read_head(message: bytes, trusted_hops: int = 0) -> Head:
     return Head(
         method,
         path[:SHOWN],
-        read_path(method, path),
+        read_path(method, path, declared),
         caller_of(found.get("x-forwarded-for", b""), trusted_hops),
         Priority.NORMAL if priority is None else _priority(priority),
         not headers.end_of_stream,

@@ -158,8 +158,9 @@ class Placement:
         self._changed.add(picked.endpoint)
         self.circuits.began(picked.endpoint, caller)
         if picked.trial:
-            self.breakers.trial_began(address)
-            self.circuits.trial_began(picked.endpoint)
+            now = self.now()
+            self.breakers.trial_began(address, now, caller or None)
+            self.circuits.trial_began(picked.endpoint, now, caller or None)
         return placed
 
     def moved(self, ticket: int, failed: str) -> None:

@@ -57,7 +57,7 @@ class Reports:
         caller = None if attempt.outcome is Outcome.UNREACHABLE else attempt.tag.caller or None
         if key in circuits.open:
             if attempt.trial and (good or attempt.told):
-                circuits.tried(key, good, now, caller)
+                circuits.tried(key, good, now, caller, attempt.tag.ticket)
         elif not good and attempt.told:
             route = self._placement.route(key)
             if route is not None and route.circuit is not None:

@@ -47,6 +47,7 @@ def _endpoint(placement: Placement, endpoint: Endpoint, names: list[str]) -> dic
     return {
         "names": names,
         "conflicts": conflicts(endpoint, placement.view.names),
+        "paths": sorted(endpoint.paths),
         "activeRevision": endpoint.active_revision,
         "epoch": assignment.epoch if assignment else None,
         "weights": dict(assignment.weights) if assignment else {},

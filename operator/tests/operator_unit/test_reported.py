@@ -52,7 +52,7 @@ ANYTHING = st.recursive(
 )  # fmt: skip
 TOP = st.sampled_from(
     ["observedGeneration", "activeRevision", "targetRevision", "switchedAt", "traffic", "rollout", "model", "rejected",
-     "request", "override", "autoscaling", "replicas", "selector", "revisions", "url", "capacity", "conditions", "x"]
+     "request", "override", "autoscaling", "replicas", "selector", "revisions", "paths", "url", "capacity", "conditions", "x"]
 )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
 """Which replicas are left out of the pick because requests to them fail, and when they are tried again.
 
 A connection that nobody takes is the replica's fault. An error, a connection that breaks or an answer that does not begin
-may be the request's fault, so these eject a replica only if they came from two callers at least. Those of one caller
-alone count where no other caller has used the endpoint for 30 seconds, and where they had two bodies at least: one
-caller whose requests always fail, whatever they hold, takes no replica from the others, and a single application that is
-the only caller still gets rid of a broken replica. One that was ejected for the failures of one caller alone is back as
+may be the request's fault, so these eject a replica only if they came from two callers and had two bodies at least.
+Those of one caller alone count where no other caller has used the endpoint for 30 seconds: one caller whose requests
+always fail, whatever they hold, takes no replica from the others, nor does one body, whoever sends it; and a single
+application that is the only caller still gets rid of a broken replica. One that was ejected for the failures of one caller alone is back as
 soon as another caller asks. A caller is an address (core/caller.py): one with several addresses counts
 as several.
 
@@ -142,7 +142,7 @@ class Breakers:
         return replica.misses >= MISSES or replica.ejections > 0
 
     def wants_trial(self, address: str, now: float, caller: int | None = None) -> bool:
-        """Half-open, with no trial under way or awaiting its report; this caller's would be one."""
+        """Half-open, with no trial under way that is to be waited for; this caller's would be one."""
         return address in self._ejected and self._replicas[address].wants_trial(now, caller)
 
     def asked(self, addresses: Iterable[str], now: float, caller: int) -> bool:
@@ -154,9 +154,9 @@ class Breakers:
             self._close(address, self._replicas[address], now)
         return bool(blamed)
 
-    def trial_began(self, address: str) -> None:
+    def trial_began(self, address: str, now: float, caller: int | None = None) -> None:
         if address in self._ejected:
-            self._replicas[address].trial_began()
+            self._replicas[address].trial_began(now, caller)
 
     def ended(self, address: str, now: float, *, trial: bool) -> None:
         """A request that was placed on this replica is over, however it ended."""
@@ -230,9 +230,10 @@ class Breakers:
     def _blames_replica(failures: Collection[_Failure], others: bool) -> bool:
         """As the module says. Without a tag nothing is known of the request, and the replica is to blame."""
         callers = {failure.tag.caller for failure in failures}
-        if len(callers) > 1 or callers == {NO_TAG.caller}:
+        if callers == {NO_TAG.caller}:
             return True
-        return not others and len({failure.tag.print_ for failure in failures}) > 1
+        bodies = {failure.tag.print_ for failure in failures}
+        return len(bodies) > 1 and (len(callers) > 1 or not others)
 
     def _eject(
         self, address: str, replica: _Replica, outcome: Outcome, now: float, sole: int | None

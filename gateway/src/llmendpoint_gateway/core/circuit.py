@@ -8,17 +8,16 @@
 
 One that opened because every replica was ejected also closes as soon as one no longer is.
 
-What failed may be the fault of who asked, so no one caller opens it: the error rate is to be reached by all requests, and
-also without those of the caller with the most errors, of which two at least failed. Where no other caller has asked for
-30 seconds the rate of that caller alone counts, if its requests had two bodies at least; one that opened so closes as
-soon as another caller asks. Whoever asks counts, also if its request is refused or waits. Failures to connect are
-nobody's, and always count. A caller is an address (core/caller.py): one with several addresses counts as several. The
-caller whose trial failed leaves the next one to others for a while, so that it cannot keep the breaker open.
+What failed may be the fault of who asked or of what was asked, so neither one caller nor one body opens it: the requests
+that failed are to have two bodies at least, and the error rate is to be reached by all requests, and also without those of
+the caller with the most errors, of which two at least failed. Where no other caller has asked for 30 seconds the rate of
+that caller alone counts; one that opened so closes as soon as another caller asks. Whoever asks counts, also if its
+request is refused or waits. Failures to connect are nobody's, and always count. A caller is an address (core/caller.py): one with several addresses counts as several. The
+caller whose trial failed, or takes long, leaves the next one to others for a while, so that it cannot keep the breaker open.
 
 Time is the caller's, in seconds.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -27,15 +26,11 @@ from llmendpoint_gateway.core.breaker import ALONE_SECONDS
 from llmendpoint_gateway.core.distinct import Distinct
 from llmendpoint_gateway.core.traffic import DEFAULT_CIRCUIT, CircuitSettings
 from llmendpoint_gateway.core.trials import Standing, Trials
+from llmendpoint_gateway.core.window import NOBODY, Counts, Window, sums
 
-LONGEST_WINDOW = 300  # seconds
 TRIALS = 3
 """Good answers in a row that close one which opened at an error rate; one is enough where every replica was ejected."""
 BUSY_RETRY_AFTER = 1.0  # while another request tries
-GROUPS = 16
-"""Callers are counted in so many groups, by chance, so that no number of them takes more memory."""
-NOBODY = -1
-"""The group of what is no caller's fault."""
 LEAST_OF_OTHERS = 2
 """Failures beside those of the caller with the most: one may be by chance."""
 
@@ -45,70 +40,28 @@ class Cause(Enum):
     EJECTED = "ejected"
 
 
-Counts = dict[int, list[int]]
-"""Group -> [requests, errors]."""
-
-
-@dataclass(slots=True)
-class _Window:
-    """Requests and errors by second and group of callers."""
-
-    slots: dict[int, Counts] = field(default_factory=dict)
-
-    def add(self, index: int, now: float, group: int) -> None:
-        """`index` 0: a request; 1: an error."""
-        second = int(now)
-        slot = self.slots.get(second)
-        if slot is None:
-            while self.slots and (oldest := next(iter(self.slots))) <= second - LONGEST_WINDOW:
-                del self.slots[oldest]
-            slot = self.slots[second] = {}
-        counts = slot.get(group)
-        if counts is None:
-            counts = slot[group] = [0, 0]
-        counts[index] += 1
-
-    def counts(self, now: float, seconds: float) -> Counts:
-        found: Counts = {}
-        for second, slot in self.slots.items():
-            if second > now - seconds - 1:
-                for group, (requests, errors) in slot.items():
-                    counts = found.setdefault(group, [0, 0])
-                    counts[0] += requests
-                    counts[1] += errors
-        return found
-
-    def sums(self, now: float, seconds: float) -> tuple[int, int]:
-        return _sums(self.counts(now, seconds))
-
-
-def _sums(counts: Counts) -> tuple[int, int]:
-    """An error is reported a moment before or after its request ends: there are never more of them."""
-    requests, errors = (sum(pair[i] for pair in counts.values()) for i in (0, 1))
-    return max(requests, errors), errors
-
-
 def _reached(counts: Counts, settings: CircuitSettings) -> bool:
-    requests, errors = _sums(counts)
+    requests, errors = sums(counts)
     return errors >= settings.error_rate * requests
 
 
 @dataclass(slots=True)
 class _Circuit(Trials):
-    """`counted`: the last trial is among the `good` ones; of a stream Envoy reports every second that it goes on.
-    `active`: how many requests of each caller are with a replica now."""
+    """`good`: the tickets of the trials in a row that were answered; of a stream Envoy reports every second that it goes
+    on. `active`: how many requests of each caller are with a replica now. `failing`: callers and `prints`: bodies of the
+    requests that failed."""
 
     since: float = 0.0
-    window: _Window = field(default_factory=_Window)
+    window: Window = field(default_factory=Window)
     callers: Distinct = field(default_factory=Distinct)
-    active: Counter[int] = field(default_factory=Counter)
+    active: dict[int, int] = field(default_factory=dict)
+    failing: Distinct = field(default_factory=Distinct)
     prints: Distinct = field(default_factory=Distinct)
     cause: Cause | None = None
     settings: CircuitSettings = DEFAULT_CIRCUIT
     requests: int = 0
     errors: int = 0
-    good: int = 0
-    counted: bool = False
+    good: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +109,17 @@ class Circuits:
 
     def began(self, key: str, caller: int) -> None:
         """A request of this caller is with a replica, until it has `ended`."""
-        self._circuit(key).active[caller] += 1
+        active = self._circuit(key).active
+        active[caller] = active.get(caller, 0) + 1
 
     def ended(self, key: str, now: float, caller: int = 0) -> None:
         """A request is over, however it ended."""
         circuit = self._circuit(key)
-        circuit.window.add(0, now, caller % GROUPS)
+        circuit.window.add(0, now, caller)
         circuit.callers.add(caller, now)
-        circuit.active[caller] -= 1
-        if circuit.active[caller] <= 0:
-            del circuit.active[caller]
+        left = circuit.active.pop(caller, 0) - 1
+        if left > 0:
+            circuit.active[caller] = left
 
     def failed(
         self, key: str, now: float, settings: CircuitSettings, caller: int | None = None, print_: int = 0
@@ -173,17 +127,22 @@ class Circuits:
         """A request failed so that its caller was told; whether this opened the breaker. `caller` None: it may not be
         blamed on what was asked."""
         circuit = self._circuit(key)
-        circuit.window.add(1, now, NOBODY if caller is None else caller % GROUPS)
-        circuit.prints.add(print_, now)
+        circuit.window.add(1, now, caller)
+        circuit.prints.add(NOBODY if caller is None else print_, now)
+        if caller is not None:
+            circuit.failing.add(caller, now)
         if circuit.cause is not None:
             return False  # it began before
         counts = circuit.window.counts(now, settings.window)
-        if _sums(counts)[0] < settings.min_requests or not _reached(counts, settings):
+        if sums(counts)[0] < settings.min_requests or not _reached(counts, settings):
             return False
         others = caller is not None and self.others(key, caller, now)
         if not self._blames_endpoint(circuit, counts, others, now, settings):
+            failing = circuit.failing.both(now - settings.window)
+            if failing is not None and len(counts.keys() - {NOBODY}) == 1:
+                circuit.window.part(*failing)
             return False
-        alone = caller is not None and not others and counts.keys() == {caller % GROUPS}
+        alone = caller is not None and not others and counts.keys() == {circuit.window.group(caller)}
         self._trip(key, circuit, Cause.ERRORS, now, settings, caller if alone else None)
         return True
 
@@ -202,30 +161,32 @@ class Circuits:
             return circuit.until - now
         return 0.0 if circuit.wants_trial(now, caller) else BUSY_RETRY_AFTER
 
-    def trial_began(self, key: str) -> None:
+    def trial_began(self, key: str, now: float, caller: int | None = None) -> None:
         if key in self._open:
-            circuit = self._circuits[key]
-            circuit.trial_began()
-            circuit.counted = False
+            self._circuits[key].trial_began(now, caller)
 
     def trial_ended(self, key: str, now: float) -> None:
         if (circuit := self._circuits.get(key)) is not None:
             circuit.trial_ended(now)
 
-    def tried(self, key: str, good: bool, now: float, caller: int | None = None) -> Standing | None:
-        """What came of a trial; the new standing when this changed it. `caller` as in `failed`."""
+    def tried(
+        self, key: str, good: bool, now: float, caller: int | None = None, ticket: int = 0
+    ) -> Standing | None:
+        """What came of a trial; the new standing when this changed it. `caller` as in `failed`; `ticket` tells trials
+        apart."""
         circuit = self._circuits.get(key)
         if circuit is None or circuit.cause is None:
             return None
         circuit.reported_by = now
         if not good:
-            circuit.good = 0
+            circuit.good.clear()
             others = caller is not None and self.others(key, caller, now)
             circuit.trial_failed(now + circuit.settings.open_seconds, caller, others)
             return Standing.OPEN
-        if not circuit.counted:
-            circuit.good, circuit.counted = circuit.good + 1, True
-        if circuit.cause is Cause.EJECTED or circuit.good >= TRIALS:
+        if ticket not in circuit.good:
+            circuit.good.add(ticket)
+            circuit.trial_answered(now)
+        if circuit.cause is Cause.EJECTED or len(circuit.good) >= TRIALS:
             self.close(key, now)
             return Standing.CLOSED
         return None
@@ -271,10 +232,10 @@ class Circuits:
         worst = max(groups, key=lambda group: counts[group][1], default=NOBODY)
         if worst == NOBODY or not counts[worst][1]:
             return True
+        if not circuit.prints.several(now - settings.window):
+            return False
         rest = {group: pair for group, pair in counts.items() if group != worst}
-        if rest:
-            return _sums(rest)[1] >= LEAST_OF_OTHERS and _reached(rest, settings)
-        return not others and circuit.prints.several(now - settings.window)
+        return sums(rest)[1] >= LEAST_OF_OTHERS and _reached(rest, settings) if rest else not others
 
     @staticmethod
     def _over(circuit: _Circuit, now: float) -> bool:
@@ -290,7 +251,8 @@ class Circuits:
         sole: int | None = None,
     ) -> None:
         circuit.requests, circuit.errors = circuit.window.sums(now, settings.window)
-        circuit.cause, circuit.settings, circuit.since, circuit.good = cause, settings, now, 0
+        circuit.cause, circuit.settings, circuit.since = cause, settings, now
+        circuit.good.clear()
         circuit.trip(now + settings.open_seconds, sole)
         self._open.add(key)
         self.openings[cause] += 1

@@ -18,9 +18,15 @@ class Distinct:
             self.last = value
         self.last_at = now
 
+    def both(self, since: float) -> tuple[int, int] | None:
+        """The last two values, where two at least were seen since then."""
+        if self.last is None or self.other is None or self.other_at < since:
+            return None
+        return self.last, self.other
+
     def several(self, since: float) -> bool:
         """Whether two values at least were seen since then."""
-        return self.other is not None and self.other_at >= since
+        return self.both(since) is not None
 
     def beside(self, value: int, since: float) -> bool:
         """Whether one that is not `value` was seen since then."""

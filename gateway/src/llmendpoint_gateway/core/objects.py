@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from llmendpoint_gateway.core.paths import declared_paths
 from llmendpoint_gateway.core.traffic import (
     DEFAULT_CIRCUIT,
     DEFAULT_QUEUE,
@@ -41,7 +42,7 @@ class Endpoint:
     `draining`: pods that are to get no new requests, by name. `proven`: the revision that a rollout goes back to.
     `expects`: whether a replica is to come when there is none: spec.replicas, which the API server fills in, is not 0,
     or a scaler sees who waits. `judged`: a rollout watches how its new revision does, and goes back if it does badly.
-    `first_byte`: seconds until which an answer is to have begun.
+    `first_byte`: seconds until which an answer is to have begun. `paths`: that its runtime declares beside those of the API.
     """
 
     namespace: str
@@ -57,6 +58,7 @@ class Endpoint:
     queue: QueueSettings = DEFAULT_QUEUE
     circuit: CircuitSettings = DEFAULT_CIRCUIT
     first_byte: float | None = None
+    paths: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
@@ -126,6 +128,7 @@ def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
         parse_queue(spec),
         parse_circuit(spec),
         parse_first_byte(spec),
+        declared_paths(status.get("paths")),
     )
 
 

@@ -1,6 +1,9 @@
 """What a request asks for, by its method and path. Only the paths of inference APIs pass."""
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
 
 API_PATHS = frozenset(
@@ -25,7 +28,17 @@ API_PATHS = frozenset(
     )
 )
 """What engines answer to users, each with POST. Other paths of an engine, such as those that load adapters or stop it, are
-its operator's: they are not reached through the gateway."""
+its operator's: they are not reached through the gateway, unless its LLMRuntime declares them."""
+MOST_DECLARED, LONGEST_DECLARED = 16, 128
+FORM = re.compile(r"(/[A-Za-z0-9]+([_.-][A-Za-z0-9]+)*)+")
+OPERATORS_OWN = re.compile(
+    r"(^|/)((un)?load(_[^/]*)?|(reset|flush|update|start|stop|abort|release|resume|pause)_[^/]*|metrics|health(z|_[^/]*)?|"
+    r"readyz?|livez?|ping|state|epoch|demand|revisions|admin|shutdown|sleep|wake_up|is_sleeping|collective_rpc|"
+    r"(get_)?server_info)(/|$)",
+    re.IGNORECASE,
+)
+"""The form of what may be declared, and what may not be: as the CRD has both, for who may write a status might write
+anything there."""
 MODELS = "/v1/models"
 MOST_PATH = 2048
 """Characters of a path with its query."""
@@ -35,15 +48,19 @@ READING = ("GET", "HEAD")
 
 @dataclass(frozen=True, slots=True)
 class ByModel:
-    """The endpoint is named by the body's `model`."""
+    """The endpoint is named by the body's `model`. `declared`: the path, where only endpoints take it whose runtime declares
+    it; else empty."""
+
+    declared: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ByPath:
-    """The endpoint is named by the path; `path` is what its replica is to see, with the query."""
+    """The endpoint is named by the path; `path` is what its replica is to see, with the query; `declared` as above."""
 
     endpoint: str
     path: str
+    declared: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +95,37 @@ class TooLong:
 Asked = ByModel | ByPath | ListModels | GetModel | Unknown | WrongMethod | TooLong
 
 
-def read_path(method: str, target: str) -> Asked:
-    """`target` is the request's path with its query, as the client sent it."""
+def declared_paths(value: Any) -> frozenset[str]:
+    """What of a status's list of paths may pass."""
+    listed = value[:MOST_DECLARED] if isinstance(value, list) else []
+    return frozenset(path for path in listed if isinstance(path, str) and _may_pass(path))
+
+
+def _may_pass(path: str) -> bool:
+    if len(path) > LONGEST_DECLARED or not FORM.fullmatch(path) or OPERATORS_OWN.search(path):
+        return False
+    return not _methods(path)
+
+
+def read_path(method: str, target: str, declared: Collection[str] = ()) -> Asked:
+    """`target` is the request's path with its query, as the client sent it; `declared`: the paths that any endpoint's
+    runtime declares."""
     if method == "POST" and target in API_PATHS:
         return ByModel()  # the usual case
     if len(target) > MOST_PATH:
         return TooLong()
     path, mark, query = target.partition("?")
+    if path in declared:
+        return ByModel(path) if method == "POST" else _wrong(("POST",))
     if path.startswith("/v1/"):
         return _of_all(method, path)
     parts = path.split("/", PREFIX_PARTS - 1)
     if len(parts) == PREFIX_PARTS and parts[1] and parts[2]:
         inner = f"/{parts[3]}"
-        if allowed := _methods(inner):
+        extra = inner if inner in declared else ""
+        if allowed := ("POST",) if extra else _methods(inner):
             endpoint = f"{parts[1]}/{parts[2]}"
-            return ByPath(endpoint, inner + mark + query) if method in allowed else _wrong(allowed)
+            return ByPath(endpoint, inner + mark + query, extra) if method in allowed else _wrong(allowed)
     return Unknown()
 
 

@@ -36,8 +36,9 @@ def unknown_path(head: Head) -> Rejected:
     return Rejected(
         404,
         "unknown_url",
-        f"Invalid URL ({head.method} {head.path.partition('?')[0]}). The gateway passes /v1/models and the paths of "
-        "inference APIs, such as /v1/chat/completions, also as /<namespace>/<name>/v1/...",
+        f"Invalid URL ({head.method} {head.path.partition('?')[0]}). The gateway passes /v1/models, the paths of "
+        "inference APIs, such as /v1/chat/completions, and those that the endpoint's LLMRuntime declares in spec.paths, "
+        "also as /<namespace>/<name>/v1/...",
     )
 
 

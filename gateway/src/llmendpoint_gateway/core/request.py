@@ -1,6 +1,8 @@
-"""What is kept of a request: read once, of bounded size whatever the client sent, and never changed."""
+"""What is kept of a request: read once, of bounded size whatever the client sent, and never changed.
 
-from dataclasses import dataclass
+Named tuples, as each request makes one of each: a frozen dataclass takes twice as long to be made.
+"""
+
 from typing import NamedTuple
 
 from llmendpoint_gateway.core.paths import Asked
@@ -11,8 +13,7 @@ SHOWN = 200
 DIGITS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """Of the headers. `path` and `media` are cut to what an error may show; `media` is the content type where it is not
     JSON, `encoded` tells of a content encoding. `new_id` replaces an x-request-id that cannot be passed on."""
 
@@ -27,8 +28,7 @@ class Head:
     new_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """Of the body. `print_`: a hash by which this process knows the same body again. `problem`: why it names no model, for
     the client."""
 
@@ -39,8 +39,7 @@ class Body:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """`body` is None where none came."""
 
     head: Head

@@ -39,11 +39,18 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Endpoints by key, names by claim, and every known replica by (endpoint key, revision)."""
+    """Endpoints by key, names by claim, and every known replica by (endpoint key, revision). `paths`: that any endpoint's
+    runtime declares."""
 
     endpoints: Mapping[str, Endpoint]
     names: Mapping[str, str]
     replicas: Mapping[tuple[str, str], tuple[Replica, ...]]
+    paths: frozenset[str] = frozenset()
+
+    def takes(self, name: str, declared: str) -> bool:
+        """Whether the endpoint of this name takes a declared path; one that is not known takes any."""
+        endpoint = self.endpoints.get(self.names.get(name, ""))
+        return endpoint is None or declared in endpoint.paths
 
     def revisions(self) -> dict[str, dict[str, tuple[Replica, ...]]]:
         """Endpoint key -> revision -> replicas, in order; also of endpoints that are gone."""
@@ -62,7 +69,9 @@ def make_view(store: Store) -> View:
                 endpoints[item.key] = item
             else:
                 grouped.setdefault((item.endpoint, item.revision), []).extend(item.replicas)
-    return View(endpoints, claim_names(endpoints.values()), {k: _by_pod(v) for k, v in grouped.items()})
+    replicas = {key: _by_pod(members) for key, members in grouped.items()}
+    paths = frozenset(path for endpoint in endpoints.values() for path in endpoint.paths)
+    return View(endpoints, claim_names(endpoints.values()), replicas, paths)
 
 
 def _by_pod(replicas: Iterable[Replica]) -> tuple[Replica, ...]:

@@ -41,6 +41,10 @@ CUDA_RULE = rule(
 
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 
+MOST_PATHS = 16
+PassedPath = Annotated[str, Field(min_length=2, max_length=128)]
+"""A path that the gateway passes to an engine."""
+
 
 class Device(StrEnum):
     """Where the engine computes."""
@@ -256,6 +260,8 @@ class LLMEndpointStatus(ApiModel):
         tuple[RevisionStatus, ...], Field(max_length=64, json_schema_extra=map_list("name"))
     ] = ()
     """Pods by revision."""
+    paths: Annotated[tuple[PassedPath, ...], Field(max_length=MOST_PATHS)] = ()
+    """Paths beside those of every endpoint that the gateway passes to this one, by the LLMRuntime of its active revision."""
     url: Annotated[str, Field(max_length=512)] | None = None
     """Base URL for an OpenAI SDK; the model name is `<namespace>/<name>` or a served name."""
     capacity: CapacityStatus | None = None

@@ -7,10 +7,28 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from .base import ApiModel, map_list, rule, rules
-from .llmendpoint import EnvVar
+from .base import ApiModel, map_list, rule, rules, set_list
+from .llmendpoint import MOST_PATHS, EnvVar, PassedPath
 
 PATH_RULE = rule("self.startsWith('/')", "a probe's path must begin with '/'; for example /health")
+
+FORM = "^(/[A-Za-z0-9]+([_.-][A-Za-z0-9]+)*)+$"
+OPERATORS_OWN = (
+    "(^|/)((un)?load(_[^/]*)?|(reset|flush|update|start|stop|abort|release|resume|pause)_[^/]*|metrics|health(z|_[^/]*)?|"
+    "readyz?|livez?|ping|state|epoch|demand|revisions|admin|shutdown|sleep|wake_up|is_sleeping|collective_rpc|"
+    "(get_)?server_info)(/|$)"
+)
+PASSED_FORM_RULE = rule(
+    f"self.matches('{FORM}')",
+    "spec.paths: each must be a whole path of letters, digits and _ . - between slashes, without '..', a query or a slash at "
+    "its end; for example /v1/rerank or /pooling",
+)
+PASSED_OWN_RULE = rule(
+    f"!self.lowerAscii().matches('{OPERATORS_OWN}') && !self.matches('^/v1/models(/|$)')",
+    "spec.paths: paths for an engine's operator, such as /metrics, /load, /health or /v1/load_lora_adapter, and /v1/models do "
+    "not pass the gateway; name what callers use, for example /v1/rerank or /pooling",
+)
+"""Both as the gateway has them (core/paths.py there)."""
 
 PROBE_PORT = 8090
 """Port of the llmendpoint-probe sidecar."""
@@ -107,6 +125,13 @@ class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
     """Ports of the engine container."""
     probes: Probes = Probes()
     """What the kubelet asks the engine."""
+    paths: Annotated[
+        tuple[Annotated[PassedPath, Field(json_schema_extra=rules(PASSED_FORM_RULE, PASSED_OWN_RULE))], ...],
+        Field(max_length=MOST_PATHS, json_schema_extra=set_list()),
+    ] = ()
+    """Paths of the engine that callers may POST to beside those of docs/gateway.md ("What passes"), for example /v1/rerank
+    or /pooling: the gateway passes them to endpoints with this runtime, also as /<namespace>/<name>/<path>. A change of it
+    restarts no pod and makes no revision."""
     readiness: Readiness = Readiness.NATIVE
     """Native: probes.ready is asked, and the engine itself says so only after a generation. Generation: for an engine
     that has no such path. A sidecar, llmendpoint-probe, makes a generation through /v1/chat/completions (or

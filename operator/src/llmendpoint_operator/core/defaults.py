@@ -65,6 +65,7 @@ RUNTIME: Mapping[str, Any] = {
     "probes.ready.path": "/ready",
     "probes.live": {},
     "probes.live.path": "/health",
+    "paths": [],
     "readiness": "Native",
     "stuckAfterSeconds": 120,
     "probeImage": None,

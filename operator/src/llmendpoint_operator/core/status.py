@@ -58,6 +58,7 @@ def make_status(
         "readyReplicas": ready_count(snapshot, rollout.active),
         "selector": selector_text(endpoint.name, shown) if shown else None,
         "revisions": _revisions(snapshot),
+        "paths": _paths(snapshot, rollout),
         "capacity": outlook.record,
         "url": snapshot.gateway_url or f"http://{endpoint.name}.{endpoint.namespace}.svc/v1",
         "conditions": _conditions(
@@ -76,6 +77,17 @@ def _autoscaling(snapshot: Snapshot, now: datetime) -> dict[str, Any] | None:
     if snapshot.scaling is None:
         return handover_record(snapshot, now)
     return make_record(snapshot.scaling, live or {}, endpoint.spec.replicas)
+
+
+def _paths(snapshot: Snapshot, rollout: Rollout) -> list[str]:
+    """Of the runtime that the active revision's pods have: as it is now while the spec still names it, else as recorded.
+    While it cannot be read they stay."""
+    spec, active = snapshot.endpoint.spec, snapshot.revisions.get(rollout.active or "")
+    if spec is not None and active is not None and active.inputs.runtime.name != spec.runtime.name:
+        return list(active.runtime.paths)
+    if snapshot.runtime is None:
+        return list(snapshot.endpoint.status.get("paths") or ())
+    return list(snapshot.runtime.paths)
 
 
 def _model(snapshot: Snapshot, rollout: Rollout) -> dict[str, Any] | None:

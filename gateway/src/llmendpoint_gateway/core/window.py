@@ -1,0 +1,64 @@
+"""Requests and errors of an endpoint by second and group of callers, in a size that no number of callers changes.
+
+Time is the caller's, in seconds.
+"""
+
+from dataclasses import dataclass, field
+
+LONGEST_WINDOW = 300  # seconds
+GROUPS = 16
+"""Callers are told apart by four bits of their number."""
+NOBODY = -1
+"""The group of what is no caller's fault."""
+
+Counts = dict[int, list[int]]
+"""Group -> [requests, errors]."""
+
+
+@dataclass(slots=True)
+class Window:
+    """`shift`: how many of the low bits of a caller's number stand before those that say its group."""
+
+    slots: dict[int, Counts] = field(default_factory=dict)
+    shift: int = 0
+
+    def group(self, caller: int | None) -> int:
+        return NOBODY if caller is None else caller >> self.shift & GROUPS - 1
+
+    def add(self, index: int, now: float, caller: int | None) -> None:
+        """`index` 0: a request; 1: an error."""
+        second, group = int(now), self.group(caller)
+        slot = self.slots.get(second)
+        if slot is None:
+            while self.slots and (oldest := next(iter(self.slots))) <= second - LONGEST_WINDOW:
+                del self.slots[oldest]
+            slot = self.slots[second] = {}
+        counts = slot.get(group)
+        if counts is None:
+            counts = slot[group] = [0, 0]
+        counts[index] += 1
+
+    def part(self, one: int, other: int) -> None:
+        """Put two callers into two groups, and count anew."""
+        differ = one ^ other
+        self.shift = (differ & -differ).bit_length() - 1
+        self.slots = {}
+
+    def counts(self, now: float, seconds: float) -> Counts:
+        found: Counts = {}
+        for second, slot in self.slots.items():
+            if second > now - seconds - 1:
+                for group, (requests, errors) in slot.items():
+                    counts = found.setdefault(group, [0, 0])
+                    counts[0] += requests
+                    counts[1] += errors
+        return found
+
+    def sums(self, now: float, seconds: float) -> tuple[int, int]:
+        return sums(self.counts(now, seconds))
+
+
+def sums(counts: Counts) -> tuple[int, int]:
+    """An error is reported a moment before or after its request ends: there are never more of them."""
+    requests, errors = (sum(pair[i] for pair in counts.values()) for i in (0, 1))
+    return max(requests, errors), errors

@@ -1,0 +1,78 @@
+"""Paths that an LLMRuntime declares: the status tells them to the gateways, and no pod knows of them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from llmendpoint_operator.api import LLMRuntimeSpec
+from llmendpoint_operator.core.reported import read_fields
+
+from .fake_cluster import NOW, RUNTIME, FakeCluster, make_spec
+
+
+def runtime(*paths: str) -> LLMRuntimeSpec:
+    return RUNTIME.model_copy(update={"paths": paths})
+
+
+@pytest.fixture
+def serving() -> FakeCluster:
+    """One ready replica."""
+    cluster = FakeCluster(runtime=runtime("/v1/rerank", "/pooling"))
+    cluster.settle()
+    cluster.make_ready(cluster.target)
+    cluster.settle()
+    return cluster
+
+
+def pods(cluster: FakeCluster) -> dict[str, Any]:
+    """What could restart them, by revision."""
+    return {r: copy.deepcopy(d["spec"]) for r, d in cluster.by_revision("Deployment").items()}
+
+
+def test_the_status_has_the_runtimes_paths(serving: FakeCluster) -> None:
+    assert serving.status["paths"] == ["/v1/rerank", "/pooling"]
+    assert "paths" not in FakeCluster().status
+
+
+def test_a_change_of_them_reaches_the_status_at_once_and_no_pod(serving: FakeCluster) -> None:
+    before, revision = pods(serving), serving.target
+    for paths in (("/pooling",), (), ("/score",)):
+        serving.runtime = runtime(*paths)
+        serving.settle()
+        assert serving.status.get("paths", []) == list(paths)
+        assert pods(serving) == before
+        assert serving.target == serving.active == revision
+
+
+def test_they_are_no_part_of_a_revisions_name_nor_of_its_pods() -> None:
+    made = []
+    for paths in ((), ("/pooling",)):
+        cluster = FakeCluster(runtime=runtime(*paths))
+        cluster.settle()
+        made.append(pods(cluster))
+    assert made[0] == made[1]
+
+
+def test_while_another_runtimes_pods_serve_their_paths_pass(serving: FakeCluster) -> None:
+    serving.edit(make_spec(runtime={"name": "other"}))
+    serving.runtime = runtime("/embed")
+    serving.settle()
+    assert serving.status["paths"] == ["/v1/rerank", "/pooling"]
+    serving.make_ready(serving.target)
+    serving.settle()
+    assert serving.active == serving.target
+    assert serving.status["paths"] == ["/embed"]
+
+
+def test_they_stay_while_the_runtime_is_gone_or_cannot_be_read(serving: FakeCluster) -> None:
+    serving.runtime = None
+    serving.settle()
+    assert serving.status["paths"] == ["/v1/rerank", "/pooling"]
+
+
+def test_a_status_that_holds_too_many_or_too_long_paths_is_not_read() -> None:
+    for paths in (["/a" * 100], [f"/p{n}" for n in range(17)], "/pooling"):
+        assert "paths" not in read_fields({"paths": paths}, NOW)
