@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 
+from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.estimate import Lives, retry_after
 from llmendpoint_server.core.prefix import root_hash
@@ -31,31 +32,6 @@ class SchedulerConfig:
     model_revision: str = ""
     sliding_window: int | None = None
     """the most keys that a query sees in any layer, its own included; None when a layer has no window"""
-
-
-@dataclass(frozen=True, slots=True)
-class Scheduled:
-    """Compute tokens `start` to `start + count` of a sequence; `sample` the next one from the last of them."""
-
-    sequence: Sequence
-    start: int
-    count: int
-
-    @property
-    def sample(self) -> bool:
-        return self.start + self.count == len(self.sequence.tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one step computes, and when it was decided (seconds)."""
-
-    rows: tuple[Scheduled, ...]
-    time: float
-
-    @property
-    def tokens(self) -> int:
-        return sum(row.count for row in self.rows)
 
 
 @dataclass(slots=True)

@@ -12,9 +12,10 @@ import structlog
 import torch
 
 from llmendpoint_server import protocol
+from llmendpoint_server.core.batch import Batch
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
-from llmendpoint_server.core.scheduler import Batch, Scheduler, SchedulerConfig
+from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
 from llmendpoint_server.engine.runner import PAGE_SIZE, ModelInfo
 
 _WARM_UP_TOKENS = 4

@@ -1,0 +1,32 @@
+"""One step's work: which tokens of which sequences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llmendpoint_server.core.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """Compute tokens `start` to `start + count` of a sequence; `sample` the next one from the last of them."""
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def sample(self) -> bool:
+        return self.start + self.count == len(self.sequence.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step computes, and when it was decided (seconds)."""
+
+    rows: tuple[Scheduled, ...]
+    time: float
+
+    @property
+    def tokens(self) -> int:
+        return sum(row.count for row in self.rows)
