@@ -1,9 +1,10 @@
-"""One step's work: which tokens of which sequences."""
+"""One step's work: which tokens of which sequences; and what the scheduler tells of its steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llmendpoint_server.core.request import RequestOutput
 from llmendpoint_server.core.sequence import Sequence
 
 
@@ -30,3 +31,24 @@ class Batch:
     @property
     def tokens(self) -> int:
         return sum(row.count for row in self.rows)
+
+
+@dataclass(slots=True)
+class Counters:
+    """They only grow."""
+
+    steps: int = 0
+    prompt_tokens: int = 0
+    """each prompt counts once, at its first output token, whether its tokens were computed or found in the cache"""
+    generated_tokens: int = 0
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A request that ended because of the scheduler's own state, and what was raised."""
+
+    end: RequestOutput
+    error: Exception
