@@ -26,8 +26,7 @@ async def test_a_refused_caller_is_told_the_time_to_the_next_free_place(
         Behaviour(load_time=0, ttft=600, itl=1),
     )
     await engine.start()
-    while engine.state != "ready":
-        await asyncio.sleep(0.001)
+    await asyncio.gather(*engine._tasks)  # the load
 
     def ask(name: str) -> EngineStream:
         return engine.submit(Request(name, (1, 2), SamplingParams(most_tokens, ignore_eos=True)))
