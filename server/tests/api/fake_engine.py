@@ -3,7 +3,8 @@
 It generates the tokens of its prompt again and again, one per step, and misbehaves as FAKE_ENGINE (JSON) says:
 `delay` seconds per step, `max_running` requests at once, `die_with` that many running (after a few steps, exit code 9,
 no word), `hang_up_with` that many running (it closes its socket, and stays), `deaf` (once it is ready it reads nothing),
-`stall_with` that many requests (it goes on beating, and makes no step), `load_error` [message, exit code],
+`stall_with` that many requests (it goes on beating, and makes no step), `lose_after` so many tokens of a request (as if the
+scheduler had begun anew), `load_error` [message, exit code],
 `stay_loading`, `load_time` seconds.
 """
 
@@ -97,6 +98,11 @@ class FakeEngine:
             finish = FinishReason.LENGTH if done + 1 >= request.sampling.max_tokens else None
             if token in request.sampling.stop_token_ids:
                 finish = FinishReason.STOP
+            if done == OPTIONS.get("lose_after"):
+                detail = "The engine lost this request: KeyError."
+                outputs.append(RequestOutput(request.id, finish=FinishReason.LOST, detail=detail))
+                del self.running[request.id]
+                continue
             outputs.append(RequestOutput(request.id, (token,), finish))
             self.running[request.id] = (request, done + 1)
             if finish:

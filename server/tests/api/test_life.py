@@ -370,3 +370,20 @@ def test_the_api_process_never_loads_torch_or_transformers(fake_server: ServerPr
     mapped = Path(f"/proc/{fake_server.process.pid}/maps").read_text()
     assert "tokenizers" in mapped  # so that the next line can fail
     assert "torch" not in mapped
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_a_request_that_the_engine_lost_may_be_sent_again(after: int) -> None:
+    with ServerProcess(fake={"lose_after": after, "delay": 0.2}).wait_ready() as server:
+        whole = httpx.post(server.url + URL, json=ASK, timeout=30)
+        assert whole.status_code == 503
+        assert (whole.headers["x-llmendpoint-retriable"], whole.headers["retry-after"]) == ("1", "1")
+        assert "lost this request" in whole.json()["error"]["message"]
+        streamed = httpx.post(server.url + URL, json=ASK | {"stream": True}, timeout=30)
+        if after:
+            assert "data: [DONE]" not in streamed.text
+            assert '"code":"unavailable"' in streamed.text
+        else:
+            assert streamed.headers["x-llmendpoint-retriable"] == "1"
+        assert load(server)["running"] == 0
+        assert server.status("/health") == 200

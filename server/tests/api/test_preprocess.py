@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from llmendpoint_server.api.disconnect import ClientGone
 from llmendpoint_server.api.preprocess import Cancelled, Preprocessor, encode_within
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 from llmendpoint_server.api.schemas import CompletionBody
-from llmendpoint_server.errors import PromptTooLong, QueueFull
+from llmendpoint_server.errors import InvalidRequest, PromptTooLong, QueueFull
 
 FITS = 1000
 
@@ -137,3 +138,26 @@ async def test_only_so_many_wait_to_be_tokenized_and_one_more_is_refused(
     tokenizer.go_on.set()
     rest = await asyncio.gather(*tasks, return_exceptions=True)
     assert sum(isinstance(result, QueueFull) for result in rest) == 1
+
+
+async def test_large_bodies_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two in a row would keep all else waiting for twice as long."""
+    at_once = most = 0
+
+    def decode(kind: type, data: bytearray) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        time.sleep(0.05)
+        at_once -= 1
+        raise InvalidRequest("seen enough")
+
+    monkeypatch.setattr(preprocess, "parse_body", decode)
+    preprocessor = Preprocessor(SimpleNamespace())  # type: ignore[arg-type]  # it is not asked
+    body = bytearray(preprocess.LARGE_BYTES + 1)
+    work = [
+        asyncio.to_thread(preprocessor.prepare, CompletionBody, body, 0.0, threading.Event())
+        for _ in range(3)
+    ]
+    await asyncio.gather(*work, return_exceptions=True)
+    assert most == 1

@@ -8,9 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from llmendpoint_server.core.batch import Batch
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
-from llmendpoint_server.core.scheduler import Batch, Scheduler, SchedulerConfig
+from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
 
 VOCAB = 7
 EOS = 6

@@ -9,9 +9,10 @@ import time
 import pytest
 
 from llmendpoint_server import protocol
+from llmendpoint_server.core.batch import Batch
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import Request, SamplingParams
-from llmendpoint_server.core.scheduler import Batch, Scheduler, SchedulerConfig
+from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
 from llmendpoint_server.engine import connection
 from llmendpoint_server.engine.connection import ApiProcessStalled, Connection
 from llmendpoint_server.engine.loop import Engine

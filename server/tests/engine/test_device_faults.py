@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from llmendpoint_server.core.batch import Batch
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
-from llmendpoint_server.core.scheduler import Batch, Scheduler, SchedulerConfig
+from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
 from llmendpoint_server.engine.loop import Engine
 
 OVERFLOW = ValueError("Overflow when unpacking long long")

@@ -1,7 +1,9 @@
 """How a token is drawn from its logits."""
 
 import random
+import re
 from collections.abc import Sequence as Rows
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
+from llmendpoint_server.engine import sampler
 from llmendpoint_server.engine.sampler import NOT_A_NUMBER, sample
 
 LOGITS = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
@@ -160,3 +163,36 @@ def test_the_largest_vocabularies_do_not_overflow_the_sum_of_weights() -> None:
     tokens = sample(logits, [sequence(1, seed=1), sequence(2, seed=4, top_p=0.5)])
     assert 0 <= tokens[0] < 2**20
     assert 0 <= tokens[1] < 2**19
+
+
+def peak_memory() -> int:
+    """Bytes, the most since the last reset."""
+    found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def test_memory_of_a_draw_does_not_grow_with_the_batch() -> None:
+    """All rows at once took 10 MiB for each."""
+    logits = torch.randn(64, 151_936, generator=torch.Generator().manual_seed(1))
+    rows = [sequence(position, top_p=0.9) for position in range(64)]
+    sample(logits[:1], rows[:1])
+    Path("/proc/self/clear_refs").write_text("5")
+    before = peak_memory()
+    sample(logits, rows)
+    assert peak_memory() - before < 256 * 2**20
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(st.tuples(PARAMS, st.integers(0, 99)), min_size=1, max_size=12), at_once=st.integers(1, 5)
+)
+def test_a_draw_in_slices_gives_the_tokens_of_a_draw_at_once(
+    rows: list[tuple[dict[str, float], int]], at_once: int
+) -> None:
+    logits = torch.stack([some_logits(seed) for _, seed in rows])
+    sequences = [sequence(**params) for params, _ in rows]  # type: ignore[arg-type]  # names are checked at run time
+    whole = sample(logits, sequences)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampler, "WEIGHTS_AT_ONCE", at_once * VOCABULARY)
+        assert sample(logits, sequences) == whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -44,6 +45,30 @@ class ValueCounter:
         self.values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
 
 
+_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
+_SURROGATE_BYTES = 4
+_NOT_FOUR_BYTES = bytes(range(0xF0))
+_CONTINUATION = bytes(range(0x80, 0xC0))
+
+
+class WideText:
+    """Whether a JSON text holds a character outside the Basic Multilingual Plane, and how many characters it has at most,
+    as it arrives. Pure. Python keeps each character of a string in as many bytes as its widest needs."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+        self.found = False
+        self._tail = b""
+
+    def feed(self, piece: bytes | bytearray) -> None:
+        self.characters += len(piece.translate(None, _CONTINUATION))
+        self.characters -= 5 * piece.replace(b"\\\\", b"").count(b"\\u")
+        if not self.found:
+            together = self._tail + piece
+            self.found = bool(piece.translate(None, _NOT_FOUR_BYTES) or _SURROGATE.search(together))
+            self._tail = bytes(together[-_SURROGATE_BYTES:])
+
+
 class LargeBodies:
     """Places for bodies over LARGE_BYTES: no more than LARGE_AT_ONCE are read and judged at the same time."""
 
@@ -70,11 +95,14 @@ class LargeBodies:
 class BodyReader:
     """Reads one body. `held` keeps the place of a large one until the caller has made a prompt of it."""
 
-    def __init__(self, large: LargeBodies, held: AsyncExitStack, most_bytes: int, most_values: int) -> None:
+    def __init__(
+        self, large: LargeBodies, held: AsyncExitStack, max_model_len: int, most_values: int
+    ) -> None:
         self._large, self._held = large, held
-        self._most_bytes, self._most_values = most_bytes, most_values
+        self._most_bytes, self._most_values = limits.body_bytes(max_model_len), most_values
+        self._most_wide = limits.wide_characters(max_model_len)
         self._body = bytearray()
-        self._counter, self._counted = ValueCounter(), 0
+        self._counter, self._wide, self._counted = ValueCounter(), WideText(), 0
 
     async def read(self, request: Request) -> bytearray:
         """The whole body. Raises BodyTooLarge, InvalidRequest, BodyTimeout or Unavailable as soon as that is known."""
@@ -105,6 +133,12 @@ class BodyReader:
             piece = self._body[self._counted : self._counted + PIECE_BYTES]
             self._counted += len(piece)
             self._counter.feed(piece)
+            self._wide.feed(piece)
+            if self._wide.found and self._wide.characters > self._most_wide:
+                raise BodyTooLarge(
+                    "The request's body has a character outside the Basic Multilingual Plane; this server takes at most "
+                    f"{self._most_wide} characters with such a one for this model."
+                )
             if self._counter.values > self._most_values:
                 raise InvalidRequest(
                     f"The request's body holds more than {self._most_values} JSON values (fields and list items), the "

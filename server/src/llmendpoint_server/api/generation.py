@@ -70,6 +70,8 @@ class Generation:
                 raise QueueFull(message, retry_after=output.retry_after)
             case FinishReason.REJECTED:
                 raise Unavailable(f"This replica is {self._engine.state}. Try again.", retry_after=1.0)
+            case FinishReason.LOST:
+                raise Unavailable(f"{output.detail} Try again.", retry_after=1.0)
             case FinishReason.FAILED if self._engine.failure() is not None:
                 raise EngineEnded(output.detail)
             case FinishReason.FAILED:

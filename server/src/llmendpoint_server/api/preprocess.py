@@ -10,13 +10,13 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 
 from starlette.requests import Request
 
 from llmendpoint_server import limits
-from llmendpoint_server.api.body import BodyReader, LargeBodies
+from llmendpoint_server.api.body import LARGE_BYTES, BodyReader, LargeBodies
 from llmendpoint_server.api.disconnect import unless_gone
 from llmendpoint_server.api.interfaces import Tokenizer
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
@@ -94,13 +94,15 @@ class Preprocessor:
         self._pool = ThreadPoolExecutor(threads, "preprocess")
         self._free = asyncio.Semaphore(threads)
         self._waiting = 0
+        self._parsing = threading.Lock()
+        """a large body is one call that keeps Python's lock: between two of them all else goes on"""
 
     async def read(self, kind: type[ChatBody] | type[CompletionBody], request: Request) -> Prepared:
         """Raises RequestError, or ClientGone."""
         loaded = self._loaded
         values = limits.BODY_VALUES_MAX + (loaded.max_model_len if kind is CompletionBody else 0)
         async with AsyncExitStack() as held:
-            reader = BodyReader(self._large, held, limits.body_bytes(loaded.max_model_len), values)
+            reader = BodyReader(self._large, held, loaded.max_model_len, values)
             body = await reader.read(request)
             arrived = time.monotonic()
             if len(body) <= INLINE_BYTES:
@@ -139,7 +141,8 @@ class Preprocessor:
         """Everything after the body is there. Raises InvalidRequest, PromptTooLong, UnknownModel or Cancelled."""
         if cancelled.is_set():
             raise Cancelled
-        body = parse_body(kind, data)
+        with self._parsing if len(data) > LARGE_BYTES else nullcontext():
+            body = parse_body(kind, data)
         self._check_model(body.model)
         if isinstance(body, ChatBody):
             messages = [message.for_template(f"messages[{at}]") for at, message in enumerate(body.messages)]

@@ -19,9 +19,19 @@ class BlockManager:
             raise ValueError(f"{pages} pages of {page_size} tokens: both must be at least 1.")
         self.pages = pages
         self.page_size = page_size
-        self._free: deque[int] = deque(range(pages))
-        self._references = [0] * pages
-        self._name: list[PageHash | None] = [None] * pages
+        self.restart(())
+
+    def restart(self, held: Iterable[int]) -> None:
+        """Begins anew: a page has one reference for each time that `held` lists it, every other page is free, and no
+        contents are known. Raises ValueError, and changes nothing, when `held` lists what is no page."""
+        references = [0] * self.pages
+        for page in held:
+            if not 0 <= page < self.pages:
+                raise ValueError(f"Page {page} is held; pages are 0 to {self.pages - 1}.")
+            references[page] += 1
+        self._references = references
+        self._free = deque(page for page, count in enumerate(references) if not count)
+        self._name: list[PageHash | None] = [None] * self.pages
         self._by_name: dict[PageHash, int] = {}
         self._evictable: OrderedDict[int, None] = OrderedDict()
 

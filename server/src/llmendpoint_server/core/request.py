@@ -27,6 +27,8 @@ class FinishReason(enum.Enum):
     """Never started: the queue is full or the engine is draining. May be retried."""
     FAILED = "failed"
     """The engine could not compute it. The others go on."""
+    LOST = "lost"
+    """The engine had to begin anew with no requests. May be retried."""
 
 
 @dataclass(frozen=True, slots=True)

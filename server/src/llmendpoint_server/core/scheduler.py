@@ -3,19 +3,25 @@
 Each step takes at most `max_batched_tokens`: first one token of every sequence that decodes, then prompts in order of
 arrival, cut into chunks where they do not fit. When pages run out, the sequence that arrived last gives its own back
 and is computed again later; what it has generated is kept. Pure: time is an argument, the model is somebody else.
+
+Each sequence is changed within `_guard`: when anything is raised there, that request ends and the others go on.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
+from typing import Concatenate, ParamSpec, TypeVar
 
+from llmendpoint_server.core.batch import Batch, Counters, Fault, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.estimate import Lives, retry_after
+from llmendpoint_server.core.paging import Paging
 from llmendpoint_server.core.prefix import root_hash
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
-from llmendpoint_server.core.sequence import GONE, Sequence, Status, finish_reason
+from llmendpoint_server.core.sequence import Sequence, Status, finish_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,42 +39,8 @@ class SchedulerConfig:
     """the most keys that a query sees in any layer, its own included; None when a layer has no window"""
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduled:
-    """Compute tokens `start` to `start + count` of a sequence; `sample` the next one from the last of them."""
-
-    sequence: Sequence
-    start: int
-    count: int
-
-    @property
-    def sample(self) -> bool:
-        return self.start + self.count == len(self.sequence.tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one step computes, and when it was decided (seconds)."""
-
-    rows: tuple[Scheduled, ...]
-    time: float
-
-    @property
-    def tokens(self) -> int:
-        return sum(row.count for row in self.rows)
-
-
-@dataclass(slots=True)
-class Counters:
-    """They only grow."""
-
-    steps: int = 0
-    prompt_tokens: int = 0
-    """each prompt counts once, at its first output token, whether its tokens were computed or found in the cache"""
-    generated_tokens: int = 0
-    prefix_cache_queries: int = 0
-    prefix_cache_hits: int = 0
-    preemptions: int = 0
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Scheduler:
@@ -83,9 +55,14 @@ class Scheduler:
             )
         self.config = config
         self.blocks = blocks
+        self._paging = Paging(
+            blocks, config.prefix_key if config.prefix_caching else None, config.sliding_window
+        )
         self.counters = Counters()
         self.draining = False
         self.lives = Lives()
+        self.faults: list[Fault] = []
+        """to be taken away by whoever answers requests"""
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._by_id: dict[str, Sequence] = {}
@@ -146,16 +123,60 @@ class Scheduler:
         return retry_after(self.lives.mean_life, len(self._running), fewest, self.lives.step_seconds)
 
     def abort(self, request_id: str) -> RequestOutput | None:
-        """Ends a request at once, its pages are free on return. None when it has ended already."""
+        """Ends a request at once, its pages are free on return. None when it has ended already, or is in `faults`."""
         sequence = self._by_id.get(request_id)
-        return None if sequence is None else self._finish(sequence, FinishReason.ABORTED)
+        return None if sequence is None else self._guard(self._finish, sequence, FinishReason.ABORTED)
 
     def fail(self, request_id: str, detail: str) -> RequestOutput | None:
-        """Ends a request that could not be computed."""
+        """Ends a request that could not be computed. Returns what `abort` returns."""
         sequence = self._by_id.get(request_id)
-        return None if sequence is None else self._finish(sequence, FinishReason.FAILED, detail=detail)
+        return (
+            None if sequence is None else self._guard(self._finish, sequence, FinishReason.FAILED, (), detail)
+        )
+
+    def _guard(
+        self,
+        change: Callable[Concatenate[Sequence, P], T],
+        sequence: Sequence,
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> T | None:
+        """Changes one sequence. When anything is raised, that request ends, in `faults`, and the result is None."""
+        try:
+            return change(sequence, *args, **options)
+        except Exception as error:
+            self._expel(sequence, error)
+            return None
+
+    def _expel(self, sequence: Sequence, error: Exception) -> None:
+        """Ends a request whose state is bad. Which pages are held follows from the tables of the others; no page has a
+        name any more. When those tables are bad too, all requests end."""
+        self._running = [other for other in self._running if other is not sequence]
+        self._waiting = deque(other for other in self._waiting if other is not sequence)
+        self._end_by_fault(sequence, FinishReason.FAILED, error)
+        try:
+            self.blocks.restart(page for other in self._running for page in other.held)
+        except Exception as second:
+            self.reset(second)
+
+    def reset(self, error: Exception) -> None:
+        """Ends all requests, in `faults`, and begins anew with all pages free: `error` says nothing of who is at fault."""
+        self._running, self._waiting = [], deque()
+        self.blocks.restart(())
+        for sequence in list(self._by_id.values()):
+            self._end_by_fault(sequence, FinishReason.LOST, error)
+
+    def _end_by_fault(self, sequence: Sequence, reason: FinishReason, error: Exception) -> None:
+        if sequence.status is Status.RUNNING:
+            self.lives.end()
+        sequence.status = Status.FINISHED
+        if self._by_id.pop(sequence.id, None) is not None:
+            what = "failed on this request" if reason is FinishReason.FAILED else "lost this request"
+            detail = f"The engine {what}: {type(error).__name__}."
+            self.faults.append(Fault(RequestOutput(sequence.id, finish=reason, detail=detail), error))
 
     def schedule(self, now: float) -> Batch:
+        """Raises when it is not known who is at fault; `reset` is then to be called."""
         rows: list[Scheduled] = []
         budget = self.config.max_batched_tokens
         # Decodes first: a long prompt may delay a token by one step's budget, never keep it out of the step.
@@ -163,25 +184,34 @@ class Scheduler:
             for sequence in list(self._running):
                 if (sequence.remaining == 1) is not decoding or sequence.status is not Status.RUNNING:
                     continue
-                count = min(sequence.remaining, budget)
-                if count and self._make_room(sequence, sequence.computed + count, rows):
-                    rows.append(Scheduled(sequence, sequence.computed, count))
-                    budget -= count
+                budget -= self._guard(self._go_on, sequence, budget, rows) or 0
         while budget and self._waiting and len(self._running) < self.config.max_num_seqs:
             sequence = self._waiting[0]
-            if not self._admit(sequence, budget):
+            admitted = self._guard(self._admit, sequence, budget)
+            if admitted:
+                budget -= self._guard(self._go_on, sequence, budget, rows) or 0
+            elif admitted is not None:
                 break
-            count = min(sequence.remaining, budget)
-            rows.append(Scheduled(sequence, sequence.computed, count))
-            budget -= count
-        return Batch(tuple(rows), now)
+        if not (rows or self.idle or self.faults):
+            raise RuntimeError("Requests wait, and none was scheduled.")
+        return Batch(tuple(row for row in rows if row.sequence.status is Status.RUNNING), now)
+
+    def _go_on(self, sequence: Sequence, budget: int, rows: list[Scheduled]) -> int:
+        """Schedules at most `budget` tokens of a running sequence; returns how many."""
+        if sequence.remaining < 1:
+            raise ValueError("It runs, and has nothing to compute.")
+        count = min(sequence.remaining, budget)
+        if not count or not self._make_room(sequence, sequence.computed + count, rows):
+            return 0
+        rows.append(Scheduled(sequence, sequence.computed, count))
+        return count
 
     def _make_room(self, sequence: Sequence, tokens: int, rows: list[Scheduled]) -> bool:
         """Pages for the first `tokens` tokens of a running sequence, if need be from those that arrived later."""
         need = -(-tokens // self.blocks.page_size) - len(sequence.table)
         while need > self.blocks.available:
             victim = self._running[-1]
-            self._preempt(victim)
+            self._guard(self._preempt, victim)
             rows[:] = [row for row in rows if row.sequence is not victim]
             if victim is sequence:
                 return False
@@ -191,30 +221,16 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
-        self._return_pages(sequence)
+        self._paging.give_back(sequence)
         sequence.status = Status.WAITING
         self._waiting.appendleft(sequence)
         self.counters.preemptions += 1
 
     def _admit(self, sequence: Sequence, budget: int) -> bool:
-        """Moves the first waiting sequence to the running ones, and allocates pages for all of its tokens. With a sliding
-        window it allocates pages for the next step only: later steps reuse the pages that the window has passed."""
-        size = self.blocks.page_size
-        # The last token is always computed: the next one is sampled from its logits.
-        reusable = (len(sequence.tokens) - 1) // size if self.config.prefix_caching else 0
-        found = self.blocks.find(sequence.page_names(self.config.prefix_key, size, reusable))
-        tokens = len(sequence.tokens)
-        if self.config.sliding_window is not None:
-            tokens = min(tokens, len(found) * size + budget)
-        need = -(-tokens // size) - len(found)
+        """Moves the first waiting sequence to the running ones, when there are pages for it."""
         # One page is left for each running sequence's next tokens, or this admission would preempt at once.
-        if need + self.blocks.idle(found) + len(self._running) > self.blocks.available:
+        if not self._paging.take(sequence, budget, len(self._running)):
             return False
-        self.blocks.hold(found)
-        sequence.table = found + self.blocks.allocate(need)
-        sequence.computed = len(found) * size
-        sequence.named = len(found)
-        self._release_unseen(sequence)
         if not sequence.generated:
             sequence.cached_tokens = sequence.computed
             self.counters.prefix_cache_queries += len(sequence.tokens) if self.config.prefix_caching else 0
@@ -227,25 +243,33 @@ class Scheduler:
     def update(self, batch: Batch, sampled: Rows[int], now: float) -> list[RequestOutput]:
         """Takes the result of a step: one token for each row that samples, in the batch's order.
 
-        A negative token says that the model's output for that row was not a number: the request fails alone.
+        A negative token says that the model's output for that row was not a number: the request fails alone. Raises, before
+        anything is changed, when there are more or fewer tokens than rows that sample.
         """
+        if len(sampled) != (rows := sum(row.sample for row in batch.rows)):
+            raise ValueError(f"The model gave {len(sampled)} tokens for {rows} rows.")
         self.counters.steps += 1
         self.lives.observe(len(self._running), now - batch.time)
         outputs = []
         tokens = iter(sampled)
         for row in batch.rows:
             token = next(tokens) if row.sample else None
-            sequence = row.sequence
-            if sequence.status is not Status.RUNNING:
+            if row.sequence.status is not Status.RUNNING:
                 continue  # aborted while the step ran
-            sequence.computed += row.count
-            self._name_pages(sequence)
-            self._release_unseen(sequence)
-            if token is not None:
-                if not sequence.generated:
-                    self.counters.prompt_tokens += len(sequence.request.prompt)
-                outputs.append(self._append(sequence, token))
+            output = self._guard(self._advance, row.sequence, row.count, token)
+            if output is not None:
+                outputs.append(output)
         return outputs
+
+    def _advance(self, sequence: Sequence, count: int, token: int | None) -> RequestOutput | None:
+        sequence.computed += count
+        self._paging.name(sequence)
+        self._paging.release_unseen(sequence)
+        if token is None:
+            return None
+        if not sequence.generated:
+            self.counters.prompt_tokens += len(sequence.request.prompt)
+        return self._append(sequence, token)
 
     def _append(self, sequence: Sequence, token: int) -> RequestOutput:
         if token < 0:
@@ -258,41 +282,15 @@ class Scheduler:
             return self._finish(sequence, reason, tokens=(token,))
         return RequestOutput(sequence.id, (token,), cached_tokens=sequence.cached_tokens)
 
-    def _name_pages(self, sequence: Sequence) -> None:
-        full = sequence.computed // self.blocks.page_size
-        if not self.config.prefix_caching or full == sequence.named:
-            return
-        names = sequence.page_names(self.config.prefix_key, self.blocks.page_size, full)
-        for page in range(sequence.named, full):
-            self.blocks.name(sequence.table[page], names[page])
-        sequence.named = full
-
-    def _release_unseen(self, sequence: Sequence) -> None:
-        """Releases the pages that the sliding window has passed. Full pages keep their names."""
-        window = self.config.sliding_window
-        if window is None:
-            return
-        seen = max(sequence.computed - window + 1, 0) // self.blocks.page_size
-        unseen = sequence.table[sequence.released : seen]
-        if unseen:
-            self.blocks.release(unseen)
-            sequence.table[sequence.released : seen] = [GONE] * len(unseen)
-            sequence.released = seen
-
     def _finish(
         self, sequence: Sequence, reason: FinishReason, tokens: tuple[int, ...] = (), detail: str = ""
     ) -> RequestOutput:
         if sequence.status is Status.RUNNING:
             self._running.remove(sequence)
-            self._return_pages(sequence)
+            self._paging.give_back(sequence)
             self.lives.end()
         else:
             self._waiting.remove(sequence)
         sequence.status = Status.FINISHED
         del self._by_id[sequence.id]
         return RequestOutput(sequence.id, tokens, reason, sequence.cached_tokens, detail)
-
-    def _return_pages(self, sequence: Sequence) -> None:
-        self.blocks.release(sequence.held)
-        sequence.table = []
-        sequence.computed = sequence.named = sequence.released = 0

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
-from llmendpoint_server.core.scheduler import Batch, Scheduled
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention import NAME, PagedCache, attending
 from llmendpoint_server.engine.loading import CausalLM, text_config

@@ -12,9 +12,10 @@ import structlog
 import torch
 
 from llmendpoint_server import protocol
+from llmendpoint_server.core.batch import Batch
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
-from llmendpoint_server.core.scheduler import Batch, Scheduler, SchedulerConfig
+from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
 from llmendpoint_server.engine.runner import PAGE_SIZE, ModelInfo
 
 _WARM_UP_TOKENS = 4
@@ -43,33 +44,41 @@ class Engine:
         except (
             Exception
         ) as error:  # whatever its type: nothing of a refused request is kept, and the others go on
-            return [self._fail(request.id, error)]
+            return self._fail(request.id, error) or [
+                RequestOutput(request.id, finish=FinishReason.FAILED, detail=_detail(error))
+            ]
         return [] if refusal is None else [refusal]
 
     def abort(self, request_id: str) -> list[RequestOutput]:
         end = self.scheduler.abort(request_id)
-        return [] if end is None else [end]
+        return self._faults() if end is None else [end]
 
     def step(self) -> list[RequestOutput]:
         """Computes one batch. When a batch raises any exception, its halves are computed, until the request at fault is
-        alone; that request fails, and the others get their tokens.
+        alone; that request fails, and the others get their tokens. So does a request on whose state the scheduler raises.
+        When the scheduler raises and nobody can be blamed, all requests end as LOST, and it begins anew.
 
         Raises when the device is at fault and only a new process helps: torch says so (after a fault, every later call
         on a CUDA context fails), or no row could be computed and the runner's check fails too."""
-        batch = self.scheduler.schedule(self._clock())
+        try:
+            batch = self.scheduler.schedule(self._clock())
+        except Exception as error:
+            self.scheduler.reset(error)
+            return self._faults()
         if not batch.rows:
-            return []
+            return self._faults()
         steps = self.scheduler.counters.steps
         outputs = self._compute(batch)
         if self.scheduler.counters.steps == steps:
             self.runner.check()
-        return outputs
+        return outputs + self._faults()
 
     def _compute(self, batch: Batch) -> list[RequestOutput]:
         """A batch that raised leaves garbage only in slots that its own rows write again. The scheduler's state, the names
-        of pages and the free pages change in `update` alone, and a page is cleared when a sequence begins it."""
+        of pages and the free pages change in `update` alone, which raises before it changes anything or not at all, and a
+        page is cleared when a sequence begins it."""
         try:
-            sampled = self.runner.run(batch)
+            return self.scheduler.update(batch, self.runner.run(batch), self._clock())
         except torch.AcceleratorError:
             raise
         except Exception as error:
@@ -77,19 +86,23 @@ class Engine:
                 "a batch failed", rows=len(batch.rows), error=f"{type(error).__name__}: {error}"
             )
             if len(batch.rows) == 1:
-                return [self._fail(batch.rows[0].sequence.id, error)]
-        else:
-            return self.scheduler.update(batch, sampled, self._clock())
+                return self._fail(batch.rows[0].sequence.id, error)
         # Outside of the handler, because the exception's frames hold the tensors of the failed batch.
         middle = len(batch.rows) // 2
         halves = batch.rows[:middle], batch.rows[middle:]
         return [output for rows in halves for output in self._compute(Batch(rows, self._clock()))]
 
-    def _fail(self, request_id: str, error: Exception) -> RequestOutput:
-        """Ends a request that raised `error`, whether the scheduler has it or not."""
-        detail = f"The model failed on this request: {type(error).__name__}."
-        end = self.scheduler.fail(request_id, detail)
-        return end or RequestOutput(request_id, finish=FinishReason.FAILED, detail=detail)
+    def _fail(self, request_id: str, error: Exception) -> list[RequestOutput]:
+        """Ends a request that raised `error`. Empty when the scheduler does not have it."""
+        end = self.scheduler.fail(request_id, _detail(error))
+        return self._faults() if end is None else [end]
+
+    def _faults(self) -> list[RequestOutput]:
+        """The ends of requests that the scheduler's own state ended, each told once."""
+        faults, self.scheduler.faults = self.scheduler.faults, []
+        for fault in faults:
+            structlog.get_logger().error("the scheduler failed", id=fault.end.id, detail=fault.end.detail, exc_info=fault.error)  # fmt: skip
+        return [fault.end for fault in faults]
 
     def warm_up(self, longest: int) -> None:
         """One generation through the whole path, so that the first caller does not pay for first times."""
@@ -111,6 +124,10 @@ class Engine:
             kv_usage=scheduler.blocks.held / scheduler.blocks.pages,
             **asdict(scheduler.counters),
         )
+
+
+def _detail(error: Exception) -> str:
+    return f"The model failed on this request: {type(error).__name__}."
 
 
 def make_scheduler(settings: protocol.Configure, info: ModelInfo) -> Scheduler:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import structlog
 import torch
 
+from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
-from llmendpoint_server.core.scheduler import Batch, Scheduled
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine import gate, loading, surgery
 from llmendpoint_server.engine.attention import PagedCache

@@ -15,6 +15,9 @@ from llmendpoint_server.core.sequence import Sequence
 
 NOT_A_NUMBER = -1
 """In place of a token, where the logits hold a NaN or an infinity that no model should give."""
+WEIGHTS_AT_ONCE = 2**21
+"""Rows are drawn in slices of at most so many weights, one row at least. A weight that is cut by top_p takes 70 bytes on the
+way, so a slice takes some 150 MB: 13 rows of 152k tokens."""
 _SUM_BITS = 62
 """The sum of a row's weights has at most so many bits, so that it fits in an int64."""
 
@@ -23,9 +26,10 @@ def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[int]:
     """One token id per row of `logits` `[rows, vocabulary]`, `NOT_A_NUMBER` for a row that is none."""
     highest, tokens = logits.max(-1)
     drawn = [i for i, sequence in enumerate(sequences) if not sequence.request.sampling.greedy]
-    if drawn:
-        rows = torch.tensor(drawn, device=logits.device)
-        tokens[rows] = _draw(logits[rows], [sequences[i] for i in drawn])
+    at_once = max(1, WEIGHTS_AT_ONCE // logits.shape[1])
+    for part in (drawn[start : start + at_once] for start in range(0, len(drawn), at_once)):
+        rows = torch.tensor(part, device=logits.device)
+        tokens[rows] = _draw(logits[rows], [sequences[i] for i in part])
     return torch.where(highest.isfinite(), tokens, NOT_A_NUMBER).tolist()
 
 

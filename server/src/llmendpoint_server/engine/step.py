@@ -12,7 +12,7 @@ from itertools import groupby
 
 import torch
 
-from llmendpoint_server.core.scheduler import Batch, Scheduled
+from llmendpoint_server.core.batch import Batch, Scheduled
 
 _SMALLEST_GROUP_PAGES = 8
 """Contexts up to this many pages share a group; above it, each doubling is a group of its own."""

@@ -13,6 +13,7 @@ import structlog
 from llmendpoint_server import protocol
 from llmendpoint_server.api.engine_client import EngineStream
 from llmendpoint_server.api.interfaces import EngineEnd
+from llmendpoint_server.core.estimate import Lives, retry_after
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.errors import Unavailable
 from llmendpoint_server.settings import Settings
@@ -22,7 +23,6 @@ from llmendpoint_server.simulator.tokens import END, VOCABULARY
 MAX_MODEL_LEN = 32_768
 MAX_NUM_SEQS = 64
 PAGE_SIZE = 16
-RETRY_AFTER_S = 1.0
 
 
 @dataclass(eq=False)
@@ -52,6 +52,8 @@ class SimulatedEngine:
         self._numbers = 0
         self._steps = self._prompt_tokens = self._generated_tokens = 0
         self._frozen = False
+        self._lives = Lives()
+        self._observed = 0.0
         self._sequences: dict[str, Sequence] = {}
         self._waiting: deque[Sequence] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,7 +143,7 @@ class SimulatedEngine:
         if running >= self._limits.max_num_seqs and len(self._waiting) >= self._limits.max_queued_requests:
             detail = f"{len(self._waiting)} requests are waiting already"
             reject = RequestOutput(
-                request.id, finish=FinishReason.REJECTED, detail=detail, retry_after=RETRY_AFTER_S
+                request.id, finish=FinishReason.REJECTED, detail=detail, retry_after=self._retry_after()
             )
             stream.deliver(reject)
             return stream
@@ -154,7 +156,21 @@ class SimulatedEngine:
             self._waiting.append(sequence)
         return stream
 
+    def _observe(self) -> None:
+        """To be called before the number of running requests changes."""
+        now = asyncio.get_running_loop().time()
+        self._lives.observe(self._running, now - self._observed)
+        self._observed = now
+
+    def _retry_after(self) -> float:
+        """As the engine's scheduler estimates it; a step is the time of a token."""
+        self._observe()
+        running = [one for one in self._sequences.values() if one.task is not None]
+        fewest = min(one.request.sampling.max_tokens - one.generated for one in running)
+        return retry_after(self._lives.mean_life, len(running), fewest, self._behaviour.itl)
+
     def _run(self, sequence: Sequence) -> None:
+        self._observe()
         sequence.task = self._spawn(self._generate(sequence))
 
     async def _generate(self, sequence: Sequence) -> None:
@@ -209,6 +225,9 @@ class SimulatedEngine:
 
     def _leave(self, sequence: Sequence) -> None:
         """Make room: the first that waits goes on."""
+        if sequence.task is not None and sequence.request.id in self._sequences:
+            self._observe()
+            self._lives.end()
         self._sequences.pop(sequence.request.id, None)
         if sequence in self._waiting:
             self._waiting.remove(sequence)

@@ -1,0 +1,54 @@
+"""One step's work: which tokens of which sequences; and what the scheduler tells of its steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llmendpoint_server.core.request import RequestOutput
+from llmendpoint_server.core.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """Compute tokens `start` to `start + count` of a sequence; `sample` the next one from the last of them."""
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def sample(self) -> bool:
+        return self.start + self.count == len(self.sequence.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step computes, and when it was decided (seconds)."""
+
+    rows: tuple[Scheduled, ...]
+    time: float
+
+    @property
+    def tokens(self) -> int:
+        return sum(row.count for row in self.rows)
+
+
+@dataclass(slots=True)
+class Counters:
+    """They only grow."""
+
+    steps: int = 0
+    prompt_tokens: int = 0
+    """each prompt counts once, at its first output token, whether its tokens were computed or found in the cache"""
+    generated_tokens: int = 0
+    prefix_cache_queries: int = 0
+    prefix_cache_hits: int = 0
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A request that ended because of the scheduler's own state, and what was raised."""
+
+    end: RequestOutput
+    error: Exception

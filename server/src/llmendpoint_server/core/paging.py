@@ -1,0 +1,64 @@
+"""Pages of one sequence: found in the prefix cache, allocated, named, and given back."""
+
+from __future__ import annotations
+
+from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.sequence import GONE, Sequence
+
+
+class Paging:
+    """`prefix_key` None: no prefix cache. `window`: the most keys that a query sees in any layer; None when a layer has no
+    window."""
+
+    def __init__(self, blocks: BlockManager, prefix_key: bytes | None, window: int | None) -> None:
+        self._blocks = blocks
+        self._prefix_key = prefix_key
+        self._window = window
+
+    def take(self, sequence: Sequence, budget: int, spare: int) -> bool:
+        """Pages for all tokens of a sequence without pages, those of known contents first. With a sliding window it
+        allocates pages for the next step of `budget` tokens only: later steps reuse the pages that the window has passed.
+        Takes none, and returns False, when fewer than `spare` pages would be left."""
+        blocks, size, tokens = self._blocks, self._blocks.page_size, len(sequence.tokens)
+        found: list[int] = []
+        if self._prefix_key is not None:
+            # The last token is always computed: the next one is sampled from its logits.
+            found = blocks.find(sequence.page_names(self._prefix_key, size, (tokens - 1) // size))
+        if self._window is not None:
+            tokens = min(tokens, len(found) * size + budget)
+        need = -(-tokens // size) - len(found)
+        if need + blocks.idle(found) + spare > blocks.available:
+            return False
+        blocks.hold(found)
+        sequence.table = found + blocks.allocate(need)
+        sequence.computed = len(found) * size
+        sequence.named = len(found)
+        self.release_unseen(sequence)
+        return True
+
+    def name(self, sequence: Sequence) -> None:
+        """Names the pages that have become full."""
+        full = sequence.computed // self._blocks.page_size
+        if self._prefix_key is None or full == sequence.named:
+            return
+        names = sequence.page_names(self._prefix_key, self._blocks.page_size, full)
+        for page in range(sequence.named, full):
+            self._blocks.name(sequence.table[page], names[page])
+        sequence.named = full
+
+    def release_unseen(self, sequence: Sequence) -> None:
+        """Releases the pages that the sliding window has passed. Full pages keep their names."""
+        if self._window is None:
+            return
+        seen = max(sequence.computed - self._window + 1, 0) // self._blocks.page_size
+        unseen = sequence.table[sequence.released : seen]
+        if unseen:
+            self._blocks.release(unseen)
+            sequence.table[sequence.released : seen] = [GONE] * len(unseen)
+            sequence.released = seen
+
+    def give_back(self, sequence: Sequence) -> None:
+        """Releases all pages of a sequence: it is to be computed again."""
+        self._blocks.release(sequence.held)
+        sequence.table = []
+        sequence.computed = sequence.named = sequence.released = 0
