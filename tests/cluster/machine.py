@@ -13,6 +13,9 @@ from tests.cluster.errors import AlreadyTaken, ClusterError
 from tests.cluster.instance import Instance
 
 CGROUP = "llmendpoint-cluster"
+CPU_WEIGHTS = {"cpu.shares": 8 * 1024, "cpu.weight": 8 * 100}
+"""By the file of each cgroup version: pods weigh as much as eight processes of the machine. On a node of its own, all that is
+not a pod weighs less than the pods; here each process of the control plane and of the tests weighs as much as one cgroup."""
 DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
 
 SWITCHED_ON = ("net/ipv4/ip_forward", "net/ipv4/conf/all/route_localnet")
@@ -112,6 +115,9 @@ def make_cgroups() -> None:
             _UNIFIED_CONTROL.write_text(f"+{controller}")
     for mount in _cgroup_mounts():
         (mount / CGROUP).mkdir(exist_ok=True)
+        for name, weight in CPU_WEIGHTS.items():
+            if (file := mount / CGROUP / name).exists():
+                file.write_text(str(weight))
 
 
 def end_pods(instance: Instance) -> None:

@@ -6,10 +6,11 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, progress
+from tests.cluster import Cluster, machine, progress
 from tests.cluster.api import client_context
 from tests.cluster.balancer import answer_on_loopback
 from tests.cluster.baseimage import obtain_base
@@ -39,6 +40,14 @@ def pods(node: Cluster) -> Iterator[Cluster]:
 
 def test_what_a_container_prints_is_in_its_logs(pods: Cluster) -> None:
     assert "serving" in pods.logs("first")
+
+
+def test_pods_get_processor_time_before_single_processes_of_the_machine(pods: Cluster) -> None:
+    pods_own = [Path(folder) for folder in machine.cgroups() if Path(folder).name == machine.CGROUP]
+    weights = [folder / name for folder in pods_own for name in machine.CPU_WEIGHTS]
+    found = {file.name: int(file.read_text()) for file in weights if file.exists()}
+    assert len(found) == 1, "the machine has no cpu controller, or two"
+    assert found.items() <= machine.CPU_WEIGHTS.items()
 
 
 def test_a_command_runs_in_a_container(pods: Cluster) -> None:
