@@ -166,7 +166,7 @@ class _Progress:
     def __init__(self, wire: Wire, wake: Callable[[Key], None]) -> None:
         self._wire = wire
         self._wake = wake
-        self._slots = Slots(AT_ONCE, OF_A_NAMESPACE)
+        self._slots = Slots(AT_ONCE, OF_A_NAMESPACE, spare=OF_A_NAMESPACE)
         self._followed: dict[Key, tuple[str, asyncio.Task[None]]] = {}
         self._steps: dict[Key, int] = {}
 
