@@ -67,3 +67,15 @@ def merged(value: Any, patch: Any) -> Any:
         else:
             found[name] = merged(found.get(name), item)
     return found
+
+
+def test_what_an_accelerator_is_called_goes_with_its_kind() -> None:
+    """Else the product of the one would be taken for that of the other."""
+    now = {
+        "model": {},
+        "resources": {"accelerator": {"kind": "amd.com/gpu", "product": "mi300x", "memory": "192Gi"}},
+    }
+    then = {"model": {}, "resources": {"accelerator": {"kind": "nvidia.com/gpu"}}}
+    assert spec_patch(now, then) == {
+        "resources": {"accelerator": {"kind": "nvidia.com/gpu", "product": None, "memory": None}}
+    }
