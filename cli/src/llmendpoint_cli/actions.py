@@ -57,6 +57,6 @@ def await_answer(client: Client, namespace: str, name: str, request: Request, ti
     except TimedOut as error:
         raise TimedOut(
             f"{error}; the request stays on {namespace}/{name} and is answered when the operator runs again; to take "
-            f"it back: kubectl annotate llm {name} -n {namespace} llmendpoint.io/request-"
+            f"it back: kubectl annotate llm {name} -n {namespace} llmendpoint.io/request-{request.left}"
         ) from None
     raise AssertionError("readings never end by themselves")

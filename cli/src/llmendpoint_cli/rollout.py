@@ -210,7 +210,7 @@ def _ask(
         return
     if not answer.accepted:
         raise Refused(
-            f"{namespace}/{name}: the operator refuses to {action} {request.revision}: {answer.message}"
+            f"{namespace}/{name}: the operator refuses to {action} {request.revision}: {answer.message}{request.left}"
         )
     print(f"{namespace}/{name}: {action} {request.revision}: {answer.message or 'accepted'}")
     print(f"to follow it: kubectl llm rollout status {name} -n {namespace}")

@@ -90,6 +90,14 @@ def test_undo_takes_a_number_a_hash_or_its_beginning(wanted: str) -> None:
     assert undone_to(serving(), history_of(serving(), RECORDS), wanted) == OLDEST
 
 
+def test_undo_without_a_revision_waits_until_the_operator_has_seen_the_spec() -> None:
+    """What the spec asks for is unknown until then: the revision before the active one would be one too far back."""
+    found = serving(observedGeneration=2)
+    with pytest.raises(Refused, match="the operator has not seen the latest change"):
+        undone_to(found, history_of(found, RECORDS), None)
+    assert undone_to(found, history_of(found, RECORDS), "1") == OLDEST
+
+
 def test_undo_to_what_is_not_kept_lists_what_is() -> None:
     with pytest.raises(NotFound, match=f"no revision 9; kept are 1 \\({OLDEST}\\), 2 \\({BLUE}\\)"):
         undone_to(serving(), history_of(serving(), RECORDS), "9")
@@ -135,6 +143,12 @@ def with_request(text: str, answered: Json | None = None) -> Json:
     return endpoint(
         annotations={"llmendpoint.io/request": text}, **({"request": answered} if answered else {})
     )
+
+
+@pytest.mark.parametrize("action", list(Action))
+def test_what_an_undo_has_written_stays_though_it_is_refused_or_taken_back(action: Action) -> None:
+    said = Request("id-1", action, OLDEST).left
+    assert (f"spec is that of revision {OLDEST}" in said) == (action is Action.UNDO)
 
 
 def test_a_request_that_waits_for_its_answer_is_not_overwritten() -> None:

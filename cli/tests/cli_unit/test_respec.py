@@ -67,3 +67,24 @@ def merged(value: Any, patch: Any) -> Any:
         else:
             found[name] = merged(found.get(name), item)
     return found
+
+
+def test_what_an_accelerator_is_called_goes_with_its_kind() -> None:
+    """Else the product of the one would be taken for that of the other."""
+    now = {
+        "model": {},
+        "resources": {"accelerator": {"kind": "amd.com/gpu", "product": "mi300x", "memory": "192Gi"}},
+    }
+    then = {"model": {}, "resources": {"accelerator": {"kind": "nvidia.com/gpu"}}}
+    assert spec_patch(now, then) == {
+        "resources": {"accelerator": {"kind": "nvidia.com/gpu", "product": None, "memory": None}}
+    }
+
+
+def test_a_quantity_that_was_written_as_a_number_is_not_written_anew() -> None:
+    """Whoever writes a field owns it: the next server-side apply by its owner would conflict. And a spec that is as it was
+    is judged by no policy."""
+    now = {"model": {}, "resources": {"cpu": 4, "memory": "16Gi"}, "terminationGracePeriodSeconds": 60}
+    then = {"model": {}, "resources": {"cpu": "4", "memory": "16Gi"}, "terminationGracePeriodSeconds": 60}
+    assert spec_patch(now, then) == {}
+    assert spec_patch(now, {**then, "resources": {"cpu": "5"}}) == {"resources": {"cpu": "5", "memory": None}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections import defaultdict
@@ -17,6 +18,7 @@ from .core.models.files import needs_image
 from .core.names import REVISION_LABEL, child_name
 from .core.neighbours import Neighbours
 from .core.ownership import Holder, holder_of
+from .core.revision import Revision
 from .core.snapshot import Endpoint, Refusal, Request, ScalerAddress, Snapshot
 from .core.times import parse_time
 from .kube import resources
@@ -57,12 +59,14 @@ def gather(
     for pod in caches.children(resources.PODS, namespace, name):
         pods[pod["metadata"].get("labels", {}).get(REVISION_LABEL, "")].append(pod)
     runtime, runtime_error = _runtime(caches, endpoint, probe_image, model_image)
+    revisions = {hash_: revision for hash_, revision in parsed.items() if revision is not None}
     return Snapshot(
         endpoint=endpoint,
         runtime=runtime,
         runtime_error=runtime_error,
+        other_paths=_other_paths(caches, endpoint, revisions.values()),
         records=records,
-        revisions={hash_: revision for hash_, revision in parsed.items() if revision is not None},
+        revisions=revisions,
         deployments=_by_revision(name, several(resources.DEPLOYMENTS)),
         services={item["metadata"]["name"]: item for item in several(resources.SERVICES)},
         service_account=one(resources.SERVICE_ACCOUNTS),
@@ -147,6 +151,19 @@ def _runtime(
     if runtime.readiness is Readiness.GENERATION and runtime.probe_image is None:
         return runtime.model_copy(update={"probe_image": probe_image}), ""
     return runtime, ""
+
+
+def _other_paths(
+    caches: Caches, endpoint: Endpoint, revisions: Iterable[Revision]
+) -> dict[str, tuple[str, ...]]:
+    """What the LLMRuntimes of revisions declare that the spec names no more: a rollout leaves one and may go back to it."""
+    own = endpoint.spec.runtime.name if endpoint.spec is not None else None
+    found: dict[str, tuple[str, ...]] = {}
+    for name in {revision.inputs.runtime.name for revision in revisions} - {own}:
+        manifest = caches.get(resources.RUNTIMES, "", name) or {}
+        with contextlib.suppress(ValidationError):
+            found[name] = LLMRuntimeSpec.model_validate(manifest.get("spec")).paths
+    return found
 
 
 def problems(error: ValidationError) -> str:

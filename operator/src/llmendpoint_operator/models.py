@@ -30,6 +30,7 @@ from .core.ownership import Holder, holder_of, holder_of_model_job
 from .core.rollout.target import unresolved
 from .core.snapshot import Snapshot
 from .errors import Unanswered
+from .evidence.slots import Slots
 from .evidence.wanted import base_url
 from .evidence.wire import Wire
 from .hub import Hub, Question
@@ -42,6 +43,8 @@ Key = tuple[str, str]
 
 POLL_S = 3.0
 ANSWER_LIMIT_S = 2.0
+AT_ONCE = 32
+OF_A_NAMESPACE = 8
 STEP = 10
 """Percent: the status is written at most ten times in a download."""
 
@@ -163,6 +166,7 @@ class _Progress:
     def __init__(self, wire: Wire, wake: Callable[[Key], None]) -> None:
         self._wire = wire
         self._wake = wake
+        self._slots = Slots(AT_ONCE, OF_A_NAMESPACE, spare=OF_A_NAMESPACE)
         self._followed: dict[Key, tuple[str, asyncio.Task[None]]] = {}
         self._steps: dict[Key, int] = {}
 
@@ -186,7 +190,8 @@ class _Progress:
         while True:
             try:
                 url = f"{base_url(address, PROGRESS_PORT)}/progress"
-                found = await self._wire.json("progress", url, ANSWER_LIMIT_S)
+                async with self._slots.held(key[0]):
+                    found = await self._wire.json("progress", url, ANSWER_LIMIT_S)
                 step = percent(found)
             except Unanswered:
                 step = None

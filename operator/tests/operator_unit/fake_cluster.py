@@ -48,6 +48,7 @@ class FakeCluster:
     spec: LLMEndpointSpec = field(default_factory=make_spec)
     runtime: LLMRuntimeSpec | None = RUNTIME
     runtime_error: str = ""
+    other_paths: dict[str, tuple[str, ...]] = field(default_factory=dict)
     status: dict[str, Any] = field(default_factory=dict)
     generation: int = 1
     version: int = 1
@@ -125,6 +126,7 @@ class FakeCluster:
             endpoint,
             self.runtime,
             runtime_error=self.runtime_error,
+            other_paths=self.other_paths,
             records=records,
             revisions={hash_: revision for hash_, revision in parsed.items() if revision is not None},
             deployments=self.by_revision("Deployment"),

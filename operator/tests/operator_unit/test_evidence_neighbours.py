@@ -15,6 +15,7 @@ from llmendpoint_operator.evidence.first_tokens import FirstTokenTimes
 from llmendpoint_operator.evidence.loads import EngineLoads
 from llmendpoint_operator.evidence.wanted import Target
 from llmendpoint_operator.evidence.wire import Wire
+from llmendpoint_operator.models import _Progress
 
 from .evidence_stage import World, ready_pod, staged, until
 
@@ -59,7 +60,7 @@ async def test_first_tokens_are_read_on_time_beside_a_namespace_that_hangs(
     follow(times)
     running = asyncio.create_task(times.run())
     await until(lambda: wire.asked["http://chat-0/metrics"] >= ROUNDS)
-    assert sum(count for url, count in wire.asked.items() if "hung" in url) <= 8, "its slots"
+    assert sum(count for url, count in wire.asked.items() if "hung" in url) <= 24, "its slots"
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "rota" and not task.cancelling()]
@@ -78,6 +79,20 @@ async def test_loads_are_read_on_time_beside_a_namespace_that_hangs(monkeypatch:
     assert wire.asked["http://chat-0/load"] >= ROUNDS
     assert set(loads.reports(KEY)) == {"p0"}
     loads.stop()
+
+
+async def test_downloads_that_tell_no_progress_leave_the_connections_to_others() -> None:
+    """As those of a namespace whose NetworkPolicy lets nobody in."""
+    wire = Hung()
+    progress = _Progress(cast(Wire, wire), print)
+    keys = [("hung", f"e{number}") for number in range(ENDPOINTS * PODS)]
+    for key in keys:
+        progress.follow(key, f"hung-{key[1]}")
+    progress.follow(KEY, "chat")
+    await until(lambda: wire.asked["http://chat:8091/progress"] >= 1)
+    assert sum(count for url, count in wire.asked.items() if "hung" in url) <= 24, "its slots"
+    for key in (*keys, KEY):
+        progress.follow(key, None)
 
 
 @pytest.fixture

@@ -40,3 +40,19 @@ async def test_who_gives_up_waiting_takes_no_slot_along() -> None:
     await settle()
     assert slots._queues == {}
     assert slots._held == {}
+
+
+async def test_a_namespace_alone_has_most_slots_and_gives_way_as_its_questions_end() -> None:
+    slots = Slots(32, 8, spare=8)
+    alone = [asyncio.create_task(slots.enter("a")) for _ in range(100)]
+    await settle()
+    assert slots._held["a"] == 24
+    others = [asyncio.create_task(slots.enter(name)) for _ in range(8) for name in ("b", "c")]
+    await settle()
+    assert slots._held == {"a": 24, "b": 4, "c": 4}, "at once"
+    for _ in range(8):
+        slots.leave("a")
+    await settle()
+    assert slots._held == {"a": 16, "b": 8, "c": 8}
+    for task in (*alone, *others):
+        task.cancel()

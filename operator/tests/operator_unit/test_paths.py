@@ -9,8 +9,11 @@ import pytest
 
 from llmendpoint_operator.api import LLMRuntimeSpec
 from llmendpoint_operator.core.reported import read_fields
+from llmendpoint_operator.gather import gather
+from llmendpoint_operator.kube import resources
 
 from .fake_cluster import NOW, RUNTIME, FakeCluster, make_spec
+from .test_one_endpoints_faults import caches, endpoint
 
 
 def runtime(*paths: str) -> LLMRuntimeSpec:
@@ -65,6 +68,44 @@ def test_while_another_runtimes_pods_serve_their_paths_pass(serving: FakeCluster
     serving.settle()
     assert serving.active == serving.target
     assert serving.status["paths"] == ["/embed"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_paths_that_were_declared_after_the_revision_was_made_pass_on_while_another_runtimes_comes(
+    known: bool,
+) -> None:
+    """The record has none of them. Then the other runtime's pods crash, and the first one's serve again."""
+    cluster = FakeCluster()
+    cluster.settle()
+    cluster.make_ready(cluster.target)
+    cluster.settle()
+    blue = cluster.target
+    cluster.runtime = runtime("/pooling")
+    cluster.settle()
+    assert cluster.status["paths"] == ["/pooling"]
+    cluster.other_paths = {"llmendpoint": ("/pooling",)} if known else {}
+    cluster.edit(make_spec(runtime={"name": "other"}))
+    cluster.runtime = runtime("/embed")
+    cluster.settle()
+    assert cluster.active == blue != cluster.target
+    assert cluster.status["paths"] == ["/pooling"]
+    if known:
+        cluster.status |= {"activeRevision": cluster.target, "paths": ["/embed"]}
+        cluster.settle()
+        assert cluster.active == blue
+        assert cluster.status["paths"] == ["/pooling"]
+
+
+def test_what_another_runtime_of_a_kept_revision_declares_now_is_gathered() -> None:
+    cluster = FakeCluster()
+    cluster.settle()
+    (record,) = cluster.of_kind("ControllerRevision").values()
+    record["metadata"] |= {"namespace": "team-a", "resourceVersion": "1"}
+    record["metadata"]["ownerReferences"][0]["uid"] = "chat"
+    moved = endpoint("chat", spec={"model": {"source": "embedded://demo"}, "runtime": {"name": "other"}})
+    of = caches(moved, runtime={"spec": {"image": "engine:1", "paths": ["/pooling"]}})
+    of.informers[resources.CONTROLLER_REVISIONS].store.replace([record], "1")
+    assert gather(of, moved, None, None).other_paths == {"llmendpoint": ("/pooling",)}
 
 
 def test_they_stay_while_the_runtime_is_gone_or_cannot_be_read(serving: FakeCluster) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import NotFound, Refused
 from .history import Entry, find_entry
 from .names import IDLE, OBSERVING, REQUEST_ANNOTATION, RESTING, ROLLING_BACK, WAITING
-from .objects import Object, full_name, name_of, rejection_of, rollout_of, status_of
+from .objects import Object, full_name, is_observed, name_of, rejection_of, rollout_of, status_of
 
 
 class Action(StrEnum):
@@ -38,6 +38,13 @@ class Request:
     def as_annotation(self) -> str:
         """JSON text."""
         return json.dumps({"id": self.id, "action": self.action.value, "revision": self.revision})
+
+    @property
+    def left(self) -> str:
+        """What stays when it is refused or taken back, as the end of a sentence."""
+        if self.action is not Action.UNDO:
+            return ""
+        return f"; the spec is that of revision {self.revision} already, change it where that is not wanted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,8 @@ def aborted_revision(endpoint: Object) -> str:
 
 def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) -> str:
     """The revision to go back to: the one named by hash or number; else the active one while another is asked for (on
-    its way, or rejected); else the last before it. Raises NotFound, or Refused when it is asked for already."""
+    its way, or rejected); else the last before it. Raises NotFound, or Refused when it is asked for already, or nobody knows
+    yet what is."""
     kept, status = tuple(entries), status_of(endpoint)
     active, target = status.get("activeRevision"), status.get("targetRevision")
     if wanted is not None:
@@ -81,6 +89,11 @@ def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) ->
         if found.revision == rejection_of(endpoint).get("revision"):
             raise Refused(f"{full_name(endpoint)}: revision {found.revision} was rejected")
         return found.revision
+    if not is_observed(endpoint):
+        raise Refused(
+            f"{full_name(endpoint)}: the operator has not seen the latest change of the spec yet; ask again, or say "
+            "how far to go back by --to-revision"
+        )
     if active and active != target:
         return str(active)
     before = [e for e in kept if e.revision not in (target, rejection_of(endpoint).get("revision"))]

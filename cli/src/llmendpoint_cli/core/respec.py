@@ -11,7 +11,7 @@ from typing import Any
 INPUTS = ("model", "runtime", "resources", "engine", "terminationGracePeriodSeconds")
 """Fields of a spec that a change of makes a new revision."""
 KEPT = frozenset({"resources.accelerator.product", "resources.accelerator.memory"})
-"""Within them, what makes none: no record has it, and it stays as it is."""
+"""Within them, what makes none: no record has it, and it stays as it is while the accelerator is of the same kind."""
 
 
 def spec_patch(spec: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def _differences(now: Mapping[str, Any], then: Mapping[str, Any], at: str) -> di
     patch: dict[str, Any] = {}
     for name in sorted(now.keys() | then.keys()):
         mine, theirs, path = _filled(now.get(name)), _filled(then.get(name)), at + name
-        if mine == theirs or path in KEPT:
+        if _same(mine, theirs) or (path in KEPT and now.get("kind") == then.get("kind")):
             continue
         if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
             inner = _differences(mine, theirs, f"{path}.")
@@ -36,6 +36,12 @@ def _differences(now: Mapping[str, Any], then: Mapping[str, Any], at: str) -> di
         else:
             patch[name] = theirs
     return patch
+
+
+def _same(mine: Any, theirs: Any) -> bool:
+    """A quantity may be a number in a spec; records have its text."""
+    number = isinstance(mine, int | float) and not isinstance(mine, bool)
+    return bool(mine == theirs or (number and str(mine) == theirs))
 
 
 def _filled(value: Any) -> Any:

@@ -136,6 +136,8 @@ class Snapshot:
     """The builtin scaler's last count, while an outside scaler that took its place has not reached it yet."""
     runtime_error: str = ""
     """Why the LLMRuntime, which is there, cannot be read."""
+    other_paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What LLMRuntimes of kept revisions declare, by name, where it is not the spec's own and can be read."""
 
     @property
     def wanted(self) -> int:

@@ -80,14 +80,17 @@ def _autoscaling(snapshot: Snapshot, now: datetime) -> dict[str, Any] | None:
 
 
 def _paths(snapshot: Snapshot, rollout: Rollout) -> list[str]:
-    """Of the runtime that the active revision's pods have: as it is now while the spec still names it, else as recorded.
-    While it cannot be read they stay."""
-    spec, active = snapshot.endpoint.spec, snapshot.revisions.get(rollout.active or "")
+    """Of the LLMRuntime that the active revision's pods have, as it is now. While that is gone or cannot be read they stay;
+    after a switch they are as recorded."""
+    endpoint, active = snapshot.endpoint, snapshot.revisions.get(rollout.active or "")
+    spec = endpoint.spec
     if spec is not None and active is not None and active.inputs.runtime.name != spec.runtime.name:
-        return list(active.runtime.paths)
-    if snapshot.runtime is None:
-        return list(snapshot.endpoint.status.get("paths") or ())
-    return list(snapshot.runtime.paths)
+        now = snapshot.other_paths.get(active.inputs.runtime.name)
+    else:
+        now = snapshot.runtime.paths if snapshot.runtime is not None else None
+    if now is None and active is not None and endpoint.status.get("activeRevision") != active.hash:
+        now = active.runtime.paths
+    return list(endpoint.status.get("paths") or () if now is None else now)
 
 
 def _model(snapshot: Snapshot, rollout: Rollout) -> dict[str, Any] | None:

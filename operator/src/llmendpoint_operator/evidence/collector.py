@@ -45,7 +45,7 @@ class Collector:
         self._gateways = gateways
         self._wake = wake
         self._watchers: dict[Key, _Watcher] = {}
-        self._samples = Slots(SAMPLES_AT_ONCE, SAMPLES_OF_A_NAMESPACE)
+        self._samples = Slots(SAMPLES_AT_ONCE, SAMPLES_OF_A_NAMESPACE, spare=SAMPLES_OF_A_NAMESPACE)
         self._prompts = Slots(PROMPTS_AT_ONCE, PROMPTS_OF_A_NAMESPACE)
 
     def __len__(self) -> int:

@@ -44,7 +44,7 @@ class Rota(Generic[T]):
         self._ask = ask
         self._nothing = nothing
         self._followed: dict[Key, Followed[T]] = {}
-        self.slots = Slots(AT_ONCE, OF_A_NAMESPACE)
+        self.slots = Slots(AT_ONCE, OF_A_NAMESPACE, spare=OF_A_NAMESPACE)
 
     def follow(self, key: Key, interval: float) -> Followed[T]:
         """From now on, as often as this."""

@@ -13,11 +13,13 @@ from collections.abc import AsyncIterator
 
 
 class Slots:
-    """Of one leader, `total` of them, and `each` for one namespace."""
+    """Of one leader, `total` of them, and `each` for one namespace. With `spare` a namespace has more while more than so
+    many are free: for questions that end soon, so that others do not wait for long where that is taken by several."""
 
-    def __init__(self, total: int, each: int) -> None:
+    def __init__(self, total: int, each: int, spare: int | None = None) -> None:
         self._total = total
         self._each = each
+        self._spare = total if spare is None else spare
         self._held: Counter[str] = Counter()
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
         """Who waits, by namespace; the namespace whose turn is next comes first."""
@@ -51,8 +53,9 @@ class Slots:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        while self._held.total() < self._total:
-            namespace = next((ns for ns in self._queues if self._held[ns] < self._each), None)
+        while (free := self._total - self._held.total()) > 0:
+            each = self._each if free <= self._spare else self._total
+            namespace = next((ns for ns in self._queues if self._held[ns] < each), None)
             if namespace is None:
                 return
             queue = self._queues.pop(namespace)

@@ -113,7 +113,7 @@ def _undo(case: _Case) -> Answer:
         )
     if not agrees(case.spec, revision):
         # The API server judges a spec when it is written, by policies that may be younger than the revision.
-        hint = "`kubectl llm rollout undo` writes that spec back"
+        hint = "`kubectl llm rollout undo` of this version writes that spec back"
         return case.refuse(f"revision {asked} was made from another spec than the present one; {hint}")
     if asked == case.current:
         return case.accept(f"back to revision {asked}, which the spec asks for")
