@@ -47,6 +47,7 @@ def test_lint_has_nothing_to_complain_about(control_plane: Cluster) -> None:
     ("setting", "complaint"),
     [
         ("gateway.replicas=-1", "at '/gateway/replicas': minimum"),
+        ("gateway.leaveSeconds=null", "gateway.leaveSeconds is missing; its default is 5"),
         ("operator.replica=2", "additional properties 'replica' not allowed"),
         ('gateway.service.type="Nodeport"', "at '/gateway/service/type': value must be one of"),
         ('operator.image.repository="Bad Name"', "at '/operator/image/repository'"),
