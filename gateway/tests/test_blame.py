@@ -149,6 +149,16 @@ def test_an_endpoint_that_fails_for_two_callers_opens_though_their_numbers_are_a
     assert any(opened)
 
 
+def test_a_third_caller_who_is_answered_does_not_keep_two_of_like_numbers_from_opening_it() -> None:
+    circuits, callers = Circuits(0.0), (ONE, ONE + GROUPS)
+    opened = []
+    for n in range(3 * SETTINGS.min_requests):
+        if n % 4 == 0:
+            ask(circuits, OTHER, good=True)
+        opened.append(ask(circuits, callers[n % 2], good=False, print_=n))
+    assert any(opened)
+
+
 def test_a_failure_by_chance_beside_a_flood_opens_nothing_though_the_callers_numbers_are_alike() -> None:
     circuits, honest = Circuits(0.0), ONE + GROUPS
     for n in range(400):

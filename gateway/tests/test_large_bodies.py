@@ -8,7 +8,7 @@ import pytest
 
 from gateway.tests.harness import Gateway
 from gateway.tests.test_traps import CHAT, ejected, post, until
-from gateway.tests.uploads import MIB, PROTOCOLS, body_of, upload
+from gateway.tests.uploads import MIB, PROTOCOLS, body_of, upload, whole
 
 
 async def post_body(gateway: Gateway, body: bytes, path: str = CHAT, **headers: str) -> httpx.Response:
@@ -109,3 +109,25 @@ async def test_a_request_too_large_to_be_kept_that_fails_counts_as_one_that_its_
     both = gateway.endpoint(broken, good)
     small = [await post(gateway, both) for _ in range(4)]
     assert {answer.headers["x-engine"] for answer in small} == {"good"}
+
+
+@pytest.mark.parametrize("odd", ["host:", "host: a@b", f"content-length: {2**63}", "an engine's header"])
+async def test_what_http_2_does_not_allow_ends_no_other_large_request(gateway: Gateway, odd: str) -> None:
+    """All large requests share a few connections inside, and one caller, or one tenant's engine, could end each of them."""
+    victim, engine = (
+        gateway.endpoint(gateway.backend("a")),
+        gateway.endpoint(gateway.backend("b", "odd-header")),
+    )
+    streams = [asyncio.create_task(whole(gateway, victim, 40, 0.1, size=40_000)) for _ in range(8)]
+    await until(lambda: sum(gateway.in_flight(victim).values()) == 8, "all streams run")
+    body = body_of(engine, 40_000)
+    lines = {"host": "host: x", "content-length": "content-length: 40000"}
+    if ":" in odd:
+        lines[odd.partition(":")[0]] = odd
+    head = "\r\n".join(lines.values())
+    for _ in range(12):  # some of them come to each worker
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        writer.write(f"POST {CHAT} HTTP/1.1\r\n{head}\r\n\r\n".encode() + body)
+        assert await asyncio.wait_for(reader.readline(), 30)
+        writer.close()
+    assert await asyncio.gather(*streams) == [True] * 8

@@ -44,9 +44,9 @@ async def upload(gateway: Gateway, protocol: str, body: bytes, short: int = 0) -
     return answer.partition(b"\r\n\r\n")[2]
 
 
-async def whole(gateway: Gateway, name: str, tokens: int, interval: float) -> bool:
+async def whole(gateway: Gateway, name: str, tokens: int, interval: float, size: int = 100) -> bool:
     """Whether a streaming request was answered to its end; with no more to it than a socket, since there are hundreds."""
-    body = body_of(name, 100)
+    body = body_of(name, size)
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-tokens: {tokens}\r\nx-interval: {interval}\r\n"
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)

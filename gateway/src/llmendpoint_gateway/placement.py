@@ -151,7 +151,9 @@ class Placement:
     def take(self, picked: Picked, caller: int = 0, print_: int = 0, size: int = 0) -> Placed:
         """The request is with the first of the replicas, until `release`. `size`: bytes of its body."""
         address = picked.addresses[0]
-        placed = Placed(picked, Tag(next(self._tickets), caller, print_), address, self.kept.take(size))
+        placed = Placed(
+            picked, Tag(next(self._tickets), caller, print_), address, self.kept.take(size, caller)
+        )
         self._placed[placed.tag.ticket] = placed
         self.in_flight.take(picked.cluster, address)
         self.loads.touched.add(address)
@@ -180,7 +182,7 @@ class Placement:
         """The request has ended."""
         now, picked, caller = self.now(), placed.picked, placed.tag.caller
         del self._placed[placed.tag.ticket]
-        self.kept.give_back(placed.kept)
+        self.kept.give_back(placed.kept, caller)
         first = placed.address == picked.addresses[0]  # which alone was a trial
         self.breakers.ended(placed.address, now, trial=picked.trial and first)
         self.circuits.ended(picked.endpoint, now, caller)

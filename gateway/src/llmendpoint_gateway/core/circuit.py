@@ -138,9 +138,7 @@ class Circuits:
             return False
         others = caller is not None and self.others(key, caller, now)
         if not self._blames_endpoint(circuit, counts, others, now, settings):
-            failing = circuit.failing.both(now - settings.window)
-            if failing is not None and len(counts.keys() - {NOBODY}) == 1:
-                circuit.window.part(*failing)
+            self._tell_apart(circuit, counts, now, settings)
             return False
         alone = caller is not None and not others and counts.keys() == {circuit.window.group(caller)}
         self._trip(key, circuit, Cause.ERRORS, now, settings, caller if alone else None)
@@ -236,6 +234,16 @@ class Circuits:
             return False
         rest = {group: pair for group, pair in counts.items() if group != worst}
         return sums(rest)[1] >= LEAST_OF_OTHERS and _reached(rest, settings) if rest else not others
+
+    @staticmethod
+    def _tell_apart(circuit: _Circuit, counts: Counts, now: float, settings: CircuitSettings) -> None:
+        """Where all failures are in one group and two callers of it had some, they are put into two."""
+        failing = circuit.failing.both(now - settings.window)
+        if failing is None:
+            return
+        groups = {group for group, (_, errors) in counts.items() if errors and group != NOBODY}
+        if groups == {circuit.window.group(caller) for caller in failing} and len(groups) == 1:
+            circuit.window.part(*failing)
 
     @staticmethod
     def _over(circuit: _Circuit, now: float) -> bool:

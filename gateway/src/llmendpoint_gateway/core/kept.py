@@ -4,19 +4,28 @@ from llmendpoint_gateway.core import bounds
 
 
 class Kept:
-    """`total`: bytes of those that are kept now."""
+    """`total`: bytes of those that are kept now. A caller may hold no more of them than it leaves for others."""
 
     def __init__(self) -> None:
         self.total = 0
+        self._of: dict[int, int] = {}  # by caller
 
-    def take(self, size: int) -> int:
+    def take(self, size: int, caller: int = 0) -> int:
         """The bytes to give back at the request's end; 0 where the body is not kept, or is small and always is."""
-        fits = bounds.SMALL_BODY_BYTES < size <= bounds.KEPT_BODY_BYTES
-        if not fits or self.total + size > bounds.KEPT_BYTES:
+        if not bounds.SMALL_BODY_BYTES < size <= bounds.KEPT_BODY_BYTES:
+            return 0
+        held = self._of.get(caller, 0) + size
+        if held > bounds.KEPT_BYTES - self.total:
             return 0
         self.total += size
+        self._of[caller] = held
         return size
 
-    def give_back(self, size: int) -> None:
+    def give_back(self, size: int, caller: int = 0) -> None:
         """What `take` returned."""
+        if not size:
+            return
         self.total -= size
+        self._of[caller] -= size
+        if not self._of[caller]:
+            del self._of[caller]

@@ -41,8 +41,13 @@ def extension(name: str, message: str, /, **config: Any) -> Resource:
 
 
 def http2_options() -> Resource:
-    """Of callers' connections, and of those to the inner listener, at both ends."""
+    """Of callers' connections, and of those to the inner listener, at both ends.
+
+    What HTTP/1.1 lets pass and HTTP/2 does not, such as an empty host or an engine's `te`, ends its own request: by default
+    it ends the connection, with up to MAX_STREAMS requests of others.
+    """
     return {
+        "override_stream_error_on_invalid_http_message": True,
         "max_concurrent_streams": bounds.MAX_STREAMS,
         "initial_stream_window_size": bounds.STREAM_WINDOW_BYTES,
         "initial_connection_window_size": bounds.CONNECTION_WINDOW_BYTES,

@@ -31,7 +31,8 @@ def make_routes(large_apart: bool) -> Resource:
     routes = (*exact, *bodiless, rest)
     kept = [] if large_apart else [_kept(route) for route in (*exact, rest)]
     picked = [route | {"request_headers_to_remove": list(REMOVED_HEADERS)} for route in (*kept, *routes)]
-    apart = [_refused_encoding(), _large(_over_limit()), _large(_of_unknown_length())]
+    large = (_over_limit(), _beyond_numbers(), _of_unknown_length())
+    apart = [_refused_encoding(), *(_large(headers) for headers in large)]
     return {
         "name": "openai",
         "virtual_hosts": [
@@ -55,6 +56,11 @@ def _kept(route: Resource) -> Resource:
 
 def _over_limit() -> list[Resource]:
     return [{"name": "content-length", "range_match": {"start": bounds.SMALL_BODY_BYTES + 1, "end": 2**62}}]
+
+
+def _beyond_numbers() -> list[Resource]:
+    """Of so many digits that Envoy takes the length for no number, or for one above every range."""
+    return [{"name": "content-length", "string_match": {"safe_regex": {"regex": "[0-9]{19,}"}}}]
 
 
 def _of_unknown_length() -> list[Resource]:
