@@ -2,7 +2,7 @@
 
 Envoy holds a request's body until the picker has decided, so its memory is what callers send at one time. What a request
 holds beyond SMALL_BODY_BYTES it holds on HTTP/2, the callers' own or the inner listener's, and there the overload manager
-resets the largest ones before the heap is full. What is smaller it cannot take back: of that each connection holds at most
+resets the largest ones before the heap is full. What is smaller it cannot take back: of that each HTTP/1.1 connection holds at most
 HELD_BYTES, and there are no more connections than the heap has room for.
 """
 
