@@ -15,8 +15,9 @@ from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
-from llmendpoint_server.core.batch import Batch, Counters, Fault, Scheduled
+from llmendpoint_server.core.batch import Batch, Fault, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives, retry_after
 from llmendpoint_server.core.paging import Paging
 from llmendpoint_server.core.prefix import root_hash

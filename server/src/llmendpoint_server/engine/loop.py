@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -122,7 +122,7 @@ class Engine:
             running=scheduler.running,
             outstanding_tokens=scheduler.outstanding_tokens,
             kv_usage=scheduler.blocks.held / scheduler.blocks.pages,
-            **asdict(scheduler.counters),
+            counters=replace(scheduler.counters),
         )
 
 
