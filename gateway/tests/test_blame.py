@@ -310,9 +310,9 @@ def test_two_distinct_values_are_known_and_when() -> None:
     seen.add(OTHER, 2.0)
     seen.add(OTHER, 9.0)
     assert seen.several(1.0)
-    assert seen.both(1.0) == (OTHER, ONE)
+    assert seen.last_two(1.0) == (OTHER, ONE)
     assert not seen.several(1.5)
-    assert seen.both(1.5) is None
+    assert seen.last_two(1.5) is None
     assert seen.beside(OTHER, 1.0)
     assert not seen.beside(OTHER, 1.5)
     assert seen.beside(ONE, 9.0)
