@@ -22,8 +22,6 @@ STOP_STRINGS_MAX = 4
 STOP_STRING_CHARACTERS_MAX = 256
 """Of one stop string, which has at least one character."""
 STOP_TOKEN_IDS_MAX = 128
-TOKEN_ID_MAX = 2**31 - 1
-"""Of an id in a prompt or in stop_token_ids, before the model's vocabulary is looked at."""
 CACHE_SALT_CHARACTERS_MAX = 256
 
 BODY_BYTES_MAX = 16 * 2**20

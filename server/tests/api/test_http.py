@@ -13,7 +13,6 @@ from llmendpoint_server.api.tokenizer import ModelTokenizer
 from server.tests.api.over_http import ASK, COMPLETE, error_of, events_of
 from server.tests.server_process import ServerProcess
 
-TEMPLATE_TOKENS = 9
 TOKENIZER = ModelTokenizer(resolve_model("embedded://demo"))
 
 
