@@ -108,6 +108,22 @@ def test_what_another_runtime_of_a_kept_revision_declares_now_is_gathered() -> N
     assert gather(of, moved, None, None).other_paths == {"llmendpoint": ("/pooling",)}
 
 
+def test_a_change_of_the_runtime_of_a_kept_revision_wakes_the_endpoint() -> None:
+    cluster = FakeCluster()
+    cluster.settle()
+    (record,) = cluster.of_kind("ControllerRevision").values()
+    record["metadata"] |= {"namespace": "team-a", "resourceVersion": "1"}
+    moved = endpoint("chat", spec={"model": {"source": "embedded://demo"}, "runtime": {"name": "other"}})
+    woken: list[tuple[str, str]] = []
+    of = caches(moved, runtime={"spec": {"image": "engine:1"}}, woken=woken.append)
+    of.informers[resources.CONTROLLER_REVISIONS].store.replace([record], "1")
+    woken.clear()
+    for name in ("llmendpoint", "nobodys"):
+        changed = {"metadata": {"name": name, "resourceVersion": "9"}, "spec": {"image": "engine:1"}}
+        of.informers[resources.RUNTIMES].store.event("MODIFIED", changed)
+    assert woken == [("team-a", "chat")]
+
+
 def test_they_stay_while_the_runtime_is_gone_or_cannot_be_read(serving: FakeCluster) -> None:
     serving.runtime = None
     serving.settle()
