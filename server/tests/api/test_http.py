@@ -1,4 +1,4 @@
-"""The API process over HTTP, with an engine that repeats its prompt: parameters, streams, metrics. Refusals are in test_refusals.py."""
+"""The API process over HTTP, with an engine that repeats its prompt: parameters, streams, metrics."""
 
 from __future__ import annotations
 

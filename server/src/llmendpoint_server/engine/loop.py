@@ -99,7 +99,9 @@ class Engine:
         """The ends of requests that the scheduler's own state ended, each returned once."""
         faults, self.scheduler.faults = self.scheduler.faults, []
         for fault in faults:
-            structlog.get_logger().error("the scheduler failed", id=fault.end.id, detail=fault.end.detail, exc_info=fault.error)  # fmt: skip
+            structlog.get_logger().error(
+                "the scheduler failed", id=fault.end.id, detail=fault.end.detail, exc_info=fault.error
+            )
         return [fault.end for fault in faults]
 
     def warm_up(self, longest: int) -> None:
