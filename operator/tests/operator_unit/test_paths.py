@@ -6,8 +6,10 @@ import copy
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
-from llmendpoint_operator.api import LLMRuntimeSpec
+from llmendpoint_gateway.core import paths as gateways
+from llmendpoint_operator.api import LLMRuntimeSpec, llmendpoint, llmruntime
 from llmendpoint_operator.core.reported import read_fields
 from llmendpoint_operator.gather import gather
 from llmendpoint_operator.kube import resources
@@ -133,3 +135,10 @@ def test_they_stay_while_the_runtime_is_gone_or_cannot_be_read(serving: FakeClus
 def test_a_status_that_holds_too_many_or_too_long_paths_is_not_read() -> None:
     for paths in (["/a" * 100], [f"/p{n}" for n in range(17)], "/pooling"):
         assert "paths" not in read_fields({"paths": paths}, NOW)
+
+
+def test_operator_and_gateway_have_the_same_rules() -> None:
+    assert f"^{gateways.FORM.pattern}$" == llmruntime.FORM
+    assert gateways.OPERATORS_OWN.pattern == llmruntime.OPERATORS_OWN
+    longest = TypeAdapter(llmendpoint.PassedPath).json_schema()["maxLength"]
+    assert (llmendpoint.MOST_PATHS, longest) == (gateways.MOST_DECLARED, gateways.LONGEST_DECLARED)
