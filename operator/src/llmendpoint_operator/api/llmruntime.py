@@ -25,10 +25,10 @@ PASSED_FORM_RULE = rule(
 )
 PASSED_OWN_RULE = rule(
     f"!self.lowerAscii().matches('{OPERATORS_OWN}') && !self.matches('^/v1/models(/|$)')",
-    "spec.paths: paths for an engine's operator, such as /metrics, /load, /health or /v1/load_lora_adapter, and /v1/models do "
-    "not pass the gateway; name what callers use, for example /v1/rerank or /pooling",
+    "spec.paths: the gateway does not pass /v1/models, nor paths for an engine's administrator, such as /metrics, /load, /health "
+    "or /v1/load_lora_adapter; name paths that callers use, for example /v1/rerank or /pooling",
 )
-"""Both as the gateway has them (core/paths.py there)."""
+"""The gateway has both rules, too (core/paths.py there)."""
 
 PROBE_PORT = 8090
 """Port of the llmendpoint-probe sidecar."""
@@ -129,9 +129,9 @@ class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
         tuple[Annotated[PassedPath, Field(json_schema_extra=rules(PASSED_FORM_RULE, PASSED_OWN_RULE))], ...],
         Field(max_length=MOST_PATHS, json_schema_extra=set_list()),
     ] = ()
-    """Paths of the engine that callers may POST to beside those of docs/gateway.md ("What passes"), for example /v1/rerank
-    or /pooling: the gateway passes them to endpoints with this runtime, also as /<namespace>/<name>/<path>. A change of it
-    restarts no pod and makes no revision."""
+    """Further paths of the engine that callers may POST to, for example /v1/rerank or /pooling. The gateway passes them to
+    endpoints with this runtime, also as /<namespace>/<name>/<path>; docs/gateway.md ("What passes") lists the paths that
+    always pass. A change restarts no pod and makes no revision."""
     readiness: Readiness = Readiness.NATIVE
     """Native: probes.ready is asked, and the engine itself says so only after a generation. Generation: for an engine
     that has no such path. A sidecar, llmendpoint-probe, makes a generation through /v1/chat/completions (or
