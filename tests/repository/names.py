@@ -26,7 +26,7 @@ def _sources() -> str:
 
 
 @cache
-def tests() -> frozenset[str]:
+def written_tests() -> frozenset[str]:
     """The name of every test."""
     return frozenset(re.findall(r"^ *(?:async )?def (test_\w+)", _sources(), re.MULTILINE))
 
