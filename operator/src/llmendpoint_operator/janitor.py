@@ -100,8 +100,7 @@ class Janitor:
         for job in jobs:
             try:
                 await self._tidy(job, used, downloads, now)
-            except Exception:
-                # That Job's alone: the others are tidied all the same.
+            except Exception:  # any: users may write into these Jobs; this one is left, others go on
                 log.exception(
                     "model cache not understood", job="{namespace}/{name}".format_map(job["metadata"])
                 )

@@ -105,7 +105,7 @@ class Reconciler:
             if conflicts > FREE_CONFLICTS:
                 raise
             return AFTER_CONFLICT_S
-        except Exception:
+        except Exception:  # any: it is only counted here, and goes on to the queue
             self._metrics.reconciles.labels("error").inc()
             raise
         finally:

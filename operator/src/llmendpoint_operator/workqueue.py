@@ -73,7 +73,7 @@ class WorkQueue:
         try:
             delay = await self._work(key)
             self._failures.pop(key, None)
-        except Exception as error:
+        except Exception as error:  # any: this endpoint comes again, and the others go on
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             delay = growing_pause(FIRST_RETRY_S, failures, LAST_RETRY_S)
             log.warning(

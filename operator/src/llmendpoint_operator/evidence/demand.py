@@ -133,7 +133,7 @@ class Demands:
                 error = "the stream ended"
             except Unanswered as problem:
                 error = str(problem)
-            except Exception as problem:  # whatever a gateway writes, it ends its stream and nothing else
+            except Exception as problem:  # any: whatever a gateway writes, only its stream ends
                 error = f"a line is not as expected: {problem!r}"
             stream.lost()
             if error != said:
@@ -146,7 +146,7 @@ class Demands:
         """What goes wrong in who hears it is not the gateway's doing, and its stream goes on."""
         try:
             self._heard(key)
-        except Exception:
+        except Exception:  # any: who hears it fails on this endpoint, and hears of the next
             log.exception("what a gateway told could not be used", endpoint="/".join(key))
 
 
