@@ -102,12 +102,13 @@ class Store:
             return  # our own write, which is here already
         self._on_change(item)
 
-    def remember(self, item: Json) -> None:
-        """The answer to our own write, unless the watch is past it already (it may be deleted by now)."""
-        key = key_of(item)
+    def remember(self, item: Json) -> Json:
+        """The answer to our own write, unless the watch is past it already (it may be deleted by now). What is kept of it."""
+        key, kept = key_of(item), trim(item)
         if _version(item) > max(self._seen, _version(self._objects.get(key))):
-            self._put(key, trim(item))
+            self._put(key, kept)
             self._own.add(key)
+        return kept
 
     def _put(self, key: Key, item: Json) -> None:
         self._remove(key)
