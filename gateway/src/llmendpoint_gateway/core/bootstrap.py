@@ -79,10 +79,10 @@ def make_bootstrap(
         "static_resources": {
             "clusters": [
                 make_picker_cluster(CONTROL_CLUSTER, control),
-                make_picker_cluster(PICKER_CLUSTER, decisions),
+                make_picker_cluster(PICKER_CLUSTER, decisions, share.connections),
                 make_inner_cluster(inner),
             ],
-            "listeners": [make_listener(host, port), make_inner_listener(inner)],
+            "listeners": [make_listener(host, port, share), make_inner_listener(inner)],
         },
     }
 

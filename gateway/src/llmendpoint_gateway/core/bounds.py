@@ -2,8 +2,11 @@
 
 Envoy holds a request's body until the picker has decided, so its memory is what callers send at one time. What a request
 holds beyond SMALL_BODY_BYTES it holds on HTTP/2, the callers' own or the inner listener's, and there the overload manager
-resets the largest ones before the heap is full. What is smaller it cannot take back: of that each HTTP/1.1 connection holds at most
-HELD_BYTES, and there are no more connections than the heap has room for.
+resets the largest ones before the heap is full. What is smaller it cannot take back: of that a connection with one request
+holds at most HELD_BYTES. There are no more connections than the heap has room for, nor more requests, of which a
+connection may have 64 over HTTP/2:
+
+    connections * HELD_BYTES <= heap,    requests <= connections,    requests over HTTP/2 <= connections / 2
 """
 
 from dataclasses import dataclass
@@ -42,9 +45,11 @@ MAX_RESETS = 200
 REQUEST_BYTES = 96 << 10
 """What a request costs by itself, with its connections to the engine and to the picker; measured."""
 HELD_BYTES = REQUEST_BYTES + (2 * MAX_HEADERS_KB << 10) + SMALL_BODY_BYTES + 2 * CONNECTION_BUFFER_BYTES
-"""What an HTTP/1.1 connection may hold that nothing takes back: also the headers, as they came and as they went on, the kept
-body, and the answer's two buffers."""
+"""What a connection with one request may hold that nothing takes back: also the headers, as they came and as they went on,
+the kept body, and the answer's two buffers."""
 MAX_CONNECTIONS = 10_000
+HTTP2_SHARE = 0.5
+"""Of the requests under way. Over HTTP/1.1 each takes a connection; over HTTP/2 a few connections could take all places."""
 FILES_PER_CONNECTION = 3
 """The client's, the engine's, and one to spare for pools, logs and sockets."""
 
@@ -58,6 +63,8 @@ RESET_FROM, RESET_ALL = 0.65, 0.9
 the heap, the smaller ones, down to RESET_POWER. Bodies fill a heap between two looks at it, hence not later."""
 RESET_POWER = 15  # of two: 32 KiB; below that a request is never reset for its size
 LOOK_EVERY = "0.05s"
+LEAST_TIMEOUT = "2s"
+"""Down to which overload shortens the time for connections without a request, and for answers that nobody reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,10 @@ class Share:
     @property
     def heap_bytes(self) -> int:
         return int(self.memory_bytes * HEAP_SHARE)
+
+    @property
+    def http2_requests(self) -> int:
+        return max(1, int(self.connections * HTTP2_SHARE))
 
 
 def make_share(memory_limit: int | None, cpu_limit: float | None, open_files: int) -> Share:

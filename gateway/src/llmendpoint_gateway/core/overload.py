@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from llmendpoint_gateway.core.bounds import LOOK_EVERY, RESET_ALL, RESET_FROM, RESET_POWER, Share
+from llmendpoint_gateway.core.bounds import (
+    LEAST_TIMEOUT,
+    LOOK_EVERY,
+    RESET_ALL,
+    RESET_FROM,
+    RESET_POWER,
+    Share,
+)
 from llmendpoint_gateway.core.resources import Resource, extension
 
 HEAP = "envoy.resource_monitors.fixed_heap"
@@ -26,7 +33,7 @@ def make_overload_manager(share: Share) -> Resource:
         "actions": [
             _action("shrink_heap", {"threshold": {"value": RESET_FROM}}),
             _action("reset_high_memory_stream", _scaled(RESET_FROM, RESET_ALL)),
-            _action("reduce_timeouts", _scaled(RESET_ALL, 0.95)) | {"typed_config": _idle_connections()},
+            _action("reduce_timeouts", _scaled(RESET_ALL, 0.95)) | {"typed_config": _shorter()},
             _action("stop_accepting_requests", {"threshold": {"value": 0.95}}),
             _action("stop_accepting_connections", {"threshold": {"value": 0.98}}),
         ],
@@ -49,8 +56,10 @@ def _scaled(start: float, end: float) -> Resource:
     return {"scaled": {"scaling_threshold": start, "saturation_threshold": end}}
 
 
-def _idle_connections() -> Resource:
+def _shorter() -> Resource:
+    """Of connections without a request, and of finished answers that wait for their readers."""
+    timers = ("HTTP_DOWNSTREAM_CONNECTION_IDLE", "HTTP_DOWNSTREAM_STREAM_FLUSH")
     return {
         "@type": "type.googleapis.com/envoy.config.overload.v3.ScaleTimersOverloadActionConfig",
-        "timer_scale_factors": [{"timer": "HTTP_DOWNSTREAM_CONNECTION_IDLE", "min_timeout": "2s"}],
+        "timer_scale_factors": [{"timer": timer, "min_timeout": LEAST_TIMEOUT} for timer in timers],
     }

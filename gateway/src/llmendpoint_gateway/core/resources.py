@@ -136,10 +136,12 @@ def make_endpoints(cluster: str, hosts: Hosts) -> Resource:
     }
 
 
-def make_picker_cluster(name: str, socket: str) -> Resource:
+def make_picker_cluster(name: str, socket: str, requests: int | None = None) -> Resource:
     """ADS and ext_proc have one each, so that the load of one cannot hold up the other; the keep-alive finds a picker that
-    hangs."""
-    return _socket_cluster(name, socket, {"connection_keepalive": {"interval": "5s", "timeout": "3s"}})
+    hangs. `requests`: the most at one time."""
+    cluster = _socket_cluster(name, socket, {"connection_keepalive": {"interval": "5s", "timeout": "3s"}})
+    limits = {} if requests is None else {"max_requests": requests}
+    return cluster | {"circuit_breakers": {"thresholds": [_LIMITS | limits]}}
 
 
 def make_inner_cluster(socket: str) -> Resource:
