@@ -25,6 +25,7 @@ from envoy.extensions.resource_monitors.downstream_connections.v3 import (
     downstream_connections_pb2,  # noqa: F401
 )
 from envoy.extensions.resource_monitors.fixed_heap.v3 import fixed_heap_pb2  # noqa: F401
+from envoy.extensions.resource_monitors.injected_resource.v3 import injected_resource_pb2  # noqa: F401
 from google.protobuf.json_format import ParseDict
 from xds.type.matcher.v3 import cel_pb2 as cel_matcher_pb2  # noqa: F401
 from xds.type.matcher.v3 import http_inputs_pb2  # noqa: F401
@@ -44,6 +45,7 @@ BOOTSTRAP = make_bootstrap(
     "/run/gateway/control.sock",
     "/run/gateway/decisions.sock",
     "/run/gateway/envoy-inner.sock",
+    "/run/gateway/envoy-connections",
     "0.0.0.0",
     8080,
     "/run/gateway/admin.sock",

@@ -52,7 +52,7 @@ def test_what_all_requests_hold_that_nothing_takes_back_fits_the_heap(memory: in
     """By the configuration itself: there are no more requests than connections. On HTTP/2 the overload manager resets what
     holds more than the smallest bucket."""
     share = make_share(memory, None, 10**6)
-    bootstrap = make_bootstrap("c", "d", "i", "0.0.0.0", 8080, "a", "i-1", share)
+    bootstrap = make_bootstrap("c", "d", "i", "o", "0.0.0.0", 8080, "a", "i-1", share)
     outer = bootstrap["static_resources"]["listeners"][0]
     manager = outer["filter_chains"][0]["filters"][0]["typed_config"]
     headers = manager["max_request_headers_kb"] << 10

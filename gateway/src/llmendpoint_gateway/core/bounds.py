@@ -31,6 +31,9 @@ STREAM_IDLE_TIMEOUT = "3600s"
 """A stream may be silent for as long as an engine prefills; nothing ends it but its own end."""
 IDLE_TIMEOUT = "620s"
 """Of a connection without a request: above the 600 s for which load balancers keep theirs, so that they close first."""
+SHORTER_FROM, SHORTEST_AT = 0.75, 0.9
+"""Shares of the connections. Between them that time falls to LEAST_TIMEOUT: who opens them all keeps those with requests."""
+CONNECTIONS_LOOK_SECONDS = 0.5
 
 MAX_HEADERS_KB = 16
 MAX_HEADERS = 100
