@@ -283,6 +283,7 @@ def with_paths(*paths: str) -> dict[str, Any]:
         (["/Load"], "do not pass the gateway"),
         (["/v1/load_lora_adapter"], "do not pass the gateway"),
         (["/v1/models/x"], "do not pass the gateway"),
+        (["/team/chat/v1/rerank"], "how callers name an endpoint in the path"),
         (["/a/../load"], r"spec.paths\[0\].*must be a whole path of letters.*for example /v1/rerank"),
         (["pooling"], "must be a whole path"),
         (["/pooling?x=1"], "must be a whole path"),

@@ -37,8 +37,9 @@ OPERATORS_OWN = re.compile(
     r"(get_)?server_info)(/|$)",
     re.IGNORECASE,
 )
-"""The form of what may be declared, and what may not be: as the CRD has both, for who may write a status might write
-anything there."""
+OF_AN_ENDPOINT = re.compile(r"/[^/]+/[^/]+/v1/")
+"""The form of what may be declared, and what may not be: also no path of another endpoint, /<namespace>/<name>/v1/…. As the
+CRD has all three, for who may write a status might write anything there."""
 MODELS = "/v1/models"
 MOST_PATH = 2048
 """Characters of a path with its query."""
@@ -104,7 +105,7 @@ def declared_paths(value: Any) -> frozenset[str]:
 def _may_pass(path: str) -> bool:
     if len(path) > LONGEST_DECLARED or not FORM.fullmatch(path) or OPERATORS_OWN.search(path):
         return False
-    return not _methods(path)
+    return not OF_AN_ENDPOINT.match(path) and not _methods(path)
 
 
 def read_path(method: str, target: str, declared: Collection[str] = ()) -> Asked:

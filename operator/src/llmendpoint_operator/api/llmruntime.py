@@ -28,7 +28,12 @@ PASSED_OWN_RULE = rule(
     "spec.paths: paths for an engine's operator, such as /metrics, /load, /health or /v1/load_lora_adapter, and /v1/models do "
     "not pass the gateway; name what callers use, for example /v1/rerank or /pooling",
 )
-"""Both as the gateway has them (core/paths.py there)."""
+PASSED_OTHERS_RULE = rule(
+    "!self.matches('^/[^/]+/[^/]+/v1/')",
+    "spec.paths: /<namespace>/<name>/v1/… is how callers name an endpoint in the path, and cannot be a runtime's own; write the "
+    "engine's path alone, for example /v1/rerank",
+)
+"""All three as the gateway has them (core/paths.py there)."""
 
 PROBE_PORT = 8090
 """Port of the llmendpoint-probe sidecar."""
@@ -126,7 +131,13 @@ class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
     probes: Probes = Probes()
     """What the kubelet asks the engine."""
     paths: Annotated[
-        tuple[Annotated[PassedPath, Field(json_schema_extra=rules(PASSED_FORM_RULE, PASSED_OWN_RULE))], ...],
+        tuple[
+            Annotated[
+                PassedPath,
+                Field(json_schema_extra=rules(PASSED_FORM_RULE, PASSED_OWN_RULE, PASSED_OTHERS_RULE)),
+            ],
+            ...,
+        ],
         Field(max_length=MOST_PATHS, json_schema_extra=set_list()),
     ] = ()
     """Paths of the engine that callers may POST to beside those of docs/gateway.md ("What passes"), for example /v1/rerank
