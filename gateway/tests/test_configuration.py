@@ -26,6 +26,7 @@ from envoy.extensions.resource_monitors.downstream_connections.v3 import (
 )
 from envoy.extensions.resource_monitors.fixed_heap.v3 import fixed_heap_pb2  # noqa: F401
 from envoy.extensions.resource_monitors.injected_resource.v3 import injected_resource_pb2  # noqa: F401
+from envoy.type.matcher.v3 import http_inputs_pb2 as envoy_inputs_pb2  # noqa: F401
 from google.protobuf.json_format import ParseDict
 from xds.type.matcher.v3 import cel_pb2 as cel_matcher_pb2  # noqa: F401
 from xds.type.matcher.v3 import http_inputs_pb2  # noqa: F401

@@ -64,7 +64,7 @@ def test_what_all_requests_hold_that_nothing_takes_back_fits_the_heap(memory: in
     assert share.connections * (REQUEST_BYTES + 2 * headers + body + answer + engine) <= share.heap_bytes
     power = bootstrap["overload_manager"]["buffer_factory_config"]["minimum_account_to_track_power_of_two"]
     assert 1 << power <= body
-    over_http2, all_ = (limit_of(filter_["typed_config"]) for filter_ in manager["http_filters"][:2])
+    over_http2, all_ = (limit_of(filter_["typed_config"]) for filter_ in manager["http_filters"][1:3])
     assert (over_http2, all_) == (share.connections // 2, share.connections)
     clusters = {cluster["name"]: cluster for cluster in bootstrap["static_resources"]["clusters"]}
     (limits,) = clusters["picker"]["circuit_breakers"]["thresholds"]

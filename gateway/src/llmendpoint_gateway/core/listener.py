@@ -9,6 +9,7 @@ from typing import Any
 from llmendpoint_gateway.core import bounds
 from llmendpoint_gateway.core.local_replies import make_local_replies
 from llmendpoint_gateway.core.places import make_places
+from llmendpoint_gateway.core.request_ids import make_request_ids
 from llmendpoint_gateway.core.resources import (
     PICKER_CLUSTER,
     PRIORITY_HEADER,
@@ -27,7 +28,6 @@ READ_HEADERS = (
     "content-encoding",
     "content-type",
     "x-forwarded-for",
-    "x-request-id",
     PRIORITY_HEADER,
 )
 STATS_NAME, INNER_STATS_NAME = "openai", "large"
@@ -36,7 +36,7 @@ MAX_LOGGED = 128  # characters of what a caller chose
 
 def make_listener(host: str, port: int, share: bounds.Share) -> Resource:
     manager = _connection_manager(
-        make_places(share),
+        [make_request_ids(), *make_places(share)],
         stat_prefix=STATS_NAME,
         route_config=make_routes(large_apart=True),
         max_request_headers_kb=bounds.MAX_HEADERS_KB,

@@ -8,7 +8,7 @@ more; it keeps its place at the picker, of which there are as many (core/resourc
 from typing import Any
 
 from llmendpoint_gateway.core.bounds import Share
-from llmendpoint_gateway.core.resources import Resource, extension
+from llmendpoint_gateway.core.resources import Resource, extension, skipped_where
 
 FULL_STATUS = 510
 """By which core/local_replies.py knows this answer, and tells 503: no other answer of Envoy's own has it."""
@@ -17,7 +17,7 @@ _UNUSED = "3600s"  # times by which the limit would adapt between its least and 
 
 def make_places(share: Share) -> list[Resource]:
     """Those over HTTP/2 are counted first: what that refuses takes no place of the others."""
-    return [_over_http2(_at_most(share.http2_requests)), _at_most(share.connections)]
+    return [skipped_where(_other_protocol(), _at_most(share.http2_requests)), _at_most(share.connections)]
 
 
 def _at_most(requests: int) -> Resource:
@@ -32,18 +32,6 @@ def _at_most(requests: int) -> Resource:
             },
             "min_rtt_calc_params": {"fixed_value": _UNUSED, "min_concurrency": requests},
         },
-    )
-
-
-def _over_http2(one: Resource) -> Resource:
-    """The filter, passed over by requests of another protocol."""
-    skip = extension("skip", "envoy.extensions.filters.common.matcher.action.v3.SkipFilter")
-    otherwise = {"predicate": {"single_predicate": _other_protocol()}, "on_match": {"action": skip}}
-    return extension(
-        "over-http2",
-        "envoy.extensions.common.matching.v3.ExtensionWithMatcher",
-        extension_config=one,
-        xds_matcher={"matcher_list": {"matchers": [otherwise]}},
     )
 
 

@@ -40,6 +40,18 @@ def extension(name: str, message: str, /, **config: Any) -> Resource:
     return {"name": name, "typed_config": {"@type": f"type.googleapis.com/{message}", **config}}
 
 
+def skipped_where(predicate: Resource, one: Resource) -> Resource:
+    """The filter, passed over by the requests that the predicate is true of."""
+    skip = extension("skip", "envoy.extensions.filters.common.matcher.action.v3.SkipFilter")
+    rule = {"predicate": {"single_predicate": predicate}, "on_match": {"action": skip}}
+    return extension(
+        one["name"],
+        "envoy.extensions.common.matching.v3.ExtensionWithMatcher",
+        extension_config=one,
+        xds_matcher={"matcher_list": {"matchers": [rule]}},
+    )
+
+
 def http2_options() -> Resource:
     """Of callers' connections, and of those to the inner listener, at both ends.
 
