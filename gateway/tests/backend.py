@@ -1,10 +1,13 @@
 """A stub engine: python backend.py PORT NAME [option...]. OpenAI-shaped, raw asyncio, starts in a blink.
 
 Options: `500`, `503` or `429` answers every request with it, `retriable-503` adds the mark that the contract gives it,
-`flaky` every second one with 500, `reset` closes the connection without an answer, `hang` never answers, `odd-header` answers with a header that HTTP/2 does not allow, `fails-marked` answers a body that holds "always fails" with 500, `keepalive=N` closes idle connections after N seconds as uvicorn does.
-A body that holds "poison" kills the process. Request headers: `x-tokens` (stream so many), `x-interval` (seconds
-between them), `x-delay` (seconds before the first byte), `x-answer-bytes` (answer so many). GET /stub/stats tells what was seen, and is not counted.
-`seqs=N` gives it a `GET /load` as of an engine with room for N sequences; it is not counted either.
+`flaky` every second one with 500, `reset` closes the connection without an answer, `hang` never answers, `odd-header`
+answers with a header that HTTP/2 does not allow, `fails-marked` answers a body that holds "always fails" with 500,
+`keepalive=N` closes idle connections after N seconds as uvicorn does. `seqs=N` gives it a `GET /load` as of an engine with
+room for N sequences. A body that holds "poison" kills the process.
+
+Request headers: `x-tokens` (stream so many), `x-interval` (seconds between them), `x-delay` (seconds before the first byte),
+`x-answer-bytes` (answer so many). GET /stub/stats tells what was seen. It is not counted, and neither is `GET /load`.
 """
 
 import asyncio

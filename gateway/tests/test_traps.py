@@ -12,36 +12,10 @@ import httpx
 import openai
 import pytest
 
-from gateway.tests.bounds import wait_for
+from gateway.tests.asking import CHAT, ejected, post, stream, until
 from gateway.tests.engine_process import Backend
 from gateway.tests.harness import Gateway
 from llmendpoint_gateway.core.pick import RESTART_RETRY_AFTER
-
-CHAT = "/v1/chat/completions"
-
-
-async def post(gateway: Gateway, model: str, path: str = CHAT, **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
-        return await client.post(path, json={"model": f"team/{model}"}, headers=headers)
-
-
-async def stream(gateway: Gateway, model: str, tokens: int, interval: float, delay: float = 0) -> str:
-    """How a streaming request ended: `whole <engine>`, `cut`, or `failed <status>` when no byte of it came."""
-    headers = {"x-tokens": str(tokens), "x-interval": str(interval), "x-delay": str(delay)}
-    started = False
-    try:
-        async with (
-            httpx.AsyncClient(base_url=gateway.url, timeout=60) as client,
-            client.stream("POST", CHAT, json={"model": f"team/{model}"}, headers=headers) as response,
-        ):
-            if response.status_code != 200:
-                return f"failed {response.status_code} {(await response.aread())[:200]!r}"
-            started, tail = True, b""
-            async for data in response.aiter_raw():
-                tail = (tail + data)[-40:]
-            return f"whole {response.headers['x-engine']}" if b"[DONE]" in tail else "cut"
-    except httpx.HTTPError as error:
-        return "cut" if started else f"failed {error!r}"
 
 
 async def split_post(gateway: Gateway, model: str) -> int:
@@ -55,14 +29,6 @@ async def split_post(gateway: Gateway, model: str) -> int:
     status = (await reader.readline()).split()[1]
     writer.close()
     return int(status)
-
-
-async def until(condition: object, what: str) -> None:
-    await asyncio.to_thread(wait_for, condition, what)
-
-
-def ejected(gateway: Gateway, name: str) -> list[str]:
-    return [r["address"] for r in gateway.known(name)["replicas"] if r["breaker"] != "closed"]
 
 
 async def test_trap_1_envoy_waits_for_the_decision_also_when_the_body_comes_later(gateway: Gateway) -> None:
@@ -238,23 +204,6 @@ async def test_trap_13_only_completions_run_twice_after_a_reset(
     assert sum(backend.stats()["requests"] for backend in backends) == runs
 
 
-@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
-async def test_a_503_is_tried_elsewhere_only_with_the_engines_mark(gateway: Gateway, path: str) -> None:
-    good, draining, busy = (
-        gateway.backend("good"),
-        gateway.backend("draining", "retriable-503"),
-        gateway.backend("busy", "503"),
-    )
-    marked = gateway.endpoint(good, draining)
-    answers = [await post(gateway, marked, path) for _ in range(8)]
-    assert {answer.headers["x-engine"] for answer in answers} == {"good"}
-    assert draining.stats()["requests"] > 0
-    plain = gateway.endpoint(good, busy)
-    answers = [await post(gateway, plain, path) for _ in range(8)]
-    assert Counter(answer.status_code for answer in answers) == {200: 4, 503: 4}
-    assert {a.json()["error"]["message"] for a in answers if a.status_code == 503} == {"busy"}
-
-
 async def test_a_killed_picker_cuts_no_stream_and_an_sdk_sees_no_failure(gateway: Gateway) -> None:
     """With failure_mode_allow false, all of 100 open streams were cut."""
     name = gateway.endpoint(gateway.backend("a"), gateway.backend("b"))
@@ -345,43 +294,3 @@ async def test_a_deleted_endpoint_is_unknown_at_once_and_its_streams_end_well(ga
     assert (await post(gateway, name)).status_code == 404
     assert await running == "whole a"
     await until(lambda: removed(gateway, name, "r1"), "its cluster is gone")
-
-
-async def test_a_retry_never_goes_to_a_replica_that_the_picker_left_out(gateway: Gateway) -> None:
-    """override_host's fallback was any host of the cluster, also one that is ejected or not ready."""
-    dying, cold = gateway.backend("dying", "reset"), gateway.backend("cold")
-    name = gateway.endpoint(dying)
-    gateway.replica(name, "r1", cold, ready=False)
-    await until(lambda: len(gateway.known(name)["replicas"]) == 2, "both are known")
-    gateway.settled()
-    # Kubernetes says that it is not ready and Envoy may not know it yet: for Envoy both are to look well.
-    answers = [await post(gateway, name) for _ in range(3)]
-    assert {(a.status_code, a.json()["error"]["code"]) for a in answers} == {(503, "replica_failed")}
-    assert cold.stats()["requests"] == 0
-
-
-async def test_a_retry_never_goes_to_an_ejected_replica(gateway: Gateway) -> None:
-    good, dead = gateway.backend("good"), gateway.backend("dead")
-    name = gateway.endpoint(good, dead)
-    dead.kill()
-    while not ejected(gateway, name):
-        assert (await post(gateway, name)).status_code == 200
-    dead.start()  # it would answer now, but nothing has tried it yet
-    good.kill()
-    good.options = ("reset",)
-    good.start()
-    response = await post(gateway, name)
-    assert (response.status_code, response.json()["error"]["code"]) == (503, "replica_failed")
-    assert dead.stats()["requests"] == 0
-
-
-async def test_a_request_that_moved_to_another_replica_is_counted_there(gateway: Gateway) -> None:
-    """A stream that a retry moved was counted at the replica that had failed it: the other looked idle."""
-    broken, well = gateway.backend("broken", "reset"), gateway.backend("well")
-    name = gateway.endpoint(broken, well)
-    streams = [asyncio.create_task(stream(gateway, name, 1000, 0.05)) for _ in range(4)]
-    await until(lambda: well.stats()["running"] == 4, "all are with the one that answers")
-    await until(lambda: gateway.in_flight(name) == {well.address: 4}, "and are counted there")
-    for task in streams:
-        task.cancel()
-    await until(lambda: gateway.in_flight(name) == {}, "none is counted")

@@ -119,10 +119,6 @@ class Cluster:
 
         return runtime.import_image(self.own, archive)
 
-    def component_log(self, name: str) -> str:
-        """All that a component (kubelet, kube-apiserver, …) has printed."""
-        return (self.own.processes.logs / f"{name}.log").read_text(errors="replace")
-
     def stop(self) -> None:
         """Remove the cluster and what it made on the machine."""
         from tests.cluster import lifecycle

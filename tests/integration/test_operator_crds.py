@@ -122,7 +122,7 @@ def schedule(**fields: Any) -> dict[str, Any]:
         (
             "x",
             {"autoscaling": {"maxReplicas": 2, "signals": {"ttft": {"target": 2}}}},
-            "beside ttft too, which alone never lowers",
+            "ttft alone is not enough: it never lowers",
         ),
         (
             "x",
@@ -278,12 +278,12 @@ def with_paths(*paths: str) -> dict[str, Any]:
     [
         (
             ["/v1/rerank", "/metrics"],
-            r"spec.paths\[1\].*do not pass the gateway; name what callers use, for example",
+            r"spec.paths\[1\].*the gateway does not pass .*; name paths that callers use, for example",
         ),
-        (["/Load"], "do not pass the gateway"),
-        (["/v1/load_lora_adapter"], "do not pass the gateway"),
-        (["/v1/models/x"], "do not pass the gateway"),
-        (["/team/chat/v1/rerank"], "how callers name an endpoint in the path"),
+        (["/Load"], "the gateway does not pass"),
+        (["/v1/load_lora_adapter"], "the gateway does not pass"),
+        (["/v1/models/x"], "the gateway does not pass"),
+        (["/team/chat/v1/rerank"], "names an endpoint; write the path that the engine has"),
         (["/a/../load"], r"spec.paths\[0\].*must be a whole path of letters.*for example /v1/rerank"),
         (["pooling"], "must be a whole path"),
         (["/pooling?x=1"], "must be a whole path"),

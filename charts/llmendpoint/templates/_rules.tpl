@@ -5,7 +5,7 @@
   verbs: [list, watch]
 - apiGroups: [llmendpoint.io]
   resources: [llmendpoints/status]
-  # patch: the operator of the version before, which leads until the new one takes over during an upgrade. Goes with the
+  # patch: for the previous operator, which leads until the new one takes over during an upgrade. To be removed in the
   # next version.
   verbs: [update, patch]
 # Children carry an owner reference with blockOwnerDeletion, which the OwnerReferencesPermissionEnforcement admission

@@ -1,5 +1,5 @@
-"""`kubectl llm`: shows what endpoints do, and asks the operator for what rollouts need. It edits a
-spec only to scale and to undo.
+"""`kubectl llm`: shows what endpoints do, and asks the operator for what rollouts need. It edits a spec only to scale and to
+undo.
 
 core/ decides what is shown, asked and said; everything else reads, writes and prints.
 """

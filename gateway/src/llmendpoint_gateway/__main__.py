@@ -61,7 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     drain.add_argument(
         "--least-seconds", type=float, default=LEAST_SECONDS, metavar="S",
-        help=f"until no load balancer sends new connections any more ({LEAST_SECONDS:.0f})",
+        help=f"serve for so long at least, until no load balancer sends new connections ({LEAST_SECONDS:.0f})",
     )  # fmt: skip
     for command in (picker, envoy):
         command.add_argument("--host", default="0.0.0.0", help="address to listen on (0.0.0.0)")

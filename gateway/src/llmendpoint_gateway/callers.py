@@ -23,7 +23,7 @@ from llmendpoint_gateway.core.verdicts import Verdicts
 AUDIENCE = "llmendpoint-gateway"
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 TIMEOUT = aiohttp.ClientTimeout(total=3)
-MOST_REVIEWS = 4  # at one time, and one more of a token that was accepted before
+MOST_REVIEWS = 4  # at one time, and one more for a token that was accepted before
 log = structlog.get_logger()
 
 

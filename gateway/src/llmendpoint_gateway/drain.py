@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Under way, and ever begun."""
+    """Requests under way now, and all that ever began."""
 
     active: int
     total: int
@@ -49,7 +49,7 @@ def run_drain(socket: Path, seconds: float, least: float = LEAST_SECONDS) -> Non
     while now() - begun < seconds:
         time.sleep(min(POLL_SECONDS, max(0.0, begun + seconds - now())))
         before, seen = seen, _requests(admin)
-        # A short one may have come and gone between two looks.
+        # A short request may begin and end between two looks: `total` shows it.
         if seen is None or seen.active or seen != before:
             quiet_since = now()
         elif now() - begun >= least and now() - quiet_since >= QUIET_SECONDS:
@@ -60,7 +60,7 @@ def run_drain(socket: Path, seconds: float, least: float = LEAST_SECONDS) -> Non
 
 
 def _requests(admin: Path) -> Requests | None:
-    """None when Envoy does not tell."""
+    """None when Envoy does not answer."""
     try:
         stats = json.loads(_ask(admin, "GET", f"/stats?filter=^({ACTIVE}|{TOTAL})$&format=json"))["stats"]
         values = {stat["name"]: int(stat["value"]) for stat in stats if "name" in stat}

@@ -127,7 +127,7 @@ class Picker:
         self._answer(stream, request, decision, start)
 
     def _look_up(self, request: Request) -> tuple[str, Decision | None]:
-        """The name of whom it asks for, or the answer."""
+        """The name of the endpoint that it asks for, or the answer."""
         head, body = request.head, request.body
         asked = head.asked
         if isinstance(asked, ByModel):
@@ -143,7 +143,7 @@ class Picker:
         return name, None
 
     def _own_answer(self, head: Head) -> Decision:
-        """To what no endpoint is asked."""
+        """The answer to a request that is not for an endpoint."""
         view = self._placement.view
         match head.asked:
             case ListModels() | GetModel() if not self._placement.started():

@@ -68,8 +68,8 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
         retriable=RETRIABLE_HEADER in marks,
     )
     again = headers.get(ATTEMPT_HEADER, "1") != "1"
-    # On other paths Envoy does not try again what the replica may have seen, and no body that it has let go
-    # (core/routes.py).
+    # On other paths Envoy does not retry a request that the replica may have seen. It never retries one whose body it has
+    # dropped (core/routes.py).
     anywhere = outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in COMPLETION_PATHS
     kept = KEPT_HEADER in headers or int(headers.get(LENGTH_HEADER, 0)) <= SMALL_BODY_BYTES
     retriable = anywhere and kept

@@ -4,6 +4,7 @@ What reads is open to whom the NetworkPolicies admit; what writes asks for the o
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from aiohttp import web
 from orjson import JSONDecodeError, dumps, loads
@@ -18,76 +19,85 @@ from llmendpoint_gateway.errors import EnvoyAway
 from llmendpoint_gateway.state import describe
 
 
-def make_app(
-    control: Control,
-    ads: Ads,
-    registry: CollectorRegistry,
-    staleness: Callable[[], float],
-    envoy: EnvoyStats,
-    demand: DemandStream,
-    callers: Callers,
-) -> web.Application:
-    async def healthz(_request: web.Request) -> web.Response:
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What the port shows, and the one thing that is written to it."""
+
+    control: Control
+    ads: Ads
+    registry: CollectorRegistry
+    staleness: Callable[[], float]
+    envoy: EnvoyStats
+    demand: DemandStream
+    callers: Callers
+
+    async def healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def readyz(_request: web.Request) -> web.Response:
+    async def readyz(self, _request: web.Request) -> web.Response:
         """Ready once Envoy holds a first snapshot.
 
         A lost API server alone is reported and does not make it unready: all gateways lose it together, and would
         take each other out of service while they still know where to send requests. It does when another gateway
         has gone on to a later epoch meanwhile: then this one alone is cut off.
         """
-        behind = control.behind if staleness() else []
+        control, ads = self.control, self.ads
+        behind = control.behind if self.staleness() else []
         ready = ads.connected and control.started and not behind
         body = {
             "ready": ready,
             "synced": control.synced,
             "connected": ads.connected,
             "acknowledged": ads.acknowledged_generation,
-            "watch_staleness_seconds": round(staleness(), 1),
+            "watch_staleness_seconds": round(self.staleness(), 1),
             "behind": behind,
         }
         return _json(body, 200 if ready else 503)
 
-    async def state(request: web.Request) -> web.Response:
-        callers.meet(request.headers.get("Authorization"))
-        return _json(describe(control, ads))
+    async def state(self, request: web.Request) -> web.Response:
+        self.callers.meet(request.headers.get("Authorization"))
+        return _json(describe(self.control, self.ads))
 
-    async def revisions(request: web.Request) -> web.Response:
+    async def revisions(self, request: web.Request) -> web.Response:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        known = list(self.control.placement.known_revisions.get(key, ()))
         try:
-            return _json(await envoy.attempts(key, list(control.placement.known_revisions.get(key, ()))))
+            return _json(await self.envoy.attempts(key, known))
         except EnvoyAway as error:
             return _json({"error": str(error)}, 503)
 
-    async def demand_lines(request: web.Request) -> web.StreamResponse:
-        callers.meet(request.headers.get("Authorization"))
-        return await demand.handle(request)
+    async def demand_lines(self, request: web.Request) -> web.StreamResponse:
+        self.callers.meet(request.headers.get("Authorization"))
+        return await self.demand.handle(request)
 
-    async def epoch(request: web.Request) -> web.Response:
-        if refusal := await callers.refusal(request.headers.get("Authorization")):
+    async def epoch(self, request: web.Request) -> web.Response:
+        if refusal := await self.callers.refusal(request.headers.get("Authorization")):
             return _json({"error": refusal.message}, refusal.status)
         try:
             epochs = read_epochs(await request.read())
         except ValueError as error:
             return _json({"error": str(error)}, 400)
-        control.tell(epochs)
-        return _json({"behind": control.behind})
+        self.control.tell(epochs)
+        return _json({"behind": self.control.behind})
 
-    async def metrics(_request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
 
+
+def make_app(pages: Pages) -> web.Application:
     app = web.Application()
-    app.on_shutdown.append(demand.close)
+    app.on_shutdown.append(pages.demand.close)
     app.add_routes(
         [
-            web.get("/healthz", healthz),
-            web.get("/readyz", readyz),
-            web.get("/state", state),
-            web.get("/revisions/{namespace}/{name}", revisions),
-            web.post("/epoch", epoch),
-            web.get("/demand", demand_lines),
-            web.get("/metrics", metrics),
+            web.get("/healthz", pages.healthz),
+            web.get("/readyz", pages.readyz),
+            web.get("/state", pages.state),
+            web.get("/revisions/{namespace}/{name}", pages.revisions),
+            web.post("/epoch", pages.epoch),
+            web.get("/demand", pages.demand_lines),
+            web.get("/metrics", pages.metrics),
         ]
     )
     return app

@@ -56,6 +56,11 @@ class StateCollector(Collector):
         self._placement = control.placement
 
     def collect(self) -> Iterable[Metric]:
+        yield from self._of_configuration()
+        yield from self._of_breakers()
+        yield from self._of_requests()
+
+    def _of_configuration(self) -> Iterable[Metric]:
         for name, text, value in (
             ("snapshot_generation", "Changes of what Envoy is to hold", self._control.generation),
             (
@@ -71,12 +76,15 @@ class StateCollector(Collector):
         yield CounterMetricFamily(
             f"{PREFIX}nacks", "Snapshots that Envoy refused", value=float(self._ads.nacks)
         )
+
+    def _of_breakers(self) -> Iterable[Metric]:
+        breakers, circuits = self._placement.breakers, self._placement.circuits
         ejections = CounterMetricFamily(
             f"{PREFIX}ejections",
             "Replicas taken out of the pick, by what their requests ended with",
             labels=["cause"],
         )
-        for cause, number in self._placement.breakers.ejections.items():
+        for cause, number in breakers.ejections.items():
             ejections.add_metric([cause.value], number)
         yield ejections
         ejected = GaugeMetricFamily(
@@ -84,35 +92,40 @@ class StateCollector(Collector):
             "Replicas that are out of the pick, or tried by single requests",
             labels=["address"],
         )
-        for address in self._placement.breakers.ejected:
+        for address in breakers.ejected:
             ejected.add_metric([address], 1)
         yield ejected
-        waiting = GaugeMetricFamily(
-            f"{PREFIX}waiting", "Requests that wait for a replica", labels=["endpoint"]
-        )
-        for endpoint in self._placement.waiting:
-            waiting.add_metric([endpoint], self._placement.waiting.count(endpoint))
-        yield waiting
         openings = CounterMetricFamily(
             f"{PREFIX}circuit_openings", "Endpoints whose breaker opened, by cause", labels=["cause"]
         )
-        for reason, number in self._placement.circuits.openings.items():
+        for reason, number in circuits.openings.items():
             openings.add_metric([reason.value], number)
         yield openings
         opened = GaugeMetricFamily(
             f"{PREFIX}circuit_open", "1 while an endpoint's breaker is not closed", labels=["endpoint"]
         )
-        for endpoint in self._placement.circuits.open:
+        for endpoint in circuits.open:
             opened.add_metric([endpoint], 1)
         yield opened
+
+    def _of_requests(self) -> Iterable[Metric]:
+        queue = self._placement.waiting
+        waiting = GaugeMetricFamily(
+            f"{PREFIX}waiting", "Requests that wait for a replica", labels=["endpoint"]
+        )
+        for endpoint in queue:
+            waiting.add_metric([endpoint], queue.count(endpoint))
+        yield waiting
         for name, text, number in (
             ("suspects", "Requests that were there when a replica crashed", len(self._placement.poison)),
-            ("waiting_requests", "Requests that wait for any replica", self._placement.waiting.requests),
-            ("waiting_bytes", "Size of their bodies", self._placement.waiting.bytes),
+            ("waiting_requests", "Requests that wait for any replica", queue.requests),
+            ("waiting_bytes", "Size of their bodies", queue.bytes),
         ):
             yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(number))
-        family = GaugeMetricFamily(f"{PREFIX}in_flight", "Requests in flight", labels=["cluster", "address"])
+        in_flight = GaugeMetricFamily(
+            f"{PREFIX}in_flight", "Requests in flight", labels=["cluster", "address"]
+        )
         for cluster, counts in self._placement.in_flight.counts.items():
             for address, count in counts.items():
-                family.add_metric([cluster, address], count)
-        yield family
+                in_flight.add_metric([cluster, address], count)
+        yield in_flight

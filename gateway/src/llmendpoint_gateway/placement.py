@@ -31,7 +31,7 @@ T = TypeVar("T", bound=Hashable)
 @dataclass(slots=True, eq=False)
 class Placed:
     """A request that is with a replica. `address`: where it is now; a retry moves it to the next of `picked.addresses`.
-    `kept`: bytes of its body that Envoy keeps for that beyond what it always does."""
+    `kept`: size of its body, when that is large and Envoy keeps it for a retry; else 0."""
 
     picked: Picked
     tag: Tag
@@ -133,7 +133,8 @@ class Placement:
         return decision
 
     def _asked(self, name: str, caller: int) -> None:
-        """Whatever comes of it: what one other caller's failures alone have opened closes."""
+        """A caller asks for an endpoint, whatever comes of it: breakers that another caller's failures alone have opened
+        close."""
         key, now = self._table.names.get(name), self.now()
         if key is None:
             return

@@ -24,7 +24,7 @@ from llmendpoint_gateway.envoy import admin_socket, open_share
 from llmendpoint_gateway.envoy_stats import EnvoyStats
 from llmendpoint_gateway.ext_proc import Picker
 from llmendpoint_gateway.failures import access_log_handler
-from llmendpoint_gateway.http import make_app
+from llmendpoint_gateway.http import Pages, make_app
 from llmendpoint_gateway.metrics import Metrics, StateCollector
 from llmendpoint_gateway.placement import Placement
 from llmendpoint_gateway.readings import Readings
@@ -74,7 +74,7 @@ async def run_picker(
         reports = Reports(placement)
         demand, readings = DemandStream(placement), Readings(placement, reports)
         callers = Callers(session, access, operator, time.monotonic)
-        app = make_app(control, ads, metrics.registry, staleness, envoy, demand, callers)
+        app = make_app(Pages(control, ads, metrics.registry, staleness, envoy, demand, callers))
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, host, http_port).start()

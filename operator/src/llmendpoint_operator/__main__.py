@@ -34,57 +34,9 @@ def parse(argv: list[str] | None = None) -> Settings:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--http-port", type=int, default=8082, help="port of /healthz, /readyz and /metrics (default: 8082)"
-    )
-    parser.add_argument("--watch-namespace", metavar="NS", help="look at one namespace only (default: all)")
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="PATH",
-        help="how to reach the API server (default: the pod's service account)",
-    )
-    parser.add_argument(
-        "--gateway-url", metavar="URL", help="what status.url shows (default: the endpoint's own Service)"
-    )
-    parser.add_argument(
-        "--lease-seconds", type=int, default=15, metavar="N",
-        help="after so many seconds without a sign of life another process takes over (default: 15)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--gateway-namespace",
-        metavar="NS",
-        help="where the gateway's pods are (default: the operator's namespace)",
-    )
-    parser.add_argument(
-        "--prometheus-namespace", default="monitoring", metavar="NS",
-        help="where the pods labelled app.kubernetes.io/name=prometheus are that may scrape the engines "
-        "(default: monitoring)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--gateway-state-port", type=int, default=8081, metavar="PORT",
-        help="port on which a gateway pod answers /state and /revisions (default: 8081)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--gateway-token", type=Path, metavar="FILE",
-        help="our service account's token for the audience llmendpoint-gateway, by which gateways know us (default: none; "
-        "then a gateway that is cut off from the API server is not told of later assignments)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--probe-image", metavar="IMAGE",
-        help="image with llmendpoint-probe, for LLMRuntimes with readiness: Generation that name none; this one has it",
-    )  # fmt: skip
-    parser.add_argument(
-        "--hub-endpoint", default=PUBLIC_HUB, metavar="URL",
-        help="hub that is asked for the commits of hf:// models (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--model-image", metavar="IMAGE",
-        help="image with llmendpoint-model, which downloads models, for LLMRuntimes that name none",
-    )  # fmt: skip
-    parser.add_argument(
-        "--cache-retention-seconds", type=float, default=DEFAULT_RETENTION_SECONDS, metavar="N",
-        help="how long a shared cache keeps a model that no revision uses (default: 604800, a week)",
-    )  # fmt: skip
+    _add_cluster_flags(parser)
+    _add_gateway_flags(parser)
+    _add_image_and_model_flags(parser)
     _add_allowed_flags(parser)
     _add_keda_flags(parser)
     args = parser.parse_args(argv)
@@ -96,6 +48,42 @@ def parse(argv: list[str] | None = None) -> Settings:
         args.hub_endpoint, args.model_image, args.cache_retention_seconds, _keda(parser, args), args.gateway_token,
          _allowed(parser, args),
     )  # fmt: skip
+
+
+def _add_cluster_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--http-port", type=int, default=8082, help="port of /healthz, /readyz and /metrics (default: 8082)")
+    add("--watch-namespace", metavar="NS", help="look at one namespace only (default: all)")
+    add("--kubeconfig", metavar="PATH", help="how to reach the API server (default: the pod's service account)")  # fmt: skip
+    add("--lease-seconds", type=int, default=15, metavar="N",
+        help="after so many seconds without a sign of life another process takes over (default: 15)")  # fmt: skip
+    add("--prometheus-namespace", default="monitoring", metavar="NS",
+        help="where the pods labelled app.kubernetes.io/name=prometheus are that may scrape the engines "
+        "(default: monitoring)")  # fmt: skip
+
+
+def _add_gateway_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--gateway-url", metavar="URL", help="what status.url shows (default: the endpoint's own Service)")
+    add("--gateway-namespace", metavar="NS",
+        help="where the gateway's pods are (default: the operator's namespace)")  # fmt: skip
+    add("--gateway-state-port", type=int, default=8081, metavar="PORT",
+        help="port on which a gateway pod answers /state and /revisions (default: 8081)")  # fmt: skip
+    add("--gateway-token", type=Path, metavar="FILE",
+        help="our service account's token for the audience llmendpoint-gateway, by which gateways know us (default: none; "
+        "then a gateway that is cut off from the API server is not told of later assignments)")  # fmt: skip
+
+
+def _add_image_and_model_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--probe-image", metavar="IMAGE",
+        help="image with llmendpoint-probe, for LLMRuntimes with readiness: Generation that name none; this one has it")  # fmt: skip
+    add("--hub-endpoint", default=PUBLIC_HUB, metavar="URL",
+        help="hub that is asked for the commits of hf:// models (default: %(default)s)")  # fmt: skip
+    add("--model-image", metavar="IMAGE",
+        help="image with llmendpoint-model, which downloads models, for LLMRuntimes that name none")  # fmt: skip
+    add("--cache-retention-seconds", type=float, default=DEFAULT_RETENTION_SECONDS, metavar="N",
+        help="how long a shared cache keeps a model that no revision uses (default: 604800, a week)")  # fmt: skip
 
 
 def _add_allowed_flags(parser: argparse.ArgumentParser) -> None:

@@ -156,7 +156,7 @@ def _runtime(
 def _other_paths(
     caches: Caches, endpoint: Endpoint, revisions: Iterable[Revision]
 ) -> dict[str, tuple[str, ...]]:
-    """What the LLMRuntimes of revisions declare that the spec names no more: a rollout leaves one and may go back to it."""
+    """The paths of LLMRuntimes that kept revisions have and the spec does not name: a rollback may return to one."""
     own = endpoint.spec.runtime.name if endpoint.spec is not None else None
     found: dict[str, tuple[str, ...]] = {}
     for name in {revision.inputs.runtime.name for revision in revisions} - {own}:

@@ -18,67 +18,50 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.reconciles = Counter(
-            "llmendpoint_operator_reconciles", "Reconciles by result", ["result"], registry=self.registry
-        )
+        counter, gauge = self._counter, self._gauge
+        self.reconciles = counter("llmendpoint_operator_reconciles", "Reconciles by result", "result")
         self.reconcile_seconds = Histogram(
             "llmendpoint_operator_reconcile_seconds",
             "Time of one reconcile, its writes included",
             registry=self.registry,
         )
-        self.writes = Counter(
-            "llmendpoint_operator_writes", "Writes to the API server, Events and the Lease not counted",
-            ["kind", "verb"], registry=self.registry,
+        self.queue_depth = gauge("llmendpoint_operator_queue_depth", "Endpoints waiting to be reconciled")
+        self.writes = counter(
+            "llmendpoint_operator_writes", "Writes to the API server, Events and the Lease not counted", "kind", "verb"
         )  # fmt: skip
-        self.write_errors = Counter(
+        self.write_errors = counter(
             "llmendpoint_operator_write_errors",
             "Writes that the API server refused or failed",
-            ["kind", "code"],
-            registry=self.registry,
+            "kind",
+            "code",
         )
-        self.queue_depth = Gauge(
-            "llmendpoint_operator_queue_depth", "Endpoints waiting to be reconciled", registry=self.registry
-        )
-        self.watch_staleness = Gauge(
-            "llmendpoint_operator_watch_staleness_seconds", "Time since the API server was last heard of", ["resource"],
-            registry=self.registry,
+        self.watch_staleness = gauge(
+            "llmendpoint_operator_watch_staleness_seconds", "Time since the API server was last heard of", "resource"
         )  # fmt: skip
-        self.objects = Gauge(
-            "llmendpoint_operator_cached_objects",
-            "Objects in the caches",
-            ["resource"],
-            registry=self.registry,
+        self.objects = gauge("llmendpoint_operator_cached_objects", "Objects in the caches", "resource")
+        self.evidence_calls = counter(
+            "llmendpoint_operator_evidence_calls", "Questions to gateways and engines during rollouts", "kind", "result"
+        )  # fmt: skip
+        self.watched = gauge(
+            "llmendpoint_operator_rollouts_watched", "Endpoints whose gateways or engines are being asked"
         )
-        self.evidence_calls = Counter(
-            "llmendpoint_operator_evidence_calls",
-            "Questions to gateways and engines during rollouts",
-            ["kind", "result"],
-            registry=self.registry,
+        self.scalings = counter(
+            "llmendpoint_operator_scalings", "Changes of the number of replicas by the builtin scaler",
+            "direction", "reason",
+        )  # fmt: skip
+        self.demand_streams = gauge(
+            "llmendpoint_operator_demand_streams", "Gateways that tell load and demand"
         )
-        self.watched = Gauge(
-            "llmendpoint_operator_rollouts_watched",
-            "Endpoints whose gateways or engines are being asked",
-            registry=self.registry,
-        )
-        self.scalings = Counter(
-            "llmendpoint_operator_scalings",
-            "Changes of the number of replicas by the builtin scaler",
-            ["direction", "reason"],
-            registry=self.registry,
-        )
-        self.demand_streams = Gauge(
-            "llmendpoint_operator_demand_streams",
-            "Gateways that tell load and demand",
-            registry=self.registry,
-        )
-        self.circuits_open = Gauge(
-            "llmendpoint_operator_circuits_open",
-            "Endpoints whose requests a gateway refuses because too many failed",
-            registry=self.registry,
-        )
-        self.leader = Gauge(
-            "llmendpoint_operator_leader", "1 while this process holds the lease", registry=self.registry
-        )
+        self.circuits_open = gauge(
+            "llmendpoint_operator_circuits_open", "Endpoints whose requests a gateway refuses because too many failed"
+        )  # fmt: skip
+        self.leader = gauge("llmendpoint_operator_leader", "1 while this process holds the lease")
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(name, what, labels, registry=self.registry)
+
+    def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
+        return Gauge(name, what, labels, registry=self.registry)
 
 
 class Recommendations(Collector):

@@ -10,7 +10,7 @@ import structlog.testing
 
 from llmendpoint_operator.api import LLMEndpointSpec
 from llmendpoint_operator.audit import Auditor
-from llmendpoint_operator.core.audit import Change, changed_paths, find_change, last_writer
+from llmendpoint_operator.core.audit import Change, changed_values, find_change, last_writer
 from llmendpoint_operator.core.revision import Revision
 from llmendpoint_operator.core.snapshot import Endpoint, Snapshot
 from llmendpoint_operator.core.steps import Event
@@ -158,7 +158,7 @@ def test_a_new_endpoint_is_told_as_created() -> None:
 def test_paths_are_those_of_the_fields_that_differ(
     old: dict[str, Any], new: dict[str, Any], paths: list[str]
 ) -> None:
-    assert list(changed_paths(old, new)) == paths
+    assert [path for path, _, _ in changed_values(old, new)] == paths
 
 
 class Heard:

@@ -6,8 +6,10 @@ import copy
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
-from llmendpoint_operator.api import LLMRuntimeSpec
+from llmendpoint_gateway.core import paths as gateways
+from llmendpoint_operator.api import LLMRuntimeSpec, llmendpoint, llmruntime
 from llmendpoint_operator.core.reported import read_fields
 from llmendpoint_operator.gather import gather
 from llmendpoint_operator.kube import resources
@@ -108,6 +110,22 @@ def test_what_another_runtime_of_a_kept_revision_declares_now_is_gathered() -> N
     assert gather(of, moved, None, None).other_paths == {"llmendpoint": ("/pooling",)}
 
 
+def test_a_change_of_the_runtime_of_a_kept_revision_wakes_the_endpoint() -> None:
+    cluster = FakeCluster()
+    cluster.settle()
+    (record,) = cluster.of_kind("ControllerRevision").values()
+    record["metadata"] |= {"namespace": "team-a", "resourceVersion": "1"}
+    moved = endpoint("chat", spec={"model": {"source": "embedded://demo"}, "runtime": {"name": "other"}})
+    woken: list[tuple[str, str]] = []
+    of = caches(moved, runtime={"spec": {"image": "engine:1"}}, woken=woken.append)
+    of.informers[resources.CONTROLLER_REVISIONS].store.replace([record], "1")
+    woken.clear()
+    for name in ("llmendpoint", "nobodys"):
+        changed = {"metadata": {"name": name, "resourceVersion": "9"}, "spec": {"image": "engine:1"}}
+        of.informers[resources.RUNTIMES].store.event("MODIFIED", changed)
+    assert woken == [("team-a", "chat")]
+
+
 def test_they_stay_while_the_runtime_is_gone_or_cannot_be_read(serving: FakeCluster) -> None:
     serving.runtime = None
     serving.settle()
@@ -117,3 +135,11 @@ def test_they_stay_while_the_runtime_is_gone_or_cannot_be_read(serving: FakeClus
 def test_a_status_that_holds_too_many_or_too_long_paths_is_not_read() -> None:
     for paths in (["/a" * 100], [f"/p{n}" for n in range(17)], "/pooling"):
         assert "paths" not in read_fields({"paths": paths}, NOW)
+
+
+def test_operator_and_gateway_have_the_same_rules() -> None:
+    assert f"^{gateways.FORM.pattern}$" == llmruntime.FORM
+    assert gateways.OPERATORS_OWN.pattern == llmruntime.OPERATORS_OWN
+    assert f"^{gateways.OF_AN_ENDPOINT.pattern}" == llmruntime.OF_AN_ENDPOINT
+    longest = TypeAdapter(llmendpoint.PassedPath).json_schema()["maxLength"]
+    assert (llmendpoint.MOST_PATHS, longest) == (gateways.MOST_DECLARED, gateways.LONGEST_DECLARED)

@@ -8,7 +8,7 @@ import pytest
 
 from llmendpoint_operator.evidence.wanted import find_wanted
 
-from .test_rollout_states import GOOD, WATCHED, Rollout
+from .rollout_stage import GOOD, WATCHED, Rollout
 
 
 def canary(*weights: int, **rollout: Any) -> Rollout:

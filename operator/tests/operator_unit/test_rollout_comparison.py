@@ -6,7 +6,7 @@ from typing import Any
 
 from llmendpoint_operator.core.evidence import Figures
 
-from .test_rollout_states import GOOD, Rollout
+from .rollout_stage import GOOD, Rollout
 
 RELATIVE = {"duration": 30, "minRequests": 20, "ttft": {"maxRatio": 1.5}}
 

@@ -11,8 +11,8 @@ from llmendpoint_operator.core.evidence import Outcome, Verification
 from llmendpoint_operator.core.steps import events_of
 
 from .fake_cluster import FakeCluster, make_spec
+from .rollout_stage import PROMPTS, Rollout
 from .room_stage import Small
-from .test_rollout_states import PROMPTS, Rollout
 
 
 def told(it: Small) -> list[str]:

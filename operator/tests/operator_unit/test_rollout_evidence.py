@@ -14,7 +14,7 @@ from llmendpoint_operator.core.plan import WriteStatus, make_plan
 from llmendpoint_operator.evidence.wanted import Wanted, find_wanted
 
 from .fake_cluster import NOW, FakeCluster
-from .test_rollout_states import PROMPTS, WATCHED, Rollout
+from .rollout_stage import PROMPTS, WATCHED, Rollout
 
 RELATIVE = {"ttft": {"maxRatio": 1.5}}
 

@@ -11,8 +11,8 @@ from hypothesis.stateful import rule
 from llmendpoint_operator.evidence.wanted import find_wanted
 
 from . import test_rollout_capacity as capacity
+from .rollout_stage import Rollout
 from .room_stage import Small
-from .test_rollout_states import Rollout
 
 
 def late_gateway(it: Rollout, seqs: int) -> str:

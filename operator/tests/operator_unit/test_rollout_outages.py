@@ -7,8 +7,8 @@ import pytest
 from llmendpoint_operator.core.evidence import Outcome, Verification
 from llmendpoint_operator.core.steps import Apply
 
+from .rollout_stage import PROMPTS, Rollout
 from .room_stage import Small
-from .test_rollout_states import PROMPTS, Rollout
 
 
 def test_replicas_that_became_ready_without_an_operator_are_not_overdue() -> None:

@@ -11,7 +11,7 @@ import pytest
 from llmendpoint_operator.core.evidence import Figures
 
 from .fake_cluster import FakeCluster
-from .test_rollout_states import Rollout
+from .rollout_stage import Rollout
 
 GOOD = Figures(requests=100, errors=0)
 

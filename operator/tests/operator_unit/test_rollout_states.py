@@ -1,83 +1,15 @@
-"""A rollout's way through its states, with gateways, prompts, figures and requests."""
+"""A rollout's way through its states, with gateways, prompts and figures."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from llmendpoint_operator.api import LLMRuntimeSpec
 from llmendpoint_operator.core.evidence import Figures, Outcome, Verification
-from llmendpoint_operator.core.snapshot import Request
-from llmendpoint_operator.core.steps import events_of
 
-from .fake_cluster import NOW, RUNTIME, FakeCluster, make_spec
-
-PROMPTS = [{"name": "capital", "prompt": "Capital of France?", "expect": {"contains": ["Paris"]}}]
-GOOD = Figures(requests=100, errors=1, ttft_p95=0.2)
-WATCHED = {"errorRate": {"max": 0.02}}
-
-
-class Rollout:
-    """A first revision that serves with two replicas through two gateways, and an edit of it."""
-
-    def __init__(self, replicas: int = 2, **rollout: Any) -> None:
-        self.rollout, self.replicas = rollout, replicas
-        self.cluster = FakeCluster(self.spec(1), gateways={"gw-1": None, "gw-2": None})
-        self.now: datetime = NOW
-        self.told: list[str] = []
-        self.work()
-        self.cluster.make_ready(self.cluster.target)
-        self.cluster.verification = Verification(self.cluster.target, Outcome.PASSED)
-        self.work()
-        self.cluster.follow()
-        self.work(20)
-        assert self.cluster.state == "Idle"
-        self.blue = str(self.cluster.active)
-        self.told.clear()
-
-    def spec(self, seqs: int) -> Any:
-        return make_spec(replicas=self.replicas, engine={"maxNumSeqs": seqs}, rollout=self.rollout)
-
-    def edit(self, seqs: int = 2) -> str:
-        """The new revision's hash."""
-        self.cluster.edit(self.spec(seqs))
-        self.work()
-        self.cluster.verification = None
-        return self.cluster.target
-
-    def work(self, after: float = 0) -> str:
-        """Let the operator work until nothing is left, `after` seconds later; the state."""
-        self.now += timedelta(seconds=after)
-        for _ in range(10):
-            plan = self.cluster.plan(self.now)
-            for step in plan.steps:
-                self.cluster.do(step)
-                self.told += [f"{event.reason}: {event.message}" for event in events_of(step)]
-            if not plan.steps:
-                return self.cluster.state
-        raise AssertionError("still writing")
-
-    def switched(self, seqs: int = 2) -> str:
-        """To where the new revision gets requests and every gateway follows."""
-        green = self.edit(seqs)
-        self.cluster.make_ready(green)
-        self.cluster.verification = Verification(green, Outcome.PASSED)
-        self.work()
-        self.cluster.follow()
-        self.work()
-        return green
-
-    def ask(self, action: str, revision: str | None, id_: str = "r-1") -> dict[str, Any]:
-        """Annotate, and let it be answered."""
-        self.cluster.request = Request(id_, action, revision)
-        self.work()
-        return dict(self.cluster.status["request"])
-
-    @property
-    def rejected(self) -> dict[str, Any]:
-        return dict(self.cluster.status["rejected"])
+from .rollout_stage import GOOD, PROMPTS, WATCHED, Rollout
 
 
 def test_a_good_revision_goes_all_the_way() -> None:
@@ -156,20 +88,6 @@ def test_a_breach_switches_back_at_once_and_names_the_figure() -> None:
     assert "rejected" not in it.cluster.status
 
 
-def test_a_rejected_revision_comes_back_only_when_asked_for_anew() -> None:
-    it = Rollout()
-    green = it.switched()
-    it.cluster.figures = {green: Figures(requests=50, errors=50)}
-    it.work(3)
-    it.cluster.follow()
-    it.work(40)
-    it.cluster.figures = {}
-    assert it.ask("undo", green)["outcome"] == "Refused"
-    assert it.ask("restart", green, "r-2")["outcome"] == "Accepted"
-    assert it.cluster.target not in (green, it.blue)
-    assert it.cluster.state == "Warming"
-
-
 def test_a_crash_after_the_switch_needs_no_figures() -> None:
     it = Rollout()
     green = it.switched()
@@ -211,19 +129,6 @@ def test_a_paused_observation_is_told_once_and_ends_by_promotion() -> None:
     assert sum(told.startswith("Inconclusive") for told in it.told) == 1
     assert it.ask("promote", green)["outcome"] == "Accepted"
     assert it.cluster.state == "Idle"
-
-
-def test_a_manual_promotion_waits_without_a_deadline() -> None:
-    it = Rollout(promotion="Manual", verification={"prompts": PROMPTS})
-    green = it.edit()
-    it.cluster.make_ready(green)
-    it.cluster.verification = Verification(green, Outcome.PASSED)
-    assert it.work() == "AwaitingPromotion"
-    assert it.work(100_000) == "AwaitingPromotion"
-    assert it.ask("promote", it.blue)["outcome"] == "Refused"
-    assert it.cluster.state == "AwaitingPromotion"
-    assert it.ask("promote", green, "r-2")["outcome"] == "Accepted"
-    assert it.cluster.weights() == {green: 100}
 
 
 def test_a_revision_that_never_gets_ready_is_given_up_after_the_deadline() -> None:
@@ -289,82 +194,6 @@ def test_a_revert_goes_back_quietly(switched: bool) -> None:
     assert "rejected" not in it.cluster.status
     it.work(11)
     assert it.cluster.replicas() == {it.blue: 2, green: 0}
-
-
-def test_an_abort_names_its_revision_and_rejects_it() -> None:
-    it = Rollout()
-    green = it.edit()
-    assert it.ask("abort", it.blue)["outcome"] == "Refused"
-    answer = it.ask("abort", green, "r-2")
-    assert answer == {
-        "id": "r-2", "action": "abort", "outcome": "Accepted", "message": f"revision {green} is given up",
-    }  # fmt: skip
-    assert it.cluster.state == "RolledBack"
-    assert it.rejected["reason"] == "Aborted"
-    assert it.ask("abort", green, "r-3")["outcome"] == "Refused"
-
-
-def test_an_undo_alone_brings_back_no_revision_of_another_spec() -> None:
-    """Whatever the spec was when it was made: a policy of today may refuse it."""
-    it = Rollout(observe={"duration": 0})
-    green = it.switched()
-    it.work(20)
-    assert it.ask("undo", "nosuch")["outcome"] == "Refused"
-    refused = it.ask("undo", it.blue, "r-2")
-    assert refused["outcome"] == "Refused"
-    assert "was made from another spec" in refused["message"]
-    assert it.cluster.target == green
-    assert it.cluster.replicas()[green] == 2
-
-
-def test_an_undo_with_its_spec_goes_back_to_the_revision_that_is_kept() -> None:
-    it = Rollout(observe={"duration": 0})
-    green = it.switched()
-    it.work(20)
-    it.cluster.request = Request("r-1", "undo", it.blue)
-    assert it.edit(1) == it.blue
-    assert it.cluster.status["request"]["outcome"] == "Accepted"
-    it.cluster.make_ready(it.blue)
-    it.work()
-    it.cluster.follow()
-    assert it.work(20) == "Idle"
-    assert it.cluster.weights() == {it.blue: 100}
-    assert "override" not in it.cluster.status, "the spec says it"
-    assert it.edit(3) not in (it.blue, green)
-
-
-def test_a_restart_is_undone_without_an_edit_until_the_spec_changes() -> None:
-    it = Rollout(observe={"duration": 0})
-    assert it.ask("restart", it.blue)["outcome"] == "Accepted"
-    it.cluster.make_ready(it.cluster.target)
-    it.work()
-    it.cluster.follow()
-    it.work(20)
-    assert it.ask("undo", it.blue, "r-2")["outcome"] == "Accepted"
-    assert it.cluster.target == it.blue
-    it.edit(3)
-    assert "override" not in it.cluster.status
-
-
-def test_a_restart_makes_a_revision_from_the_runtime_as_it_is_now_and_survives_a_lost_status() -> None:
-    it = Rollout(observe={"duration": 0})
-    it.cluster.runtime = LLMRuntimeSpec.model_validate(
-        {**RUNTIME.model_dump(by_alias=True), "image": "engine:2"}
-    )
-    assert it.work() == "Idle"
-    assert it.ask("restart", it.blue)["outcome"] == "Accepted"
-    made = it.cluster.target
-    template = it.cluster.by_revision("Deployment")[made]["spec"]["template"]["spec"]
-    assert template["containers"][0]["image"] == "engine:2"
-    it.cluster.make_ready(made)
-    it.work()
-    it.cluster.follow()
-    assert it.work(20) == "Idle"
-    it.cluster.status, it.cluster.version = {}, it.cluster.version + 1
-    for request in (it.cluster.request, None):
-        it.cluster.request = request
-        assert it.work() == "Idle"
-        assert it.cluster.active == it.cluster.target == made
 
 
 def test_a_lost_status_gives_an_epoch_that_no_gateway_has_seen() -> None:

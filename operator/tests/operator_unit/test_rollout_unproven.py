@@ -8,7 +8,7 @@ import pytest
 
 from llmendpoint_operator.core.evidence import Figures, Outcome, Verification
 
-from .test_rollout_states import GOOD, PROMPTS, WATCHED, Rollout
+from .rollout_stage import GOOD, PROMPTS, WATCHED, Rollout
 
 BAD = Figures(requests=15, errors=15)
 """Too few for a verdict."""

@@ -8,7 +8,7 @@ from llmendpoint_operator.core.sentences import SENTENCE_LIMIT
 from llmendpoint_operator.core.snapshot import Refusal
 
 from .fake_cluster import FakeCluster
-from .test_rollout_states import Rollout
+from .rollout_stage import Rollout
 
 LONG = "a policy says no, " * 300
 

@@ -22,24 +22,22 @@ STOP_STRINGS_MAX = 4
 STOP_STRING_CHARACTERS_MAX = 256
 """Of one stop string, which has at least one character."""
 STOP_TOKEN_IDS_MAX = 128
-TOKEN_ID_MAX = 2**31 - 1
-"""Of an id in a prompt or in stop_token_ids, before the model's vocabulary is looked at."""
 CACHE_SALT_CHARACTERS_MAX = 256
 
 BODY_BYTES_MAX = 16 * 2**20
-"""Of any body. To decode one, 5 ms for each MiB of escapes, nothing else runs in the process."""
+"""Of any body. Nothing else runs in the process while one is decoded: 5 ms for each MiB of escapes."""
 BODY_BYTES_FLOOR, BODY_BYTES_PER_TOKEN = 8 * 2**20, 24
 """A model takes bodies up to the first, or to the second for each token of its length if that is more. A token of text has 4
 bytes or so, one of escaped Cyrillic 24, a token id with its comma 8."""
 WIDE_CHARACTERS_FLOOR, WIDE_CHARACTERS_PER_TOKEN = 2**20, 6
-"""The most characters, and more for each token, of a body that holds one outside the Basic Multilingual Plane: all of its text
-then takes 4 bytes a character in memory."""
+"""A body with a character outside the Basic Multilingual Plane has at most the first and the second for each token of the
+model's length: each character of its text then takes 4 bytes in memory."""
 BODY_VALUES_MAX = 65_536
 """Fields and list items of a body, beside one for each token of the model's length in a list of token ids."""
 BODY_SECONDS_MAX = 120.0
 """From the end of the headers to the end of the body."""
 LARGE_BODY_SECONDS_MAX = 5.0
-"""From the place that a body over 1 MiB has taken, of a few, to its end: less than others wait for a place."""
+"""From when a body over 1 MiB got one of the few places to its end: less than others wait for a place."""
 HEADER_BYTES_MAX = 64 * 2**10
 """Of the request line and all headers together."""
 HEADER_SECONDS_MAX = 75.0

@@ -20,6 +20,7 @@ from typing import Literal
 
 import msgspec
 
+from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.request import Request
 from llmendpoint_server.core.request import RequestOutput as RequestOutput
 from llmendpoint_server.errors import ProtocolError
@@ -95,22 +96,14 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
     """The engine's load, after each step and at least once a second: it is the heartbeat too.
 
     `kv_usage` is 0..1 of the pages that live requests hold; `outstanding_tokens` is what is still to be computed for
-    all of them (prompt tokens not yet prefilled plus output tokens allowed). The counters only grow.
+    all of them (prompt tokens not yet prefilled plus output tokens allowed).
     """
 
     waiting: int = 0
     running: int = 0
     outstanding_tokens: int = 0
     kv_usage: float = 0.0
-    steps: int = 0
-    prompt_tokens: int = 0
-    """each prompt counts once, at its first output token, whether its tokens were computed or found in the cache"""
-    generated_tokens: int = 0
-    prefix_cache_queries: int = 0
-    """prompt tokens looked up"""
-    prefix_cache_hits: int = 0
-    """prompt tokens found"""
-    preemptions: int = 0
+    counters: Counters = msgspec.field(default_factory=Counters)
 
 
 class _RequestId(msgspec.Struct):

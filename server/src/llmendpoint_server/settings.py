@@ -102,68 +102,43 @@ def make_parser() -> argparse.ArgumentParser:
 
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
     """The flags that the operator gives to every engine of ours."""
+    _add_model_flags(parser)
+    _add_engine_flags(parser)
     add = parser.add_argument
-    add(
-        "--model",
-        required=True,
-        help="embedded://demo, file:///path, a path to a folder in transformers' layout, or hf://org/name",
-    )
-    add(
-        "--revision",
-        metavar="COMMIT",
-        help="of an hf:// model: which commit to load (default: the main branch's)",
-    )
-    add("--served-model-name", action="append", default=[], metavar="NAME",
-        help="a name that requests may put in `model`; repeat it for more; answers carry the first (default: the model's own)")  # fmt: skip
     add("--host", default="0.0.0.0", help="address to listen on (default: all)")
-    add(
-        "--port",
-        type=int,
-        default=8000,
-        help="port to listen on; 0 takes a free one and logs it (default: 8000)",
-    )
-    add(
-        "--device",
-        choices=("auto", "cpu", "cuda"),
-        default="auto",
-        help="where to compute (default: auto, CUDA where there is one)",
-    )
-    add(
-        "--dtype",
-        choices=("auto", "bfloat16", "float16", "float32"),
-        default="auto",
-        help="of weights and KV cache (default: auto)",
-    )
-    add(
-        "--max-model-len",
-        type=positive,
-        metavar="TOKENS",
-        help="prompt plus output of one request (default: the model's own)",
-    )
-    add("--max-num-seqs", type=positive, metavar="N", help="sequences in one batch")
-    add(
-        "--max-queued-requests",
-        type=positive,
-        metavar="N",
-        default=256,
-        help="waiting requests before 429 (default: 256)",
-    )
-    add(
-        "--kv-cache-memory",
-        type=parse_quantity,
-        metavar="BYTES",
-        help="as a Kubernetes quantity, such as 2Gi",
-    )
-    add(
-        "--no-prefix-caching",
-        dest="prefix_caching",
-        action="store_false",
-        help="never share pages between equal prompts",
-    )
+    add("--port", type=int, default=8000,
+        help="port to listen on; 0 takes a free one and logs it (default: 8000)")  # fmt: skip
     add("--drain-timeout", type=seconds, metavar="SECONDS", default=600.0,
         help="how long running requests may go on after SIGTERM (default: 600)")  # fmt: skip
     add("--step-timeout", type=some_seconds, metavar="SECONDS", default=120.0,
         help="how long one step of the engine may take; an engine that ends none in this time is stuck, and /health turns to 503 (default: 120)")  # fmt: skip
+
+
+def _add_model_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model", required=True,
+        help="embedded://demo, file:///path, a path to a folder in transformers' layout, or hf://org/name")  # fmt: skip
+    add("--revision", metavar="COMMIT",
+        help="of an hf:// model: which commit to load (default: the main branch's)")  # fmt: skip
+    add("--served-model-name", action="append", default=[], metavar="NAME",
+        help="a name that requests may put in `model`; repeat it for more; answers carry the first (default: the model's own)")  # fmt: skip
+
+
+def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto",
+        help="where to compute (default: auto, CUDA where there is one)")  # fmt: skip
+    add("--dtype", choices=("auto", "bfloat16", "float16", "float32"), default="auto",
+        help="of weights and KV cache (default: auto)")  # fmt: skip
+    add("--max-model-len", type=positive, metavar="TOKENS",
+        help="prompt plus output of one request (default: the model's own)")  # fmt: skip
+    add("--max-num-seqs", type=positive, metavar="N", help="sequences in one batch")
+    add("--max-queued-requests", type=positive, metavar="N", default=256,
+        help="waiting requests before 429 (default: 256)")  # fmt: skip
+    add("--kv-cache-memory", type=parse_quantity, metavar="BYTES",
+        help="as a Kubernetes quantity, such as 2Gi")  # fmt: skip
+    add("--no-prefix-caching", dest="prefix_caching", action="store_false",
+        help="never share pages between equal prompts")  # fmt: skip
 
 
 def default_name(model: str) -> str:

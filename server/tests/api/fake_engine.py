@@ -18,6 +18,7 @@ import sys
 import time
 
 from llmendpoint_server import protocol
+from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 
 OPTIONS = json.loads(os.environ.get("FAKE_ENGINE", "{}"))
@@ -107,7 +108,7 @@ class FakeEngine:
             self.running[request.id] = (request, done + 1)
             if finish:
                 del self.running[request.id]
-        stats = protocol.Stats(len(self.waiting), len(self.running), steps=self.steps)
+        stats = protocol.Stats(len(self.waiting), len(self.running), counters=Counters(steps=self.steps))
         self.send(protocol.StepOutput(tuple(outputs)), stats)
         time.sleep(OPTIONS.get("delay", 0.0))
 
@@ -125,10 +126,12 @@ class FakeEngine:
             if requests and requests < OPTIONS.get("stall_with", float("inf")):
                 self.step()
             elif requests:
-                self.send(protocol.Stats(len(self.waiting), len(self.running), steps=self.steps))
+                self.send(
+                    protocol.Stats(len(self.waiting), len(self.running), counters=Counters(steps=self.steps))
+                )
                 time.sleep(0.01)
             else:
-                self.send(protocol.Stats(steps=self.steps))
+                self.send(protocol.Stats(counters=Counters(steps=self.steps)))
 
 
 if __name__ == "__main__":

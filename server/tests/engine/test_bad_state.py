@@ -150,7 +150,10 @@ def test_whenever_a_running_request_goes_bad_the_others_get_their_tokens(
         answers.take(engine.abort(name))
     answers.finish(engine)
     assert answers.ends.keys() == set(NAMES)
-    assert answers.whole(NAMES.replace(name, ""))
+    others = NAMES.replace(name, "")
+    if fault is pages_of_nobody:  # others may get these pages, and be found at fault before it
+        others = "".join(other for other in others if answers.ends[other].finish is FinishReason.LENGTH)
+    assert answers.whole(others)
 
 
 def test_a_request_that_cannot_be_preempted_fails_alone() -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 DAY_S = 86_400.0
 HOUR_S = 3600.0
-MOST_BURSTS_AT_ONCE = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 INPUTS = ("model", "runtime", "resources", "engine", "terminationGracePeriodSeconds")
-"""Fields of a spec that a change of makes a new revision."""
+"""Fields of a spec whose change makes a new revision."""
 KEPT = frozenset({"resources.accelerator.product", "resources.accelerator.memory"})
-"""Within them, what makes none: no record has it, and it stays as it is while the accelerator is of the same kind."""
+"""Fields within them whose change makes none. No record has them, so they stay while the accelerator's kind is the same."""
 
 
 def spec_patch(spec: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A merge patch of `spec`, after which it asks for what a revision recorded; empty where it does already. A field that
-    `inputs` leaves out, or has empty, gets its default."""
+    """A merge patch after which `spec` asks for what a revision recorded; empty when it does already. A field that `inputs`
+    leaves out, or has empty, gets its default."""
     return _differences(
         {field: spec[field] for field in INPUTS if field in spec},
         {field: inputs[field] for field in INPUTS if field in inputs},
@@ -45,7 +45,7 @@ def _same(mine: Any, theirs: Any) -> bool:
 
 
 def _filled(value: Any) -> Any:
-    """Without fields that are empty, which is what a field is that was left out; None where nothing is left."""
+    """The value without its empty fields, which mean the same as fields that are left out; None when nothing remains."""
     if isinstance(value, Mapping):
         value = {name: filled for name, item in value.items() if (filled := _filled(item)) is not None}
     elif isinstance(value, list):

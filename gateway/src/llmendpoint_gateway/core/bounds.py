@@ -1,10 +1,10 @@
 """How much of everything one Envoy may take: memory, connections, threads, bodies, headers, time. The one place for them.
 
-Envoy holds a request's body until the picker has decided, so its memory is what callers send at one time. What a request
-holds beyond SMALL_BODY_BYTES it holds on HTTP/2, the callers' own or the inner listener's, and there the overload manager
-resets the largest ones before the heap is full. What is smaller it cannot take back: of that a connection with one request
-holds at most HELD_BYTES. There are no more connections than the heap has room for, nor more requests, of which a
-connection may have 64 over HTTP/2:
+Envoy holds a request's body until the picker has decided, so its memory is what callers send at one time. A body above
+SMALL_BODY_BYTES is held on HTTP/2, the callers' own or the inner listener's: there the overload manager resets the largest
+requests before the heap is full. It cannot reset a smaller one. So a connection with one request holds at most
+HELD_BYTES, and there are no more connections than the heap has room for. Over HTTP/2 a connection may have MAX_STREAMS
+requests, so the requests are limited too:
 
     connections * HELD_BYTES <= heap,    requests <= connections,    requests over HTTP/2 <= connections / 2
 """
@@ -16,13 +16,13 @@ SMALL_BODY_BYTES = 32 << 10
 """A body up to this size is kept until its answer ends, so that the request can be sent to a second replica. A larger one,
 or one of unknown length, is collected by the inner listener."""
 KEPT_BODY_BYTES, KEPT_BYTES = 4 << 20, 128 << 20
-"""A larger body, up to the first of them, is kept as well while all of these together take no more than the second. Else it
-is let go as it is sent: with 5,000 open answers even 200 kB each would be 1 GB."""
+"""A larger body, up to the first of them, is kept as well while all of these together take no more than the second. Else
+Envoy drops it as it is sent: with 5,000 open answers even 200 kB each would be 1 GB."""
 
 CONNECTION_BUFFER_BYTES = 16 << 10
 """Of an answer whose reader is slow, at the caller's connection and at the engine's; more is left with the engine."""
 READER_TIMEOUT = 60
-"""Seconds. A caller who reads nothing of what there is for him for so long is cut."""
+"""Seconds. A connection is cut when its caller has read nothing of an answer that waits for so long."""
 
 REQUEST_TIMEOUT = "60s"
 """For a request to come in whole: 32 MiB at 4.5 Mbit/s. A request that waits for a replica is whole, and is not meant."""
@@ -48,8 +48,8 @@ MAX_RESETS = 200
 REQUEST_BYTES = 96 << 10
 """What a request costs by itself, with its connections to the engine and to the picker; measured."""
 HELD_BYTES = REQUEST_BYTES + (2 * MAX_HEADERS_KB << 10) + SMALL_BODY_BYTES + 2 * CONNECTION_BUFFER_BYTES
-"""What a connection with one request may hold that nothing takes back: also the headers, as they came and as they went on,
-the kept body, and the answer's two buffers."""
+"""What a connection with one request may hold that the overload manager cannot reset: the request, the headers as they came
+and as they were sent on, the kept body, and the answer's two buffers."""
 MAX_CONNECTIONS = 10_000
 HTTP2_SHARE = 0.5
 """Of the requests under way. Over HTTP/1.1 each takes a connection; over HTTP/2 a few connections could take all places."""

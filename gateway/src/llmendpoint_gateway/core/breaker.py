@@ -4,9 +4,9 @@ A connection that nobody takes is the replica's fault. An error, a connection th
 may be the request's fault, so these eject a replica only if they came from two callers and had two bodies at least.
 Those of one caller alone count where no other caller has used the endpoint for 30 seconds: one caller whose requests
 always fail, whatever they hold, takes no replica from the others, nor does one body, whoever sends it; and a single
-application that is the only caller still gets rid of a broken replica. One that was ejected for the failures of one caller alone is back as
-soon as another caller asks. A caller is an address (core/caller.py): one with several addresses counts
-as several.
+application that is the only caller still gets rid of a broken replica. A replica that was ejected for the failures of one
+caller alone returns as soon as another caller asks. A caller is an address (core/caller.py): one with several addresses
+counts as several.
 
 Only failures and trials are reported, so that a good request costs one count. Time is the caller's, in seconds.
 """
@@ -142,12 +142,12 @@ class Breakers:
         return replica.misses >= MISSES or replica.ejections > 0
 
     def wants_trial(self, address: str, now: float, caller: int | None = None) -> bool:
-        """Half-open, with no trial under way that is to be waited for; this caller's would be one."""
+        """Whether a request of this caller would be a trial now: the replica is half-open, and no other trial holds it up."""
         return address in self._ejected and self._replicas[address].wants_trial(now, caller)
 
     def asked(self, addresses: Iterable[str], now: float, caller: int) -> bool:
-        """A caller asks for what these replicas serve; whether one of them is back, as another caller's failures alone had
-        ejected it."""
+        """A caller asks for what these replicas serve. Those that another caller's failures alone had ejected return; whether
+        there were any."""
         blamed = [a for a in addresses if a in self._ejected and self._replicas[a].asked(caller)]
         for address in blamed:
             self._replicas[address].ejections = 0

@@ -8,12 +8,13 @@
 
 One that opened because every replica was ejected also closes as soon as one no longer is.
 
-What failed may be the fault of who asked or of what was asked, so neither one caller nor one body opens it: the requests
-that failed are to have two bodies at least, and the error rate is to be reached by all requests, and also without those of
-the caller with the most errors, of which two at least failed. Where no other caller has asked for 30 seconds the rate of
-that caller alone counts; one that opened so closes as soon as another caller asks. Whoever asks counts, also if its
-request is refused or waits. Failures to connect are nobody's, and always count. A caller is an address (core/caller.py): one with several addresses counts as several. The
-caller whose trial failed, or takes long, leaves the next one to others for a while, so that it cannot keep the breaker open.
+A failure may be the fault of the caller or of the body, so neither one caller nor one body opens it. The requests that
+failed must have two bodies at least. The error rate must be reached by all requests, and also without those of the caller
+with the most errors; at least two of the remaining ones must have failed. Where no other caller has asked for 30 seconds,
+the rate of that caller alone counts; a breaker that opened so closes as soon as another caller asks. A caller counts as
+soon as it asks, also if its request is refused or waits. Failures to connect are no caller's fault, and always count. A
+caller is an address (core/caller.py): one with several addresses counts as several. A caller whose trial failed, or takes
+long, leaves the next one to others for a while, so that it cannot keep the breaker open.
 
 Time is the caller's, in seconds.
 """
@@ -47,9 +48,9 @@ def _reached(counts: Counts, settings: CircuitSettings) -> bool:
 
 @dataclass(slots=True)
 class _Circuit(Trials):
-    """`good`: the tickets of the trials in a row that were answered; of a stream Envoy reports every second that it goes
-    on. `active`: how many requests of each caller are with a replica now. `failing`: callers and `prints`: bodies of the
-    requests that failed."""
+    """`good`: the tickets of the last trials in a row that were answered. It is a set, because Envoy reports a stream every
+    second. `active`: how many requests of each caller are with a replica now. `failing` and `prints`: callers and bodies of
+    the requests that failed."""
 
     since: float = 0.0
     window: Window = field(default_factory=Window)
@@ -237,8 +238,8 @@ class Circuits:
 
     @staticmethod
     def _tell_apart(circuit: _Circuit, counts: Counts, now: float, settings: CircuitSettings) -> None:
-        """Where all failures are in one group and two callers of it had some, they are put into two."""
-        failing = circuit.failing.both(now - settings.window)
+        """Puts two callers whose requests failed into two groups, where all failures are in one group."""
+        failing = circuit.failing.last_two(now - settings.window)
         if failing is None:
             return
         groups = {group for group, (_, errors) in counts.items() if errors and group != NOBODY}

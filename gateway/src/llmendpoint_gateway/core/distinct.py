@@ -18,15 +18,15 @@ class Distinct:
             self.last = value
         self.last_at = now
 
-    def both(self, since: float) -> tuple[int, int] | None:
-        """The last two values, where two at least were seen since then."""
+    def last_two(self, since: float) -> tuple[int, int] | None:
+        """The last two different values; None when fewer were seen since then."""
         if self.last is None or self.other is None or self.other_at < since:
             return None
         return self.last, self.other
 
     def several(self, since: float) -> bool:
-        """Whether two values at least were seen since then."""
-        return self.both(since) is not None
+        """Whether two different values at least were seen since then."""
+        return self.last_two(since) is not None
 
     def beside(self, value: int, since: float) -> bool:
         """Whether one that is not `value` was seen since then."""

@@ -4,14 +4,15 @@ from llmendpoint_gateway.core import bounds
 
 
 class Kept:
-    """`total`: bytes of those that are kept now. A caller may hold no more of them than it leaves for others."""
+    """`total`: bytes of the bodies that are kept now. Those of one caller take at most what was free when it
+    sent the last one."""
 
     def __init__(self) -> None:
         self.total = 0
         self._of: dict[int, int] = {}  # by caller
 
     def take(self, size: int, caller: int = 0) -> int:
-        """The bytes to give back at the request's end; 0 where the body is not kept, or is small and always is."""
+        """The bytes to give back at the request's end; 0 when the body is not kept, or so small that every such body is."""
         if not bounds.SMALL_BODY_BYTES < size <= bounds.KEPT_BODY_BYTES:
             return 0
         held = self._of.get(caller, 0) + size

@@ -51,7 +51,7 @@ def make_listener(host: str, port: int, share: bounds.Share) -> Resource:
         "name": "openai",
         "address": {"socket_address": {"address": host, "port_value": port}},
         "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
-        # Also ends a connection whose reader has left no room in its window for so long.
+        # Also ends a connection whose reader has left its window full for so long.
         "socket_options": [user_timeout(1000 * bounds.READER_TIMEOUT)],
         "filter_chains": [{"filters": [manager]}],
     }

@@ -37,9 +37,9 @@ OPERATORS_OWN = re.compile(
     r"(get_)?server_info)(/|$)",
     re.IGNORECASE,
 )
-OF_AN_ENDPOINT = re.compile(r"/[^/]+/[^/]+/v1/")
-"""The form of what may be declared, and what may not be: also no path of another endpoint, /<namespace>/<name>/v1/…. As the
-CRD has all three, for who may write a status might write anything there."""
+OF_AN_ENDPOINT = re.compile("/[^/]+/[^/]+/v1/")
+"""The form of a path that may be declared, and paths that may not; the last names an endpoint in the path. The CRD has the same rules, but does not apply them to a
+status that is written by hand."""
 MODELS = "/v1/models"
 MOST_PATH = 2048
 """Characters of a path with its query."""
@@ -49,8 +49,8 @@ READING = ("GET", "HEAD")
 
 @dataclass(frozen=True, slots=True)
 class ByModel:
-    """The endpoint is named by the body's `model`. `declared`: the path, where only endpoints take it whose runtime declares
-    it; else empty."""
+    """The endpoint is named by the body's `model`. `declared`: the path, when only endpoints whose runtime declares it take
+    it; empty for the paths of every endpoint."""
 
     declared: str = ""
 

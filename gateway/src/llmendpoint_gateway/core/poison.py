@@ -15,8 +15,8 @@ SAME_SECONDS = 2.0
 time to answer since. Only the retry of one of them, at another replica, is a crash of its own."""
 MOST_PRINTS = 4096
 MOST_OF_ONE = 1024
-"""Suspects of one endpoint: one that crashes under many requests does not push out another's. A replica may have some
-hundred requests in flight when it crashes, and the one that made it crash is to be among those remembered."""
+"""Suspects of one endpoint, so that an endpoint that crashes under many requests does not push out another's. A replica may
+have some hundred requests in flight when it crashes; the one at fault must be among those that are remembered."""
 MOST_CRASHES = 8
 """Of one request that are remembered."""
 

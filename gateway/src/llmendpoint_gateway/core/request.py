@@ -1,6 +1,6 @@
 """What is kept of a request: read once, of bounded size whatever the client sent, and never changed.
 
-Named tuples, as each request makes one of each: a frozen dataclass takes twice as long to be made.
+They are named tuples, because one of each is made for each request, and a frozen dataclass takes twice as long.
 """
 
 from typing import NamedTuple

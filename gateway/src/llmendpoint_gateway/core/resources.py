@@ -55,8 +55,8 @@ def skipped_where(predicate: Resource, one: Resource) -> Resource:
 def http2_options() -> Resource:
     """Of callers' connections, and of those to the inner listener, at both ends.
 
-    What HTTP/1.1 lets pass and HTTP/2 does not, such as an empty host or an engine's `te`, ends its own request: by default
-    it ends the connection, with up to MAX_STREAMS requests of others.
+    HTTP/2 does not allow all that HTTP/1.1 does: an empty host, for example, or an engine's `te`. Such a message ends its own
+    request. By default it would end the connection, with up to MAX_STREAMS requests of others.
     """
     return {
         "override_stream_error_on_invalid_http_message": True,
@@ -97,7 +97,7 @@ def make_cluster(name: str) -> Resource:
 
 
 def user_timeout(milliseconds: int) -> Resource:
-    """Ends a connection of which what was sent is not acknowledged, or finds no room at the peer, for so long."""
+    """Ends a connection whose peer has acknowledged nothing, or has had no room for more, for so long."""
     return {
         "description": "TCP_USER_TIMEOUT",
         "level": _IPPROTO_TCP,
@@ -157,8 +157,8 @@ def make_picker_cluster(name: str, socket: str, requests: int | None = None) -> 
 
 
 def make_inner_cluster(socket: str) -> Resource:
-    """Envoy's own inner listener. With Envoy's own windows two readers who do not read hold up all others. It lives as
-    long as Envoy does, so nobody need ask whether it is there."""
+    """Envoy's inner listener. With Envoy's default windows two callers that do not read hold up all others. It needs no
+    keep-alive: it lives as long as Envoy does."""
     return _socket_cluster(LARGE_CLUSTER, socket, http2_options())
 
 

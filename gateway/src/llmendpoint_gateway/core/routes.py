@@ -49,7 +49,7 @@ def make_routes(large_apart: bool) -> Resource:
 
 
 def _kept(route: Resource) -> Resource:
-    """For the requests of which the picker says so. No caller can: his headers of ours are taken off."""
+    """For requests that the picker has marked. No caller can mark one: Envoy removes its `x-gateway-*` headers."""
     match = route["match"] | {"headers": [{"name": KEPT_HEADER, "present_match": True}]}
     return route | {"match": match, "request_body_buffer_limit": bounds.KEPT_BODY_BYTES}
 
@@ -59,7 +59,7 @@ def _over_limit() -> list[Resource]:
 
 
 def _beyond_numbers() -> list[Resource]:
-    """Of so many digits that Envoy takes the length for no number, or for one above every range."""
+    """A length of 19 digits or more: Envoy reads it as no number, or as one above every range."""
     return [{"name": "content-length", "string_match": {"safe_regex": {"regex": "[0-9]{19,}"}}}]
 
 
@@ -73,7 +73,8 @@ def _method(name: str) -> Resource:
 
 
 def _small_body() -> Resource:
-    """These have no body of use. One that comes in chunks all the same is not collected beside the inner listener."""
+    """A GET or HEAD has no body of use. One that comes in chunks all the same is refused above this size, for it would be
+    collected outside the inner listener."""
     kind = "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.BufferPerRoute"
     return {BUFFER: {"@type": kind, "buffer": {"max_request_bytes": bounds.SMALL_BODY_BYTES}}}
 

@@ -4,10 +4,10 @@
 |---|---|
 | closed | all |
 | open | none, until its time is over |
-| half-open | one at a time, which is a trial; one more each time that nothing is known of the last for 10 seconds |
+| half-open | one at a time, which is a trial; one more after each 10 seconds in which the last has no outcome |
 
-A trial that is no stream is known of when its answer is complete, which may take an hour: until then it holds up nobody
-for more than those seconds. Time is the caller's, in seconds.
+The outcome of a trial that is no stream is known when its answer is complete, which may take an hour. It delays the next
+trial by these 10 seconds at most. Time is the caller's, in seconds.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from enum import Enum
 REPORT_SECONDS = 1.0
 """How long after a trial's end Envoy may take to report it."""
 QUIET_SECONDS = 10.0
-"""So long after a trial began, and nothing is known of it, another may begin."""
+"""How long after a trial without an outcome another may begin."""
 MOST_TRIALS = 4
-"""That are under way together."""
+"""Trials at one time."""
 BARRED_SECONDS = 10.0
-"""For so long a caller whose trial failed, or is not known of, leaves the next one to others: its requests may fail, or
-take long, for what they hold."""
+"""How long a caller whose trial failed, or has no outcome yet, leaves the next one to others: what it sends may be why its
+requests fail, or take long."""
 
 
 class Standing(Enum):
@@ -32,11 +32,12 @@ class Standing(Enum):
 
 @dataclass(slots=True)
 class Trials:
-    """`until`: when an open one becomes half-open. `trials` are under way, and `next_at` another may begin; by
-    `reported_by` the outcome of the last that ended is known, or never will be. `barred`: the caller of the last trial,
-    unless that was answered; until `barred_until` it is kept away, but only once the breaker is `contested`, as another
-    caller uses the endpoint. `sole`: the one caller whose failures alone opened it, and keep it
-    open; None: several did, or it was no caller's fault."""
+    """`until`: when an open one becomes half-open. `trials`: how many are under way; `next_at`: when another may begin. By
+    `reported_by` the outcome of the last that ended is known, or never will be.
+
+    `barred`: the caller of the last trial, unless that was answered. It gets no other trial until `barred_until`, if the
+    breaker is `contested`: another caller uses the endpoint. `sole`: the one caller whose failures alone opened it and keep
+    it open; None when several did, or no caller is at fault."""
 
     tripped: bool = False
     until: float = 0.0
@@ -54,8 +55,8 @@ class Trials:
         return Standing.OPEN if now < self.until else Standing.HALF_OPEN
 
     def wants_trial(self, now: float, caller: int | None = None) -> bool:
-        """Half-open, with no trial under way of which something may be known soon, and not kept for other callers than
-        this one."""
+        """Whether a request of this caller would be a trial now: it is half-open, no outcome is due soon, and the next trial is
+        not reserved for other callers."""
         if not self.tripped or now < max(self.until, self.reported_by):
             return False
         if self.trials and (self.trials >= MOST_TRIALS or now < self.next_at):
@@ -66,25 +67,25 @@ class Trials:
         self.tripped, self.until, self.sole = True, until, sole
 
     def trial_failed(self, until: float, caller: int | None, others: bool) -> None:
-        """`caller` None: it is no caller's fault. `others`: callers beside it use the endpoint."""
+        """`caller` None: no caller is at fault. `others`: other callers use the endpoint, too."""
         self.barred, self.barred_until, self.contested = caller, until + BARRED_SECONDS, others
         self.trip(until, caller if caller == self.sole else None)
 
     def asked(self, caller: int) -> bool:
-        """This caller asks now; whether another one's failures alone opened the breaker, so that it is to close."""
+        """This caller asks now. Whether the breaker is to close, because another caller's failures alone opened it."""
         if caller != self.barred:
             self.contested = True
         return self.tripped and self.sole is not None and caller != self.sole
 
     def trial_began(self, now: float, caller: int | None) -> None:
-        """`caller` None: nobody knows whose it is."""
+        """`caller` None: it is not known whose trial it is."""
         if self.tripped:
             self.trials += 1
             self.next_at = now + QUIET_SECONDS
             self.barred, self.barred_until, self.contested = caller, self.next_at + BARRED_SECONDS, False
 
     def trial_answered(self, now: float) -> None:
-        """It may go on, as a stream does; another need not wait for its end."""
+        """Its answer has begun. A stream may go on; the next trial does not wait for its end."""
         self.next_at, self.barred = now, None
 
     def trial_ended(self, now: float) -> None:

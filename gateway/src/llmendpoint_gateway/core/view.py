@@ -48,7 +48,7 @@ class View:
     paths: frozenset[str] = frozenset()
 
     def takes(self, name: str, declared: str) -> bool:
-        """Whether the endpoint of this name takes a declared path; one that is not known takes any."""
+        """Whether the endpoint of this name takes a declared path; an unknown endpoint takes any."""
         endpoint = self.endpoints.get(self.names.get(name, ""))
         return endpoint is None or declared in endpoint.paths
 

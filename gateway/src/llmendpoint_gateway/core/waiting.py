@@ -1,9 +1,10 @@
 """Requests that wait for a replica of an endpoint: callers take turns, and of a caller the highest priority goes first.
 
-Bounded in number and in bytes, over all endpoints and for each. A request that finds no room displaces others by the bound
-that is exhausted: bytes of those that hold the most bytes, or a request of those that have the most requests. That is of
-other endpoints where the bound of all is reached, else of other callers of its endpoint; and only what they hold beyond
-what the endpoint or the caller of the new request then holds. So each endpoint, and each caller of one, has a fair share.
+Bounded in number and in bytes, over all endpoints and for each. A request that finds no room displaces others. Where the
+bound of all endpoints is reached, these are requests for other endpoints, else those of other callers for its own endpoint.
+Who holds the most loses first: the most bytes where bytes are exhausted, else the most requests. Nobody loses more than
+what it holds beyond the endpoint, or the caller, of the new request. So each endpoint, and each of its callers, has a fair
+share.
 """
 
 from collections import OrderedDict
@@ -25,7 +26,7 @@ MOST_REQUESTS_OF_ONE = 1_000
 
 
 class Priority(IntEnum):
-    """Among the requests of one caller for one endpoint, the first is served first; it never counts against others."""
+    """Of the requests of one caller for one endpoint the highest is served first. It never counts against other callers."""
 
     HIGH = 0
     NORMAL = 1
@@ -43,7 +44,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Admission(Generic[T]):
-    """`displaced` wait no longer; a large body may take the room of several small ones."""
+    """`displaced` wait no longer. They are several when a large body takes the room of small ones."""
 
     admitted: bool
     displaced: tuple[T, ...] = ()
@@ -60,14 +61,14 @@ class _Victim(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """By how much a bound would be exceeded: in bytes, or by one request. Who frees bytes frees a request, too."""
+    """By how much a bound would be exceeded: in bytes, or by one request. Freeing bytes frees a request, too."""
 
     bytes: int
     requests: int
 
     @classmethod
     def over(cls, bytes_over: int, requests_over: int) -> "_Need":
-        """One request displaces one at most by number, even where the bound was lowered since."""
+        """By number a request displaces one other at most, also after the bound was lowered."""
         return cls(max(bytes_over, 0), min(max(requests_over, 0), 1))
 
     def __bool__(self) -> bool:
@@ -75,15 +76,15 @@ class _Need:
 
     @property
     def amount(self) -> int:
-        """Of the bound that is exhausted."""
+        """How much of the exhausted bound is needed."""
         return self.bytes or self.requests
 
     def of(self, claim: Claim) -> int:
-        """What a request holds of it."""
+        """What a request holds of that bound."""
         return claim.size if self.bytes else 1
 
     def held(self, holder: "_Holder[T]") -> int:
-        """What a caller or an endpoint holds of it."""
+        """What a caller or an endpoint holds of that bound."""
         return holder.bytes if self.bytes else holder.requests
 
 
@@ -100,7 +101,7 @@ class _Holder(Protocol[T]):
 
 
 def _from_the_most(holders: Sequence[_Holder[T]], need: _Need) -> Iterator[_Victim[T]]:
-    """One after the other, each from who then holds the most; among equals from the first."""
+    """One victim after the other, each from the holder that then holds the most; of equal ones from the first."""
     heap = [(-need.held(h), number, h.victims(need)) for number, h in enumerate(holders)]
     heapify(heap)
     while heap:
@@ -114,7 +115,7 @@ def _from_the_most(holders: Sequence[_Holder[T]], need: _Need) -> Iterator[_Vict
 
 
 def _enough(victims: Iterator[_Victim[T]], need: _Need) -> list[_Victim[T]] | None:
-    """The first of them that free what is needed; None: all of them do not."""
+    """The first of them that together free what is needed; None when all of them do not."""
     found, freed = [], 0
     for victim in victims:
         found.append(victim)
@@ -125,7 +126,8 @@ def _enough(victims: Iterator[_Victim[T]], need: _Need) -> list[_Victim[T]] | No
 
 
 def _beyond(holders: Sequence[_Holder[T]], need: _Need, level: int) -> list[_Victim[T]] | None:
-    """Whom to displace; None: they do not hold enough beyond `level`, what the new request's side would hold."""
+    """Which requests to displace; None when the holders have too little beyond `level`, which is what the new request's own
+    side would hold."""
     if sum(max(need.held(holder) - level, 0) for holder in holders) < need.amount:
         return None
     return _enough(_from_the_most(holders, need), need)
@@ -205,7 +207,7 @@ class _Queue(Generic[T]):
         return _from_the_most(list(reversed(self._lines.values())), need)
 
     def make_way(self, claim: Claim, need: _Need) -> list[_Victim[T]] | None:
-        """Whom to displace here: of other callers, else of its own those of lower priority."""
+        """Which requests to displace here: other callers', else those of its own caller with a lower priority."""
         line = self._lines.get(claim.caller)
         others = [other for other in reversed(self._lines.values()) if other is not line]
         found = _beyond(others, need, need.of(claim) + (need.held(line) if line else 0))
@@ -279,7 +281,7 @@ class Waiting(Generic[T]):
         return iter(list(self._queues))
 
     def _make_way(self, endpoint: str, claim: Claim, most: int) -> list[_Victim[T]] | None:
-        """Whom to displace, nobody where there is room; None: nobody may be, and there is no room."""
+        """Which requests to displace: none when there is room; None when there is no room, and none may be displaced."""
         queue = self._queues.get(endpoint) or _Queue[T](endpoint)
         share = max(int(self._most_bytes * BYTES_SHARE), claim.size)
         here = _Need.over(queue.bytes + claim.size - share, queue.requests + 1 - most)

@@ -17,7 +17,7 @@ Counts = dict[int, list[int]]
 
 @dataclass(slots=True)
 class Window:
-    """`shift`: how many of the low bits of a caller's number stand before those that say its group."""
+    """`shift`: how many low bits of a caller's number are skipped; the next four are its group."""
 
     slots: dict[int, Counts] = field(default_factory=dict)
     shift: int = 0
@@ -39,7 +39,7 @@ class Window:
         counts[index] += 1
 
     def part(self, one: int, other: int) -> None:
-        """Put two callers into two groups, and count anew."""
+        """Choose the bits by which these two callers are in two groups. What was counted is dropped."""
         differ = one ^ other
         self.shift = (differ & -differ).bit_length() - 1
         self.slots = {}

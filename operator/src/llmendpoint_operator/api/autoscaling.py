@@ -49,8 +49,8 @@ ACTIVATION_RULE = rule(
 )
 SIGNALS_RULE = rule(
     "has(self.queueDepth) || has(self.concurrency) || has(self.kvCacheUtilization)",
-    "autoscaling.signals needs queueDepth, concurrency or kvCacheUtilization, beside ttft too, which alone never lowers "
-    "the number and does not see requests that wait in the gateway; for example queueDepth: {target: 4}",
+    "autoscaling.signals needs queueDepth, concurrency or kvCacheUtilization; for example queueDepth: {target: 4}. ttft alone is "
+    "not enough: it never lowers the number, and does not see requests that wait in the gateway",
 )
 FALLBACK_BOUNDS_RULE = rule(
     "!has(self.fallback) || self.fallback.replicas <= self.maxReplicas",

@@ -247,7 +247,7 @@ class LLMEndpointStatus(ApiModel):
     request: RequestStatus | None = None
     """The answer to the last request made by annotation."""
     override: OverrideStatus | None = None
-    """A revision in place of the spec's own, after `restart`, or the `undo` of one."""
+    """A revision in place of the spec's own, after `restart` or its `undo`."""
     autoscaling: AutoscalingStatus | None = None
     """The last decision on the number of replicas."""
     replicas: int = 0
@@ -261,7 +261,7 @@ class LLMEndpointStatus(ApiModel):
     ] = ()
     """Pods by revision."""
     paths: Annotated[tuple[PassedPath, ...], Field(max_length=MOST_PATHS)] = ()
-    """Paths beside those of every endpoint that the gateway passes to this one, by the LLMRuntime of its active revision."""
+    """Further paths that the gateway passes to this endpoint: the LLMRuntime of its active revision declares them."""
     url: Annotated[str, Field(max_length=512)] | None = None
     """Base URL for an OpenAI SDK; the model name is `<namespace>/<name>` or a served name."""
     capacity: CapacityStatus | None = None

@@ -25,15 +25,16 @@ PASSED_FORM_RULE = rule(
 )
 PASSED_OWN_RULE = rule(
     f"!self.lowerAscii().matches('{OPERATORS_OWN}') && !self.matches('^/v1/models(/|$)')",
-    "spec.paths: paths for an engine's operator, such as /metrics, /load, /health or /v1/load_lora_adapter, and /v1/models do "
-    "not pass the gateway; name what callers use, for example /v1/rerank or /pooling",
+    "spec.paths: the gateway does not pass /v1/models, nor paths for an engine's administrator, such as /metrics, /load, /health "
+    "or /v1/load_lora_adapter; name paths that callers use, for example /v1/rerank or /pooling",
 )
+OF_AN_ENDPOINT = "^/[^/]+/[^/]+/v1/"
 PASSED_OTHERS_RULE = rule(
-    "!self.matches('^/[^/]+/[^/]+/v1/')",
-    "spec.paths: /<namespace>/<name>/v1/… is how callers name an endpoint in the path, and cannot be a runtime's own; write the "
-    "engine's path alone, for example /v1/rerank",
+    f"!self.matches('{OF_AN_ENDPOINT}')",
+    "spec.paths: a path of the form /<namespace>/<name>/v1/… names an endpoint; write the path that the engine has, for example "
+    "/v1/rerank",
 )
-"""All three as the gateway has them (core/paths.py there)."""
+"""The gateway has these rules, too (core/paths.py there)."""
 
 PROBE_PORT = 8090
 """Port of the llmendpoint-probe sidecar."""
@@ -140,9 +141,9 @@ class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
         ],
         Field(max_length=MOST_PATHS, json_schema_extra=set_list()),
     ] = ()
-    """Paths of the engine that callers may POST to beside those of docs/gateway.md ("What passes"), for example /v1/rerank
-    or /pooling: the gateway passes them to endpoints with this runtime, also as /<namespace>/<name>/<path>. A change of it
-    restarts no pod and makes no revision."""
+    """Further paths of the engine that callers may POST to, for example /v1/rerank or /pooling. The gateway passes them to
+    endpoints with this runtime, also as /<namespace>/<name>/<path>; docs/gateway.md ("What passes") lists the paths that
+    always pass. A change restarts no pod and makes no revision."""
     readiness: Readiness = Readiness.NATIVE
     """Native: probes.ready is asked, and the engine itself says so only after a generation. Generation: for an engine
     that has no such path. A sidecar, llmendpoint-probe, makes a generation through /v1/chat/completions (or

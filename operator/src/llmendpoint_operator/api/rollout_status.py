@@ -133,7 +133,7 @@ class RequestStatus(ApiModel):
 
 
 class OverrideStatus(ApiModel):
-    """A revision other than the spec's own, after `restart`, or the `undo` of one. It ends with the next change of the spec."""
+    """A revision other than the spec's own, after `restart` or its `undo`. It ends with the next change of the spec."""
 
     inputs: Hash
     """Hash of what the spec asked for when it began."""

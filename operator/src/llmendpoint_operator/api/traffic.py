@@ -16,9 +16,9 @@ class QueueSpec(ApiModel):
     """
 
     max_requests: Annotated[int, Field(ge=0, le=5000)] = 1000
-    """Requests that may wait. One that comes when so many do gets 429 with Retry-After, or takes the place of a request of
-    a caller that has more waiting, or of one of its own caller with lower priority. 0: none waits; replicas get every
-    request at once, and what finds none is answered with 503."""
+    """Requests that may wait. When so many wait, a new one gets 429 with Retry-After, unless it displaces another: a request
+    of a caller that has more waiting, or one of its own caller with lower priority. 0: no request waits; replicas get every
+    request at once, and without a replica the answer is 503."""
     timeout_seconds: Annotated[float, Field(ge=1, le=3000)] | None = None
     """Seconds for which a request waits before it is answered with 503 and Retry-After. Absent: the chart's
     `gateway.holdSeconds`. Keep it below the patience of the callers and of a load balancer in front."""

@@ -119,13 +119,9 @@ def model_identity(record: Manifest | None) -> str | None:
     return f"{str(source).partition('@')[0]}@{commit}" if commit else None
 
 
-def changed_paths(old: Any, new: Any) -> Iterator[str]:
-    """Paths of fields that differ. Items of a list are told apart by their name where they have one."""
-    return (path for path, _, _ in changed_values(old, new))
-
-
 def changed_values(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The same with the values before and after; None where there is none."""
+    """Paths of fields that differ, each with the values before and after; None where there is none. Items of a list are told
+    apart by their name where they have one."""
     if old == new:
         return
     if isinstance(old, Mapping) and isinstance(new, Mapping):

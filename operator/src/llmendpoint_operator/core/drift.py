@@ -91,7 +91,7 @@ def make_change(wanted: Json, live: Json) -> Json | None:
 
 
 def with_additions(wanted: Any, live: Any, parent: str = "") -> Any:
-    """`wanted` with what `live` has that nobody may add, so that it is no difference."""
+    """`wanted` and the additions of `live` that would otherwise be taken away, so that they are no difference."""
     if isinstance(wanted, dict) and isinstance(live, dict):
         kept = {key: with_additions(value, live.get(key), key) for key, value in wanted.items()}
         return kept | {key: live[key] for key in _added(wanted, live, parent)}

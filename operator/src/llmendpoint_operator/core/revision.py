@@ -28,8 +28,9 @@ KNOWN_TEMPLATES = frozenset({1, 2, 3})
 restarts nothing."""
 
 ADDITIONS_JUDGED = 3
-"""From this template version on nobody may add containers, volumes or rights to the pods of a Deployment. To those of
-before somebody may have added some while that was left alone, and to take them away would restart the pods."""
+"""From this template version on the operator takes away containers, volumes and rights that others add to a Deployment's pods.
+Earlier operators left such additions alone. Those of earlier template versions stay, for to take them away would restart the
+pods."""
 
 HASH_LENGTH = 10
 

@@ -137,7 +137,7 @@ class Snapshot:
     runtime_error: str = ""
     """Why the LLMRuntime, which is there, cannot be read."""
     other_paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What LLMRuntimes of kept revisions declare, by name, where it is not the spec's own and can be read."""
+    """The paths that the other LLMRuntimes of kept revisions declare, by name; without those that cannot be read."""
 
     @property
     def wanted(self) -> int:

@@ -80,8 +80,8 @@ def _autoscaling(snapshot: Snapshot, now: datetime) -> dict[str, Any] | None:
 
 
 def _paths(snapshot: Snapshot, rollout: Rollout) -> list[str]:
-    """Of the LLMRuntime that the active revision's pods have, as it is now. While that is gone or cannot be read they stay;
-    after a switch they are as recorded."""
+    """The paths that the active revision's LLMRuntime declares now. While it is gone or cannot be read, the paths of the
+    status stay; right after a switch those that the revision recorded are used."""
     endpoint, active = snapshot.endpoint, snapshot.revisions.get(rollout.active or "")
     spec = endpoint.spec
     if spec is not None and active is not None and active.inputs.runtime.name != spec.runtime.name:

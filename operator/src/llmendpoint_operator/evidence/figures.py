@@ -26,11 +26,11 @@ MOST_PODS = 50
 MOST_LINES = 2000
 """Of the histograms of one pod: they are read on the event loop that all endpoints share."""
 MOST_CHARACTERS = 512 * 1024
-"""Of these lines together. A line of vLLM's has about 120; a tenant's may have as many labels as it likes."""
+"""Of these lines together. A line of vLLM has about 120; an engine of a tenant's may write any number of labels."""
 _BUCKET = re.compile(r"[^{]*\{(?P<labels>.*)\}[ \t]+(?P<value>\S+)(?:[ \t]+-?[\d.]{1,20})?[ \t]*")
-"""With a time behind the value, or none."""
+"""A line of a bucket, with or without a time behind the value."""
 _LE = re.compile(r'(?:^|,)\s*le="(?P<bound>[^"\\]*)"')
-"""The label itself: within another label's value a quotation mark is escaped."""
+"""The label `le` itself, and not the value of another label: quotation marks are escaped there."""
 
 TTFT = "vllm:time_to_first_token_seconds"
 ITL = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")

@@ -294,6 +294,6 @@ def _parse(asked: float, endpoints: Mapping[str, Any]) -> _Reply:
 
 
 def _parse_epoch(told: Any) -> int | None:
-    """A gateway that follows an epoch which no operator writes follows none that we gave."""
+    """None for an epoch that no operator writes: the gateway does not follow us."""
     epoch = int(told) if told is not None else -1
     return epoch if 0 <= epoch < LARGEST else None

@@ -37,7 +37,7 @@ class Followed(Generic[T]):
 
 
 class Rota(Generic[T]):
-    """`ask` asks the replicas of one endpoint; `nothing` makes what is told before they were asked. Who asks an engine
+    """`ask` asks the replicas of one endpoint; `nothing` makes what is told before they were asked. Each question to an engine
     holds one of `slots`."""
 
     def __init__(self, ask: Callable[[Followed[T]], Awaitable[None]], nothing: Callable[[], T]) -> None:
@@ -68,8 +68,8 @@ class Rota(Generic[T]):
         return one.told
 
     def ask_due(self) -> None:
-        """Begin to ask the replicas of every endpoint whose time has come, but for those that are being asked still: no
-        endpoint waits for another one's replicas."""
+        """Begin to ask the replicas of every endpoint whose time has come, unless its last question is still open. No endpoint
+        waits for another one's replicas."""
         now = time.monotonic()
         for key, one in self._followed.items():
             if now - one.asked_at >= one.interval and (one.asking is None or one.asking.done()):
@@ -77,7 +77,7 @@ class Rota(Generic[T]):
                 one.asking = asyncio.create_task(self._try(key, one), name="rota")
 
     def stop(self) -> None:
-        """Ask nobody any more."""
+        """Forget every endpoint."""
         for key in list(self._followed):
             self.forget(key)
 

@@ -1,4 +1,4 @@
-"""Who may ask now: so many at once in all, so many of each namespace, and namespaces take turns.
+"""How many questions go out at one time: a number in all, a number for each namespace, and namespaces take turns.
 
 An engine that hangs holds its slot until its time-out. With a bound of its own for each namespace it holds up its
 neighbours there and nobody else.
@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 
 
 class Slots:
-    """Of one leader, `total` of them, and `each` for one namespace. With `spare` a namespace has more while more than so
-    many are free: for questions that end soon, so that others do not wait for long where that is taken by several."""
+    """`total` slots of one leader, `each` of them for one namespace. With `spare` a namespace may have more than `each` while
+    more than `spare` slots are free. That is for questions that end soon: others then do not wait long."""
 
     def __init__(self, total: int, each: int, spare: int | None = None) -> None:
         self._total = total
@@ -26,7 +26,7 @@ class Slots:
 
     @contextlib.asynccontextmanager
     async def held(self, namespace: str) -> AsyncIterator[None]:
-        """With a slot, once there is one."""
+        """Wait for a slot, and hold it."""
         await self.enter(namespace)
         try:
             yield

@@ -18,8 +18,8 @@ Headers = Mapping[str, str]
 NO_HEADERS: Headers = MappingProxyType({})
 
 CONNECTIONS = 256
-"""More than all slots together (prompts, samples, loads, first tokens, progress of downloads) and a stream and a question
-for each gateway: who holds a slot does not wait for a connection, too."""
+"""More than all slots together (prompts, samples, loads, first tokens, progress of downloads), and a stream and a question for
+each gateway: a question that has a slot does not wait for a connection as well."""
 LARGEST_BODY = 16 * 2**20
 """Bytes. A gateway's `/state` with 1,000 endpoints has less than one MiB; what is larger is not read."""
 LARGEST = {"prompt": 2**20, "metrics": 2 * 2**20, "load": 2**16, "progress": 2**16}

@@ -118,6 +118,11 @@ class Caches:
                 self._wake(key_of(endpoint))
 
     def _runtime_changed(self, item: Json) -> None:
+        """Concerns the endpoints whose spec names it, and those that keep a revision with it: that may be the active one."""
         for endpoint in self.informers[resources.ENDPOINTS].store:
-            if dig(endpoint, "spec", "runtime", "name") == item["metadata"]["name"]:
-                self._wake(key_of(endpoint))
+            key = key_of(endpoint)
+            named = {dig(endpoint, "spec", "runtime", "name")}
+            for record in self.children(resources.CONTROLLER_REVISIONS, *key):
+                named.add(dig(record, "data", "inputs", "runtime", "name"))
+            if item["metadata"]["name"] in named:
+                self._wake(key)

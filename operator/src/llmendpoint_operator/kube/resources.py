@@ -76,5 +76,6 @@ PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("coordination.k8s.io", "leases"): frozenset({"get", "create", "update"}),
 }
 """Group and resource to verbs. Leases in the operator's own namespace only; runtimes are cluster-wide objects, and so are
-nodes, which are read only where all namespaces are served. The operator of the version before patches the status, and leads
-for a while during an upgrade. The finalizers entry is what OwnerReferencesPermissionEnforcement asks of who sets blockOwnerDeletion."""
+nodes, which are read only where all namespaces are served. The status has `patch` for the operator of the version before, which
+still leads at the beginning of an upgrade. The admission plugin OwnerReferencesPermissionEnforcement wants the finalizers
+entry, because children are written with blockOwnerDeletion."""

@@ -115,8 +115,8 @@ class BodyReader:
                     await self._take(part, deadline)
         except TimeoutError:
             raise BodyTimeout(
-                f"The request's body did not arrive within {limits.BODY_SECONDS_MAX:g} s, or what is beyond {LARGE_BYTES} "
-                f"bytes not within {limits.LARGE_BODY_SECONDS_MAX:g} s; {len(self._body)} bytes did."
+                f"The request's body did not arrive in time: {limits.BODY_SECONDS_MAX:g} s for all of it, and "
+                f"{limits.LARGE_BODY_SECONDS_MAX:g} s for the part above {LARGE_BYTES} bytes; {len(self._body)} bytes arrived."
             ) from None
         return self._body
 
@@ -136,8 +136,8 @@ class BodyReader:
             self._wide.feed(piece)
             if self._wide.found and self._wide.characters > self._most_wide:
                 raise BodyTooLarge(
-                    "The request's body has a character outside the Basic Multilingual Plane; this server takes at most "
-                    f"{self._most_wide} characters with such a one for this model."
+                    "The request's body has a character outside the Basic Multilingual Plane; with such a character this "
+                    f"server takes at most {self._most_wide} characters for this model."
                 )
             if self._counter.values > self._most_values:
                 raise InvalidRequest(

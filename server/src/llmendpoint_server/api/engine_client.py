@@ -207,7 +207,7 @@ class EngineClient(asyncio.Protocol):
             case protocol.Stats():
                 self.stats = message
                 requests = message.waiting + message.running
-                self._watchdog.count(message.steps, requests, asyncio.get_running_loop().time())
+                self._watchdog.count(message.counters.steps, requests, asyncio.get_running_loop().time())
             case protocol.Loaded():
                 self.loaded = message
             case protocol.StateChanged(state=state, detail=detail):

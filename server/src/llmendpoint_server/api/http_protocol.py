@@ -1,9 +1,12 @@
 """uvicorn's HTTP/1.1 protocol with bounds: on a request's head, and on how long a caller may leave an answer unread.
 
-What differs from uvicorn's own: an `Upgrade` is ignored, as RFC 9110 allows, and its request served with its body (the
-JDK's HttpClient asks for h2c with its first request), but not one that is sent before the request before it is answered:
-the connection then ends with that answer; a caller that has closed its sending half gets its answer; answers to HTTP/1.0 without a length end with the connection
-instead of in chunks; a refusal before there is a request has OpenAI's shape.
+What differs from uvicorn's own:
+
+- An `Upgrade` is ignored, as RFC 9110 allows, and its request is served with its body: the JDK's HttpClient asks for h2c with
+  its first request. When an earlier request on the connection has no answer yet, the connection ends with that answer.
+- A caller that has closed its sending half gets its answer.
+- An answer to HTTP/1.0 without a length ends with the connection, instead of in chunks.
+- A refusal before there is a request has OpenAI's shape.
 """
 
 from __future__ import annotations
@@ -85,7 +88,7 @@ class BoundedProtocol(HttpToolsProtocol):
             rest = self._feed(rest)
 
     def _feed(self, data: memoryview) -> memoryview:
-        """Parse it; what is still to be parsed: all behind the head of a request whose upgrade is ignored."""
+        """Parse it. Returns what is still to be parsed: all behind the head of a request whose upgrade is ignored."""
         in_head_before = self._in_head
         try:
             self.parser.feed_data(data)
@@ -138,9 +141,9 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _go_on_without_upgrade(self) -> bool:
-        """Read the head of the same request anew, by a parser that does not see the upgrade; whether its body may follow.
+        """Read the head of the same request again, with a parser that does not see the upgrade; whether its body may follow.
 
-        Each costs a parser. So none is read anew while an answer is due: a caller waits for it before it asks for more.
+        Each one costs a parser. So none is read again while an answer is due: a caller waits for it before it asks for more.
         """
         if self.cycle is not None and not self.cycle.response_complete:
             self._ending, self.cycle.keep_alive = True, False

@@ -44,6 +44,7 @@ class EngineCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         stats = self._engine.stats
+        done = stats.counters
         gauges = (
             ("vllm:num_requests_running", "Requests in the running batch.", stats.running),
             ("vllm:num_requests_waiting", "Requests in the queue.", stats.waiting),
@@ -60,20 +61,20 @@ class EngineCollector(Collector):
             ),
         )
         counters = (
-            ("vllm:prompt_tokens", "Prompt tokens processed.", stats.prompt_tokens),
-            ("vllm:generation_tokens", "Tokens generated.", stats.generated_tokens),
+            ("vllm:prompt_tokens", "Prompt tokens processed.", done.prompt_tokens),
+            ("vllm:generation_tokens", "Tokens generated.", done.generated_tokens),
             (
                 "vllm:prefix_cache_queries",
                 "Prompt tokens looked up in the prefix cache.",
-                stats.prefix_cache_queries,
+                done.prefix_cache_queries,
             ),
-            ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.prefix_cache_hits),
+            ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", done.prefix_cache_hits),
             (
                 "vllm:num_preemptions",
                 "Requests put back into the queue for want of pages.",
-                stats.preemptions,
+                done.preemptions,
             ),
-            ("llmendpoint:engine_steps", "Steps of the engine.", stats.steps),
+            ("llmendpoint:engine_steps", "Steps of the engine.", done.steps),
         )
         for name, help_text, value in gauges:
             gauge = GaugeMetricFamily(name, help_text, labels=["model_name"])

@@ -95,7 +95,7 @@ class Preprocessor:
         self._free = asyncio.Semaphore(threads)
         self._waiting = 0
         self._parsing = threading.Lock()
-        """a large body is one call that keeps Python's lock: between two of them all else goes on"""
+        """A large body is decoded in one call that keeps Python's lock. One at a time: all else runs between two of them."""
 
     async def read(self, kind: type[ChatBody] | type[CompletionBody], request: Request) -> Prepared:
         """Raises RequestError, or ClientGone."""

@@ -28,7 +28,7 @@ from llmendpoint_server.errors import BadConfiguration
 from llmendpoint_server.settings import Settings
 
 KEEP_ALIVE_S = 150
-"""Above any proxy's idle timeout (the gateway closes idle connections after 4 s), or a reused connection meets a closing one."""
+"""Above any proxy's idle timeout, or a proxy reuses a connection that is being closed. The gateway closes its own after 4 s."""
 SEND_BUFFER_BYTES = 2**18
 LAST_BYTES_S = 5
 """For answers that are complete but not yet sent, after a drain or an engine's end."""

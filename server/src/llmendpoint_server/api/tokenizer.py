@@ -94,10 +94,6 @@ class ModelTokenizer:
             if value
         }
 
-    @property
-    def has_chat_template(self) -> bool:
-        return self._template is not None
-
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         # `encode` would keep Python's lock, and all else in this process would wait for a long text.
         [encoding] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)

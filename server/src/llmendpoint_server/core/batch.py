@@ -1,4 +1,4 @@
-"""One step's work: which tokens of which sequences; and what the scheduler tells of its steps."""
+"""One step's work: which tokens of which sequences; and how a request ends that the scheduler cannot go on with."""
 
 from __future__ import annotations
 
@@ -31,19 +31,6 @@ class Batch:
     @property
     def tokens(self) -> int:
         return sum(row.count for row in self.rows)
-
-
-@dataclass(slots=True)
-class Counters:
-    """They only grow."""
-
-    steps: int = 0
-    prompt_tokens: int = 0
-    """each prompt counts once, at its first output token, whether its tokens were computed or found in the cache"""
-    generated_tokens: int = 0
-    prefix_cache_queries: int = 0
-    prefix_cache_hits: int = 0
-    preemptions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ class BlockManager:
         self.restart(())
 
     def restart(self, held: Iterable[int]) -> None:
-        """Begins anew: a page has one reference for each time that `held` lists it, every other page is free, and no
-        contents are known. Raises ValueError, and changes nothing, when `held` lists what is no page."""
+        """Start afresh: a page has one reference for each time that `held` lists it, every other page is free, and no
+        contents are known. Raises ValueError, and changes nothing, when `held` lists a page that does not exist."""
         references = [0] * self.pages
         for page in held:
             if not 0 <= page < self.pages:

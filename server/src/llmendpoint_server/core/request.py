@@ -28,7 +28,7 @@ class FinishReason(enum.Enum):
     FAILED = "failed"
     """The engine could not compute it. The others go on."""
     LOST = "lost"
-    """The engine had to begin anew with no requests. May be retried."""
+    """The engine has dropped all of its requests, and starts afresh. May be retried."""
 
 
 @dataclass(frozen=True, slots=True)

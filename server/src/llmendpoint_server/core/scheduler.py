@@ -15,8 +15,9 @@ from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
-from llmendpoint_server.core.batch import Batch, Counters, Fault, Scheduled
+from llmendpoint_server.core.batch import Batch, Fault, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives, retry_after
 from llmendpoint_server.core.paging import Paging
 from llmendpoint_server.core.prefix import root_hash
@@ -62,7 +63,7 @@ class Scheduler:
         self.draining = False
         self.lives = Lives()
         self.faults: list[Fault] = []
-        """to be taken away by whoever answers requests"""
+        """for the engine to take, and to answer"""
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._by_id: dict[str, Sequence] = {}
@@ -149,8 +150,8 @@ class Scheduler:
             return None
 
     def _expel(self, sequence: Sequence, error: Exception) -> None:
-        """Ends a request whose state is bad. Which pages are held follows from the tables of the others; no page has a
-        name any more. When those tables are bad too, all requests end."""
+        """Ends a request whose state is bad. Which pages are held is taken from the tables of the others, and all names of
+        pages are dropped. When those tables are bad too, all requests end."""
         self._running = [other for other in self._running if other is not sequence]
         self._waiting = deque(other for other in self._waiting if other is not sequence)
         self._end_by_fault(sequence, FinishReason.FAILED, error)
@@ -160,7 +161,7 @@ class Scheduler:
             self.reset(second)
 
     def reset(self, error: Exception) -> None:
-        """Ends all requests, in `faults`, and begins anew with all pages free: `error` says nothing of who is at fault."""
+        """Ends all requests, in `faults`, and starts afresh with all pages free: `error` does not say which one is at fault."""
         self._running, self._waiting = [], deque()
         self.blocks.restart(())
         for sequence in list(self._by_id.values()):
@@ -176,7 +177,7 @@ class Scheduler:
             self.faults.append(Fault(RequestOutput(sequence.id, finish=reason, detail=detail), error))
 
     def schedule(self, now: float) -> Batch:
-        """Raises when it is not known who is at fault; `reset` is then to be called."""
+        """Raises when it is not known which request is at fault; the caller then calls `reset`."""
         rows: list[Scheduled] = []
         budget = self.config.max_batched_tokens
         # Decodes first: a long prompt may delay a token by one step's budget, never keep it out of the step.

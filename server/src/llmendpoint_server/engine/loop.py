@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -41,9 +41,7 @@ class Engine:
     def add(self, request: Request) -> list[RequestOutput]:
         try:
             refusal = self.scheduler.add(request, seed=secrets.randbits(63))
-        except (
-            Exception
-        ) as error:  # whatever its type: nothing of a refused request is kept, and the others go on
+        except Exception as error:  # of any type: nothing of the request is kept, and the others go on
             return self._fail(request.id, error) or [
                 RequestOutput(request.id, finish=FinishReason.FAILED, detail=_detail(error))
             ]
@@ -55,8 +53,8 @@ class Engine:
 
     def step(self) -> list[RequestOutput]:
         """Computes one batch. When a batch raises any exception, its halves are computed, until the request at fault is
-        alone; that request fails, and the others get their tokens. So does a request on whose state the scheduler raises.
-        When the scheduler raises and nobody can be blamed, all requests end as LOST, and it begins anew.
+        alone; that request fails, and the others get their tokens. A request on whose state the scheduler raises fails, too.
+        When the scheduler raises and no single request is at fault, all of them end as LOST, and it starts afresh.
 
         Raises when the device is at fault and only a new process helps: torch says so (after a fault, every later call
         on a CUDA context fails), or no row could be computed and the runner's check fails too."""
@@ -98,10 +96,12 @@ class Engine:
         return self._faults() if end is None else [end]
 
     def _faults(self) -> list[RequestOutput]:
-        """The ends of requests that the scheduler's own state ended, each told once."""
+        """The ends of requests that the scheduler's own state ended, each returned once."""
         faults, self.scheduler.faults = self.scheduler.faults, []
         for fault in faults:
-            structlog.get_logger().error("the scheduler failed", id=fault.end.id, detail=fault.end.detail, exc_info=fault.error)  # fmt: skip
+            structlog.get_logger().error(
+                "the scheduler failed", id=fault.end.id, detail=fault.end.detail, exc_info=fault.error
+            )
         return [fault.end for fault in faults]
 
     def warm_up(self, longest: int) -> None:
@@ -122,7 +122,7 @@ class Engine:
             running=scheduler.running,
             outstanding_tokens=scheduler.outstanding_tokens,
             kv_usage=scheduler.blocks.held / scheduler.blocks.pages,
-            **asdict(scheduler.counters),
+            counters=replace(scheduler.counters),
         )
 
 

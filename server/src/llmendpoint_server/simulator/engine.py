@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -13,6 +13,7 @@ import structlog
 from llmendpoint_server import protocol
 from llmendpoint_server.api.engine_client import EngineStream
 from llmendpoint_server.api.interfaces import EngineEnd
+from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives, retry_after
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.errors import Unavailable
@@ -50,7 +51,7 @@ class SimulatedEngine:
             settings.max_queued_requests, VOCABULARY, (END,), "cpu", "float32", 0, PAGE_SIZE, behaviour.load_time,
         )  # fmt: skip
         self._numbers = 0
-        self._steps = self._prompt_tokens = self._generated_tokens = 0
+        self._counters = Counters()
         self._frozen = False
         self._lives = Lives()
         self._observed = 0.0
@@ -129,9 +130,7 @@ class SimulatedEngine:
             running=self._running,
             outstanding_tokens=outstanding + prefill,
             kv_usage=min(1.0, sum(one.tokens for one in sequences if one.task is not None) / room),
-            steps=self._steps,
-            prompt_tokens=self._prompt_tokens,
-            generated_tokens=self._generated_tokens,
+            counters=replace(self._counters),
         )
 
     def submit(self, request: Request) -> EngineStream:
@@ -203,10 +202,10 @@ class SimulatedEngine:
             due += wait  # not sleep(wait) each time: what a busy loop is late would add up
             await asyncio.sleep(max(0.0, due - loop.time()))
             if position == 0:
-                self._prompt_tokens += len(request.prompt)
+                self._counters.prompt_tokens += len(request.prompt)
             sequence.generated += 1
-            self._steps += 1
-            self._generated_tokens += 1
+            self._counters.steps += 1
+            self._counters.generated_tokens += 1
             finish = last if position + 1 == len(tokens) else None
             self._deliver(sequence, RequestOutput(request.id, tokens[position : position + 1], finish))
 

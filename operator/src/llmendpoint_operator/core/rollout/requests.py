@@ -1,7 +1,7 @@
 """Answers to requests by annotation: `promote` and `abort` for a rollout, `undo` and `restart` for what is asked for.
 
 A request is answered once, by its id. It names the revision that it is about, so that one that comes late hits nothing
-else. No request makes anything run that the spec does not ask for: who undoes an edit writes the spec back, too.
+else. No request makes anything run that the spec does not ask for: `kubectl llm rollout undo` writes the spec back, too.
 """
 
 from __future__ import annotations
