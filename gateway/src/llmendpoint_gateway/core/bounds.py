@@ -42,6 +42,9 @@ MAX_STREAMS = 64
 STREAM_WINDOW_BYTES = 256 << 10
 CONNECTION_WINDOW_BYTES = MAX_STREAMS * STREAM_WINDOW_BYTES
 """Room for all of its requests: one that stands still holds up no other."""
+INNER_WINDOW_BYTES = 65_535
+"""Of an answer that comes from the inner listener: what waits for its reader outside, on HTTP/1.1, cannot be reset. It is
+the smallest that Envoy takes."""
 MAX_RESETS = 200
 """A connection of which more than half of so many requests were taken back within a second is closed (CVE-2023-44487)."""
 

@@ -159,7 +159,9 @@ def make_picker_cluster(name: str, socket: str, requests: int | None = None) -> 
 def make_inner_cluster(socket: str) -> Resource:
     """Envoy's inner listener. With Envoy's default windows two callers that do not read hold up all others. It needs no
     keep-alive: it lives as long as Envoy does."""
-    return _socket_cluster(LARGE_CLUSTER, socket, http2_options())
+    return _socket_cluster(
+        LARGE_CLUSTER, socket, http2_options() | {"initial_stream_window_size": bounds.INNER_WINDOW_BYTES}
+    )
 
 
 def _socket_cluster(name: str, socket: str, http2: Resource) -> Resource:
