@@ -28,10 +28,11 @@ class Exchange:
 
 
 class Http2Client:
-    """A context."""
+    """A context. `window`: bytes of each answer that we take without a word."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, window: int = WINDOW) -> None:
         self._port = port
+        self._our_window = window
         self.settings: dict[int, int] = {}
         self.goaway: int | None = None
         self.closed = asyncio.Event()
@@ -44,8 +45,8 @@ class Http2Client:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         self._writer.write(
             PREFACE
-            + frame(SETTINGS, 0, 0, INITIAL_WINDOW_SIZE.to_bytes(2) + WINDOW.to_bytes(4))
-            + frame(WINDOW_UPDATE, 0, 0, WINDOW.to_bytes(4))
+            + frame(SETTINGS, 0, 0, INITIAL_WINDOW_SIZE.to_bytes(2) + self._our_window.to_bytes(4))
+            + frame(WINDOW_UPDATE, 0, 0, self._our_window.to_bytes(4))
         )
         self._task = asyncio.create_task(self._read())
         await asyncio.wait_for(self._greeted.wait(), 30)

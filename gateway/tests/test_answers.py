@@ -149,17 +149,20 @@ def test_a_callers_credentials_reach_no_engine(gateway: Gateway) -> None:
         assert not secrets.keys() - {"x-mine"} & seen["headers"].keys()
 
 
+@pytest.mark.parametrize("size", [100, 40_000])
 @pytest.mark.parametrize(
     ("sent", "kept"),
     [("my-id-1", True), (str(uuid.uuid4()), True), ("x" * 129, False), ("x" * 5000, False), ("a b", False)],
     ids=["plain", "uuid", "long", "very long", "with a space"],
 )
 def test_a_caller_finds_its_request_id_in_the_answer_unless_it_is_too_long_or_odd(
-    gateway: Gateway, sent: str, kept: bool
+    gateway: Gateway, sent: str, kept: bool, size: int
 ) -> None:
+    """A large body's request had another one at the engine than in the answer."""
     backend = gateway.backend("a")
     name = gateway.endpoint(backend)
-    response = post(gateway, CHAT, {"model": f"team/{name}"}, headers={"x-request-id": sent})
+    body = {"model": f"team/{name}", "pad": "x" * size}
+    response = post(gateway, CHAT, body, headers={"x-request-id": sent})
     (seen,) = httpx.get(f"http://{backend.address}/stub/seen").json()
     assert response.headers["x-request-id"] == seen["headers"]["x-request-id"]
     assert (response.headers["x-request-id"] == sent) is kept

@@ -10,6 +10,9 @@ from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2  # noqa: F401
 from envoy.extensions.access_loggers.grpc.v3 import als_pb2  # noqa: F401
 from envoy.extensions.access_loggers.stats.v3 import stats_pb2  # noqa: F401
 from envoy.extensions.access_loggers.stream.v3 import stream_pb2  # noqa: F401
+from envoy.extensions.common.matching.v3 import extension_matcher_pb2  # noqa: F401
+from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2  # noqa: F401
+from envoy.extensions.filters.http.adaptive_concurrency.v3 import adaptive_concurrency_pb2  # noqa: F401
 from envoy.extensions.filters.http.buffer.v3 import buffer_pb2  # noqa: F401
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2  # noqa: F401
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2  # noqa: F401
@@ -22,7 +25,11 @@ from envoy.extensions.resource_monitors.downstream_connections.v3 import (
     downstream_connections_pb2,  # noqa: F401
 )
 from envoy.extensions.resource_monitors.fixed_heap.v3 import fixed_heap_pb2  # noqa: F401
+from envoy.extensions.resource_monitors.injected_resource.v3 import injected_resource_pb2  # noqa: F401
+from envoy.type.matcher.v3 import http_inputs_pb2 as envoy_inputs_pb2  # noqa: F401
 from google.protobuf.json_format import ParseDict
+from xds.type.matcher.v3 import cel_pb2 as cel_matcher_pb2  # noqa: F401
+from xds.type.matcher.v3 import http_inputs_pb2  # noqa: F401
 
 from llmendpoint_gateway import limits
 from llmendpoint_gateway.core.bootstrap import make_bootstrap
@@ -39,6 +46,7 @@ BOOTSTRAP = make_bootstrap(
     "/run/gateway/control.sock",
     "/run/gateway/decisions.sock",
     "/run/gateway/envoy-inner.sock",
+    "/run/gateway/envoy-connections",
     "0.0.0.0",
     8080,
     "/run/gateway/admin.sock",
@@ -56,11 +64,13 @@ def test_every_resource_parses_as_its_type() -> None:
 
 
 def test_trap_8_every_circuit_breaker_limit_is_raised_on_control_clusters_too() -> None:
+    """The one on requests at the picker is meant: it is as high as there are connections."""
     clusters = [*BOOTSTRAP["static_resources"]["clusters"], make_cluster("a/chat/r1")]
     assert len(clusters) == 4
     for cluster in clusters:
         (threshold,) = cluster["circuit_breakers"]["thresholds"]
-        assert NO_LIMITS["thresholds"][0].items() <= threshold.items()
+        places = {"max_requests": Share().connections} if cluster["name"] == "picker" else {}
+        assert (NO_LIMITS["thresholds"][0] | places).items() <= threshold.items()
         assert len(NO_LIMITS["thresholds"][0]) == 4
 
 

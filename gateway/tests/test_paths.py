@@ -112,9 +112,12 @@ def test_a_path_that_a_runtime_declares_passes_as_it_is(method: str, path: str, 
         "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/load_model/x", "/reset_prefix_cache", "/start_profile",
         "/sleep", "/v1/models", "/v1/models/x", "/v1/chat/completions", "/a/../b", "/..", "/a..b", "/%2e%2e/load", "/a?b",
         "/a/", "//a", "/", "", "pooling", "/a b", "/a\n", "/ä", "/" + "a" * LONGEST_DECLARED, 7, None,
+        "/team/chat/v1/completions", "/team/chat/v1/models/x", "/team/chat/v1/extra", "/v1/extra/v1/x",
     ],
 )  # fmt: skip
-def test_nothing_that_is_an_engines_operators_or_of_another_form_can_be_declared(path: object) -> None:
+def test_nothing_that_is_an_engines_operators_or_another_endpoints_or_of_another_form_can_be_declared(
+    path: object,
+) -> None:
     assert declared_paths([path, "/pooling"]) == {"/pooling"}
 
 

@@ -1,6 +1,7 @@
 """Callers who do not read what they asked for: what they hold is bounded, they are cut, and nobody else waits for them."""
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -12,7 +13,12 @@ from gateway.tests.bounds import resident_bytes
 from gateway.tests.harness import Gateway, running_gateway
 from gateway.tests.test_traps import CHAT, post, until
 from gateway.tests.uploads import MIB, body_of
-from llmendpoint_gateway.core.bounds import HELD_BYTES, SMALL_BODY_BYTES
+from llmendpoint_gateway.core.bounds import (
+    HELD_BYTES,
+    INNER_WINDOW_BYTES,
+    SMALL_BODY_BYTES,
+    STREAM_WINDOW_BYTES,
+)
 
 ANSWER = 64 * MIB  # more than the kernel takes on its way
 
@@ -57,6 +63,24 @@ async def test_200_callers_who_do_not_read_their_answers_hold_little_of_envoys_m
             print(f"\n200 readers who do not read: {grown / 200 / 1024:.0f} KiB each")
             assert (await post(gateway, name)).status_code == 200
         assert grown < 1.1 * 200 * HELD_BYTES  # pages are not all full
+
+
+async def test_readers_of_large_requests_hold_a_small_window_of_what_comes_from_inside() -> None:
+    """Of each, 256 KiB waited outside, on HTTP/1.1, where the overload manager cannot reset it. The rest is inside."""
+    with running_gateway() as gateway:
+        name = gateway.endpoint(gateway.backend("a"))
+
+        def allocated() -> int:
+            return int(json.loads(gateway.admin("/memory"))["allocated"])
+
+        assert (await post(gateway, name)).status_code == 200
+        before = allocated()
+        with readers(gateway, body_of(name, 40_000), 100):
+            await until(lambda: sum(gateway.in_flight(name).values()) == 100, "all are being answered")
+            await until(lambda: standstill(gateway), "nothing moves")
+            each = (allocated() - before) / 100
+            print(f"\n100 readers of large requests: {each / 1024:.0f} KiB each")
+        assert each < HELD_BYTES + STREAM_WINDOW_BYTES + 3 * INNER_WINDOW_BYTES
 
 
 def standstill(gateway: Gateway) -> bool:

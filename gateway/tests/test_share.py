@@ -18,7 +18,7 @@ from llmendpoint_gateway.core.bounds import (
     RESET_FROM,
     make_share,
 )
-from llmendpoint_gateway.core.resources import make_cluster
+from llmendpoint_gateway.core.resources import Resource, make_cluster
 
 
 def test_workers_follow_the_cpu_limit_and_never_the_cores_of_the_node() -> None:
@@ -37,11 +37,22 @@ def test_the_heap_leaves_room_in_the_memory_limit_and_connections_in_the_open_fi
     assert make_share(4096 * MIB, None, 10**6).connections == MAX_CONNECTIONS
 
 
+def limit_of(config: Resource) -> int:
+    """Of the requests under way."""
+    controller = config.get("extension_config", {"typed_config": config})["typed_config"][
+        "gradient_controller_config"
+    ]
+    most: int = controller["concurrency_limit_params"]["max_concurrency_limit"]
+    assert controller["min_rtt_calc_params"]["min_concurrency"] == most, "it adapts"
+    return most
+
+
 @pytest.mark.parametrize("memory", [128 * MIB, 1024 * MIB, 8192 * MIB])
-def test_what_all_connections_hold_that_nothing_takes_back_fits_the_heap(memory: int) -> None:
-    """By the configuration itself. On HTTP/2 the overload manager resets what holds more than the smallest bucket."""
+def test_what_all_requests_hold_that_nothing_takes_back_fits_the_heap(memory: int) -> None:
+    """By the configuration itself: there are no more requests than connections. On HTTP/2 the overload manager resets what
+    holds more than the smallest bucket."""
     share = make_share(memory, None, 10**6)
-    bootstrap = make_bootstrap("c", "d", "i", "0.0.0.0", 8080, "a", "i-1", share)
+    bootstrap = make_bootstrap("c", "d", "i", "o", "0.0.0.0", 8080, "a", "i-1", share)
     outer = bootstrap["static_resources"]["listeners"][0]
     manager = outer["filter_chains"][0]["filters"][0]["typed_config"]
     headers = manager["max_request_headers_kb"] << 10
@@ -53,8 +64,11 @@ def test_what_all_connections_hold_that_nothing_takes_back_fits_the_heap(memory:
     assert share.connections * (REQUEST_BYTES + 2 * headers + body + answer + engine) <= share.heap_bytes
     power = bootstrap["overload_manager"]["buffer_factory_config"]["minimum_account_to_track_power_of_two"]
     assert 1 << power <= body
-    streams = manager["http2_protocol_options"]["max_concurrent_streams"]
-    assert streams * ((1 << power) + headers) <= 3 * MIB  # of one connection
+    over_http2, all_ = (limit_of(filter_["typed_config"]) for filter_ in manager["http_filters"][1:3])
+    assert (over_http2, all_) == (share.connections // 2, share.connections)
+    clusters = {cluster["name"]: cluster for cluster in bootstrap["static_resources"]["clusters"]}
+    (limits,) = clusters["picker"]["circuit_breakers"]["thresholds"]
+    assert limits["max_requests"] == share.connections  # also of those whose answers nobody reads
     # Large bodies that are kept, and the copies of them on their way: on HTTP/2 alone, hence never beyond the heap.
     assert RESET_FROM * make_share(None, None, 10**6).heap_bytes >= 2 * KEPT_BYTES
 

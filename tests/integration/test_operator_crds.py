@@ -286,6 +286,7 @@ def with_paths(*paths: Any) -> dict[str, Any]:
         (["/"], r"spec.paths\[0\].*should be at least 2 chars long"),
         ([7], r"spec.paths\[0\].*must be of type string"),
         ([{"path": "/pooling"}], r"spec.paths\[0\]"),
+        (["/team/chat/v1/rerank"], "names an endpoint; write the path that the engine has"),
         (["/a/../load"], r"spec.paths\[0\].*must be a whole path of letters.*for example /v1/rerank"),
         (["pooling"], "must be a whole path"),
         (["/pooling?x=1"], "must be a whole path"),

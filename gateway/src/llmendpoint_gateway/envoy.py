@@ -27,9 +27,10 @@ def run_envoy(socket: Path, host: str, port: int, binary: Path | None) -> None:
     config = socket.parent / "envoy.json"
     inner = socket.parent / "envoy-inner.sock"
     inner.unlink(missing_ok=True)
-    sockets = (str(socket), str(decisions_socket(socket)), str(inner))
+    write_share(open_share(socket), 0.0)
+    paths = (str(socket), str(decisions_socket(socket)), str(inner), str(open_share(socket)))
     share = make_share(memory_limit(), cpu_limit(), raise_open_file_limit())
-    bootstrap = make_bootstrap(*sockets, host, port, str(admin_socket(socket)), str(uuid.uuid4()), share)
+    bootstrap = make_bootstrap(*paths, host, port, str(admin_socket(socket)), str(uuid.uuid4()), share)
     config.write_bytes(orjson.dumps(bootstrap))
     log.info("starting envoy", binary=str(path), port=port, bootstrap=str(config), **asdict(share))
     flags = ["--concurrency", str(share.workers), "--disable-hot-restart", "--log-level", "warning"]
@@ -38,6 +39,18 @@ def run_envoy(socket: Path, host: str, port: int, binary: Path | None) -> None:
 
 def admin_socket(socket: Path) -> Path:
     return socket.parent / "envoy-admin.sock"
+
+
+def open_share(socket: Path) -> Path:
+    """The file from which Envoy learns which share of its connections is open (connections.py)."""
+    return socket.parent / "envoy-connections"
+
+
+def write_share(file: Path, share: float) -> None:
+    """Envoy reads what is moved there, never a file that is being written."""
+    new = file.with_suffix(".new")
+    new.write_text(str(min(1.0, share)))
+    new.replace(file)
 
 
 def find_envoy(binary: Path | None) -> Path:

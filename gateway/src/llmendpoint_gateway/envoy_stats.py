@@ -8,8 +8,11 @@ from typing import Any
 import aiohttp
 
 from llmendpoint_gateway.core.attempts import read_attempts, stats_pattern
+from llmendpoint_gateway.core.bootstrap import LIMIT
+from llmendpoint_gateway.core.listener import STATS_NAME
 from llmendpoint_gateway.errors import EnvoyAway
 
+OPEN = f"http.{STATS_NAME}.downstream_cx_active"
 TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 
@@ -41,6 +44,13 @@ class EnvoyStats:
         if await self._instance() != before:
             raise EnvoyAway("Envoy was started anew while its counters were read; ask again")
         return {"instance": before, "revisions": read_attempts(stats, endpoint, known)}
+
+    async def connections(self) -> float:
+        """The share of its connections that callers have open. EnvoyAway."""
+        query = {"filter": f"^{OPEN}$", "type": "Gauges", "format": "json"}
+        gauges = (await self._get("/stats", query))["stats"]
+        limit = (await self._get("/server_info", {}))["node"]["metadata"][LIMIT]
+        return float(sum(gauge["value"] for gauge in gauges) / limit)
 
     async def _instance(self) -> str:
         """The bootstrap gives each start of Envoy a node id of its own."""

@@ -190,8 +190,6 @@ class Picker:
         more = {}
         if isinstance(head.asked, ByPath):
             more[":path"] = head.asked.path
-        if head.new_id is not None:
-            more["x-request-id"] = head.new_id
         if placed.kept:
             more[KEPT_HEADER] = "1"
         reply = messages.route_to(picked.cluster, picked.addresses, with_body, mark, first_byte, total)

@@ -4,7 +4,6 @@ Answers repeat (same cluster, same replicas), so their bytes are made once.
 """
 
 import re
-import uuid
 from collections.abc import Collection, Iterator
 from datetime import timedelta
 from functools import lru_cache
@@ -32,7 +31,6 @@ TRIAL, WATCHED = "1", "watched"
 CONTINUE = pb.ProcessingResponse(request_headers=pb.HeadersResponse()).SerializeToString()
 JSON = b"application/json"
 MEDIA_TYPE = re.compile(rb"application/(?:[\w.+-]*\+)?json\s*(?:;|$)", re.IGNORECASE)
-REQUEST_ID = re.compile(rb"[\w.:/+=@-]{1,128}", re.ASCII)
 SMALL_BYTES = 64 << 10
 BODY_FIELD, BYTES_FIELD = 4, 1
 """Of ProcessingRequest.request_body, and of its body."""
@@ -46,7 +44,6 @@ def read_head(message: bytes, trusted_hops: int = 0, declared: Collection[str] =
     path = found.get(":path", b"").decode("latin-1")
     priority = found.get(PRIORITY_HEADER)
     media = found.get("content-type", b"")
-    request_id = found.get("x-request-id")
     return Head(
         method,
         path[:SHOWN],
@@ -56,7 +53,6 @@ def read_head(message: bytes, trusted_hops: int = 0, declared: Collection[str] =
         not headers.end_of_stream,
         "" if not media or media == JSON or MEDIA_TYPE.match(media) else media[:SHOWN].decode("latin-1"),
         found.get("content-encoding", b"identity").lower() != b"identity",
-        None if request_id is None or REQUEST_ID.fullmatch(request_id) else str(uuid.uuid4()),
     )
 
 

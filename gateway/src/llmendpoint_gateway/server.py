@@ -16,10 +16,11 @@ from envoy.service.discovery.v3 import ads_pb2_grpc
 from llmendpoint_gateway.access import Access
 from llmendpoint_gateway.ads import Ads
 from llmendpoint_gateway.callers import Callers
+from llmendpoint_gateway.connections import follow_connections
 from llmendpoint_gateway.control import Control
 from llmendpoint_gateway.decisions import DecisionServer, decisions_socket
 from llmendpoint_gateway.demand import DemandStream
-from llmendpoint_gateway.envoy import admin_socket
+from llmendpoint_gateway.envoy import admin_socket, open_share
 from llmendpoint_gateway.envoy_stats import EnvoyStats
 from llmendpoint_gateway.ext_proc import Picker
 from llmendpoint_gateway.failures import access_log_handler
@@ -83,7 +84,8 @@ async def run_picker(
         decisions = DecisionServer(decisions_socket(socket), picker)
         await decisions.start()
         log.info("picker started", socket=str(socket), http_port=http_port, namespace=namespace or "(all)")
-        runs = [*(watch.run() for watch in watches), demand.run(), readings.run()]
+        follow = follow_connections(envoy, open_share(socket))
+        runs = [*(watch.run() for watch in watches), demand.run(), readings.run(), follow]
         tasks = [asyncio.create_task(run) for run in runs]
         stop = asyncio.create_task(_stopped())
         done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)

@@ -140,5 +140,6 @@ def test_a_status_that_holds_too_many_or_too_long_paths_is_not_read() -> None:
 def test_operator_and_gateway_have_the_same_rules() -> None:
     assert f"^{gateways.FORM.pattern}$" == llmruntime.FORM
     assert gateways.OPERATORS_OWN.pattern == llmruntime.OPERATORS_OWN
+    assert f"^{gateways.OF_AN_ENDPOINT.pattern}" == llmruntime.OF_AN_ENDPOINT
     longest = TypeAdapter(llmendpoint.PassedPath).json_schema()["maxLength"]
     assert (llmendpoint.MOST_PATHS, longest) == (gateways.MOST_DECLARED, gateways.LONGEST_DECLARED)

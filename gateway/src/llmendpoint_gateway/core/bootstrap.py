@@ -13,6 +13,7 @@ from llmendpoint_gateway.core.resources import (
 )
 from llmendpoint_gateway.core.upstream_logs import STATS_PREFIX
 
+LIMIT = "connections"  # of the node: the most that there are
 # Whatever Envoy counts beyond these is not kept: it has over a hundred counters for each cluster.
 KEPT_STATS = (
     f"{STATS_PREFIX}.",
@@ -35,21 +36,23 @@ def make_bootstrap(
     control: str,
     decisions: str,
     inner: str,
+    open_share: str,
     host: str,
     port: int,
     admin_socket: str,
     instance: str,
     share: Share,
 ) -> Resource:
-    """`control` and `decisions` are the picker's sockets, `inner` is Envoy's own, `host` the address to listen on.
+    """`control` and `decisions` are the picker's sockets, `inner` is Envoy's own, `open_share` a file of the picker's
+    (connections.py), `host` the address to listen on.
 
     `instance` is new at every start, when Envoy's counters begin anew.
     The admin interface is on a Unix socket: whoever reaches it may stop Envoy.
     """
     return {
-        "node": {"id": instance, "cluster": "gateway"},
+        "node": {"id": instance, "cluster": "gateway", "metadata": {LIMIT: share.connections}},
         "admin": {"address": {"pipe": {"path": admin_socket}}},
-        "overload_manager": make_overload_manager(share),
+        "overload_manager": make_overload_manager(share, open_share),
         "memory_allocator_manager": make_allocator(),
         "stats_config": {
             "stats_matcher": {"inclusion_list": {"patterns": [{"prefix": prefix} for prefix in KEPT_STATS]}}
@@ -79,10 +82,10 @@ def make_bootstrap(
         "static_resources": {
             "clusters": [
                 make_picker_cluster(CONTROL_CLUSTER, control),
-                make_picker_cluster(PICKER_CLUSTER, decisions),
+                make_picker_cluster(PICKER_CLUSTER, decisions, share.connections),
                 make_inner_cluster(inner),
             ],
-            "listeners": [make_listener(host, port), make_inner_listener(inner)],
+            "listeners": [make_listener(host, port, share), make_inner_listener(inner)],
         },
     }
 

@@ -2,8 +2,11 @@
 
 Envoy holds a request's body until the picker has decided, so its memory is what callers send at one time. A body above
 SMALL_BODY_BYTES is held on HTTP/2, the callers' own or the inner listener's: there the overload manager resets the largest
-requests before the heap is full. It cannot reset a smaller one. So an HTTP/1.1 connection holds at most HELD_BYTES, and
-there are no more connections than the heap has room for.
+requests before the heap is full. It cannot reset a smaller one. So a connection with one request holds at most
+HELD_BYTES, and there are no more connections than the heap has room for. Over HTTP/2 a connection may have MAX_STREAMS
+requests, so the requests are limited too:
+
+    connections * HELD_BYTES <= heap,    requests <= connections,    requests over HTTP/2 <= connections / 2
 """
 
 from dataclasses import dataclass
@@ -28,6 +31,9 @@ STREAM_IDLE_TIMEOUT = "3600s"
 """A stream may be silent for as long as an engine prefills; nothing ends it but its own end."""
 IDLE_TIMEOUT = "620s"
 """Of a connection without a request: above the 600 s for which load balancers keep theirs, so that they close first."""
+SHORTER_FROM, SHORTEST_AT = 0.75, 0.9
+"""Shares of the connections. Between them that time falls to LEAST_TIMEOUT: who opens them all keeps those with requests."""
+CONNECTIONS_LOOK_SECONDS = 0.5
 
 MAX_HEADERS_KB = 16
 MAX_HEADERS = 100
@@ -36,15 +42,20 @@ MAX_STREAMS = 64
 STREAM_WINDOW_BYTES = 256 << 10
 CONNECTION_WINDOW_BYTES = MAX_STREAMS * STREAM_WINDOW_BYTES
 """Room for all of its requests: one that stands still holds up no other."""
+INNER_WINDOW_BYTES = 65_535
+"""Of an answer that comes from the inner listener: what waits for its reader outside, on HTTP/1.1, cannot be reset. It is
+the smallest that Envoy takes."""
 MAX_RESETS = 200
 """A connection of which more than half of so many requests were taken back within a second is closed (CVE-2023-44487)."""
 
 REQUEST_BYTES = 96 << 10
 """What a request costs by itself, with its connections to the engine and to the picker; measured."""
 HELD_BYTES = REQUEST_BYTES + (2 * MAX_HEADERS_KB << 10) + SMALL_BODY_BYTES + 2 * CONNECTION_BUFFER_BYTES
-"""What an HTTP/1.1 connection may hold that the overload manager cannot reset: the request, the headers as they came and as
-they were sent on, the kept body, and the answer's two buffers."""
+"""What a connection with one request may hold that the overload manager cannot reset: the request, the headers as they came
+and as they were sent on, the kept body, and the answer's two buffers."""
 MAX_CONNECTIONS = 10_000
+HTTP2_SHARE = 0.5
+"""Of the requests under way. Over HTTP/1.1 each takes a connection; over HTTP/2 a few connections could take all places."""
 FILES_PER_CONNECTION = 3
 """The client's, the engine's, and one to spare for pools, logs and sockets."""
 
@@ -58,6 +69,8 @@ RESET_FROM, RESET_ALL = 0.65, 0.9
 the heap, the smaller ones, down to RESET_POWER. Bodies fill a heap between two looks at it, hence not later."""
 RESET_POWER = 15  # of two: 32 KiB; below that a request is never reset for its size
 LOOK_EVERY = "0.05s"
+LEAST_TIMEOUT = "2s"
+"""Down to which overload shortens the time for connections without a request, and for answers that nobody reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,10 @@ class Share:
     @property
     def heap_bytes(self) -> int:
         return int(self.memory_bytes * HEAP_SHARE)
+
+    @property
+    def http2_requests(self) -> int:
+        return max(1, int(self.connections * HTTP2_SHARE))
 
 
 def make_share(memory_limit: int | None, cpu_limit: float | None, open_files: int) -> Share:

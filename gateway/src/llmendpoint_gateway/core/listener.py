@@ -8,6 +8,8 @@ from typing import Any
 
 from llmendpoint_gateway.core import bounds
 from llmendpoint_gateway.core.local_replies import make_local_replies
+from llmendpoint_gateway.core.places import make_places
+from llmendpoint_gateway.core.request_ids import make_request_ids
 from llmendpoint_gateway.core.resources import (
     PICKER_CLUSTER,
     PRIORITY_HEADER,
@@ -26,15 +28,15 @@ READ_HEADERS = (
     "content-encoding",
     "content-type",
     "x-forwarded-for",
-    "x-request-id",
     PRIORITY_HEADER,
 )
 STATS_NAME, INNER_STATS_NAME = "openai", "large"
 MAX_LOGGED = 128  # characters of what a caller chose
 
 
-def make_listener(host: str, port: int) -> Resource:
+def make_listener(host: str, port: int, share: bounds.Share) -> Resource:
     manager = _connection_manager(
+        [make_request_ids(), *make_places(share)],
         stat_prefix=STATS_NAME,
         route_config=make_routes(large_apart=True),
         max_request_headers_kb=bounds.MAX_HEADERS_KB,
@@ -58,6 +60,7 @@ def make_listener(host: str, port: int) -> Resource:
 def make_inner_listener(socket: str) -> Resource:
     """Its requests have come through the outer one: with what that added, and at the bounds of all connections."""
     manager = _connection_manager(
+        [],
         stat_prefix=INNER_STATS_NAME,
         codec_type="HTTP2",
         route_config=make_routes(large_apart=False),
@@ -74,7 +77,8 @@ def make_inner_listener(socket: str) -> Resource:
     }
 
 
-def _connection_manager(**config: Any) -> Resource:
+def _connection_manager(first: list[Resource], **config: Any) -> Resource:
+    """`first`: filters before those that both listeners have."""
     return extension(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -89,7 +93,7 @@ def _connection_manager(**config: Any) -> Resource:
         preserve_external_request_id=True,
         always_set_request_id_in_response=True,
         request_id_extension=_request_ids(),
-        http_filters=[_strip(), _whole_body(), _picker(), _router()],
+        http_filters=[*first, _strip(), _whole_body(), _picker(), _router()],
         local_reply_config=make_local_replies(),
         access_log=[_access_log()],
         **config,

@@ -5,6 +5,7 @@ from typing import Any
 
 from llmendpoint_gateway.core import bounds
 from llmendpoint_gateway.core.pick import RESTART_RETRY_AFTER
+from llmendpoint_gateway.core.places import FULL_STATUS
 from llmendpoint_gateway.core.resources import CLUSTER_HEADER, Resource
 
 _NO_CLUSTER, _UPSTREAM_FAILED = ["NC"], ["UH", "UF", "UC", "UO", "URX", "UR", "LR", "NR", "UPE"]
@@ -15,6 +16,13 @@ def make_local_replies() -> Resource:
     """Envoy's own answers in OpenAI's shape; the first that fits. The picker's carry no flag and pass as they are."""
     return {
         "mappers": [
+            _mapper(
+                _status(FULL_STATUS),
+                "As many requests as the gateway has room for are under way. Try again.",
+                "gateway_overloaded",
+                retry_after=RESTART_RETRY_AFTER,
+            )
+            | {"status_code": 503},
             _mapper(
                 _cut_inside(),
                 "The gateway holds as much of large requests as it can. Try again.",

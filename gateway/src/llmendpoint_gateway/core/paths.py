@@ -37,7 +37,8 @@ OPERATORS_OWN = re.compile(
     r"(get_)?server_info)(/|$)",
     re.IGNORECASE,
 )
-"""The form of a path that may be declared, and paths that may not. The CRD has the same rules, but does not apply them to a
+OF_AN_ENDPOINT = re.compile("/[^/]+/[^/]+/v1/")
+"""The form of a path that may be declared, and paths that may not; the last names an endpoint in the path. The CRD has the same rules, but does not apply them to a
 status that is written by hand."""
 MODELS = "/v1/models"
 MOST_PATH = 2048
@@ -104,7 +105,7 @@ def declared_paths(value: Any) -> frozenset[str]:
 def _may_pass(path: str) -> bool:
     if len(path) > LONGEST_DECLARED or not FORM.fullmatch(path) or OPERATORS_OWN.search(path):
         return False
-    return not _methods(path)
+    return not OF_AN_ENDPOINT.match(path) and not _methods(path)
 
 
 def read_path(method: str, target: str, declared: Collection[str] = ()) -> Asked:

@@ -15,7 +15,7 @@ DIGITS = 16
 
 class Head(NamedTuple):
     """Of the headers. `path` and `media` are cut to what an error may show; `media` is the content type where it is not
-    JSON, `encoded` tells of a content encoding. `new_id` replaces an x-request-id that cannot be passed on."""
+    JSON, `encoded` tells of a content encoding."""
 
     method: str
     path: str
@@ -25,7 +25,6 @@ class Head(NamedTuple):
     body_follows: bool = False
     media: str = ""
     encoded: bool = False
-    new_id: str | None = None
 
 
 class Body(NamedTuple):

@@ -40,6 +40,18 @@ def extension(name: str, message: str, /, **config: Any) -> Resource:
     return {"name": name, "typed_config": {"@type": f"type.googleapis.com/{message}", **config}}
 
 
+def skipped_where(predicate: Resource, one: Resource) -> Resource:
+    """The filter, passed over by the requests that the predicate is true of."""
+    skip = extension("skip", "envoy.extensions.filters.common.matcher.action.v3.SkipFilter")
+    rule = {"predicate": {"single_predicate": predicate}, "on_match": {"action": skip}}
+    return extension(
+        one["name"],
+        "envoy.extensions.common.matching.v3.ExtensionWithMatcher",
+        extension_config=one,
+        xds_matcher={"matcher_list": {"matchers": [rule]}},
+    )
+
+
 def http2_options() -> Resource:
     """Of callers' connections, and of those to the inner listener, at both ends.
 
@@ -136,16 +148,20 @@ def make_endpoints(cluster: str, hosts: Hosts) -> Resource:
     }
 
 
-def make_picker_cluster(name: str, socket: str) -> Resource:
+def make_picker_cluster(name: str, socket: str, requests: int | None = None) -> Resource:
     """ADS and ext_proc have one each, so that the load of one cannot hold up the other; the keep-alive finds a picker that
-    hangs."""
-    return _socket_cluster(name, socket, {"connection_keepalive": {"interval": "5s", "timeout": "3s"}})
+    hangs. `requests`: the most at one time."""
+    cluster = _socket_cluster(name, socket, {"connection_keepalive": {"interval": "5s", "timeout": "3s"}})
+    limits = {} if requests is None else {"max_requests": requests}
+    return cluster | {"circuit_breakers": {"thresholds": [_LIMITS | limits]}}
 
 
 def make_inner_cluster(socket: str) -> Resource:
     """Envoy's inner listener. With Envoy's default windows two callers that do not read hold up all others. It needs no
     keep-alive: it lives as long as Envoy does."""
-    return _socket_cluster(LARGE_CLUSTER, socket, http2_options())
+    return _socket_cluster(
+        LARGE_CLUSTER, socket, http2_options() | {"initial_stream_window_size": bounds.INNER_WINDOW_BYTES}
+    )
 
 
 def _socket_cluster(name: str, socket: str, http2: Resource) -> Resource:

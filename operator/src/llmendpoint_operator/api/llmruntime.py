@@ -28,7 +28,13 @@ PASSED_OWN_RULE = rule(
     "spec.paths: the gateway does not pass /v1/models, nor paths for an engine's administrator, such as /metrics, /load, /health "
     "or /v1/load_lora_adapter; name paths that callers use, for example /v1/rerank or /pooling",
 )
-"""The gateway has both rules, too (core/paths.py there)."""
+OF_AN_ENDPOINT = "^/[^/]+/[^/]+/v1/"
+PASSED_OTHERS_RULE = rule(
+    f"!self.matches('{OF_AN_ENDPOINT}')",
+    "spec.paths: a path of the form /<namespace>/<name>/v1/… names an endpoint; write the path that the engine has, for example "
+    "/v1/rerank",
+)
+"""The gateway has these rules, too (core/paths.py there)."""
 
 PROBE_PORT = 8090
 """Port of the llmendpoint-probe sidecar."""
@@ -126,7 +132,13 @@ class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
     probes: Probes = Probes()
     """What the kubelet asks the engine."""
     paths: Annotated[
-        tuple[Annotated[PassedPath, Field(json_schema_extra=rules(PASSED_FORM_RULE, PASSED_OWN_RULE))], ...],
+        tuple[
+            Annotated[
+                PassedPath,
+                Field(json_schema_extra=rules(PASSED_FORM_RULE, PASSED_OWN_RULE, PASSED_OTHERS_RULE)),
+            ],
+            ...,
+        ],
         Field(max_length=MOST_PATHS, json_schema_extra=set_list()),
     ] = ()
     """Further paths of the engine that callers may POST to, for example /v1/rerank or /pooling. The gateway passes them to
