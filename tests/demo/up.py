@@ -278,6 +278,7 @@ def _what_next(cluster: Cluster, port: int | None) -> str:
         "kubectl get pods -o wide",
         "kubectl scale llmendpoint demo --replicas=3",
         "kubectl explain llmendpoint.spec.model",
+        "export PATH=$PWD/.venv/bin:$PATH; kubectl llm status",
         f"curl -N http://127.0.0.1:{port}/v1/chat/completions -H 'content-type: application/json' -d '{body}'",
         "make demo-down",
     ]
