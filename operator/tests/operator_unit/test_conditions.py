@@ -49,6 +49,15 @@ def test_conditions(view: View, expected: str) -> None:
     assert " ".join(f"{c.type}={c.status}/{c.reason}" for c in make_conditions(view)) == expected
 
 
+def test_progress_names_no_revision_before_there_is_one() -> None:
+    waiting = View(1, None, None, 0, 0, Cause("ModelNotResolved", "the hub does not answer"))
+    said = {c.type: (c.reason, c.message) for c in make_conditions(waiting)}
+    expected = ("NewRevision", "the new revision is not made yet: the hub does not answer")
+    assert said["Progressing"] == expected
+    assert said["Reconciling"][1] == expected[1]
+    assert "None" not in str(make_conditions(replace(waiting, active="a", cause=None)))
+
+
 @pytest.mark.parametrize(
     ("replicas", "ready", "expected"),
     [

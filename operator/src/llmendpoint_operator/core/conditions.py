@@ -150,6 +150,9 @@ def progressing_rolling(view: View) -> Condition | None:
     if view.state in STATES:
         reason, message = STATES[view.state]
         return Condition("Progressing", "True", reason, view.message or message.format(green=view.target))
+    if view.target is None:
+        waits = f": {view.cause.message}" if view.cause else ""
+        return Condition("Progressing", "True", "NewRevision", f"the new revision is not made yet{waits}")
     reason = "ScalingUp" if view.target == view.active else "NewRevision"
     return Condition(
         "Progressing",

@@ -22,9 +22,7 @@ def model_awaited(model: ModelSpec, identity: Identity | None, task: Task | None
         return Cause("ModelResolving", f"{whom} which content {model.source} has", expected=True)
     if identity.problem:
         hint = (
-            "; correct spec.model.source, or the operator's --hub-endpoint"
-            if not resolved_by_job(model)
-            else ""
+            "; correct spec.model.source, or the chart's hub.endpoint" if not resolved_by_job(model) else ""
         )
         return Cause(identity.reason, f"{identity.problem}{hint}", identity.permanent)
     if task is None or task.stage is Stage.DONE:
