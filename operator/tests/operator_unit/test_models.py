@@ -208,7 +208,7 @@ def test_without_an_image_for_it_nothing_is_begun() -> None:
     fake = ModelCluster(spec=make_spec(model=CACHED), runtime=runtime)
     fake.settle(NOW)
     assert fake.jobs() == {}
-    assert "--model-image" in fake.condition("Stalled")["message"]
+    assert "models.image" in fake.condition("Stalled")["message"]
 
 
 def test_a_pod_whose_download_fails_says_so_though_its_engine_never_began() -> None:

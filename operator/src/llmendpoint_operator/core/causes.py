@@ -33,9 +33,9 @@ _CREATE_REASONS = {
 
 
 _IMAGE_HINTS = {
-    "model": "correct spec.modelImage of the LLMRuntime (or the operator's --model-image), or let the node pull it",
+    "model": "correct spec.modelImage of the LLMRuntime (or the chart's models.image), or let the node pull it",
     CONTAINER: "correct spec.runtime.image (or the LLMRuntime's image), or let the node pull it",
-    PROBE_CONTAINER: "correct spec.probeImage of the LLMRuntime (or the operator's --probe-image), or let the node pull it",
+    PROBE_CONTAINER: "correct spec.probeImage of the LLMRuntime (or the chart's operator.image), or let the node pull it",
 }
 
 

@@ -124,7 +124,7 @@ def _probe_sidecar(revision: Revision) -> Manifest:
     if runtime.probe_image is None:
         raise SpecError(
             "LLMRuntime spec.probeImage",
-            "readiness: Generation needs the image of llmendpoint-probe; set it, or start the operator with --probe-image",
+            "readiness: Generation needs the image of llmendpoint-probe; set it, or the chart's operator.image",
         )
     return {
         "name": PROBE_CONTAINER,

@@ -130,8 +130,8 @@ def _container(args: Sequence[str], inputs: PodInputs, runtime: LLMRuntimeSpec) 
     if runtime.model_image is None:
         raise SpecError(
             "LLMRuntime spec.modelImage",
-            f"model.source {inputs.model.source} needs the image of llmendpoint-model; set it, or start the operator "
-            "with --model-image",
+            f"model.source {inputs.model.source} needs the image of llmendpoint-model; set it, or the "
+            "chart's models.image",
         )
     container: Manifest = {
         "name": CONTAINER,

@@ -56,9 +56,7 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
         message = (
             f"model.source {spec.model.source} is brought by llmendpoint-model, and no image of it is known"
         )
-        hint = (
-            f"set spec.modelImage of LLMRuntime {spec.runtime.name}, or start the operator with --model-image"
-        )
+        hint = f"set spec.modelImage of LLMRuntime {spec.runtime.name}, or the chart's models.image"
         return Target(hash_, None, Cause("RuntimeInvalid", f"{message}; {hint}", permanent=True))
     refused = environment_refused(spec, snapshot.allowed)
     if refused is not None:
