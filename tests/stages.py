@@ -33,7 +33,14 @@ LINT: tuple[tuple[str, ...], ...] = (
     ("ruff", "check", "--quiet", "."),
     ("lint-imports", "--no-cache"),
     ("mypy",),
-    ("mypy", "tests/cluster", "tests/conftest.py", "tests/stages.py", "tests/bench/cluster.py"),
+    (
+        "mypy",
+        "tests/cluster",
+        "tests/conftest.py",
+        "tests/stages.py",
+        "tests/release.py",
+        "tests/bench/cluster.py",
+    ),
     ("python", "-m", "llmendpoint_operator.api.generate", "--check"),
 )
 SELECTIONS = {

@@ -164,7 +164,7 @@ async def test_callers_take_turns_however_many_requests_each_has(gateway: Gatewa
     name = gateway.endpoint(backend, **queue())
     known_load(gateway, name, f"a-{backend.port}")
     async with Clients(gateway, name) as clients:
-        clients.send(1, delay=1)
+        clients.send(1, delay=5)
         await until(lambda: backend.stats()["running"] == 1, "the replica is busy")
         clients.send(30, delay=0.01, name="greedy", address="127.0.0.2")
         await clients.waiting(30)

@@ -1,5 +1,6 @@
 """The chart as Helm renders it: what it refuses, what it holds, and that an API server takes it."""
 
+import json
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,10 @@ def test_lint_has_nothing_to_complain_about(control_plane: Cluster) -> None:
     [
         ("gateway.replicas=-1", "at '/gateway/replicas': minimum"),
         ("gateway.leaveSeconds=null", "gateway.leaveSeconds is missing; its default is 5"),
+        ("gateway.leaveSeconds=0", "at '/gateway/leaveSeconds': minimum"),
+        ("gateway.leaveSeconds=3601", "at '/gateway/leaveSeconds': maximum"),
+        ("gateway.leaveSeconds=1.5", "at '/gateway/leaveSeconds': got number, want integer"),
+        ('gateway.leaveSeconds="5"', "at '/gateway/leaveSeconds': got string, want integer"),
         ("operator.replica=2", "additional properties 'replica' not allowed"),
         ('gateway.service.type="Nodeport"', "at '/gateway/service/type': value must be one of"),
         ('operator.image.repository="Bad Name"', "at '/operator/image/repository'"),
@@ -57,6 +62,12 @@ def test_lint_has_nothing_to_complain_about(control_plane: Cluster) -> None:
         ('runtime.env=[{"name": "A", "value": 1}]', "at '/runtime/env/0/value': got number, want string"),
         ('policies.mode="strict"', "at '/policies/mode': value must be one of"),
         ('policies.allowed.images=["a*b"]', "at '/policies/allowed/images/0'"),
+        ('policies.allowed.runtimes=["a*b"]', "at '/policies/allowed/runtimes/0'"),
+        ('policies.allowed.runtimes=[""]', "at '/policies/allowed/runtimes/0': minLength"),
+        (f'policies.allowed.runtimes=["{"a" * 257}"]', "at '/policies/allowed/runtimes/0': maxLength"),
+        (f"policies.allowed.runtimes={json.dumps(['a'] * 65)}", "at '/policies/allowed/runtimes': maxItems"),
+        ('policies.allowed.runtimes="*"', "at '/policies/allowed/runtimes': got string, want array"),
+        ("policies.allowed.runtimes=[7]", "at '/policies/allowed/runtimes/0': got number, want string"),
         ('hub.allowed=["hub.example.com"]', "at '/hub/allowed/0'"),
         ('hub.allowed=["https://user@hub.example.com"]', "at '/hub/allowed/0'"),
         ('judge.allowedHosts=["https://judge.example.com"]', "at '/judge/allowedHosts/0'"),

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from llmendpoint_cli import kubeconfig
+from llmendpoint_cli.client import Client
 from llmendpoint_cli.core.requests import Action, Request, patch_for
 from llmendpoint_cli.core.respec import spec_patch
 from tests.cluster import Cluster, wait_for
@@ -250,9 +252,20 @@ def test_warn_takes_it_and_says_what_is_wrong(enforced: Cluster) -> None:
             return done.returncode == 0 and "Warning:" in done.stderr and "spec.runtime.image" in done.stderr
 
         wait_for("a warning", warned, 30)
+        assert "spec.runtime.image" in _told_by_the_plugin(enforced)
     finally:
         helm_values(enforced, VALUES)
         wait_for("enforced again", lambda: refusal(enforced, image="evil:1"), 30)
+
+
+def _told_by_the_plugin(cluster: Cluster) -> str:
+    """What `kubectl llm` hears when it writes a spec that a policy warns of."""
+    cluster.apply(endpoint("warned"))
+    heard: list[str] = []
+    client = Client(lambda: kubeconfig.load(str(cluster.kubeconfig)), heard.append)
+    client.patch_endpoint(TENANT, "warned", {"spec": {"runtime": {"image": "evil:1"}}})
+    client.close()
+    return "\n".join(heard)
 
 
 def test_the_operators_token_makes_and_changes_only_what_is_its_own(enforced: Cluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,34 @@ def test_two_endpoints_share_one_download_and_the_last_one_takes_it_with_it(
     assert jobs.run("model-remove") == 0
     assert list(jobs.volume.iterdir()) == []
     wait_for("the record to be gone", lambda: not jobs.named("model-download"), 30)
+
+
+def test_a_removal_that_a_quota_forbids_is_told_and_not_tried_again_at_once(jobs: ModelJobs) -> None:
+    namespace, kubectl = jobs.namespace, jobs.namespace.cluster.kubectl
+    namespace.apply("first", model=MODEL_SPEC)
+    assert jobs.run("model-resolve") == 0
+    assert jobs.run("model-download") == 0
+    namespace.bring_up(1, "first")
+    kubectl("create", "quota", "none", "-n", namespace.name, "--hard=count/jobs.batch=0")
+    namespace.cluster.wait_for(
+        "the quota to be counted", lambda: namespace.get("quota", "none").get("status", {}).get("used"), 30
+    )
+    jobs.delete_endpoints("first")
+
+    def told() -> list[dict[str, Any]]:
+        events = namespace.get("events", "--field-selector", "reason=ModelNotRemoved")["items"]
+        return [event for event in events if event["involvedObject"]["kind"] == "Job"]
+
+    [event] = namespace.cluster.wait_for("an Event of the removal", told, 60)
+    assert "exceeded quota" in event["message"]
+    assert "attempt 1, the next one in 5 min" in event["message"]
+    assert [event["involvedObject"]["name"]] == jobs.named("model-download")
+    kubectl("delete", "quota", "none", "-n", namespace.name)
+    namespace.apply("second", model=MODEL_SPEC)
+    assert jobs.run("model-resolve") == 0
+    waits = namespace.wait_condition("Degraded", "True", "ModelNotRemoved", "second")
+    assert "exceeded quota" in waits["message"]
+    assert jobs.named("model-remove") == [], "the pause goes on"
 
 
 def test_a_model_on_a_node_leaves_it_with_its_last_revision(jobs: ModelJobs) -> None:

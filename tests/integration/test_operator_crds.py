@@ -266,7 +266,7 @@ def test_a_bad_runtime_is_refused(namespace: Namespace) -> None:
         create(namespace, manifest)
 
 
-def with_paths(*paths: str) -> dict[str, Any]:
+def with_paths(*paths: Any) -> dict[str, Any]:
     return {
         "apiVersion": "llmendpoint.io/v1alpha1", "kind": "LLMRuntime", "metadata": {"name": "x"},
         "spec": {"image": "i", "paths": list(paths)},
@@ -283,17 +283,20 @@ def with_paths(*paths: str) -> dict[str, Any]:
         (["/Load"], "the gateway does not pass"),
         (["/v1/load_lora_adapter"], "the gateway does not pass"),
         (["/v1/models/x"], "the gateway does not pass"),
+        (["/"], r"spec.paths\[0\].*should be at least 2 chars long"),
+        ([7], r"spec.paths\[0\].*must be of type string"),
+        ([{"path": "/pooling"}], r"spec.paths\[0\]"),
         (["/team/chat/v1/rerank"], "names an endpoint; write the path that the engine has"),
         (["/a/../load"], r"spec.paths\[0\].*must be a whole path of letters.*for example /v1/rerank"),
         (["pooling"], "must be a whole path"),
         (["/pooling?x=1"], "must be a whole path"),
-        (["/" + "a" * 128], "may not be more than 128"),
-        ([f"/p{n}" for n in range(17)], "must have at most 16 items"),
-        (["/pooling", "/pooling"], "Duplicate value"),
+        (["/" + "a" * 128], r"spec.paths\[0\].*may not be more than 128"),
+        ([f"/p{n}" for n in range(17)], r"spec.paths.*must have at most 16 items"),
+        (["/pooling", "/pooling"], r"spec.paths\[1\].*Duplicate value"),
     ],
 )
 def test_a_runtime_that_declares_another_form_or_an_operators_path_is_refused(
-    namespace: Namespace, paths: list[str], message: str
+    namespace: Namespace, paths: list[Any], message: str
 ) -> None:
     with pytest.raises(CommandFailed, match=message):
         create(namespace, with_paths(*paths))
@@ -302,6 +305,36 @@ def test_a_runtime_that_declares_another_form_or_an_operators_path_is_refused(
 def test_a_runtime_may_declare_paths_up_to_every_bound(namespace: Namespace) -> None:
     create(namespace, with_paths("/v1/rerank", "/pooling", "/inference/v1/generate"))
     create(namespace, with_paths(*(f"/{n:02}" + "/a" * 62 for n in range(16))))
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ([f"/p{n}" for n in range(17)], r"status.paths.*must have at most 16 items"),
+        (["/" + "a" * 128], r"status.paths\[0\].*may not be more than 128"),
+        (["/"], r"status.paths\[0\].*should be at least 2 chars long"),
+        ([7], r"status.paths\[0\].*must be of type string"),
+        ("/pooling", r"status.paths.*must be of type array"),
+    ],
+)
+def test_a_status_with_paths_beyond_a_bound_is_refused(
+    namespace: Namespace, paths: Any, message: str
+) -> None:
+    """Whoever writes it: gateways read it."""
+    namespace.apply("paths")
+    change = json.dumps({"status": {"paths": paths}})
+    with pytest.raises(CommandFailed, match=message):
+        namespace.cluster.kubectl(
+            "patch",
+            "llm",
+            "paths",
+            "-n",
+            namespace.name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            change,
+        )
 
 
 def test_kubectl_explain_says_what_a_field_is_for(namespace: Namespace) -> None:

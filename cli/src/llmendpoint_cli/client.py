@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from .core.cautions import Cautions
 from .core.names import ENDPOINT_LABEL, GATEWAY_PORT, GATEWAY_SELECTOR, GROUP_PATH, REVISION_LABEL
 from .core.presence import LEASE_NAME
 from .errors import CliError, Conflict, NoAccess, NotFound, Refused, Unreachable
@@ -26,9 +27,12 @@ CACHED = {"resourceVersion": "0"}
 class Client:
     """Reads endpoints, what belongs to them, and what the gateways know of them; writes one annotation and the count."""
 
-    def __init__(self, load: Callable[[], Access]) -> None:
-        """`load` gives the credentials: at once, and again when the API server knows them no more (tokens expire)."""
+    def __init__(self, load: Callable[[], Access], warn: Callable[[str], None] = lambda _: None) -> None:
+        """`load` gives the credentials: at once, and again when the API server knows them no more (tokens expire). `warn`
+        hears what the API server warns of when something is written."""
         self._load = load
+        self._warn = warn
+        self._cautions = Cautions()
         self.access = load()
         self._base = urlsplit(self.access.server)
         self._connection: http.client.HTTPConnection | None = None
@@ -170,6 +174,9 @@ class Client:
             connection.request(method, path, data, self._headers(data is not None))
             response = connection.getresponse()
             self._server_time = _time_of(response.getheader("Date"))
+            if data is not None:
+                for caution in self._cautions.new_in(response.headers.get_all("Warning") or ()):
+                    self._warn(caution)
             return response.status, response.read().decode()
         except (OSError, http.client.HTTPException) as error:
             self.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -65,8 +66,13 @@ class Session:
     """A connection to the cluster, and the namespace that is meant."""
 
     def __init__(self, namespace: str | None, context: str | None, path: str | None) -> None:
-        self.client = Client(lambda: kubeconfig.load(path, context))
+        self.client = Client(lambda: kubeconfig.load(path, context), print_warning)
         self.namespace = namespace or self.client.access.namespace
+
+
+def print_warning(text: str) -> None:
+    """On standard error, as kubectl does: standard output may be read by a program."""
+    print(f"Warning: {text}", file=sys.stderr, flush=True)
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:

@@ -36,6 +36,8 @@ class ApiServer(ThreadingHTTPServer):
         self.hang_up = False
         self.token: str | None = None
         """Requests with another are not authorised. None: no matter which."""
+        self.warnings: list[str] = []
+        """Headers of the answers to writes."""
 
     @property
     def url(self) -> str:
@@ -56,6 +58,8 @@ class Handler(BaseHTTPRequestHandler):
         data = (content if isinstance(content, str) else json.dumps(content)).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
+        for warning in self.server.warnings if self.command == "PATCH" else ():
+            self.send_header("Warning", warning)
         self.end_headers()
         self.wfile.write(data)
         self.close_connection = self.server.hang_up

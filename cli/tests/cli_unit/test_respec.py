@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmendpoint_cli.core.respec import INPUTS, _filled, spec_patch
+from tests.merge_patch import merged
 
 SPEC: dict[str, Any] = {
     "model": {"source": "hf://acme/new", "cache": {"claimName": "models"}},
@@ -54,19 +55,6 @@ def test_the_patched_spec_has_the_recorded_inputs_and_the_rest_of_its_own(
     for field in INPUTS:
         assert _filled(after.get(field)) == _filled(then.get(field))
     assert after.get("replicas") == spec.get("replicas")
-
-
-def merged(value: Any, patch: Any) -> Any:
-    """As the API server applies a merge patch (RFC 7386)."""
-    if not isinstance(patch, dict):
-        return patch
-    found = dict(value) if isinstance(value, dict) else {}
-    for name, item in patch.items():
-        if item is None:
-            found.pop(name, None)
-        else:
-            found[name] = merged(found.get(name), item)
-    return found
 
 
 def test_what_an_accelerator_is_called_goes_with_its_kind() -> None:

@@ -84,7 +84,7 @@ class Picker:
         """The headers, and then the body where one is needed."""
         try:
             self._message(stream, message)
-        except Exception:
+        except Exception:  # any: callers write these bytes; this request fails, and no other stream
             self._fail(stream)
 
     def ended(self, stream: Stream) -> None:
@@ -95,7 +95,7 @@ class Picker:
                 self._placement.release(state)
             elif isinstance(state, Held):
                 self._forget(state)
-        except Exception:
+        except Exception:  # any: the stream ends all the same, and only its own count may be off
             log.exception("the end of a request was not counted")
 
     def _message(self, stream: Stream, message: bytes) -> None:
@@ -269,7 +269,7 @@ class Picker:
         held.stream.state = None
         try:
             self._answer(held.stream, held.request, decision, time.perf_counter())
-        except Exception:
+        except Exception:  # any: this request fails; whose turn is next goes on
             self._fail(held.stream)
 
     def _forget(self, held: Held) -> None:

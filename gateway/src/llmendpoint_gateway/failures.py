@@ -43,7 +43,7 @@ def take_entry(reports: Reports, entry: HTTPAccessLogEntry) -> None:
     """An entry holds what clients and engines sent: one that cannot be read is lost alone, not the log with it."""
     try:
         reports.report(read_attempt(entry))
-    except Exception:
+    except Exception:  # any: this attempt does not count for its replica
         log.exception("a report of an attempt is lost")
 
 

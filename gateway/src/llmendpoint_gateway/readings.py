@@ -40,7 +40,7 @@ class Readings:
         """What is wrong with one endpoint or request must not end the readings of all."""
         try:
             self._reports.tick()
-        except Exception:
+        except Exception:  # any: what is due is due again at the next turn
             log.exception("a turn of what time brings about is left out")
 
     async def _read(self, session: aiohttp.ClientSession, address: str) -> None:
@@ -55,7 +55,7 @@ class Readings:
                     load = parse_load(orjson.loads(body))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             pass
-        except Exception:
+        except Exception:  # any: engines answer what they like; this one counts as one that tells no load
             log.exception("a reading is lost", address=address)
         finally:
             if answered:

@@ -177,7 +177,7 @@ class Watch:
             return self._source.parse(body)
         except MalformedObject as error:
             log.warning("object ignored", kind=self._source.kind.value, reason=str(error)[:MOST_REASON])
-        except Exception:
+        except Exception:  # any: users write these objects; this one is left out until it changes
             log.exception("object ignored", kind=self._source.kind.value)
         return None
 

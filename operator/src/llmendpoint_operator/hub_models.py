@@ -43,7 +43,7 @@ class HubModels(Inquiries[HubQuestion, Finding]):
                 finding = Finding(
                     problem=f"the hub does not tell what {where} is: {error or type(error).__name__}"
                 )
-            except Exception:
+            except Exception:  # any: its owner wrote the config.json; the endpoint goes without a size
                 log.exception("model not read", endpoint="/".join(key), model=where)
                 finding = Finding(problem=f"{where} has a config.json that cannot be read")
                 break

@@ -13,12 +13,19 @@ import structlog
 from .core.models.files import Files
 from .core.models.jobs import REMOVE_SUFFIX, make_remove_job
 from .core.models.nodes import (
-    ended,
     files_of,
     is_record,
     keeps_on_nodes,
     missing_records,
     next_record_act,
+)
+from .core.models.removals import (
+    failed_event,
+    failed_mark,
+    given_up_event,
+    has_failed,
+    next_failure,
+    why_failed,
 )
 from .core.models.retention import (
     Act,
@@ -32,11 +39,13 @@ from .core.models.retention import (
     siblings_of,
 )
 from .core.ownership import Holder, holder_of_model_job
-from .errors import ApiError, Conflict, NotFound, NotOwned
+from .core.steps import Event
+from .errors import ApiError, Conflict, NotFound, NotOwned, Refused
 from .kube import resources
 from .kube.caches import Caches
 from .kube.children import Children
 from .kube.client import Json, KubeApi
+from .kube.events import EventWriter
 from .kube.store import endpoint_of, key_of
 
 log = structlog.get_logger()
@@ -55,11 +64,13 @@ class Janitor:
         self,
         api: KubeApi,
         caches: Caches,
+        events: EventWriter,
         wanted: Callable[[], dict[Key, Files]],
         retention_s: float,
     ) -> None:
         self._children = Children(api, caches)
         self._caches = caches
+        self._events = events
         self._wanted = wanted
         self._retention_s = retention_s
         self._woken = asyncio.Event()
@@ -89,8 +100,7 @@ class Janitor:
         for job in jobs:
             try:
                 await self._tidy(job, used, downloads, now)
-            except Exception:
-                # That Job's alone: the others are tidied all the same.
+            except Exception:  # any: users may write into these Jobs; this one is left, others go on
                 log.exception(
                     "model cache not understood", job="{namespace}/{name}".format_map(job["metadata"])
                 )
@@ -147,18 +157,45 @@ class Janitor:
     async def _do(self, act: Act, job: Json, removal: Json | None, now: datetime) -> None:
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
         log.info("model cache", job=f"{namespace}/{name}", act=act, **_about(job))
-        if act is Act.DELETE and is_record(job) and ended(job) == "Failed":
-            log.warning("model not removed from its node", job=f"{namespace}/{name}", **_about(job))
-        if act is Act.DELETE and Kept(job, removal, used=False).given_up:
-            log.warning("model not removed from its claim", job=f"{namespace}/{name}", **_about(job))
         if act is Act.REMOVE:
-            await self._children.put(make_remove_job(job))
+            await self._remove_files(job, now)
+        elif act is Act.NOTE and removal is not None:
+            await self._note(job, removal["metadata"]["uid"], self._why(removal), now)
         elif act is Act.DELETE:
             await self._children.remove(resources.JOBS, namespace, name, None)
+            self._tell_given_up(job, removal)
         elif act is Act.DELETE_REMOVAL and removal is not None:
             await self._children.remove(resources.JOBS, namespace, removal["metadata"]["name"], None)
         else:
             await self._children.mark(resources.JOBS, job, marking(act, now))
+
+    async def _remove_files(self, job: Json, now: datetime) -> None:
+        """A Job that cannot even be made counts as one that failed."""
+        try:
+            await self._children.put(make_remove_job(job))
+        except (Refused, NotOwned) as error:
+            await self._note(job, "", str(error), now)
+
+    async def _note(self, job: Json, removal: str, said: str, now: datetime) -> None:
+        failure = next_failure(job, removal, said, now)
+        await self._children.mark(resources.JOBS, job, failed_mark(failure))
+        self._tell(job, failed_event(job, failure))
+
+    def _tell_given_up(self, job: Json, removal: Json | None) -> None:
+        """Where files may be left though their record is gone."""
+        last = job if is_record(job) else removal
+        if last is not None and has_failed(last):
+            self._tell(job, given_up_event(job, self._why(last)))
+
+    def _tell(self, job: Json, event: Event) -> None:
+        name = "{namespace}/{name}".format_map(job["metadata"])
+        log.warning("model not removed", job=name, said=event.message, **_about(job))
+        self._events.write_of_job(job, event)
+
+    def _why(self, removal: Json) -> str:
+        metadata = removal["metadata"]
+        pods = self._caches.of_model_job(resources.PODS, metadata["namespace"], metadata["name"])
+        return why_failed(removal, pods)
 
 
 def _is_ours(job: Json) -> bool:

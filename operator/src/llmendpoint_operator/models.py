@@ -23,6 +23,7 @@ from .core.models.files import (
 )
 from .core.models.jobs import PROGRESS_PORT, REMOVE_SUFFIX, make_download_job, pod_digest
 from .core.models.nodes import files_of, is_record
+from .core.models.removals import removal_cause
 from .core.models.retention import files_name, is_download
 from .core.models.sharing import find_download
 from .core.models.tasks import Stage, Task, identity_of, read_task
@@ -136,6 +137,8 @@ class Models:
         task = replace(read_task(live, pods), job=name)
         if task.stage is Stage.ABSENT and self._job(key[0], files.job_name + REMOVE_SUFFIX) is not None:
             return Task(Stage.LEAVING)
+        if task.stage is Stage.LEAVING and live is not None:
+            return replace(task, cause=removal_cause(live))
         if task.stage is Stage.RUNNING:
             return replace(task, progress=self._progress.of(key))
         return task

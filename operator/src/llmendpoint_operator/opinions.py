@@ -47,8 +47,7 @@ class Opinions:
             key = key_of(manifest)
             try:
                 found = self._of(key, Provider.HPA)
-            except Exception:
-                # This endpoint's alone: the others' figures are on the same page.
+            except Exception:  # any: this endpoint is left out, and the others' figures are on the same page
                 log.exception("no recommendation", endpoint="/".join(key))
                 continue
             if found is not None and found.replicas is not None:

@@ -16,6 +16,7 @@ from .core.allowed import BY_DEFAULT, Allowed
 from .core.disputes import said as contested
 from .core.fit import INSPECTS_LABEL
 from .core.neighbours import Neighbours
+from .core.pauses import growing_pause
 from .core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
 from .core.reported import cleaned
 from .core.snapshot import Endpoint, Refusal, ScalerAddress, Snapshot
@@ -40,7 +41,7 @@ Key = tuple[str, str]
 
 FREE_PASSES = 5
 """Consecutive passes with writes before the next one waits; a rollout takes two or three."""
-
+FIRST_PAUSE_S, LAST_PAUSE_S = 2.0, 300.0
 
 FREE_CONFLICTS = 5
 """Consecutive conflicts after which the next look is at once; then with backoff."""
@@ -104,7 +105,7 @@ class Reconciler:
             if conflicts > FREE_CONFLICTS:
                 raise
             return AFTER_CONFLICT_S
-        except Exception:
+        except Exception:  # any: it is only counted here, and goes on to the queue
             self._metrics.reconciles.labels("error").inc()
             raise
         finally:
@@ -175,7 +176,7 @@ class Reconciler:
         if passes <= FREE_PASSES:
             return 0.0
         log.warning("something keeps changing what was written", endpoint="/".join(key), passes=passes)
-        return float(min(2 ** (passes - FREE_PASSES), 300))
+        return growing_pause(FIRST_PAUSE_S, passes - FREE_PASSES, LAST_PAUSE_S)
 
     def _plan(self, key: Key, manifest: Json) -> tuple[Plan, Snapshot]:
         refusal = self._refusals.get(key)

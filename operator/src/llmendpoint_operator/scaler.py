@@ -114,8 +114,7 @@ class Scaler:
         before = one.scaling
         try:
             self._decide(key, one, now)
-        except Exception:
-            # One endpoint's, which ends nobody else's polls; its reconcile fails with it and says so.
+        except Exception:  # any: this endpoint keeps its count, and its reconcile says why
             one.memory = replace(one.memory, polled_at=now)
             log.exception("scaling decision failed", endpoint="/".join(key))
             self._wake(key)

@@ -108,7 +108,7 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
     scaler = Scaler(seen.demands, queue.add, metrics)
     seen.hearers.extend([scaler.heard, opinions.heard, circuits.heard])
     models = Models(caches, Hub(settings.hub_endpoint, queue.add), wire, queue.add)
-    janitor = Janitor(api, caches, lambda: models.wanted, settings.cache_retention_seconds)
+    janitor = Janitor(api, caches, events, lambda: models.wanted, settings.cache_retention_seconds)
     caches.on_model_job = models.on_wanted = janitor.wake
     nodes = _see_nodes(api, caches, queue) if settings.watch_namespace is None else None
     inspection = Inspection(caches, settings.hub_endpoint, queue.add, nodes, settings.probe_image)

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from .core.pauses import growing_pause
+
 log = structlog.get_logger()
 
 Key = tuple[str, str]
@@ -71,9 +73,9 @@ class WorkQueue:
         try:
             delay = await self._work(key)
             self._failures.pop(key, None)
-        except Exception as error:
+        except Exception as error:  # any: this endpoint comes again, and the others go on
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            delay = min(FIRST_RETRY_S * 2 ** (failures - 1), LAST_RETRY_S)
+            delay = growing_pause(FIRST_RETRY_S, failures, LAST_RETRY_S)
             log.warning(
                 "reconcile failed",
                 endpoint="/".join(key),

@@ -6,9 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import precondition, rule
 
 from .fake_cluster import NOW, FakeCluster, make_spec
+from .operator_rules import OperatorRules
 
 FULL = {
     "type": "PodScheduled",
@@ -92,15 +93,11 @@ class Small:
         raise AssertionError("still writing")
 
 
-class SmallRooms(RuleBasedStateMachine):
+class SmallRooms(OperatorRules):
     """Random edits, deaths and crashes in a full cluster. Subclasses say what `it` is, what holds at each step of a
     reconcile, and how time passes: it only goes on."""
 
     it: Small
-
-    def reconcile(self, stop_after: int = 1000) -> None:
-        """The operator works until so many steps are done."""
-        raise NotImplementedError
 
     @rule(seqs=st.integers(1, 3))
     def edit_or_revert(self, seqs: int) -> None:
@@ -116,14 +113,6 @@ class SmallRooms(RuleBasedStateMachine):
     def a_pod_dies(self, pick: int) -> None:
         self.it.cluster.pods[self.revision(pick)].pop(0)
         self.it.cluster.run_deployments()
-
-    @rule()
-    def the_operator_works(self) -> None:
-        self.reconcile()
-
-    @rule(steps=st.integers(0, 6))
-    def the_operator_dies_in_between(self, steps: int) -> None:
-        self.reconcile(stop_after=steps)
 
     def revision(self, pick: int) -> str:
         """One that has pods."""

@@ -16,6 +16,7 @@ from llmendpoint_operator.core.deployment import make_deployment
 from llmendpoint_operator.core.drift import first_difference, make_change, quantity, with_additions
 from llmendpoint_operator.core.providers import make_autoscaler
 from llmendpoint_operator.core.revision import Revision
+from tests.merge_patch import merged
 
 from .test_builders import BUNDLED, MINIMAL
 
@@ -121,19 +122,6 @@ def test_what_was_added_to_a_pod_can_be_kept(field: str, change: Any) -> None:
     patch = make_change(with_additions(wanted, live), live)
     before["spec"]["replicas"] = 2
     assert merged(live, patch) == before
-
-
-def merged(live: Any, patch: Any) -> Any:
-    """RFC 7386, as the API server does it."""
-    if not isinstance(patch, dict):
-        return patch
-    found = dict(live) if isinstance(live, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            found.pop(key, None)
-        else:
-            found[key] = merged(found.get(key), value)
-    return found
 
 
 def test_a_change_leaves_what_others_may_add() -> None:

@@ -70,7 +70,7 @@ ENDLESS = removal(False) | {"spec": {"backoffLimit": 3}}
         (Kept(job(unused_for=WEEK, removing=True) | {"status": {"terminating": 1}}, None, used=False), None),
         (Kept(job(unused_for=WEEK, removing=True), removal(False), used=False), None),
         (Kept(job(unused_for=WEEK, removing=True), removal(True), used=False), Act.DELETE),
-        (Kept(job(unused_for=WEEK, removing=True), FAILED, used=False), None),
+        (Kept(job(unused_for=WEEK, removing=True), FAILED, used=False), Act.NOTE),
         (Kept(job(unused_for=WEEK, removing=True), GIVEN_UP, used=True), Act.DELETE),
         (Kept(job(unused_for=WEEK, removing=True), ENDLESS, used=False), Act.DELETE_REMOVAL),
         (Kept(job(), removal(True), used=True), Act.DELETE_REMOVAL),

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import precondition, rule
 
 from llmendpoint_operator.core.evidence import Figures, Outcome, Verification
 from llmendpoint_operator.core.names import REVISION_LABEL
@@ -19,11 +19,12 @@ from llmendpoint_operator.core.plan import WriteStatus, make_plan
 from llmendpoint_operator.core.snapshot import Request, Snapshot
 
 from .fake_cluster import NOW, FakeCluster, make_spec
+from .operator_rules import OperatorRules
 
 PROMPTS = [{"name": "capital", "prompt": "Capital of France?", "expect": {"contains": ["Paris"]}}]
 
 
-class Rollouts(RuleBasedStateMachine):
+class Rollouts(OperatorRules):
     """One endpoint in a fake cluster, with two gateways."""
 
     ROLLOUT: dict[str, Any] = {"capacity": "Surge", "verification": {"prompts": PROMPTS}}  # noqa: RUF012
@@ -151,14 +152,6 @@ class Rollouts(RuleBasedStateMachine):
     def the_prompts_are_answered(self, passed: bool) -> None:
         outcome = Outcome.PASSED if passed else Outcome.FAILED
         self.cluster.verification = Verification(self.cluster.target, outcome, "prompt capital: not Paris")
-
-    @rule()
-    def the_operator_works(self) -> None:
-        self.reconcile()
-
-    @rule(steps=st.integers(0, 6))
-    def the_operator_dies_in_between(self, steps: int) -> None:
-        self.reconcile(stop_after=steps)
 
     @rule()
     def the_status_is_lost(self) -> None:

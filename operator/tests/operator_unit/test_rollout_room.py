@@ -293,6 +293,26 @@ class AutoRoom(SmallRooms):
         super().teardown()
 
 
+def an_edit_while_blue_dies(it: AutoRoom) -> None:
+    """Then there is room for one pod more."""
+    it.edit_or_revert(seqs=3)
+    it.a_pod_dies(pick=0)
+    it.a_pod_dies(pick=0)
+    it.nodes_come_and_go(room=3)
+
+
+def an_edit_and_its_revert(it: AutoRoom) -> None:
+    it.edit_or_revert(seqs=3)
+    it.the_operator_works()
+    it.edit_or_revert(seqs=1)
+    it.the_operator_works()
+
+
+def assert_only_blue_is_left(it: AutoRoom) -> None:
+    left = {revision: count for revision, count in it.it.cluster.replicas().items() if count}
+    assert left == {it.it.blue: 2}
+
+
 @pytest.mark.parametrize("came_up_before", [False, True])
 def test_a_revision_that_its_status_does_not_name_yet_gives_its_room_back_when_its_edit_is_reverted(
     came_up_before: bool,
@@ -300,16 +320,10 @@ def test_a_revision_that_its_status_does_not_name_yet_gives_its_room_back_when_i
     """Its operator died between its Deployment and the status. No request ever reaches it."""
     it = AutoRoom()
     if came_up_before:
-        it.edit_or_revert(seqs=3)
-        it.the_operator_works()
-        it.edit_or_revert(seqs=1)
-        it.the_operator_works()
+        an_edit_and_its_revert(it)
         it.time_passes(seconds=700)
         it.the_operator_works()
-    it.edit_or_revert(seqs=3)
-    it.a_pod_dies(pick=0)
-    it.a_pod_dies(pick=0)
-    it.nodes_come_and_go(room=3)
+    an_edit_while_blue_dies(it)
     it.the_operator_dies_in_between(steps=1)
     it.pods_become_ready(count=1, pick=1)
     assert it.it.cluster.all_ready == 1
@@ -317,17 +331,13 @@ def test_a_revision_that_its_status_does_not_name_yet_gives_its_room_back_when_i
     it.time_passes(seconds=15)
     it.the_operator_works()
     it.the_operator_works()
-    left = {revision: count for revision, count in it.it.cluster.replicas().items() if count}
-    assert left == {it.it.blue: 2}
+    assert_only_blue_is_left(it)
 
 
 def test_a_revision_that_its_status_names_answers_though_its_edit_is_reverted() -> None:
     """The same, but the operator lives to write the status."""
     it = AutoRoom()
-    it.edit_or_revert(seqs=3)
-    it.a_pod_dies(pick=0)
-    it.a_pod_dies(pick=0)
-    it.nodes_come_and_go(room=3)
+    an_edit_while_blue_dies(it)
     it.the_operator_works()
     green = it.it.cluster.target
     it.pods_become_ready(count=1, pick=1)
@@ -341,18 +351,14 @@ def test_a_reverted_revision_is_not_kept_beyond_its_delay_where_the_old_one_dies
     """It gets no requests, and blue's pods may need its room."""
     it = AutoRoom()
     it.nodes_come_and_go(room=6)
-    it.edit_or_revert(seqs=3)
-    it.the_operator_works()
-    it.edit_or_revert(seqs=1)
-    it.the_operator_works()
+    an_edit_and_its_revert(it)
     it.a_pod_dies(pick=0)
     it.a_pod_dies(pick=0)
     it.pods_become_ready(count=1, pick=1)
     assert it.it.cluster.all_ready == 1
     it.time_passes(seconds=700)
     it.the_operator_works()
-    left = {revision: count for revision, count in it.it.cluster.replicas().items() if count}
-    assert left == {it.it.blue: 2}
+    assert_only_blue_is_left(it)
 
 
 TestAutoRoom = AutoRoom.TestCase

@@ -10,6 +10,7 @@ from llmendpoint_cli.core.respec import INPUTS, KEPT, spec_patch
 from llmendpoint_operator.api import LLMEndpointSpec, PodInputs
 from llmendpoint_operator.core.agreement import agrees, current_hash
 from llmendpoint_operator.core.revision import NOT_IN_PODS, Revision, full_inputs
+from tests.merge_patch import merged
 
 from .fake_cluster import RUNTIME
 
@@ -41,16 +42,3 @@ def test_a_spec_is_brought_back_to_any_recorded_revision(now: dict[str, Any], th
     assert current_hash(spec, {"kept": kept}) == "kept"
     assert spec.replicas == after.replicas
     assert (patch == {}) == (now == then)
-
-
-def merged(value: Any, patch: Any) -> Any:
-    """As the API server applies a merge patch (RFC 7386)."""
-    if not isinstance(patch, dict):
-        return patch
-    found = dict(value) if isinstance(value, dict) else {}
-    for name, item in patch.items():
-        if item is None:
-            found.pop(name, None)
-        else:
-            found[name] = merged(found.get(name), item)
-    return found

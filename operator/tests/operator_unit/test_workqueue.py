@@ -7,6 +7,9 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import pytest
+
+from llmendpoint_operator import workqueue
 from llmendpoint_operator.workqueue import Key, WorkQueue
 
 A, B = ("ns", "a"), ("ns", "b")
@@ -65,6 +68,21 @@ async def test_a_failing_key_is_tried_again_and_others_go_on() -> None:
         queue.add(B)
         await until(lambda: looks.count(A) == 3)
         assert looks.count(B) == 1
+
+
+async def test_a_key_that_fails_for_days_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doubled so often, the pause would be no number that anybody can wait for."""
+    monkeypatch.setattr(workqueue, "LAST_RETRY_S", 0.0)
+    failures = 0
+
+    async def work(key: Key) -> None:
+        nonlocal failures
+        failures += 1
+        raise RuntimeError("not yet")
+
+    async with running(work) as queue:
+        queue.add(A)
+        await until(lambda: failures > 1_100)
 
 
 async def test_a_delay_is_kept_unless_something_wakes_the_key_before() -> None:

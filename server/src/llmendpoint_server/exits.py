@@ -19,7 +19,7 @@ def exit_code_of(serving: Callable[[], EngineEnd | None]) -> int:
     except ServerError as error:
         logs.log_fatal(str(error), error.exit_code)
         return error.exit_code
-    except Exception as error:
+    except Exception as error:  # any: the process ends, and its last line says why
         logs.log_fatal(f"The server failed: {type(error).__name__}: {error}", 1)
         return 1
     if end is not None:

@@ -176,7 +176,7 @@ class EngineReader(_FrameReader):
         for body in self.bodies(data):
             try:
                 message: ToEngine | UnreadableRequest = _to_engine.decode(body)
-            except Exception as error:  # from msgspec, or from a `__post_init__`
+            except Exception as error:  # any: from msgspec, or from a `__post_init__`; this request fails
                 message = _unreadable(body, error)
             yield message
 

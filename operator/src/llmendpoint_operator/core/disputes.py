@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from .builders import Manifest
 from .causes import Cause
+from .pauses import growing_pause
 from .sentences import fitting
 from .steps import Apply, Step
 
@@ -56,8 +57,8 @@ class Dispute:
         """When it is written again."""
         if not self.open:
             return self.at
-        doubled = FIRST_HOLD_SECONDS * 2.0 ** min(self.count - (FUTILE if self.futile else ATTEMPTS), 10)
-        return self.at + min(doubled, LONGEST_HOLD_SECONDS)
+        beyond = self.count - (FUTILE if self.futile else ATTEMPTS) + 1
+        return self.at + growing_pause(FIRST_HOLD_SECONDS, beyond, LONGEST_HOLD_SECONDS)
 
 
 Disputes = Mapping[tuple[str, str], Dispute]

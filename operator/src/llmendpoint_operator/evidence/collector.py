@@ -182,7 +182,7 @@ class _Watcher:
                     self._measurements,
                     self._samples,
                 )
-            except Exception:
+            except Exception:  # any: engines answer what they like; the next sample is taken
                 log.exception("sample failed", endpoint="/".join(wanted.key))
                 answered = False
             if answered:
@@ -197,7 +197,7 @@ class _Watcher:
             try:
                 self._asker = Verifier(self._wire, job, self._ready, self._verified, self._prompts)
                 return await self._asker.run()
-            except Exception:
+            except Exception:  # any: an answer may break any rule; this verification begins again, no other
                 log.exception("verification broke off", endpoint=job.model)
                 await asyncio.sleep(SAMPLE_S)
 

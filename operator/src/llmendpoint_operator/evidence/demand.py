@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from ..core.autoscaling.demand import Demand, Report, combine
+from ..core.pauses import growing_pause
 from ..core.snapshot import Snapshot
 from ..errors import Unanswered
 from .first_tokens import FirstTokenTimes
@@ -121,31 +122,31 @@ class Demands:
 
     async def _listen(self, gateway: Gateway) -> None:
         """One gateway's stream, opened again whenever it ends."""
-        stream, retry, said = self._streams[gateway.uid], FIRST_RETRY_S, ""
+        stream, failures, said = self._streams[gateway.uid], 0, ""
         while True:
             try:
                 url, headers = f"{gateway.url}/demand", self._gateways.headers()
                 async for line in self._wire.lines("demand", url, SILENCE_S, headers):
                     for name in stream.take(json.loads(line), time.monotonic()):
                         self._hear(_key(name))
-                    retry, said = FIRST_RETRY_S, ""
+                    failures, said = 0, ""
                 error = "the stream ended"
             except Unanswered as problem:
                 error = str(problem)
-            except Exception as problem:  # whatever a gateway writes, it ends its stream and nothing else
+            except Exception as problem:  # any: whatever a gateway writes, only its stream ends
                 error = f"a line is not as expected: {problem!r}"
             stream.lost()
             if error != said:
                 log.warning("gateway tells no demand", gateway=gateway.name, error=error)
                 said = error
-            await asyncio.sleep(retry)
-            retry = min(retry * 2, LAST_RETRY_S)
+            failures += 1
+            await asyncio.sleep(growing_pause(FIRST_RETRY_S, failures, LAST_RETRY_S))
 
     def _hear(self, key: Key) -> None:
         """What goes wrong in who hears it is not the gateway's doing, and its stream goes on."""
         try:
             self._heard(key)
-        except Exception:
+        except Exception:  # any: who hears it fails on this endpoint, and hears of the next
             log.exception("what a gateway told could not be used", endpoint="/".join(key))
 
 

@@ -107,7 +107,7 @@ class PodEvents:
             except ApiError as error:
                 log.warning("events of a pod not read", pod=f"{key[0]}/{pod}", error=str(error))
                 told[pod] = Told()
-            except Exception:
+            except Exception:  # any: everybody may write Events; for this pod they count as silence
                 log.exception("events of a pod not understood", pod=f"{key[0]}/{pod}")
                 told[pod] = Told()
             await asyncio.sleep(PAUSE_S)

@@ -85,5 +85,5 @@ class Rota(Generic[T]):
         """Whatever one endpoint's engines answer, the others' are asked, and it is asked again."""
         try:
             await self._ask(one)
-        except Exception:
+        except Exception:  # any: engines answer what they like; this endpoint is asked again
             log.exception("engines could not be asked", endpoint="/".join(key))

@@ -54,9 +54,9 @@ class Caches:
         """Everything of a kind."""
         return iter(self.informers[resource].store)
 
-    def remember(self, resource: Resource, item: Json) -> None:
-        """The answer to our own write."""
-        self.informers[resource].store.remember(item)
+    def remember(self, resource: Resource, item: Json) -> Json:
+        """The answer to our own write, as it is kept."""
+        return self.informers[resource].store.remember(item)
 
     def missing(self, resource: Resource) -> bool:
         """Whether the cluster does not know the kind."""

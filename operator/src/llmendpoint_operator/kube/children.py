@@ -16,7 +16,6 @@ from . import resources
 from .caches import Caches
 from .client import Json, KubeApi
 from .resources import Resource
-from .trimming import trim
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,8 @@ class Children:
             self._api.check_lease()
             try:
                 return Written(
-                    self._remember(resource, await self._api.create(resource, namespace, manifest)), True
+                    self._caches.remember(resource, await self._api.create(resource, namespace, manifest)),
+                    True,
                 )
             except Conflict:
                 live = await self.find(resource, namespace, name)
@@ -61,13 +61,15 @@ class Children:
             raise NotOwned(Foreign(manifest["kind"], name, found))
         change = make_change(manifest, live)
         if change is None:
-            return Written(self._remember(resource, live), changed=False)
+            return Written(self._caches.remember(resource, live), changed=False)
         self._api.check_lease()
         try:
             written = await self._api.merge(resource, namespace, name, change)
         except NotFound as error:  # deleted meanwhile: the watch tells, and it is made anew
             raise Conflict(error.status, error.message, error.target) from error
-        return Written(self._remember(resource, written), difference=first_difference(manifest, live) or "")
+        return Written(
+            self._caches.remember(resource, written), difference=first_difference(manifest, live) or ""
+        )
 
     async def mark(self, resource: Resource, live: Json, change: Json) -> None:
         """Change an object that was found to be ours, while it is as it was read."""
@@ -75,7 +77,7 @@ class Children:
         this = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
         body = {**change, "metadata": {**change.get("metadata", {}), **this}}
         self._api.check_lease()
-        self._remember(resource, await self._api.merge(resource, namespace, name, body))
+        self._caches.remember(resource, await self._api.merge(resource, namespace, name, body))
 
     async def remove(self, resource: Resource, namespace: str, name: str, owner: Owner | None) -> bool:
         """Delete the object that the caches have, where it is ours. False where there is none."""
@@ -93,7 +95,3 @@ class Children:
         found = await self._api.list(resource, namespace, field=f"metadata.name={name}")
         kind = {"apiVersion": resource.api_version, "kind": resource.kind}
         return next(({**kind, **item} for item in found.get("items") or ()), None)
-
-    def _remember(self, resource: Resource, item: Json) -> Json:
-        self._caches.remember(resource, item)
-        return trim(item)

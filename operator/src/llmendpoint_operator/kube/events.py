@@ -17,7 +17,7 @@ from ..core.snapshot import Endpoint
 from ..core.steps import Event
 from ..errors import ApiError, Conflict, NotFound
 from .client import Json, KubeApi
-from .resources import ENDPOINTS, EVENTS
+from .resources import ENDPOINTS, EVENTS, JOBS, Resource
 
 log = structlog.get_logger()
 
@@ -26,8 +26,18 @@ MESSAGE_LIMIT = 1024
 
 
 @dataclass(frozen=True, slots=True)
+class _Subject:
+    """What an Event is about."""
+
+    kind: Resource
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Due:
-    endpoint: Endpoint
+    subject: _Subject
     series: Series
 
 
@@ -44,13 +54,21 @@ class EventWriter:
 
     def write(self, endpoint: Endpoint, event: Event) -> None:
         """Queue one; held back when its endpoint says too much, dropped when too many wait."""
-        series = self._book.say(endpoint.uid, event, self._clock())
+        self._queue_one(_Subject(ENDPOINTS, endpoint.namespace, endpoint.name, endpoint.uid), event)
+
+    def write_of_job(self, job: Json, event: Event) -> None:
+        """The same about a model's Job, which may belong to no endpoint any more."""
+        metadata = job["metadata"]
+        self._queue_one(_Subject(JOBS, metadata["namespace"], metadata["name"], metadata["uid"]), event)
+
+    def _queue_one(self, subject: _Subject, event: Event) -> None:
+        series = self._book.say(subject.uid, event, self._clock())
         if series is None:
-            where = f"{endpoint.namespace}/{endpoint.name}"
-            log.info("event held back", endpoint=where, reason=event.reason, message=event.message)
+            where = {subject.kind.kind.lower(): f"{subject.namespace}/{subject.name}"}
+            log.info("event held back", **where, reason=event.reason, message=event.message)
             return
         try:
-            self._queue.put_nowait(_Due(endpoint, series))
+            self._queue.put_nowait(_Due(subject, series))
         except asyncio.QueueFull:
             log.warning("event dropped", reason=event.reason)
 
@@ -67,7 +85,7 @@ class EventWriter:
                 log.warning("event not written", reason=due.series.event.reason, error=str(error))
 
     async def _write(self, due: _Due, count: int) -> None:
-        body = _manifest(due.endpoint, due.series, count)
+        body = _manifest(due.subject, due.series, count)
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         try:
             await self._api.create(EVENTS, namespace, body)
@@ -88,19 +106,19 @@ class EventWriter:
         await self._api.merge(EVENTS, namespace, name, change)
 
 
-def _manifest(endpoint: Endpoint, series: Series, count: int) -> Json:
+def _manifest(subject: _Subject, series: Series, count: int) -> Json:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     event = series.event
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
-        "metadata": {"name": f"{endpoint.name}.{series.suffix}", "namespace": endpoint.namespace},
+        "metadata": {"name": f"{subject.name}.{series.suffix}", "namespace": subject.namespace},
         "involvedObject": {
-            "apiVersion": ENDPOINTS.api_version,
-            "kind": ENDPOINTS.kind,
-            "namespace": endpoint.namespace,
-            "name": endpoint.name,
-            "uid": endpoint.uid,
+            "apiVersion": subject.kind.api_version,
+            "kind": subject.kind.kind,
+            "namespace": subject.namespace,
+            "name": subject.name,
+            "uid": subject.uid,
         },
         "type": event.type,
         "reason": event.reason,

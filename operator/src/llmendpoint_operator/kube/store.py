@@ -16,6 +16,7 @@ import aiohttp
 import structlog
 
 from ..core.names import ENDPOINT_LABEL, MODEL_JOB_LABEL
+from ..core.pauses import growing_pause
 from ..errors import ApiError, Gone, NotFound, api_error
 from .client import Json, KubeApi
 from .resources import Resource
@@ -28,7 +29,7 @@ Key = tuple[str, str]
 
 WATCH_SECONDS = 60
 RESYNC_SECONDS = 600
-MAX_BACKOFF_S = 10.0
+FIRST_RETRY_S, LAST_RETRY_S = 0.1, 10.0
 MISSING_S = 10.0
 """How often a kind is asked for that the cluster does not know."""
 
@@ -101,12 +102,13 @@ class Store:
             return  # our own write, which is here already
         self._on_change(item)
 
-    def remember(self, item: Json) -> None:
-        """The answer to our own write, unless the watch is past it already (it may be deleted by now)."""
-        key = key_of(item)
+    def remember(self, item: Json) -> Json:
+        """The answer to our own write, unless the watch is past it already (it may be deleted by now). What is kept of it."""
+        key, kept = key_of(item), trim(item)
         if _version(item) > max(self._seen, _version(self._objects.get(key))):
-            self._put(key, trim(item))
+            self._put(key, kept)
             self._own.add(key)
+        return kept
 
     def _put(self, key: Key, item: Json) -> None:
         self._remove(key)
@@ -152,7 +154,7 @@ class Informer:
 
     async def run(self) -> None:
         """List and watch until cancelled."""
-        backoff = 0.1
+        failures = 0
         listed = 0.0
         while True:
             try:
@@ -160,7 +162,7 @@ class Informer:
                     await self._list()
                     listed = time.monotonic()
                 await self._watch()
-                backoff = 0.1
+                failures = 0
             except Gone:
                 self._version = ""
             except (TimeoutError, ApiError, aiohttp.ClientError, ValueError) as error:
@@ -168,8 +170,8 @@ class Informer:
                     await self._without_it()
                     continue
                 log.warning("watch interrupted", resource=self.resource.plural, error=str(error))
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, MAX_BACKOFF_S)
+                failures += 1
+                await asyncio.sleep(growing_pause(FIRST_RETRY_S, failures, LAST_RETRY_S))
 
     async def _without_it(self) -> None:
         """The cluster does not know the kind: there is none of it. It is asked for again, since it may be installed."""

@@ -128,7 +128,7 @@ class EngineClient(asyncio.Protocol):
             raise Unavailable(f"This replica is {self.state}: {self.detail}. Try again.", retry_after=1.0)
         try:
             frame = protocol.encode(protocol.AddRequest(request))
-        except Exception as error:  # msgspec raises many types
+        except Exception as error:  # any: msgspec raises many types; this request fails
             structlog.get_logger().error("a request cannot be encoded", id=request.id, error=str(error))
             raise EngineFailed(
                 f"The request cannot be handed to the engine: {type(error).__name__}."

@@ -61,7 +61,7 @@ class RequestLog:
             await self._app(scope, receive, send_with_id)
         except ClientDisconnect:
             status = 499
-        except Exception as error:
+        except Exception as error:  # any: this request gets a 500, and the process goes on
             self._log.error(
                 "a request failed unexpectedly",
                 http_id=http_id,

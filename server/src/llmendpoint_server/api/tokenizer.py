@@ -84,7 +84,7 @@ class ModelTokenizer:
             self._template = compile_template(template) if template else None
         except (TemplateError, ValueError) as error:
             raise ModelNotFound(f"The tokenizer files in {folder} cannot be used: {error}") from error
-        except Exception as error:  # tokenizers raises bare Exception
+        except Exception as error:  # any: tokenizers raises bare Exception; the model is refused
             raise ModelNotFound(f"{folder}/tokenizer.json cannot be read: {error}") from error
         # Values are a string or, in files of older versions, a dictionary with the string under "content".
         special = {name: config.get(name) for name in SPECIAL_TOKENS}
@@ -116,7 +116,7 @@ class ModelTokenizer:
             raise InvalidRequest(
                 f"The model's chat template refuses these messages: {error}", param="messages"
             ) from error
-        except Exception as error:  # whatever the template's own expressions raise
+        except Exception as error:  # any: whatever the template's own expressions raise; this request fails
             raise InvalidRequest(
                 f"The model's chat template cannot render these messages: {error}", param="messages"
             ) from error

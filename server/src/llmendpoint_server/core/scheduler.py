@@ -145,7 +145,7 @@ class Scheduler:
         """Changes one sequence. When anything is raised, that request ends, in `faults`, and the result is None."""
         try:
             return change(sequence, *args, **options)
-        except Exception as error:
+        except Exception as error:  # any: this request's state is bad; it ends, and the others stay
             self._expel(sequence, error)
             return None
 
@@ -157,7 +157,7 @@ class Scheduler:
         self._end_by_fault(sequence, FinishReason.FAILED, error)
         try:
             self.blocks.restart(page for other in self._running for page in other.held)
-        except Exception as second:
+        except Exception as second:  # any: the others' tables are bad too, so all requests end
             self.reset(second)
 
     def reset(self, error: Exception) -> None:

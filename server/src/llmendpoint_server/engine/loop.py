@@ -60,7 +60,7 @@ class Engine:
         on a CUDA context fails), or no row could be computed and the runner's check fails too."""
         try:
             batch = self.scheduler.schedule(self._clock())
-        except Exception as error:
+        except Exception as error:  # any: nobody can be blamed, so all requests end as LOST
             self.scheduler.reset(error)
             return self._faults()
         if not batch.rows:
@@ -79,7 +79,7 @@ class Engine:
             return self.scheduler.update(batch, self.runner.run(batch), self._clock())
         except torch.AcceleratorError:
             raise
-        except Exception as error:
+        except Exception as error:  # any but the device's: the row at fault is looked for, and fails alone
             structlog.get_logger().error(
                 "a batch failed", rows=len(batch.rows), error=f"{type(error).__name__}: {error}"
             )

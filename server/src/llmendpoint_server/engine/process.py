@@ -45,7 +45,7 @@ def serve(connection: Connection) -> int:
     except LoadError as error:
         connection.send_last(protocol.StateChanged("failed", str(error), error.exit_code))
         return error.exit_code
-    except Exception as error:  # whatever it is, its name is what the operator shows as the cause
+    except Exception as error:  # any: whatever it is, its name is what the operator shows as the cause
         cause = f"The model cannot be loaded or run: {type(error).__name__}: {error}"
         connection.send_last(protocol.StateChanged("failed", cause, 1))
         return 1
@@ -54,7 +54,7 @@ def serve(connection: Connection) -> int:
         return compute(connection, engine)
     except EOFError:
         raise
-    except Exception as error:
+    except Exception as error:  # any: what no request is at fault for ends the process, which tells why
         cause = f"The engine failed while serving: {type(error).__name__}: {error}"
         structlog.get_logger().error(cause)
         connection.send_last(protocol.StateChanged("failed", cause, 1))

@@ -5,7 +5,8 @@ The record is the Job that downloaded it. One step at a time, each written befor
     used                    the Job has no mark (a mark is taken off)
     unused                  marked with the time; who wants it now waits until the mark is off again
     unused for long enough  marked as being removed, which nobody takes back; what goes on is suspended
-    being removed           a second Job deletes the files, then both Jobs go; one that gets no node in time is given up
+    being removed           a second Job deletes the files, then both Jobs go; one that gets no node in time is given up,
+                            one that fails is made again after a growing pause (removals.py)
 
 Several Jobs may download the same files (sharing.py). Then only the last of them takes the files along: every other one
 goes alone, and what is there stays.
@@ -23,6 +24,7 @@ from ..builders import Manifest
 from ..revision import Revision
 from .files import files_of_revision, is_downloaded
 from .jobs import DOWNLOAD, FILES_ANNOTATION
+from .removals import failure_of, has_failed
 from .tasks import REMOVING_ANNOTATION, UNUSED_ANNOTATION, Stage, condition_of, read_task
 
 ABANDONED_SECONDS = 60.0
@@ -38,6 +40,8 @@ class Act(StrEnum):
     RELEASE = "Release"
     """For what lies on a node (nodes.py)."""
     REMOVE = "Remove"
+    NOTE = "Note"
+    """Write down that the Job which was to delete the files has failed."""
     DELETE = "Delete"
     DELETE_REMOVAL = "DeleteRemoval"
 
@@ -90,7 +94,7 @@ def next_act(kept: Kept, now: datetime, retention: float, siblings: Sequence[Kep
     if "deletionTimestamp" in kept.job["metadata"]:
         return None
     if kept.removing:
-        return _next_of_removing(kept, siblings)
+        return _next_of_removing(kept, now, siblings)
     if any(other.removing and other.removed for other in siblings):
         return Act.DELETE  # the files are gone, whatever this Job says
     if kept.removed:
@@ -99,7 +103,7 @@ def next_act(kept: Kept, now: datetime, retention: float, siblings: Sequence[Kep
     return next_mark(kept.job, kept.used, now, limit, Act.DOOM)
 
 
-def _next_of_removing(kept: Kept, siblings: Sequence[Kept]) -> Act | None:
+def _next_of_removing(kept: Kept, now: datetime, siblings: Sequence[Kept]) -> Act | None:
     if kept.removed:
         return None if siblings else Act.DELETE
     if any(other.rank > kept.rank for other in siblings):
@@ -109,11 +113,25 @@ def _next_of_removing(kept: Kept, siblings: Sequence[Kept]) -> Act | None:
     if siblings:
         return None
     if kept.removal is not None:
-        if "activeDeadlineSeconds" not in kept.removal["spec"]:
-            return Act.DELETE_REMOVAL  # of an earlier operator: made anew, with an end
-        return Act.DELETE if kept.given_up else None
+        return _next_of_removal(kept, kept.removal, now)
+    failure = failure_of(kept.job)
+    if failure is not None and failure.pauses(now):
+        return None
     status = kept.job.get("status", {})  # a pod that still ends counts as active no more
     return None if status.get("active") or status.get("terminating") else Act.REMOVE
+
+
+def _next_of_removal(kept: Kept, removal: Manifest, now: datetime) -> Act | None:
+    if "activeDeadlineSeconds" not in removal["spec"]:
+        return Act.DELETE_REMOVAL  # of an earlier operator: made anew, with an end
+    if kept.given_up:
+        return Act.DELETE
+    if not has_failed(removal):
+        return None
+    failure = failure_of(kept.job)
+    if failure is None or failure.job != removal["metadata"].get("uid"):
+        return Act.NOTE
+    return None if failure.pauses(now) else Act.DELETE_REMOVAL
 
 
 def _has_run(removal: Manifest) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -105,33 +105,55 @@ def identity_of(task: Task) -> Identity | None:
 
 def fetch_failed(pods: Sequence[Manifest]) -> Cause | None:
     """Why the container that downloads ended, in a pod of a Job or before an engine starts; the last that did."""
-    statuses = [
-        (pod, status)
-        for pod in pods
-        for kind in ("containerStatuses", "initContainerStatuses")
-        for status in pod.get("status", {}).get(kind) or ()
-        if status.get("name") == CONTAINER
-    ]
-    ended = []
-    for pod, status in statuses:
+    for name, status in _statuses(pods):
         waiting = status.get("state", {}).get("waiting") or {}
         if waiting.get("reason") in _NOT_CREATED:
-            said = f"pod {pod['metadata']['name']}: {waiting['reason']}: {waiting.get('message', '')}"
+            said = f"pod {name}: {waiting['reason']}: {waiting.get('message', '')}"
             return Cause("ContainerNotCreated", f"{said}; see spec.model.credentials.secretName")
+    end = last_end(pods)
+    if end is None:
+        return None
+    if end.out_of_memory:
+        return Cause("ModelUnavailable", f"pod {end.pod}: the download was killed at its memory limit")
+    reason, hint, permanent = EXITS.get(end.exit_code, EXITS[1])
+    return Cause(reason, f"{end.said}; {hint}", permanent)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How the container in a pod ended that was to do the work."""
+
+    pod: str
+    exit_code: int
+    said: str
+    out_of_memory: bool
+
+
+def last_end(pods: Sequence[Manifest]) -> End | None:
+    """The last one that was no success."""
+    ended = []
+    for name, status in _statuses(pods):
         state = (
             status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated") or {}
         )
         if state.get("exitCode"):
-            ended.append((str(state.get("finishedAt") or ""), pod["metadata"]["name"], state))
+            ended.append((str(state.get("finishedAt") or ""), name, state))
     if not ended:
         return None
     _, name, state = max(ended, key=lambda item: item[:2])
-    line = last_line(state.get("message", ""))
-    if state.get("reason") == "OOMKilled":
-        return Cause("ModelUnavailable", f"pod {name}: the download was killed at its memory limit")
-    reason, hint, permanent = EXITS.get(state["exitCode"], EXITS[1])
-    said = line or f"llmendpoint-model ended with exit code {state['exitCode']}"
-    return Cause(reason, f"{said}; {hint}", permanent)
+    out_of_memory = state.get("reason") == "OOMKilled"
+    silent = f"llmendpoint-model ended with exit code {state['exitCode']}"
+    said = last_line(state.get("message", "")) or silent
+    killed = f"pod {name} was killed at its memory limit"
+    return End(name, state["exitCode"], killed if out_of_memory else said, out_of_memory)
+
+
+def _statuses(pods: Sequence[Manifest]) -> Iterator[tuple[str, Manifest]]:
+    for pod in pods:
+        for kind in ("containerStatuses", "initContainerStatuses"):
+            for status in pod.get("status", {}).get(kind) or ():
+                if status.get("name") == CONTAINER:
+                    yield pod["metadata"]["name"], status
 
 
 def _answer(pods: Sequence[Manifest]) -> str:

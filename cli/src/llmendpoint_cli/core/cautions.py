@@ -1,0 +1,60 @@
+"""The API server's warnings about a write, as kubectl shows them: a policy that only warns, a field that is unknown.
+
+They come as headers, `Warning: 299 - "text"` (RFC 7234), and hold what others wrote: they are bounded, and no terminal
+obeys them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+MOST = 16
+"""Different warnings that one command shows."""
+LONGEST = 1024
+"""Characters of each; the API server cuts its own to 256 where they are many."""
+_READ = 16 * LONGEST
+"""Characters of one header that are looked at."""
+
+_WARNING = re.compile(r'299 [^\s"]+ "((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
+
+
+class Cautions:
+    """Those of one command: each is shown once."""
+
+    def __init__(self) -> None:
+        self._shown: set[str] = set()
+
+    def new_in(self, headers: Iterable[str]) -> list[str]:
+        """What is to be shown of an answer's headers, of which each character is a byte."""
+        found = []
+        for text in _texts(headers):
+            if text in self._shown or len(self._shown) > MOST:
+                continue
+            self._shown.add(text)
+            last = len(self._shown) > MOST
+            found.append("further warnings of the API server are not shown" if last else text)
+        return found
+
+
+def _texts(headers: Iterable[str]) -> Iterator[str]:
+    for header in headers:
+        for match in _WARNING.finditer(header[:_READ]):
+            text = _plain(_decoded(_ESCAPED.sub(r"\1", match[1])))
+            if text:
+                yield text
+
+
+def _decoded(text: str) -> str:
+    try:
+        return text.encode("latin-1").decode()
+    except UnicodeError:
+        return text
+
+
+def _plain(text: str) -> str:
+    """One line, without what a terminal obeys or nobody sees."""
+    visible = "".join(character if character.isprintable() else " " for character in text)
+    line = " ".join(visible.split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
