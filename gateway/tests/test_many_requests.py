@@ -58,8 +58,8 @@ async def test_6400_small_requests_on_100_connections_take_no_more_memory_than_t
             body, opened = body_of(name, 32_000), []
             for _ in range(100):
                 client = await open_.enter_async_context(Http2Client(gateway.port))
-                for _ in range(MAX_STREAMS):
-                    opened.append((client, client.open(CHAT, {"content-length": "32000"})))
+                length = {"content-length": str(len(body))}
+                opened += [(client, client.open(CHAT, length)) for _ in range(MAX_STREAMS)]
                 await client.drain()
             for client, exchange in opened:
                 await client.send(exchange, body[:-1], end=False)
