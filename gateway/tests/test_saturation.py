@@ -161,7 +161,7 @@ async def test_a_revision_that_is_full_gives_its_share_to_one_that_has_room(gate
 
 async def test_callers_take_turns_however_many_requests_each_has(gateway: Gateway) -> None:
     backend = gateway.backend("a", "seqs=1")
-    name = gateway.endpoint(backend, **queue())
+    name = gateway.endpoint(backend, **queue(timeoutSeconds=60))
     known_load(gateway, name, f"a-{backend.port}")
     async with Clients(gateway, name) as clients:
         clients.send(1, delay=5)
