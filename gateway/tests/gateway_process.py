@@ -21,8 +21,8 @@ HOLD_SECONDS = 3
 # The command, with other bounds than those that it has for everybody.
 BOUNDED = """
 import json, sys
-from llmendpoint_gateway import envoy
-from llmendpoint_gateway.core import bounds
+from llmendpoint_gateway.serve.envoy import process as envoy
+from llmendpoint_gateway.core.envoy import bounds
 for name, value in json.loads(sys.argv.pop(1)).items():
     assert hasattr(bounds, name), name
     setattr(bounds, name, value)
@@ -34,7 +34,7 @@ main()
 
 class GatewayProcess:
     """The two processes; `close` ends them. `folder` holds their sockets and logs. `bounds`: other values for names of
-    core/bounds.py in Envoy; whatever this machine has, Envoy's memory limit is DEFAULT_MEMORY_BYTES."""
+    core/envoy/bounds.py in Envoy; whatever this machine has, Envoy's memory limit is DEFAULT_MEMORY_BYTES."""
 
     def __init__(self, folder: Path, kubeconfig: Path, **bounds: Any) -> None:
         self.folder, self.kubeconfig, self.bounds = folder, kubeconfig, bounds

@@ -5,9 +5,9 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from gateway.tests.envoy.test_traps import CHAT, until
 from gateway.tests.harness import Gateway
 from gateway.tests.http2_client import Http2Client
-from gateway.tests.test_traps import CHAT, until
 
 MIB = 1 << 20
 PROTOCOLS = ("HTTP/1.1", "HTTP/2")

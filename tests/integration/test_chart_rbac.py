@@ -15,7 +15,7 @@ import httpx
 import pytest
 import yaml
 
-from llmendpoint_gateway.callers import AUDIENCE
+from llmendpoint_gateway.serve.identity.token_reviews import AUDIENCE
 from llmendpoint_operator.kube.resources import PERMISSIONS
 from tests.cluster import Cluster, wait_for
 from tests.cluster.errors import CommandFailed

@@ -11,11 +11,11 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import structlog
 
-from llmendpoint_gateway.drain import LEAST_SECONDS, run_drain
-from llmendpoint_gateway.envoy import run_envoy
 from llmendpoint_gateway.errors import EnvoyNotFound, NoAccess
-from llmendpoint_gateway.limits import raise_open_file_limit
 from llmendpoint_gateway.logs import configure_logs
+from llmendpoint_gateway.serve.envoy.drain import LEAST_SECONDS, run_drain
+from llmendpoint_gateway.serve.envoy.open_files import raise_open_file_limit
+from llmendpoint_gateway.serve.envoy.process import run_envoy
 
 DEFAULT_SOCKET = Path("/run/gateway/control.sock")
 EXAMPLES = """examples:

@@ -14,22 +14,22 @@ from aiohttp import web
 from envoy.service.discovery.v3 import ads_pb2_grpc
 
 from llmendpoint_gateway.access import Access
-from llmendpoint_gateway.ads import Ads
-from llmendpoint_gateway.callers import Callers
-from llmendpoint_gateway.connections import follow_connections
-from llmendpoint_gateway.control import Control
-from llmendpoint_gateway.decisions import DecisionServer, decisions_socket
-from llmendpoint_gateway.demand import DemandStream
-from llmendpoint_gateway.envoy import admin_socket, open_share
-from llmendpoint_gateway.envoy_stats import EnvoyStats
-from llmendpoint_gateway.ext_proc import Picker
-from llmendpoint_gateway.failures import access_log_handler
-from llmendpoint_gateway.http import Pages, make_app
-from llmendpoint_gateway.metrics import Metrics, StateCollector
-from llmendpoint_gateway.placement import Placement
-from llmendpoint_gateway.readings import Readings
-from llmendpoint_gateway.reports import Reports
-from llmendpoint_gateway.watch import SOURCES, Watch
+from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.envoy.connections import follow_connections
+from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
+from llmendpoint_gateway.serve.envoy.process import admin_socket, open_share
+from llmendpoint_gateway.serve.http import Pages, make_app
+from llmendpoint_gateway.serve.identity.token_reviews import Callers
+from llmendpoint_gateway.serve.metrics import Metrics, StateCollector
+from llmendpoint_gateway.serve.outcome.access_log import access_log_handler
+from llmendpoint_gateway.serve.outcome.reports import Reports
+from llmendpoint_gateway.serve.placement.control import Control
+from llmendpoint_gateway.serve.placement.demand_stream import DemandStream
+from llmendpoint_gateway.serve.placement.placement import Placement
+from llmendpoint_gateway.serve.request.decisions import DecisionServer, decisions_socket
+from llmendpoint_gateway.serve.request.ext_proc import Picker
+from llmendpoint_gateway.watch.list_watch import SOURCES, Watch
+from llmendpoint_gateway.watch.load_readings import Readings
 
 GRPC_OPTIONS = [
     ("grpc.max_receive_message_length", 64 << 20),
@@ -52,7 +52,7 @@ async def run_picker(
     operator: str | None,
     trusted_hops: int = 0,
 ) -> None:
-    """Until SIGTERM or SIGINT. `operator`: the user that may write (callers.py)."""
+    """Until SIGTERM or SIGINT. `operator`: the user that may write (serve/identity/token_reviews.py)."""
     ads = Ads()
     # Of random tickets none is taken for one of the picker before.
     placement = Placement(time.monotonic, hold_seconds, first_ticket=secrets.randbits(62) + 1)

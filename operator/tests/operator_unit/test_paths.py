@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from llmendpoint_gateway.core import paths as gateways
+from llmendpoint_gateway.core.request import paths as gateways
 from llmendpoint_operator.api import LLMRuntimeSpec, llmendpoint, llmruntime
 from llmendpoint_operator.core.reported import read_fields
 from llmendpoint_operator.gather import gather

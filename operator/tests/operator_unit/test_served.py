@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmendpoint_gateway.core.names import claim_names
-from llmendpoint_gateway.core.objects import parse_endpoint
+from llmendpoint_gateway.core.endpoint.names import claim_names
+from llmendpoint_gateway.core.endpoint.objects import parse_endpoint
 from llmendpoint_operator.core.plan import WriteStatus
 from llmendpoint_operator.core.served import (
     Conflict,

@@ -1,0 +1,1 @@
+"""What is known of endpoints: their objects, names and settings, and their replicas' loads."""

@@ -1,0 +1,186 @@
+"""What the gateway reads of the objects it watches: parsed, frozen, and nothing more than is used."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llmendpoint_gateway.core.endpoint.endpoint_settings import (
+    DEFAULT_CIRCUIT,
+    DEFAULT_QUEUE,
+    CircuitSettings,
+    QueueSettings,
+    parse_circuit,
+    parse_first_byte,
+    parse_queue,
+    part,
+)
+from llmendpoint_gateway.core.request.paths import declared_paths
+from llmendpoint_gateway.errors import MalformedObject
+
+ENDPOINT_LABEL = "llmendpoint.io/endpoint"
+REVISION_LABEL = "llmendpoint.io/revision"
+PORT_NAME = "http"
+JUDGING = ("Switching", "Observing")
+"""Of `status.rollout.state`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """How new requests are shared: `weights` are (revision, percent above 0), in order of revision.
+
+    `epoch` is None where only `status.activeRevision` says where requests go.
+    """
+
+    epoch: int | None
+    weights: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An LLMEndpoint. `created` is RFC 3339 in UTC as Kubernetes writes it, so that text order is time order.
+
+    `draining`: pods that are to get no new requests, by name. `proven`: the revision that a rollout goes back to.
+    `expects`: whether a replica is to come when there is none: spec.replicas, which the API server fills in, is not 0,
+    or a scaler sees who waits. `judged`: a rollout watches how its new revision does, and goes back if it does badly.
+    `first_byte`: seconds until which an answer is to have begun. `paths`: that its runtime declares beside those of the API.
+    """
+
+    namespace: str
+    name: str
+    created: str
+    served_names: tuple[str, ...]
+    active_revision: str | None
+    traffic: Assignment | None = None
+    draining: frozenset[str] = frozenset()
+    proven: str | None = None
+    expects: bool = False
+    judged: bool = False
+    queue: QueueSettings = DEFAULT_QUEUE
+    circuit: CircuitSettings = DEFAULT_CIRCUIT
+    first_byte: float | None = None
+    paths: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """`status.traffic`, else all to the active revision; None: nothing is to be routed yet."""
+        if self.traffic is not None or self.active_revision is None:
+            return self.traffic
+        return Assignment(None, ((self.active_revision, 100),))
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One pod behind a revision's Service. `address` is `ip:port`, IPv6 in brackets."""
+
+    address: str
+    pod: str
+    ready: bool
+    terminating: bool
+
+    @property
+    def routable(self) -> bool:
+        return self.ready and not self.terminating
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """An EndpointSlice of one revision of one endpoint (`namespace/name`)."""
+
+    endpoint: str
+    revision: str
+    replicas: tuple[Replica, ...]
+
+
+def object_key(body: Mapping[str, Any]) -> str:
+    """`namespace/name`, the key of an object within its kind."""
+    metadata = part(body, "metadata")
+    try:
+        return f"{metadata['namespace']}/{metadata['name']}"
+    except KeyError as error:
+        raise MalformedObject(f"an object without metadata.{error.args[0]}") from None
+
+
+def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
+    key = object_key(body)
+    namespace, name = key.split("/")
+    created = body["metadata"].get("creationTimestamp")
+    if not isinstance(created, str):
+        raise MalformedObject(f"LLMEndpoint {key}: metadata.creationTimestamp is missing")
+    spec = part(body, "spec")
+    served = part(spec, "model").get("servedNames") or [name]
+    status = part(body, "status")
+    traffic = part(status, "traffic")
+    return Endpoint(
+        namespace,
+        name,
+        created,
+        tuple(served),
+        status.get("activeRevision") or None,
+        _assignment(key, traffic) if traffic else None,
+        frozenset(traffic.get("draining") or ()),
+        part(status, "rollout").get("blue") or None,
+        bool(spec.get("replicas")) or _scales_from_zero(spec),
+        part(status, "rollout").get("state") in JUDGING,
+        parse_queue(spec),
+        parse_circuit(spec),
+        parse_first_byte(spec),
+        declared_paths(status.get("paths")),
+    )
+
+
+def parse_slice(body: Mapping[str, Any]) -> Slice:
+    """A slice's replicas; of an address type that no pod has (FQDN), none."""
+    key = object_key(body)
+    labels = body["metadata"].get("labels") or {}
+    for label in (ENDPOINT_LABEL, REVISION_LABEL):
+        if not labels.get(label):
+            raise MalformedObject(f"EndpointSlice {key}: the label {label} is missing")
+    port = _port(body.get("ports") or [])
+    family = body.get("addressType", "IPv4")
+    replicas: tuple[Replica, ...] = ()
+    if port is not None and family in ("IPv4", "IPv6"):
+        replicas = tuple(
+            _replica(entry, family, port) for entry in body.get("endpoints") or [] if entry.get("addresses")
+        )
+    namespace = key.split("/")[0]
+    return Slice(f"{namespace}/{labels[ENDPOINT_LABEL]}", labels[REVISION_LABEL], replicas)
+
+
+def _scales_from_zero(spec: Mapping[str, Any]) -> bool:
+    """A HorizontalPodAutoscaler does not."""
+    scaling = part(spec, "autoscaling")
+    return bool(scaling) and scaling.get("provider", "builtin") in ("builtin", "keda")
+
+
+def _assignment(key: str, traffic: Mapping[str, Any]) -> Assignment:
+    try:
+        weights = sorted((str(w["revision"]), int(w["weight"])) for w in traffic.get("weights") or ())
+        return Assignment(int(traffic["epoch"]), tuple(weight for weight in weights if weight[1] > 0))
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedObject(
+            f"LLMEndpoint {key}: status.traffic is to be {{epoch, weights: [{{revision, weight}}]}}: {error!r}"
+        ) from None
+
+
+def _port(ports: list[dict[str, Any]]) -> int | None:
+    """The port called `http`, else the only one: a Service with a single port may leave it unnamed."""
+    named = [port for port in ports if port.get("name") == PORT_NAME]
+    chosen = named or (ports if len(ports) == 1 else [])
+    return chosen[0].get("port") if chosen else None
+
+
+def _replica(entry: Mapping[str, Any], family: str, port: int) -> Replica:
+    # Of the addresses in one entry Kubernetes says that they are interchangeable and only the first is used.
+    ip = entry["addresses"][0]
+    conditions = entry.get("conditions") or {}
+    ready = conditions.get("ready")
+    return Replica(
+        address=f"[{ip}]:{port}" if family == "IPv6" else f"{ip}:{port}",
+        pod=(entry.get("targetRef") or {}).get("name") or ip,
+        ready=ready is not False,  # the API: an unknown state (null) is to be read as ready
+        terminating=conditions.get("terminating") is True,
+    )

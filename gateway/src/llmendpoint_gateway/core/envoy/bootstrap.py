@@ -1,0 +1,104 @@
+"""Envoy's bootstrap: its bounds, the listener, the two ways to the picker, and ADS for the rest."""
+
+from llmendpoint_gateway.core.envoy.bounds import MAX_RESETS, Share
+from llmendpoint_gateway.core.envoy.listener import (
+    INNER_STATS_NAME,
+    STATS_NAME,
+    make_inner_listener,
+    make_listener,
+)
+from llmendpoint_gateway.core.envoy.overload import make_allocator, make_overload_manager
+from llmendpoint_gateway.core.envoy.resources import (
+    CONTROL_CLUSTER,
+    LARGE_CLUSTER,
+    PICKER_CLUSTER,
+    Resource,
+    make_inner_cluster,
+    make_picker_cluster,
+)
+from llmendpoint_gateway.core.envoy.upstream_logs import STATS_PREFIX
+
+LIMIT = "connections"  # of the node: the most that there are
+# Whatever Envoy counts beyond these is not kept: it has over a hundred counters for each cluster.
+KEPT_STATS = (
+    f"{STATS_PREFIX}.",
+    f"http.{STATS_NAME}.",
+    f"http.{INNER_STATS_NAME}.",
+    f"cluster.{CONTROL_CLUSTER}.",
+    f"cluster.{PICKER_CLUSTER}.",
+    f"cluster.{LARGE_CLUSTER}.",
+    "cluster_manager.",
+    "envoy.overload_actions.",
+    "http1.",
+    "http2.",
+    "listener.",
+    "overload.",
+    "server.",
+)
+
+
+def make_bootstrap(
+    control: str,
+    decisions: str,
+    inner: str,
+    open_share: str,
+    host: str,
+    port: int,
+    admin_socket: str,
+    instance: str,
+    share: Share,
+) -> Resource:
+    """`control` and `decisions` are the picker's sockets, `inner` is Envoy's own, `open_share` a file of the picker's
+    (serve/envoy/connections.py), `host` the address to listen on.
+
+    `instance` is new at every start, when Envoy's counters begin anew.
+    The admin interface is on a Unix socket: whoever reaches it may stop Envoy.
+    """
+    return {
+        "node": {"id": instance, "cluster": "gateway", "metadata": {LIMIT: share.connections}},
+        "admin": {"address": {"pipe": {"path": admin_socket}}},
+        "overload_manager": make_overload_manager(share, open_share),
+        "memory_allocator_manager": make_allocator(),
+        "stats_config": {
+            "stats_matcher": {"inclusion_list": {"patterns": [{"prefix": prefix} for prefix in KEPT_STATS]}}
+        },
+        "deferred_stat_options": {"enable_deferred_creation_stats": True},
+        "layered_runtime": {"layers": [{"name": "bounds", "static_layer": _runtime()}]},
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": "GRPC",
+                "transport_api_version": "V3",
+                "set_node_on_first_message_only": True,
+                "grpc_services": [
+                    {
+                        "envoy_grpc": {
+                            "cluster_name": CONTROL_CLUSTER,
+                            # The default waits up to 6.8 s after a restart of the picker.
+                            "retry_policy": {
+                                "retry_back_off": {"base_interval": "0.1s", "max_interval": "0.5s"}
+                            },
+                        }
+                    }
+                ],
+            },
+            # No timeout: Envoy listens once it holds the first clusters, never with none because it was early.
+            "cds_config": {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"},
+        },
+        "static_resources": {
+            "clusters": [
+                make_picker_cluster(CONTROL_CLUSTER, control),
+                make_picker_cluster(PICKER_CLUSTER, decisions, share.connections),
+                make_inner_cluster(inner),
+            ],
+            "listeners": [make_listener(host, port, share), make_inner_listener(inner)],
+        },
+    }
+
+
+def _runtime() -> Resource:
+    return {
+        "overload.premature_reset_total_stream_count": MAX_RESETS,
+        "overload.premature_reset_min_stream_lifetime_seconds": 1,
+        # No connection takes a worker for longer than one request's processing, however many it has sent.
+        "http.max_requests_per_io_cycle": 1,
+    }

@@ -1,0 +1,32 @@
+"""Which large bodies Envoy keeps until their answers end, so that a second replica can be tried."""
+
+from llmendpoint_gateway.core.envoy import bounds
+
+
+class Kept:
+    """`total`: bytes of the bodies that are kept now. Those of one caller take at most what was free when it
+    sent the last one."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._of: dict[int, int] = {}  # by caller
+
+    def take(self, size: int, caller: int = 0) -> int:
+        """The bytes to give back at the request's end; 0 when the body is not kept, or so small that every such body is."""
+        if not bounds.SMALL_BODY_BYTES < size <= bounds.KEPT_BODY_BYTES:
+            return 0
+        held = self._of.get(caller, 0) + size
+        if held > bounds.KEPT_BYTES - self.total:
+            return 0
+        self.total += size
+        self._of[caller] = held
+        return size
+
+    def give_back(self, size: int, caller: int = 0) -> None:
+        """What `take` returned."""
+        if not size:
+            return
+        self.total -= size
+        self._of[caller] -= size
+        if not self._of[caller]:
+            del self._of[caller]

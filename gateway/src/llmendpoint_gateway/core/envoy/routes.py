@@ -1,0 +1,156 @@
+"""The routes: a large body to the inner listener, everything else where the picker says."""
+
+from llmendpoint_gateway.core.envoy import bounds
+from llmendpoint_gateway.core.envoy.local_replies import error_json
+from llmendpoint_gateway.core.envoy.resources import CLUSTER_HEADER, KEPT_HEADER, LARGE_CLUSTER, Resource
+from llmendpoint_gateway.core.envoy.upstream_logs import CRASHED_HEADER, RETRIABLE_HEADER
+
+BUFFER, EXT_PROC = "envoy.filters.http.buffer", "envoy.filters.http.ext_proc"
+COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
+BODILESS = ("GET", "HEAD")
+REMOVED_HEADERS = ("authorization", "cookie", "proxy-authorization", "x-api-key", "api-key")
+"""A caller's credentials are for the gateway; an engine runs somebody else's code."""
+
+
+def make_routes(large_apart: bool) -> Resource:
+    """One destination for all: the cluster that the picker wrote into a header.
+
+    A request keeps the route table that it started with, so a table that named clusters would send what was
+    waiting for the picker during a switch to a cluster that is gone. Without the header there is no cluster, and
+    503: that is how the gateway fails closed though the filter is told to fail open.
+
+    `large_apart`: requests with large bodies go to the inner listener, which decides about them. There each route is twice:
+    at first for the requests whose body is kept.
+    """
+    exact = [{"match": {"path": path}, "route": _action("reset")} for path in COMPLETION_PATHS]
+    rest = {"match": {"prefix": "/"}, "route": _action("reset-before-request")}
+    bodiless = [
+        rest | {"match": {"prefix": "/", "headers": [_method(m)]}, "typed_per_filter_config": _small_body()}
+        for m in BODILESS
+    ]
+    routes = (*exact, *bodiless, rest)
+    kept = [] if large_apart else [_kept(route) for route in (*exact, rest)]
+    picked = [route | {"request_headers_to_remove": list(REMOVED_HEADERS)} for route in (*kept, *routes)]
+    large = (_over_limit(), _beyond_numbers(), _of_unknown_length())
+    apart = [_refused_encoding(), *(_large(headers) for headers in large)]
+    return {
+        "name": "openai",
+        "virtual_hosts": [
+            {
+                "name": "all",
+                "domains": ["*"],
+                # So that a report of an attempt says which one it was.
+                "include_request_attempt_count": True,
+                "request_body_buffer_limit": bounds.SMALL_BODY_BYTES,
+                "routes": [*apart, *picked] if large_apart else picked,
+            }
+        ],
+    }
+
+
+def _kept(route: Resource) -> Resource:
+    """For requests that the picker has marked. No caller can mark one: Envoy removes its `x-gateway-*` headers."""
+    match = route["match"] | {"headers": [{"name": KEPT_HEADER, "present_match": True}]}
+    return route | {"match": match, "request_body_buffer_limit": bounds.KEPT_BODY_BYTES}
+
+
+def _over_limit() -> list[Resource]:
+    return [{"name": "content-length", "range_match": {"start": bounds.SMALL_BODY_BYTES + 1, "end": 2**62}}]
+
+
+def _beyond_numbers() -> list[Resource]:
+    """A length of 19 digits or more: Envoy reads it as no number, or as one above every range."""
+    return [{"name": "content-length", "string_match": {"safe_regex": {"regex": "[0-9]{19,}"}}}]
+
+
+def _of_unknown_length() -> list[Resource]:
+    bodiless = [{**_method(m), "invert_match": True} for m in BODILESS]
+    return [{"name": "content-length", "present_match": False}, *bodiless]
+
+
+def _method(name: str) -> Resource:
+    return {"name": ":method", "string_match": {"exact": name}}
+
+
+def _small_body() -> Resource:
+    """A GET or HEAD has no body of use. One that comes in chunks all the same is refused above this size, for it would be
+    collected outside the inner listener."""
+    kind = "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.BufferPerRoute"
+    return {BUFFER: {"@type": kind, "buffer": {"max_request_bytes": bounds.SMALL_BODY_BYTES}}}
+
+
+def _large(headers: list[Resource]) -> Resource:
+    """Not retried: the inner listener does that."""
+    return {
+        "match": {"prefix": "/", "headers": headers},
+        "route": {
+            "cluster": LARGE_CLUSTER,
+            "timeout": "0s",
+            "idle_timeout": bounds.STREAM_IDLE_TIMEOUT,
+        },
+        "typed_per_filter_config": _undecided(),
+    }
+
+
+def _undecided() -> Resource:
+    """Neither is the body collected nor the picker asked."""
+    return {
+        name: {"@type": f"type.googleapis.com/{message}", "disabled": True}
+        for name, message in (
+            (BUFFER, "envoy.extensions.filters.http.buffer.v3.BufferPerRoute"),
+            (EXT_PROC, "envoy.extensions.filters.http.ext_proc.v3.ExtProcPerRoute"),
+        )
+    }
+
+
+def _refused_encoding() -> Resource:
+    """A compressed body is refused, before it is read: a few kB of one may be gigabytes."""
+    plain = {"string_match": {"safe_regex": {"regex": "(?i)(identity)?"}}}
+    return {
+        "match": {
+            "prefix": "/",
+            "headers": [
+                {"name": "content-encoding", "present_match": True},
+                {"name": "content-encoding", "invert_match": True, **plain},
+            ],
+        },
+        "direct_response": {
+            "status": 415,
+            "body": {
+                "inline_string": error_json(
+                    "The request body is compressed (Content-Encoding). Send it without compression.",
+                    "unsupported_encoding",
+                    "invalid_request_error",
+                )
+            },
+        },
+        "response_headers_to_add": [
+            {
+                "header": {"key": "content-type", "value": "application/json"},
+                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+            }
+        ],
+        "typed_per_filter_config": _undecided(),
+    }
+
+
+def _action(on_reset: str) -> Resource:
+    """One retry, on the second replica that the picker named.
+
+    Envoy counts all causes together. One is what a reset may have: with three a request that kills its engine
+    kills four. `reset` runs a request a second time, so it is for completions alone; what may store something is
+    retried only when the engine has not seen it.
+    """
+    return {
+        "cluster_header": CLUSTER_HEADER,
+        "timeout": "0s",
+        "idle_timeout": bounds.STREAM_IDLE_TIMEOUT,
+        "retry_policy": {
+            "retry_on": f"connect-failure,refused-stream,{on_reset},retriable-headers",
+            "retriable_headers": [
+                {"name": name, "string_match": {"exact": "1"}} for name in (RETRIABLE_HEADER, CRASHED_HEADER)
+            ],
+            "num_retries": 1,
+            "retry_back_off": {"base_interval": "0.025s", "max_interval": "0.25s"},
+        },
+    }

@@ -1,0 +1,1 @@
+"""Who asks: callers by address, and what is known of tokens."""

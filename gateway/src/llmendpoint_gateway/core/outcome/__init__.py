@@ -1,0 +1,1 @@
+"""What became of requests: one attempt, and requests that crash their replicas."""

@@ -1,0 +1,1 @@
+"""Which replica gets a request, and when: routes, queues, the pick, and the breakers."""

@@ -1,0 +1,198 @@
+"""The decision for one request: which replica, or why none."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
+from llmendpoint_gateway.core.placement.replica_breaker import Breakers
+from llmendpoint_gateway.core.placement.rotation import Rotation
+from llmendpoint_gateway.core.placement.routing import Route, Table, Target
+from llmendpoint_gateway.core.placement.trials import Standing
+from llmendpoint_gateway.core.request.refusals import (
+    Rejected,
+    circuit_open,
+    no_replica,
+    saturated,
+    unknown_model,
+)
+
+# The first takes the request, the second its only retry: a request that kills its replica kills at most these two.
+MOST_REPLICAS = 2
+
+
+NO_LOAD: Mapping[str, int] = {}
+NO_LIMITS: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """`addresses`: one or two, the first is to take the request. `trial`: it is ejected, or the endpoint's breaker is not
+    closed, and this request tries it. `first_byte`: seconds until which each of them is to have begun to answer."""
+
+    endpoint: str
+    cluster: str
+    addresses: tuple[str, ...]
+    trial: bool = False
+    first_byte: float | None = None
+
+
+def pick(
+    name: str,
+    table: Table,
+    rotation: Rotation,
+    in_flight: Mapping[str, Mapping[str, int]],
+    breakers: Breakers,
+    tie: int,
+    now: float,
+    stale: bool,
+    limits: Mapping[str, int] = NO_LIMITS,
+    circuits: Circuits | None = None,
+    caller: int | None = None,
+) -> Picked | Rejected:
+    """The revision by its weight, then of its replicas those with the fewest requests in flight.
+
+    `in_flight`: cluster -> address -> requests. `tie` rotates the replicas, so that equals take turns. `now`: seconds,
+    for the breakers. `stale`: the API server is out of reach, so what it last said may be over. `limits`: how many
+    requests in flight a replica may have; those without one may have any number. `circuits`: the endpoints' breakers.
+    `caller`: whose request it is, for whose trial it may be.
+    """
+    key = table.names.get(name)
+    if key is None:
+        return unknown_model(name)
+    route = table.routes.get(key)
+    target = _target(key, route, rotation, breakers, now, stale, caller) if route else None
+    if route is None or target is None:
+        return no_replica(key, awaited=key in table.expecting)
+    load, trial = in_flight.get(target.cluster, NO_LOAD), False
+    if circuits is not None and (circuits.open or breakers.ejected):
+        seconds = _away(key, route, target, breakers, circuits, now, caller)
+        if seconds > 0:
+            return circuit_open(key, seconds)
+        trial = key in circuits.open
+    if breakers.ejected:
+        addresses, ejected = choose(target.addresses, load, breakers, tie, now, caller)
+        trial = trial or ejected
+    else:
+        addresses = least_loaded(target.addresses, load, tie)
+    if not trial and not _has_room(addresses[0], load, limits):
+        return _with_room(key, route, rotation, in_flight, breakers, tie, now, limits)
+    return Picked(key, target.cluster, addresses, trial, route.first_byte)
+
+
+def _away(
+    key: str,
+    route: Route,
+    target: Target,
+    breakers: Breakers,
+    circuits: Circuits,
+    now: float,
+    caller: int | None,
+) -> float:
+    """Seconds for which requests are to stay away from the endpoint; 0: this one may go."""
+    if route.circuit is None or target not in route.targets:
+        return 0.0
+    if key not in circuits.open:
+        addresses = [address for part in route.targets for address in part.addresses]
+        if not all(breakers.hopeless(a) and not breakers.wants_trial(a, now, caller) for a in addresses):
+            return 0.0
+        circuits.all_ejected(key, now, route.circuit)
+    elif circuits.cause(key) is Cause.EJECTED and any(
+        breakers.standing(a, now) is Standing.CLOSED or breakers.wants_trial(a, now, caller)
+        for a in target.addresses
+    ):
+        return 0.0
+    return circuits.wait(key, now, caller)
+
+
+def _has_room(address: str, load: Mapping[str, int], limits: Mapping[str, int]) -> bool:
+    limit = limits.get(address)
+    return limit is None or load.get(address, 0) < limit
+
+
+def _with_room(
+    key: str,
+    route: Route,
+    rotation: Rotation,
+    in_flight: Mapping[str, Mapping[str, int]],
+    breakers: Breakers,
+    tie: int,
+    now: float,
+    limits: Mapping[str, int],
+) -> Picked | Rejected:
+    """The first choice has no room: another replica that has, of whichever assigned revision; else the request waits."""
+    targets = []
+    for target in route.targets:
+        load = in_flight.get(target.cluster, NO_LOAD)
+        free = tuple(
+            address
+            for address in target.addresses
+            if _has_room(address, load, limits) and breakers.standing(address, now) is Standing.CLOSED
+        )
+        if free:
+            targets.append(replace(target, addresses=free))
+    if not targets:
+        return saturated(key)
+    target = rotation.next(key, tuple(targets))
+    addresses = least_loaded(target.addresses, in_flight.get(target.cluster, NO_LOAD), tie)
+    return Picked(key, target.cluster, addresses, first_byte=route.first_byte)
+
+
+def _target(
+    key: str,
+    route: Route,
+    rotation: Rotation,
+    breakers: Breakers,
+    now: float,
+    stale: bool,
+    caller: int | None,
+) -> Target | None:
+    """The revision whose turn it is.
+
+    One of which every replica is lost gives its share to the others, and with all of them lost the revision that a
+    rollout would go back to takes over; a gateway that is cut off takes any that is ready, at the first failure.
+    """
+    targets = route.targets
+    if breakers.ejected:
+        targets = tuple(t for t in targets if not all(breakers.lost(a, now, caller) for a in t.addresses))
+    if not targets and route.standby is not None:
+        return route.standby
+    if stale and route.others:
+        known = [address for target in route.targets for address in target.addresses]
+        if all(breakers.standing(address, now) is not Standing.CLOSED for address in known):
+            return max(route.others, key=lambda target: len(target.addresses))
+    targets = targets or route.targets
+    return rotation.next(key, targets) if targets else None
+
+
+def choose(
+    addresses: tuple[str, ...],
+    load: Mapping[str, int],
+    breakers: Breakers,
+    tie: int,
+    now: float,
+    caller: int | None = None,
+) -> tuple[tuple[str, ...], bool]:
+    """The replicas in turn when some are ejected, and whether the first of them is.
+
+    A half-open one may come first, never second: a retry is no trial. With all ejected the least bad are tried
+    rather than the request refused.
+    """
+    closed = [a for a in addresses if breakers.standing(a, now) is Standing.CLOSED]
+    candidates = closed + [a for a in addresses if breakers.wants_trial(a, now, caller)]
+    if not candidates:
+        fewest = min(breakers.ejections_of(a) for a in addresses)
+        return least_loaded([a for a in addresses if breakers.ejections_of(a) == fewest], load, tie), True
+    first = least_loaded(candidates, load, tie)[0]
+    rest = [a for a in closed if a != first]
+    return (first, *least_loaded(rest, load, tie)[:1]), first not in closed
+
+
+def least_loaded(addresses: Sequence[str], load: Mapping[str, int], tie: int) -> tuple[str, ...]:
+    """The two least loaded, the less loaded first; among equals the order that `tie` rotates to."""
+    if len(addresses) < 2:
+        return tuple(addresses)
+    start = tie % len(addresses)
+    rotated = (*addresses[start:], *addresses[:start])
+    if not load:
+        return rotated[:MOST_REPLICAS]
+    return tuple(sorted(rotated, key=lambda a: load.get(a, 0))[:MOST_REPLICAS])

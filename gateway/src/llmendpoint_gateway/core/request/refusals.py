@@ -1,0 +1,99 @@
+"""Why a request gets no replica: the gateway's own answers to that, and when to try again."""
+
+from dataclasses import dataclass
+from math import ceil
+
+NO_REPLICA_RETRY_AFTER = (
+    5  # seconds: about what a replica needs from Ready to its first request, and no stampede
+)
+
+# After a wait that was in vain the request has lost its place, and is to have another soon.
+EXPIRED_RETRY_AFTER = 1
+# Of a full queue, where nothing is known of how long requests wait in it.
+FULL_RETRY_AFTER, LONGEST_RETRY_AFTER = 5, 30
+
+# A picker is back in 1 to 2 s, and SDKs try twice more by default: their three attempts must span that.
+RESTART_RETRY_AFTER = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An answer in the gateway's own name. `retry_after` in seconds; `param` names the field at fault; `awaited` is the
+    endpoint whose next replica can still answer the request; `final`: to try again is of no use; `allow`: the methods that
+    the path takes."""
+
+    status: int
+    code: str
+    message: str
+    param: str | None = None
+    retry_after: int | None = None
+    awaited: str | None = None
+    final: bool = False
+    allow: str | None = None
+
+
+def unknown_model(name: str) -> Rejected:
+    return Rejected(
+        404,
+        "model_not_found",
+        f"The model `{name[:200]}` does not exist. GET /v1/models lists what does.",
+        "model",
+    )
+
+
+def starting() -> Rejected:
+    """Before Envoy took a first snapshot: nothing is known, which is not the same as nothing being there."""
+    return Rejected(
+        503, "gateway_starting", "The gateway has just started. Try again.", retry_after=RESTART_RETRY_AFTER
+    )
+
+
+def no_replica(key: str, *, awaited: bool = False) -> Rejected:
+    return Rejected(
+        503,
+        "no_ready_replica",
+        f"The endpoint {key} has no ready replica now. Try again, or see `kubectl describe llmendpoint {key.split('/')[1]} -n {key.split('/')[0]}`.",
+        retry_after=NO_REPLICA_RETRY_AFTER,
+        awaited=key if awaited else None,
+    )
+
+
+def saturated(key: str) -> Rejected:
+    """Every replica has as much as it is to have: the answer for who has waited in vain."""
+    return Rejected(
+        503,
+        "queue_timeout",
+        f"Every replica of the endpoint {key} is busy, and the request has waited as long as it may. Try again.",
+        retry_after=EXPIRED_RETRY_AFTER,
+        awaited=key,
+    )
+
+
+def queue_full(key: str, waiting: int, seconds: float | None) -> Rejected:
+    """`seconds`: how long who was served last had waited: until then there will be room."""
+    after = FULL_RETRY_AFTER if seconds is None else min(max(ceil(seconds), 1), LONGEST_RETRY_AFTER)
+    return Rejected(
+        429,
+        "queue_full",
+        f"{waiting} requests wait for the endpoint {key}, and there is no room for more. Try again later.",
+        retry_after=after,
+    )
+
+
+def circuit_open(key: str, seconds: float) -> Rejected:
+    return Rejected(
+        503,
+        "circuit_open",
+        f"Requests for the endpoint {key} fail, so that none is let through at the moment. Try again later.",
+        retry_after=ceil(seconds),
+    )
+
+
+def poisoned() -> Rejected:
+    """Two replicas went down with this request: a third is not to."""
+    return Rejected(
+        503,
+        "request_refused",
+        "Two replicas crashed while they answered this very request, so it is not tried again for five minutes.",
+        final=True,
+    )

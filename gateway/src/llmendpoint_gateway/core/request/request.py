@@ -1,0 +1,86 @@
+"""What is kept of a request: read once, of bounded size whatever the client sent, and never changed.
+
+They are named tuples, because one of each is made for each request, and a frozen dataclass takes twice as long.
+"""
+
+from typing import NamedTuple
+
+from llmendpoint_gateway.core.request.claim import Claim, Priority
+from llmendpoint_gateway.core.request.paths import Asked
+
+SHOWN = 200
+"""Characters of what a client sent that an error may repeat."""
+DIGITS = 16
+
+
+class Head(NamedTuple):
+    """Of the headers. `path` and `media` are cut to what an error may show; `media` is the content type where it is not
+    JSON, `encoded` tells of a content encoding."""
+
+    method: str
+    path: str
+    asked: Asked
+    caller: int
+    priority: Priority = Priority.NORMAL
+    body_follows: bool = False
+    media: str = ""
+    encoded: bool = False
+
+
+class Body(NamedTuple):
+    """Of the body. `print_`: a hash by which this process knows the same body again. `problem`: why it names no model, for
+    the client."""
+
+    size: int
+    print_: int
+    model: str = ""
+    stream: bool = False
+    problem: str = ""
+
+
+class Request(NamedTuple):
+    """`body` is None where none came."""
+
+    head: Head
+    body: Body | None = None
+
+    @property
+    def print_(self) -> int:
+        return 0 if self.body is None else self.body.print_
+
+    @property
+    def stream(self) -> bool:
+        return self.body is not None and self.body.stream
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return 0 if self.body is None else self.body.size
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.size, self.head.caller, self.head.priority)
+
+
+class Tag(NamedTuple):
+    """What goes with a request to the replica and comes back in Envoy's log: `ticket` is its number, 0 for none."""
+
+    ticket: int = 0
+    caller: int = 0
+    print_: int = 0
+
+    def encode(self) -> str:
+        return f"{self.ticket:016x}{self.caller:016x}{self.print_:016x}"
+
+
+LENGTH = 3 * DIGITS
+
+
+def read_tag(text: str) -> Tag:
+    """An empty one for what is no tag."""
+    if len(text) != LENGTH:
+        return Tag()
+    try:
+        return Tag(*(int(text[at : at + DIGITS], 16) for at in range(0, LENGTH, DIGITS)))
+    except ValueError:
+        return Tag()

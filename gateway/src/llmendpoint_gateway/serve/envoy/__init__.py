@@ -1,0 +1,1 @@
+"""Envoy beside the picker: its process, its configuration over ADS, and its end."""

@@ -1,0 +1,27 @@
+"""Tells Envoy which share of its connections is open, by a file that it watches.
+
+Envoy counts them, and closes what comes beyond their number, but has no action that begins before. The time that a
+connection may be without a request follows from this file (core/envoy/overload.py). What it says last holds while the picker is
+away.
+"""
+
+import asyncio
+from pathlib import Path
+
+from llmendpoint_gateway.core.envoy.bounds import CONNECTIONS_LOOK_SECONDS
+from llmendpoint_gateway.errors import EnvoyAway
+from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
+from llmendpoint_gateway.serve.envoy.process import write_share
+
+
+async def follow_connections(envoy: EnvoyStats, file: Path) -> None:
+    told: float | None = None
+    while True:
+        await asyncio.sleep(CONNECTIONS_LOOK_SECONDS)
+        try:
+            share = round(await envoy.connections(), 2)
+            if share != told:
+                write_share(file, share)
+                told = share
+        except (EnvoyAway, OSError):
+            told = None  # the next Envoy begins with none

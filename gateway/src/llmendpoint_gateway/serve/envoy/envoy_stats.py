@@ -1,0 +1,67 @@
+"""Envoy's own counters, read from its admin socket."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+
+from llmendpoint_gateway.core.envoy.attempt_counts import read_attempts, stats_pattern
+from llmendpoint_gateway.core.envoy.bootstrap import LIMIT
+from llmendpoint_gateway.core.envoy.listener import STATS_NAME
+from llmendpoint_gateway.errors import EnvoyAway
+
+OPEN = f"http.{STATS_NAME}.downstream_cx_active"
+TIMEOUT = aiohttp.ClientTimeout(total=2)
+
+
+class EnvoyStats:
+    """A context, which closes its connection at the end."""
+
+    def __init__(self, admin_socket: Path) -> None:
+        self._socket = admin_socket
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> "EnvoyStats":
+        connector = aiohttp.UnixConnector(str(self._socket))
+        self._session = aiohttp.ClientSession(connector=connector, timeout=TIMEOUT)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def attempts(self, endpoint: str, known: Iterable[str]) -> dict[str, Any]:
+        """What `/revisions` answers (docs/contracts.md); `known`: revisions that have counters though nothing came.
+
+        Raises EnvoyAway when the admin socket does not answer, or Envoy was started anew in between.
+        """
+        before = await self._instance()
+        stats = await self._get("/stats", {"filter": stats_pattern(endpoint), "format": "json"})
+        if await self._instance() != before:
+            raise EnvoyAway("Envoy was started anew while its counters were read; ask again")
+        return {"instance": before, "revisions": read_attempts(stats, endpoint, known)}
+
+    async def connections(self) -> float:
+        """The share of its connections that callers have open. EnvoyAway."""
+        query = {"filter": f"^{OPEN}$", "type": "Gauges", "format": "json"}
+        gauges = (await self._get("/stats", query))["stats"]
+        limit = (await self._get("/server_info", {}))["node"]["metadata"][LIMIT]
+        return float(sum(gauge["value"] for gauge in gauges) / limit)
+
+    async def _instance(self) -> str:
+        """The bootstrap gives each start of Envoy a node id of its own."""
+        instance: str = (await self._get("/server_info", {}))["node"]["id"]
+        return instance
+
+    async def _get(self, path: str, query: dict[str, str]) -> Any:
+        assert self._session is not None
+        try:
+            async with self._session.get(f"http://envoy{path}", params=query) as response:
+                response.raise_for_status()
+                return await response.json(content_type=None)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise EnvoyAway(f"Envoy's admin socket {self._socket} does not answer: {error!r}") from None

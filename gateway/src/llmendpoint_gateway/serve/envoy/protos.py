@@ -1,0 +1,23 @@
+"""From plain dicts to Envoy's protobuf messages.
+
+The imports look unused: each registers the messages that an "@type" in a dict may name. Only what the picker sends is
+here, since each costs the start of a picker time; the bootstrap goes to Envoy as JSON.
+"""
+
+from envoy.config.cluster.v3 import cluster_pb2  # noqa: F401
+from envoy.config.endpoint.v3 import endpoint_pb2  # noqa: F401
+from envoy.extensions.load_balancing_policies.least_request.v3 import least_request_pb2  # noqa: F401
+from envoy.extensions.load_balancing_policies.override_host.v3 import override_host_pb2  # noqa: F401
+from envoy.extensions.load_balancing_policies.subset.v3 import subset_pb2  # noqa: F401
+from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2  # noqa: F401
+from google.protobuf.any_pb2 import Any
+from google.protobuf.json_format import ParseDict
+
+from llmendpoint_gateway.core.envoy.resources import Resource
+
+__all__ = ["Any", "pack"]
+
+
+def pack(type_url: str, body: Resource) -> Any:
+    """Raises google.protobuf.json_format.ParseError when the dict does not fit its type."""
+    return ParseDict({"@type": type_url, **body}, Any())

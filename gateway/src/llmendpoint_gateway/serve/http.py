@@ -1,0 +1,118 @@
+"""The picker's HTTP port: health, readiness, state and metrics. No request of a client comes here.
+
+What reads is open to whom the NetworkPolicies admit; what writes asks for the operator's token.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+from orjson import JSONDecodeError, dumps, loads
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from llmendpoint_gateway.errors import EnvoyAway
+from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
+from llmendpoint_gateway.serve.identity.token_reviews import Callers
+from llmendpoint_gateway.serve.placement.control import Control
+from llmendpoint_gateway.serve.placement.demand_stream import DemandStream
+from llmendpoint_gateway.serve.state import describe
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What the port shows, and the one thing that is written to it."""
+
+    control: Control
+    ads: Ads
+    registry: CollectorRegistry
+    staleness: Callable[[], float]
+    envoy: EnvoyStats
+    demand: DemandStream
+    callers: Callers
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(self, _request: web.Request) -> web.Response:
+        """Ready once Envoy holds a first snapshot.
+
+        A lost API server alone is reported and does not make it unready: all gateways lose it together, and would
+        take each other out of service while they still know where to send requests. It does when another gateway
+        has gone on to a later epoch meanwhile: then this one alone is cut off.
+        """
+        control, ads = self.control, self.ads
+        behind = control.behind if self.staleness() else []
+        ready = ads.connected and control.started and not behind
+        body = {
+            "ready": ready,
+            "synced": control.synced,
+            "connected": ads.connected,
+            "acknowledged": ads.acknowledged_generation,
+            "watch_staleness_seconds": round(self.staleness(), 1),
+            "behind": behind,
+        }
+        return _json(body, 200 if ready else 503)
+
+    async def state(self, request: web.Request) -> web.Response:
+        self.callers.meet(request.headers.get("Authorization"))
+        return _json(describe(self.control, self.ads))
+
+    async def revisions(self, request: web.Request) -> web.Response:
+        key = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        known = list(self.control.placement.known_revisions.get(key, ()))
+        try:
+            return _json(await self.envoy.attempts(key, known))
+        except EnvoyAway as error:
+            return _json({"error": str(error)}, 503)
+
+    async def demand_lines(self, request: web.Request) -> web.StreamResponse:
+        self.callers.meet(request.headers.get("Authorization"))
+        return await self.demand.handle(request)
+
+    async def epoch(self, request: web.Request) -> web.Response:
+        if refusal := await self.callers.refusal(request.headers.get("Authorization")):
+            return _json({"error": refusal.message}, refusal.status)
+        try:
+            epochs = read_epochs(await request.read())
+        except ValueError as error:
+            return _json({"error": str(error)}, 400)
+        self.control.tell(epochs)
+        return _json({"behind": self.control.behind})
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+
+def make_app(pages: Pages) -> web.Application:
+    app = web.Application()
+    app.on_shutdown.append(pages.demand.close)
+    app.add_routes(
+        [
+            web.get("/healthz", pages.healthz),
+            web.get("/readyz", pages.readyz),
+            web.get("/state", pages.state),
+            web.get("/revisions/{namespace}/{name}", pages.revisions),
+            web.post("/epoch", pages.epoch),
+            web.get("/demand", pages.demand_lines),
+            web.get("/metrics", pages.metrics),
+        ]
+    )
+    return app
+
+
+def read_epochs(body: bytes) -> dict[str, int]:
+    """The body of `POST /epoch`; ValueError says what it is to be."""
+    try:
+        document = loads(body)
+    except JSONDecodeError as error:
+        raise ValueError(f"the body is not JSON: {error}") from None
+    if not isinstance(document, dict) or not all(type(epoch) is int for epoch in document.values()):
+        raise ValueError('the body is to be {"namespace/name": epoch}, with whole numbers')
+    return document
+
+
+def _json(body: object, status: int = 200) -> web.Response:
+    return web.Response(body=dumps(body), status=status, content_type="application/json")

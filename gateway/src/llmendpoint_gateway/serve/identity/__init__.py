@@ -1,0 +1,1 @@
+"""Who may tell this gateway something."""

@@ -1,0 +1,131 @@
+"""What the gateway counts, as `llmendpoint_gateway_*`."""
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.placement.control import Control
+
+PREFIX = "llmendpoint_gateway_"
+# Seconds. Decisions take microseconds, far below prometheus_client's default buckets.
+WAIT_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 20, 40, 60)
+BUCKETS = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 1e-2, 1e-1)
+
+
+class Metrics:
+    """Counters of the decision path; children are looked up once, not on each decision."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._decisions = Counter(
+            f"{PREFIX}decisions", "Requests decided, by outcome", ["outcome"], registry=self.registry
+        )
+        self._seconds = Histogram(
+            f"{PREFIX}decision_seconds",
+            "Time to parse a request's body and to pick its replica",
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self._waited = Histogram(
+            f"{PREFIX}waited_seconds",
+            "How long requests waited that had to, until a replica had room",
+            buckets=WAIT_BUCKETS,
+            registry=self.registry,
+        )
+        self._by_outcome: dict[str, Counter] = {}
+
+    def decided(self, outcome: str, seconds: float) -> None:
+        counter = self._by_outcome.get(outcome)
+        if counter is None:
+            counter = self._by_outcome[outcome] = self._decisions.labels(outcome)
+        counter.inc()
+        self._seconds.observe(seconds)
+
+    def waited(self, seconds: float) -> None:
+        self._waited.observe(seconds)
+
+
+class StateCollector(Collector):
+    """Reads the state when scraped. `staleness`: seconds since the watches were last known to be whole."""
+
+    def __init__(self, control: Control, ads: Ads, staleness: Callable[[], float]) -> None:
+        self._control, self._ads, self._staleness = control, ads, staleness
+        self._placement = control.placement
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._of_configuration()
+        yield from self._of_breakers()
+        yield from self._of_requests()
+
+    def _of_configuration(self) -> Iterable[Metric]:
+        for name, text, value in (
+            ("snapshot_generation", "Changes of what Envoy is to hold", self._control.generation),
+            (
+                "acknowledged_generation",
+                "The last generation that Envoy took",
+                self._ads.acknowledged_generation,
+            ),
+            ("envoy_connected", "1 while Envoy is connected", self._ads.connected),
+            ("synced", "1 once both kinds have been listed", self._control.synced),
+            ("watch_staleness_seconds", "How long the API server has been out of reach", self._staleness()),
+        ):
+            yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(value))
+        yield CounterMetricFamily(
+            f"{PREFIX}nacks", "Snapshots that Envoy refused", value=float(self._ads.nacks)
+        )
+
+    def _of_breakers(self) -> Iterable[Metric]:
+        breakers, circuits = self._placement.breakers, self._placement.circuits
+        ejections = CounterMetricFamily(
+            f"{PREFIX}ejections",
+            "Replicas taken out of the pick, by what their requests ended with",
+            labels=["cause"],
+        )
+        for cause, number in breakers.ejections.items():
+            ejections.add_metric([cause.value], number)
+        yield ejections
+        ejected = GaugeMetricFamily(
+            f"{PREFIX}ejected",
+            "Replicas that are out of the pick, or tried by single requests",
+            labels=["address"],
+        )
+        for address in breakers.ejected:
+            ejected.add_metric([address], 1)
+        yield ejected
+        openings = CounterMetricFamily(
+            f"{PREFIX}circuit_openings", "Endpoints whose breaker opened, by cause", labels=["cause"]
+        )
+        for reason, number in circuits.openings.items():
+            openings.add_metric([reason.value], number)
+        yield openings
+        opened = GaugeMetricFamily(
+            f"{PREFIX}circuit_open", "1 while an endpoint's breaker is not closed", labels=["endpoint"]
+        )
+        for endpoint in circuits.open:
+            opened.add_metric([endpoint], 1)
+        yield opened
+
+    def _of_requests(self) -> Iterable[Metric]:
+        queue = self._placement.waiting
+        waiting = GaugeMetricFamily(
+            f"{PREFIX}waiting", "Requests that wait for a replica", labels=["endpoint"]
+        )
+        for endpoint in queue:
+            waiting.add_metric([endpoint], queue.count(endpoint))
+        yield waiting
+        for name, text, number in (
+            ("suspects", "Requests that were there when a replica crashed", len(self._placement.poison)),
+            ("waiting_requests", "Requests that wait for any replica", queue.requests),
+            ("waiting_bytes", "Size of their bodies", queue.bytes),
+        ):
+            yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(number))
+        in_flight = GaugeMetricFamily(
+            f"{PREFIX}in_flight", "Requests in flight", labels=["cluster", "address"]
+        )
+        for cluster, counts in self._placement.in_flight.counts.items():
+            for address, count in counts.items():
+                in_flight.add_metric([cluster, address], count)
+        yield in_flight

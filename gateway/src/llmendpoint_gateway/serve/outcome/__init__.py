@@ -1,0 +1,1 @@
+"""What Envoy's log says of attempts, and what follows from it."""

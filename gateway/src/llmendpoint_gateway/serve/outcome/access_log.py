@@ -1,0 +1,92 @@
+"""Envoy's log of the attempts that failed, and of trials, from which the picker learns at once which replica is dead or well."""
+
+from collections.abc import AsyncIterator
+
+import grpc
+import structlog
+from envoy.data.accesslog.v3.accesslog_pb2 import AccessLogType, HTTPAccessLogEntry
+from envoy.service.accesslog.v3 import als_pb2
+
+from llmendpoint_gateway.core.envoy.bounds import SMALL_BODY_BYTES
+from llmendpoint_gateway.core.envoy.resources import ATTEMPT_HEADER, KEPT_HEADER, TAG_HEADER, TRIAL_HEADER
+from llmendpoint_gateway.core.envoy.routes import COMPLETION_PATHS
+from llmendpoint_gateway.core.envoy.upstream_logs import CRASHED_HEADER, LENGTH_HEADER, RETRIABLE_HEADER
+from llmendpoint_gateway.core.outcome.attempt import Attempt, Outcome, read_outcome
+from llmendpoint_gateway.core.request.request import read_tag
+from llmendpoint_gateway.serve.outcome.reports import Reports
+from llmendpoint_gateway.serve.request.messages import TRIAL
+
+ACCESS_LOG = "envoy.service.accesslog.v3.AccessLogService"
+log = structlog.get_logger()
+
+
+def access_log_handler(reports: Reports) -> grpc.GenericRpcHandler:
+    """The gRPC service that Envoy sends the log to."""
+
+    async def read(
+        requests: AsyncIterator[als_pb2.StreamAccessLogsMessage], _context: object
+    ) -> als_pb2.StreamAccessLogsResponse:
+        async for message in requests:
+            for entry in message.http_logs.log_entry:
+                take_entry(reports, entry)
+        return als_pb2.StreamAccessLogsResponse()
+
+    method = grpc.stream_unary_rpc_method_handler(
+        read,
+        als_pb2.StreamAccessLogsMessage.FromString,
+        als_pb2.StreamAccessLogsResponse.SerializeToString,
+    )
+    return grpc.method_handlers_generic_handler(ACCESS_LOG, {"StreamAccessLogs": method})
+
+
+def take_entry(reports: Reports, entry: HTTPAccessLogEntry) -> None:
+    """An entry holds what clients and engines sent: one that cannot be read is lost alone, not the log with it."""
+    try:
+        reports.report(read_attempt(entry))
+    except Exception:  # any: this attempt does not count for its replica
+        log.exception("a report of an attempt is lost")
+
+
+def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
+    common, flags = entry.common_properties, entry.common_properties.response_flags
+    socket = common.upstream_remote_address.socket_address
+    host = f"[{socket.address}]" if ":" in socket.address else socket.address
+    status, headers = entry.response.response_code.value, entry.request.request_headers
+    marks = entry.response.response_headers
+    crashed = CRASHED_HEADER in marks
+    broken = (
+        flags.upstream_connection_termination
+        or flags.upstream_remote_reset
+        or flags.upstream_protocol_error
+        or crashed
+    )
+    outcome = read_outcome(
+        status,
+        unreachable=flags.upstream_connection_failure,
+        timed_out=flags.upstream_request_timeout,
+        broken=broken,
+        retriable=RETRIABLE_HEADER in marks,
+    )
+    again = headers.get(ATTEMPT_HEADER, "1") != "1"
+    # On other paths Envoy does not retry a request that the replica may have seen. It never retries one whose body it has
+    # dropped (core/envoy/routes.py).
+    anywhere = outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in COMPLETION_PATHS
+    kept = KEPT_HEADER in headers or int(headers.get(LENGTH_HEADER, 0)) <= SMALL_BODY_BYTES
+    retriable = anywhere and kept
+    begun = status > 0 and not crashed
+    over = common.access_log_type == AccessLogType.UpstreamEnd
+    return Attempt(
+        f"{host}:{socket.port_value}",
+        common.upstream_cluster,
+        outcome,
+        trial=headers.get(TRIAL_HEADER) == TRIAL,
+        told=begun or again or not retriable,
+        again=again,
+        tag=read_tag(headers.get(TAG_HEADER, "")),
+        retried=not again and kept and (RETRIABLE_HEADER in marks if begun else anywhere),
+        broken=broken,
+        # What a stream that goes on says clears its replica; its request may still crash it. Nor did an engine live
+        # through it that was busy, or is about to go.
+        whole=over and outcome is Outcome.ANSWERED and status < 500 and status != 429,
+        over=over,
+    )

@@ -1,0 +1,1 @@
+"""What changes with every request and every object, and who is told of it."""

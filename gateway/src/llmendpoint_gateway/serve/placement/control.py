@@ -1,0 +1,134 @@
+"""The gateway's configuration and the one place that changes it: store -> view -> snapshot -> acknowledgement -> table.
+
+Everything runs on one event loop. A change marks the state dirty; the rebuild runs once for all the changes that
+came in the same turn of the loop, so that a list of a thousand objects costs one snapshot.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from llmendpoint_gateway.core.endpoint.objects import Endpoint, Slice
+from llmendpoint_gateway.core.endpoint.view import Kind, Store, make_view
+from llmendpoint_gateway.core.envoy.snapshot import Hosts, Snapshot, make_clusters
+from llmendpoint_gateway.core.placement.routing import make_table
+from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.placement.placement import Placement
+
+TOLD_SECONDS = 60.0
+"""The operator repeats what it tells a gateway every 2 s. What was told so long ago, with the watch still in place, was of
+an endpoint that has been deleted or created anew since."""
+
+
+MOST_TOLD = 10_000
+"""Endpoints. Those that this gateway does not know count too: one may be new, and the watch may be broken without anybody
+having noticed yet."""
+
+MOST_AHEAD = 100_000
+"""An epoch that is so much later than ours is no assignment's: each is one more than the one before."""
+
+
+class _Told(NamedTuple):
+    """An epoch that another gateway follows, and when that was told."""
+
+    epoch: int
+    at: float
+
+
+class Control:
+    """Envoy and `placement` go by what it makes of the watched objects. `staleness`: seconds for which the API server has
+    been out of reach."""
+
+    def __init__(self, ads: Ads, placement: Placement) -> None:
+        self._ads = ads
+        self.placement = placement
+        self._store = Store()
+        self._snapshot = Snapshot(0)
+        self._wanted: frozenset[str] = frozenset()  # clusters held for more than their requests in flight
+        self._told: dict[str, _Told] = {}
+        self.staleness: Callable[[], float] = lambda: 0.0
+        self._dirty = False
+        ads.on_change = self._retable
+        placement.started = lambda: self.started
+        placement.on_idle = self._idle
+
+    @property
+    def synced(self) -> bool:
+        return self._store.synced
+
+    @property
+    def started(self) -> bool:
+        """Whether Envoy has taken a snapshot since this picker started."""
+        return self._ads.acknowledged_generation > 0
+
+    @property
+    def generation(self) -> int:
+        return self._snapshot.generation
+
+    def relisted(self, kind: Kind, objects: Mapping[str, Endpoint | Slice]) -> None:
+        self._store = self._store.relisted(kind, objects)
+        self._change()
+
+    def applied(self, kind: Kind, key: str, item: Endpoint | Slice) -> None:
+        self._store = self._store.applied(kind, key, item)
+        self._change()
+
+    def deleted(self, kind: Kind, key: str) -> None:
+        self._store = self._store.deleted(kind, key)
+        self._change()
+
+    def tell(self, epochs: Mapping[str, int]) -> None:
+        """Epochs by endpoint that another gateway has acknowledged."""
+        now = self.placement.now()
+        for key, epoch in epochs.items():
+            room = key in self._told or len(self._told) < MOST_TOLD
+            if room and 0 <= epoch <= max(0, self._epoch(key, 0)) + MOST_AHEAD:
+                self._told[key] = _Told(epoch, now)
+
+    @property
+    def behind(self) -> list[str]:
+        """Endpoints of which another gateway follows a later epoch."""
+        since = self.placement.now() - self.staleness() - TOLD_SECONDS
+        return sorted(
+            key for key, told in self._told.items() if told.at >= since and told.epoch > self._epoch(key, -1)
+        )
+
+    def _epoch(self, key: str, default: int) -> int:
+        route = self.placement.route(key)
+        epoch = route.assignment.epoch if route and route.assignment else None
+        return default if epoch is None else epoch
+
+    def _change(self) -> None:
+        if not self._dirty:
+            self._dirty = True
+            asyncio.get_running_loop().call_soon(self._rebuild)
+
+    def _idle(self, cluster: str) -> None:
+        """An old revision's cluster goes with its last request."""
+        if cluster not in self._wanted:
+            self._change()
+
+    def _rebuild(self) -> None:
+        self._dirty = False
+        if not self.synced:
+            return  # half a list is not a state: Envoy keeps what it has, and nothing is routed yet
+        placement, view = self.placement, make_view(self._store)
+        if not self.staleness():  # else an endpoint may well be there that this gateway has not heard of
+            self._told = {key: told for key, told in self._told.items() if key in view.endpoints}
+        placement.follow(view)
+        wanted = make_clusters(view)
+        self._wanted = frozenset(wanted)
+        # None goes while a request is on it.
+        clusters: dict[str, Hosts] = dict.fromkeys(placement.in_flight.busy(), ()) | wanted
+        if self.generation == 0 or clusters != self._snapshot.clusters:
+            self._snapshot = Snapshot(self.generation + 1, clusters)
+            self._ads.publish(self._snapshot)
+        self._retable()
+
+    def _retable(self) -> None:
+        placement = self.placement
+        before = {key: self._epoch(key, -1) for key in self._told}
+        placement.route_by(make_table(placement.view, self._ads.acknowledged_addresses(), placement.table))
+        for key, epoch in before.items():
+            if self._epoch(key, -1) < epoch:
+                del self._told[key]  # a restored backup: what was told is of a time that is no more

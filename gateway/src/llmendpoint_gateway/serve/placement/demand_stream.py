@@ -1,0 +1,113 @@
+"""`GET /demand`: the stream by which the operator learns at once who waits, and soon what else has changed."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterable
+
+import orjson
+from aiohttp import web
+
+from llmendpoint_gateway.core.placement.demand import (
+    Circuit,
+    Demand,
+    EndpointDemand,
+    Reader,
+    ReplicaDemand,
+    as_json,
+)
+from llmendpoint_gateway.core.placement.routing import cluster_name
+from llmendpoint_gateway.serve.placement.placement import Placement
+
+PERIOD_SECONDS = 0.2
+SILENCE_SECONDS = 0.9
+"""The contract says one second; a line takes a moment to arrive."""
+
+
+class DemandStream:
+    """Serves any number of readers; without one it costs a wake-up each period."""
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._instance = str(uuid.uuid4())
+        self._readers: dict[Reader, asyncio.Event] = {}
+        self._closing = False
+        placement.on_first_wait = self._first_wait
+
+    async def run(self) -> None:
+        """Tell the readers of what has changed in each period."""
+        while True:
+            await asyncio.sleep(PERIOD_SECONDS)
+            if changed := self._placement.take_changed():
+                for reader, awake in self._readers.items():
+                    reader.touch(changed)
+                    awake.set()
+
+    async def close(self, _app: web.Application) -> None:
+        """The readers' responses end, so that a stop need not wait for them."""
+        self._closing = True
+        for awake in self._readers.values():
+            awake.set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        reader = Reader()
+        awake = self._readers[reader] = asyncio.Event()
+        try:
+            async for line in self._lines(reader, awake):
+                await response.write(line)
+        except ConnectionError:
+            pass  # it went away
+        finally:
+            del self._readers[reader]
+        return response
+
+    async def _lines(self, reader: Reader, awake: asyncio.Event) -> AsyncIterator[bytes]:
+        news = reader.news(self._present(self._placement.view.endpoints))
+        first = {"instance": self._instance, "endpoints": as_json(news, time.monotonic())}
+        yield orjson.dumps(first) + b"\n"
+        told = time.monotonic()
+        while not self._closing:
+            try:
+                async with asyncio.timeout(told + SILENCE_SECONDS - time.monotonic()):
+                    await awake.wait()
+            except TimeoutError:
+                pass
+            awake.clear()
+            news = reader.news(self._present(reader.pending)) if reader.pending else {}
+            now = time.monotonic()
+            if news or now >= told + SILENCE_SECONDS:
+                told = now
+                yield orjson.dumps({"endpoints": as_json(news, now)} if news else {}) + b"\n"
+
+    def _first_wait(self, key: str) -> None:
+        for reader, awake in self._readers.items():
+            if reader.begins_to_wait(key):
+                reader.touch([key])
+                awake.set()
+
+    def _present(self, keys: Iterable[str]) -> Demand:
+        placement = self._placement
+        in_flight: dict[str, int] = {}
+        for cluster, counts in placement.in_flight.counts.items():
+            endpoint = cluster.rpartition("/")[0]
+            in_flight[endpoint] = in_flight.get(endpoint, 0) + sum(counts.values())
+        return {key: self._endpoint(key, in_flight.get(key, 0)) for key in keys}
+
+    def _endpoint(self, key: str, in_flight: int) -> EndpointDemand | None:
+        placement = self._placement
+        if key not in placement.view.endpoints:
+            return None
+        replicas = []
+        for revision, members in placement.known_revisions.get(key, {}).items():
+            cluster = cluster_name(key, revision)
+            for replica in members:
+                reading = placement.loads.of(replica.address)
+                load, read_at = reading if reading else (None, 0.0)
+                busy = placement.in_flight.of(cluster, replica.address)
+                replicas.append(ReplicaDemand(replica.pod, busy, load, read_at))
+        state = placement.circuits.state(key, placement.now())
+        since = placement.time_of(state.since)
+        circuit = Circuit(state.standing.value, since, state.requests, state.errors)
+        return EndpointDemand(placement.waiting.count(key), in_flight, circuit, tuple(replicas))

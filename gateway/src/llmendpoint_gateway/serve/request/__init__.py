@@ -1,0 +1,1 @@
+"""Each request, from Envoy's question to the answer."""

@@ -1,0 +1,211 @@
+"""ext_proc's messages: bytes to what is kept of a request, and answers to bytes.
+
+Answers repeat (same cluster, same replicas), so their bytes are made once.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from datetime import timedelta
+from functools import lru_cache
+
+import orjson
+from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
+from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+
+from llmendpoint_gateway.core.envoy.resources import (
+    CLUSTER_HEADER,
+    DESTINATION_HEADER,
+    PRIORITY_HEADER,
+    TAG_HEADER,
+    TRIAL_HEADER,
+)
+from llmendpoint_gateway.core.identity.caller import caller_of
+from llmendpoint_gateway.core.request.claim import Priority
+from llmendpoint_gateway.core.request.paths import read_path
+from llmendpoint_gateway.core.request.refusals import Rejected
+from llmendpoint_gateway.core.request.replies import error_body
+from llmendpoint_gateway.core.request.request import LENGTH, SHOWN, Head, Tag
+
+TRIAL, WATCHED = "1", "watched"
+"""Why every outcome of a request is to be reported: it tries a replica, or was there when one crashed."""
+CONTINUE = pb.ProcessingResponse(request_headers=pb.HeadersResponse()).SerializeToString()
+JSON = b"application/json"
+MEDIA_TYPE = re.compile(rb"application/(?:[\w.+-]*\+)?json\s*(?:;|$)", re.IGNORECASE)
+SMALL_BYTES = 64 << 10
+BODY_FIELD, BYTES_FIELD = 4, 1
+"""Of ProcessingRequest.request_body, and of its body."""
+
+
+def read_head(message: bytes, trusted_hops: int = 0, declared: Collection[str] = ()) -> Head:
+    """Of the message with the headers. `declared` as in `read_path`."""
+    headers = pb.ProcessingRequest.FromString(message).request_headers
+    found: dict[str, bytes] = {header.key: header.raw_value for header in headers.headers.headers}
+    method = found.get(":method", b"")[:SHOWN].decode("latin-1")
+    path = found.get(":path", b"").decode("latin-1")
+    priority = found.get(PRIORITY_HEADER)
+    media = found.get("content-type", b"")
+    return Head(
+        method,
+        path[:SHOWN],
+        read_path(method, path, declared),
+        caller_of(found.get("x-forwarded-for", b""), trusted_hops),
+        Priority.NORMAL if priority is None else _priority(priority),
+        not headers.end_of_stream,
+        "" if not media or media == JSON or MEDIA_TYPE.match(media) else media[:SHOWN].decode("latin-1"),
+        found.get("content-encoding", b"identity").lower() != b"identity",
+    )
+
+
+def _priority(text: bytes) -> Priority:
+    name = text[:SHOWN].decode("latin-1").strip().upper()
+    return Priority[name] if name in Priority.__members__ else Priority.NORMAL
+
+
+def read_body(message: bytes) -> memoryview:
+    """Of a large one a view of the message: protobuf, which is quicker, would make two copies of what may be 32 MiB."""
+    if len(message) <= SMALL_BYTES:
+        return memoryview(pb.ProcessingRequest.FromString(message).request_body.body)
+    body = memoryview(b"")
+    for field, part in _parts(memoryview(message)):
+        if field == BODY_FIELD:
+            for inner, content in _parts(part):
+                if inner == BYTES_FIELD:
+                    body = content
+    return body
+
+
+def _parts(view: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """The fields of a message of protobuf that have a length; ValueError for what is none."""
+    at = 0
+    while at < len(view):
+        key, at = _varint(view, at)
+        kind = key & 7
+        if kind == 2:
+            size, at = _varint(view, at)
+            if size > len(view) - at:
+                raise ValueError("a field that is longer than its message")
+            yield key >> 3, view[at : at + size]
+            at += size
+        elif kind == 0:
+            _, at = _varint(view, at)
+        elif kind in (1, 5):
+            at += 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"a field of wire type {kind}")
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    """-> (value, where the next one begins)."""
+    value = shift = 0
+    while True:
+        if at >= len(view) or shift > 63:
+            raise ValueError("a number that is cut off")
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+@lru_cache(maxsize=4096)
+def route_to(
+    cluster: str,
+    addresses: tuple[str, ...],
+    with_body: bool,
+    mark: str | None = None,
+    first_byte: float | None = None,
+    total: float | None = None,
+) -> bytes:
+    """Continue to this cluster and these replicas in turn. `mark`: TRIAL or WATCHED. `first_byte`: seconds until which each
+    replica is to have begun to answer; `total`: until which the whole answer is to be there.
+
+    A lone replica is named twice: what its retry needs may be a new connection only.
+    """
+    twice = addresses if len(addresses) > 1 else addresses * 2
+    headers = {CLUSTER_HEADER: cluster, DESTINATION_HEADER: ",".join(twice)}
+    if mark is not None:
+        headers[TRIAL_HEADER] = mark
+    if first_byte is not None:
+        # Of one attempt; Envoy drops it once something of the answer was sent on.
+        headers["x-envoy-upstream-rq-per-try-timeout-ms"] = str(round(first_byte * 1000))
+    if total is not None:
+        headers["x-envoy-upstream-rq-timeout-ms"] = str(round(total * 1000))
+    return _response(with_body, pb.CommonResponse(header_mutation=_mutation(headers), clear_route_cache=True))
+
+
+def tagged(reply: bytes, tag: Tag, with_body: bool, more: dict[str, str] | None = None) -> bytes:
+    """The answer of `route_to` with what belongs to this request alone: its tag, and `more` headers.
+
+    Messages of protobuf that are written one after the other are one message, whose lists are joined: so the cached
+    bytes stay what they are.
+    """
+    before, after = _TAG[with_body]
+    rest = _response(with_body, pb.CommonResponse(header_mutation=_mutation(more))) if more else b""
+    return b"".join((reply, before, tag.encode().encode(), after, rest))
+
+
+def wait(seconds: float) -> bytes:
+    """The answer takes longer than a decision may; Envoy is to wait for it so many seconds."""
+    return _bytes(pb.ProcessingResponse(override_message_timeout=timedelta(seconds=seconds)))
+
+
+def refuse(rejected: Rejected) -> bytes:
+    """Of an open breaker or a full queue one answer goes to many; what repeats a client's words is not kept."""
+    return _kept_refusal(rejected) if rejected.status >= 429 else _refusal(rejected)
+
+
+def _refusal(rejected: Rejected) -> bytes:
+    more = {} if rejected.retry_after is None else {"retry-after": str(rejected.retry_after)}
+    if rejected.final:
+        more["x-should-retry"] = "false"  # OpenAI's SDKs obey it
+    if rejected.allow is not None:
+        more["allow"] = rejected.allow
+    return answer(rejected.status, orjson.dumps(error_body(rejected)), more)
+
+
+_kept_refusal = lru_cache(maxsize=1024)(_refusal)
+
+
+def answer(status: int, body: bytes, headers: dict[str, str] | None = None) -> bytes:
+    """Answer the client at once, with JSON."""
+    mutation = _mutation({"content-type": "application/json", **(headers or {})})
+    return _bytes(
+        pb.ProcessingResponse(
+            immediate_response=pb.ImmediateResponse(status={"code": status}, headers=mutation, body=body)
+        )
+    )
+
+
+def _bytes(message: pb.ProcessingResponse) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def _mutation(headers: dict[str, str]) -> pb.HeaderMutation:
+    return pb.HeaderMutation(
+        set_headers=[
+            HeaderValueOption(
+                header=HeaderValue(key=key, raw_value=value.encode()),
+                append_action=HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD,
+            )
+            for key, value in headers.items()
+        ]
+    )
+
+
+def _response(with_body: bool, common: pb.CommonResponse) -> bytes:
+    if with_body:
+        return _bytes(pb.ProcessingResponse(request_body=pb.BodyResponse(response=common)))
+    return _bytes(pb.ProcessingResponse(request_headers=pb.HeadersResponse(response=common)))
+
+
+def _around_tag(with_body: bool) -> tuple[bytes, bytes]:
+    """What stands before and after a tag. 48, its length, is the byte "0": so another digit stands for it."""
+    some = "f" * LENGTH
+    message = _response(with_body, pb.CommonResponse(header_mutation=_mutation({TAG_HEADER: some})))
+    before, _, after = message.partition(some.encode())
+    return before, after
+
+
+_TAG = {with_body: _around_tag(with_body) for with_body in (False, True)}

@@ -1,0 +1,57 @@
+"""What `GET /state` answers. docs/contracts.md has the shape."""
+
+from typing import Any
+
+from llmendpoint_gateway.core.endpoint.names import conflicts
+from llmendpoint_gateway.core.endpoint.objects import Endpoint
+from llmendpoint_gateway.core.placement.routing import cluster_name
+from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.placement.control import Control
+from llmendpoint_gateway.serve.placement.placement import Placement
+
+
+def describe(control: Control, ads: Ads) -> dict[str, Any]:
+    placement = control.placement
+    names: dict[str, list[str]] = {}
+    for name, key in placement.view.names.items():
+        names.setdefault(key, []).append(name)
+    return {
+        "generation": control.generation,
+        "acknowledged": ads.acknowledged_generation,
+        "connected": ads.connected,
+        "synced": control.synced,
+        "nack": ads.nack,
+        "endpoints": {
+            key: _endpoint(placement, endpoint, names.get(key, []))
+            for key, endpoint in placement.view.endpoints.items()
+        },
+    }
+
+
+def _endpoint(placement: Placement, endpoint: Endpoint, names: list[str]) -> dict[str, Any]:
+    route, now = placement.route(endpoint.key), placement.now()
+    assignment = route.assignment if route else None
+    replicas = [
+        {
+            "address": replica.address,
+            "pod": replica.pod,
+            "revision": revision,
+            "ready": replica.routable,
+            "draining": replica.pod in endpoint.draining,
+            "in_flight": placement.in_flight.of(cluster_name(endpoint.key, revision), replica.address),
+            "breaker": placement.breakers.standing(replica.address, now).value,
+        }
+        for revision, members in placement.known_revisions.get(endpoint.key, {}).items()
+        for replica in members
+    ]
+    return {
+        "names": names,
+        "conflicts": conflicts(endpoint, placement.view.names),
+        "paths": sorted(endpoint.paths),
+        "activeRevision": endpoint.active_revision,
+        "epoch": assignment.epoch if assignment else None,
+        "weights": dict(assignment.weights) if assignment else {},
+        "waiting": placement.waiting.count(endpoint.key),
+        "breaker": placement.circuits.state(endpoint.key, now).standing.value,
+        "replicas": replicas,
+    }

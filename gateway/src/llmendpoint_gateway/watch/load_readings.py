@@ -1,0 +1,64 @@
+"""Asks the replicas for their load: the busy ones every 200 ms, the others every 5 s."""
+
+import asyncio
+
+import aiohttp
+import orjson
+import structlog
+
+from llmendpoint_gateway.core.endpoint.loads import BUSY_PERIOD, Load, parse_load
+from llmendpoint_gateway.serve.outcome.reports import Reports
+from llmendpoint_gateway.serve.placement.placement import Placement
+
+TIMEOUT = aiohttp.ClientTimeout(total=1)
+MOST_BYTES = 1 << 14
+log = structlog.get_logger()
+MOST_AT_ONCE = 128  # per turn: thousands of idle replicas are spread over their 5 s
+
+
+class Readings:
+    """Its session closes idle connections before engines do (5 s)."""
+
+    def __init__(self, placement: Placement, reports: Reports) -> None:
+        self._placement, self._reports = placement, reports
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()
+        ) as session:
+            while True:
+                self._tick()
+                for address in self._placement.unread(MOST_AT_ONCE):
+                    task = asyncio.create_task(self._read(session, address))
+                    self._tasks.add(task)  # the loop itself holds tasks by weak references only
+                    task.add_done_callback(self._tasks.discard)
+                await asyncio.sleep(BUSY_PERIOD)
+
+    def _tick(self) -> None:
+        """What is wrong with one endpoint or request must not end the readings of all."""
+        try:
+            self._reports.tick()
+        except Exception:  # any: what is due is due again at the next turn
+            log.exception("a turn of what time brings about is left out")
+
+    async def _read(self, session: aiohttp.ClientSession, address: str) -> None:
+        """An answer that is no load comes from an engine without one; no answer says nothing."""
+        answered = False
+        load: Load | None = None
+        try:
+            async with session.get(f"http://{address}/load", allow_redirects=False) as response:
+                body = await response.content.read(MOST_BYTES)
+                answered = True
+                if response.status == 200:
+                    load = parse_load(orjson.loads(body))
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            pass
+        except Exception:  # any: engines answer what they like; this one counts as one that tells no load
+            log.exception("a reading is lost", address=address)
+        finally:
+            if answered:
+                self._placement.note_load(address, load)
+            else:
+                self._placement.missed_load(address)

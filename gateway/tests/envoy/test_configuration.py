@@ -1,0 +1,100 @@
+"""Envoy's configuration: it parses as Envoy's types, and holds what a trap taught us."""
+
+import resource
+from pathlib import Path
+
+import pytest
+from envoy.config.bootstrap.v3 import bootstrap_pb2
+from envoy.config.listener.v3 import listener_pb2  # noqa: F401 (these register what an "@type" may name)
+from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2  # noqa: F401
+from envoy.extensions.access_loggers.grpc.v3 import als_pb2  # noqa: F401
+from envoy.extensions.access_loggers.stats.v3 import stats_pb2  # noqa: F401
+from envoy.extensions.access_loggers.stream.v3 import stream_pb2  # noqa: F401
+from envoy.extensions.common.matching.v3 import extension_matcher_pb2  # noqa: F401
+from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2  # noqa: F401
+from envoy.extensions.filters.http.adaptive_concurrency.v3 import adaptive_concurrency_pb2  # noqa: F401
+from envoy.extensions.filters.http.buffer.v3 import buffer_pb2  # noqa: F401
+from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2  # noqa: F401
+from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2  # noqa: F401
+from envoy.extensions.filters.http.router.v3 import router_pb2  # noqa: F401
+from envoy.extensions.filters.network.http_connection_manager.v3 import (
+    http_connection_manager_pb2,  # noqa: F401
+)
+from envoy.extensions.request_id.uuid.v3 import uuid_pb2  # noqa: F401
+from envoy.extensions.resource_monitors.downstream_connections.v3 import (
+    downstream_connections_pb2,  # noqa: F401
+)
+from envoy.extensions.resource_monitors.fixed_heap.v3 import fixed_heap_pb2  # noqa: F401
+from envoy.extensions.resource_monitors.injected_resource.v3 import injected_resource_pb2  # noqa: F401
+from envoy.type.matcher.v3 import http_inputs_pb2 as envoy_inputs_pb2  # noqa: F401
+from google.protobuf.json_format import ParseDict
+from xds.type.matcher.v3 import cel_pb2 as cel_matcher_pb2  # noqa: F401
+from xds.type.matcher.v3 import http_inputs_pb2  # noqa: F401
+
+from llmendpoint_gateway.core.envoy.bootstrap import make_bootstrap
+from llmendpoint_gateway.core.envoy.bounds import Share
+from llmendpoint_gateway.core.envoy.resources import NO_LIMITS, make_cluster, make_endpoints
+from llmendpoint_gateway.core.envoy.routes import make_routes
+from llmendpoint_gateway.core.envoy.snapshot import Health, Host
+from llmendpoint_gateway.core.envoy.xds import CLUSTER, ENDPOINTS
+from llmendpoint_gateway.errors import EnvoyNotFound
+from llmendpoint_gateway.serve.envoy import open_files
+from llmendpoint_gateway.serve.envoy.process import find_envoy
+from llmendpoint_gateway.serve.envoy.protos import pack
+
+BOOTSTRAP = make_bootstrap(
+    "/run/gateway/control.sock",
+    "/run/gateway/decisions.sock",
+    "/run/gateway/envoy-inner.sock",
+    "/run/gateway/envoy-connections",
+    "0.0.0.0",
+    8080,
+    "/run/gateway/admin.sock",
+    "i-1",
+    Share(),
+)
+
+
+def test_every_resource_parses_as_its_type() -> None:
+    bootstrap = ParseDict(BOOTSTRAP, bootstrap_pb2.Bootstrap())
+    assert bootstrap.static_resources.listeners[0].name == "openai"
+    assert pack(CLUSTER, make_cluster("a/chat/r1")).type_url == CLUSTER
+    hosts = (Host("10.0.0.1:8000", Health.HEALTHY), Host("[fd00::1]:8000", Health.DRAINING))
+    assert b"fd00::1" in pack(ENDPOINTS, make_endpoints("a/chat/r1", hosts)).value
+
+
+def test_trap_8_every_circuit_breaker_limit_is_raised_on_control_clusters_too() -> None:
+    """The one on requests at the picker is meant: it is as high as there are connections."""
+    clusters = [*BOOTSTRAP["static_resources"]["clusters"], make_cluster("a/chat/r1")]
+    assert len(clusters) == 4
+    for cluster in clusters:
+        (threshold,) = cluster["circuit_breakers"]["thresholds"]
+        places = {"max_requests": Share().connections} if cluster["name"] == "picker" else {}
+        assert (NO_LIMITS["thresholds"][0] | places).items() <= threshold.items()
+        assert len(NO_LIMITS["thresholds"][0]) == 4
+
+
+def test_trap_2_no_route_names_a_cluster_of_replicas() -> None:
+    for route in make_routes(large_apart=False)["virtual_hosts"][0]["routes"]:
+        assert route["route"]["cluster_header"] == "x-gateway-cluster"
+        assert "cluster" not in route["route"]
+
+
+def test_ads_and_the_picker_have_clusters_of_their_own() -> None:
+    clusters = [cluster["name"] for cluster in BOOTSTRAP["static_resources"]["clusters"]]
+    assert clusters == ["control", "picker", "large-bodies"]
+
+
+def test_trap_8_the_open_file_limit_is_raised_to_the_hard_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        assert open_files.raise_open_file_limit() == before[1]
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_an_envoy_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EnvoyNotFound, match="no-envoy"):
+        find_envoy(tmp_path / "no-envoy")

@@ -1,0 +1,145 @@
+"""What Envoy's log says of an attempt, and what that does to an endpoint's breaker."""
+
+from dataclasses import replace
+
+import pytest
+from envoy.data.accesslog.v3.accesslog_pb2 import AccessLogType, HTTPAccessLogEntry
+from google.protobuf.json_format import ParseDict
+
+from gateway.tests.placement.test_control import ADDRESSES, BROKEN, CHAT, REPLICAS, Holding, turn
+from llmendpoint_gateway.core.endpoint.view import Kind
+from llmendpoint_gateway.core.envoy.resources import ATTEMPT_HEADER, TAG_HEADER, TRIAL_HEADER
+from llmendpoint_gateway.core.envoy.upstream_logs import RETRIABLE_HEADER
+from llmendpoint_gateway.core.outcome.attempt import Attempt, Outcome
+from llmendpoint_gateway.core.placement.pick import Picked
+from llmendpoint_gateway.core.placement.trials import Standing
+from llmendpoint_gateway.core.request.request import Tag
+from llmendpoint_gateway.serve.outcome.access_log import read_attempt
+from llmendpoint_gateway.serve.outcome.reports import Reports
+from llmendpoint_gateway.serve.placement.control import Control
+from llmendpoint_gateway.serve.placement.placement import Placement
+from llmendpoint_gateway.serve.request.messages import WATCHED
+
+TAG = Tag(1, 2, 3)
+CHAT_PATH, OTHER_PATH = "/v1/chat/completions", "/v1/embeddings"
+
+
+def entry(
+    status: int, path: str = CHAT_PATH, attempt: int = 1, kind: str = "UpstreamEnd", **flags: bool
+) -> HTTPAccessLogEntry:
+    headers = {ATTEMPT_HEADER: str(attempt), TAG_HEADER: TAG.encode(), TRIAL_HEADER: WATCHED}
+    body = {
+        "common_properties": {
+            "upstream_remote_address": {"socket_address": {"address": "10.0.0.1", "port_value": 8000}},
+            "upstream_cluster": "a/chat/r1",
+            "response_flags": flags,
+            "access_log_type": AccessLogType.Value(kind),
+        },
+        "request": {"path": path, "request_headers": headers},
+        "response": {"response_code": status} if status else {},
+    }
+    return ParseDict(body, HTTPAccessLogEntry())
+
+
+@pytest.mark.parametrize(("kind", "over"), [("UpstreamEnd", True), ("UpstreamPeriodic", False)])
+def test_a_stream_that_goes_on_does_not_clear_its_request_and_its_end_does(kind: str, over: bool) -> None:
+    attempt = read_attempt(entry(200, kind=kind))
+    assert (attempt.outcome, attempt.whole, attempt.over) == (Outcome.ANSWERED, over, over)
+    assert attempt.tag == TAG
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_engine_that_is_busy_or_goes_has_not_lived_through_its_request(status: int) -> None:
+    refused = entry(status)
+    refused.response.response_headers[RETRIABLE_HEADER] = "1"
+    attempt = read_attempt(refused)
+    assert (attempt.outcome, attempt.whole) == (Outcome.ANSWERED, False)
+
+
+BROKE, LATE, GONE = (
+    "upstream_connection_termination",
+    "upstream_request_timeout",
+    "upstream_connection_failure",
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "flag", "attempt", "told"),
+    [
+        (CHAT_PATH, BROKE, 1, False),  # another is tried
+        (CHAT_PATH, BROKE, 2, True),
+        (CHAT_PATH + "?a=b", LATE, 1, False),
+        (OTHER_PATH, BROKE, 1, True),
+        (OTHER_PATH, LATE, 1, True),
+        (OTHER_PATH, GONE, 1, False),  # the replica has seen nothing: another is tried
+        (OTHER_PATH, GONE, 2, True),
+    ],
+)
+def test_a_caller_is_told_of_a_failure_that_is_not_tried_again(
+    path: str, flag: str, attempt: int, told: bool
+) -> None:
+    assert read_attempt(entry(0, path, attempt, **{flag: True})).told is told
+
+
+async def test_a_trial_that_broke_off_and_was_answered_elsewhere_is_a_good_one() -> None:
+    now = [0.0]
+    control = Control(Holding(), Placement(lambda: now[0]))
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    circuits, reports = control.placement.circuits, Reports(control.placement)
+    circuits.all_ejected("a/chat", 0, CHAT.circuit)
+    now[0] = CHAT.circuit.open_seconds
+    circuits.trial_began("a/chat", now[0])
+    trial = replace(BROKEN, trial=True, broken=False)
+    reports.report(trial)
+    assert circuits.state("a/chat", now[0]).standing is Standing.HALF_OPEN
+    reports.report(replace(trial, address=ADDRESSES[1], outcome=Outcome.ANSWERED, told=True, again=True))
+    assert circuits.state("a/chat", now[0]).standing is Standing.CLOSED
+
+
+ATTACKER, VICTIM = 1, 2
+
+
+@pytest.mark.parametrize("addresses", [ADDRESSES, ADDRESSES[:1]], ids=["two replicas", "one replica"])
+async def test_one_caller_that_was_alone_keeps_nobody_out_of_the_endpoint(addresses: tuple[str, ...]) -> None:
+    """It sends nothing but what fails, for half an hour, and takes each trial that it can get."""
+    now = [1_000.0]
+    control = Control(Holding(), Placement(lambda: now[0]))
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    replicas = tuple(replica for replica in REPLICAS.replicas if replica.address in addresses)
+    control.relisted(Kind.SLICE, {"a/s": replace(REPLICAS, replicas=replicas)})
+    await turn()
+    placement, reports = control.placement, Reports(control.placement)
+
+    def attack(print_: int) -> bool:
+        picked = placement.pick("chat", ATTACKER)
+        if not isinstance(picked, Picked):
+            return False
+        placed = placement.take(picked, ATTACKER, print_)
+        placement.release(placed)
+        reports.report(
+            Attempt(
+                picked.addresses[0],
+                picked.cluster,
+                Outcome.FAILED,
+                trial=picked.trial,
+                told=True,
+                again=False,
+                tag=placed.tag,
+            )
+        )
+        return True
+
+    assert not all(attack(n % 2 + 1) for n in range(40))  # the breaker is open for the one that is alone
+    refused = 0
+    for second in range(1800):
+        now[0] += 1
+        reports.tick()
+        attack(second % 2 + 1)
+        picked = placement.pick("chat", VICTIM)
+        if isinstance(picked, Picked):
+            placement.release(placement.take(picked, VICTIM, 9))
+        else:
+            refused += 1
+    assert refused == 0

@@ -1,0 +1,217 @@
+"""The gateway's state: what is published when, and what a failed connect does to the picks."""
+
+import asyncio
+from dataclasses import replace
+
+from llmendpoint_gateway.core.endpoint.objects import Assignment, Endpoint, Replica, Slice
+from llmendpoint_gateway.core.endpoint.view import Kind
+from llmendpoint_gateway.core.outcome.attempt import Attempt, Outcome
+from llmendpoint_gateway.core.placement.pick import Picked
+from llmendpoint_gateway.core.placement.replica_breaker import FIRST_SECONDS
+from llmendpoint_gateway.core.request.refusals import Rejected
+from llmendpoint_gateway.core.request.request import Tag
+from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.outcome.reports import Reports
+from llmendpoint_gateway.serve.placement.control import TOLD_SECONDS, Control
+from llmendpoint_gateway.serve.placement.placement import Placement
+from llmendpoint_gateway.serve.state import describe
+
+ADDRESSES = ("10.0.0.1:8000", "10.0.0.2:8000")
+CHAT = Endpoint("a", "chat", "2026-01-01T00:00:00Z", ("chat",), "r1")
+REPLICAS = Slice("a/chat", "r1", tuple(Replica(address, address, True, False) for address in ADDRESSES))
+
+UNREACHABLE = Attempt(ADDRESSES[0], "a/chat/r1", Outcome.UNREACHABLE, trial=False, told=False, again=False)
+PRINT = 7
+BROKEN = replace(UNREACHABLE, outcome=Outcome.FAILED, tag=Tag(print_=PRINT), broken=True)
+
+
+class Holding(Ads):
+    """An Ads whose Envoy acknowledges everything at once."""
+
+    def publish(self, snapshot) -> None:  # type: ignore[no-untyped-def]
+        super().publish(snapshot)
+        self.published = snapshot.clusters
+        self.acknowledged_generation = snapshot.generation
+
+    def acknowledged_addresses(self):  # type: ignore[no-untyped-def]
+        return {"a/chat/r1": frozenset(ADDRESSES)}
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)
+
+
+async def test_trap_4_half_a_list_is_never_published() -> None:
+    control = Control(Ads(), Placement(lambda: 0))
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    await turn()
+    assert control.generation == 0
+    decision = control.placement.pick("chat")
+    assert isinstance(decision, Rejected)
+    assert decision.code == "gateway_starting"
+    control.relisted(Kind.SLICE, {})
+    await turn()
+    assert control.generation == 1
+
+
+async def test_all_changes_of_one_turn_are_one_generation() -> None:
+    control = Control(Ads(), Placement(lambda: 0))
+    control.relisted(Kind.ENDPOINT, {})
+    control.relisted(Kind.SLICE, {})
+    for n in range(100):
+        control.applied(Kind.SLICE, f"a/{n}", Slice(f"a/{n}", "r1", REPLICAS.replicas))
+    await turn()
+    assert control.generation == 1
+    control.applied(Kind.SLICE, "a/0", Slice("a/0", "r1", REPLICAS.replicas))
+    await turn()
+    assert control.generation == 1  # nothing that Envoy holds has changed
+
+
+async def test_a_replica_that_refused_a_connection_is_skipped_for_a_moment() -> None:
+    now = [0.0]
+    control = Control(Holding(), Placement(lambda: now[0]))
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+
+    def first_picks() -> set[str]:
+        decisions = [control.placement.pick("chat") for _ in range(4)]
+        assert all(isinstance(decision, Picked) for decision in decisions)
+        return {decision.addresses[0] for decision in decisions if isinstance(decision, Picked)}
+
+    assert first_picks() == set(ADDRESSES)
+    Reports(control.placement).report(UNREACHABLE)
+    assert first_picks() == {ADDRESSES[1]}
+    now[0] += FIRST_SECONDS
+    assert first_picks() == set(ADDRESSES)
+
+
+async def test_a_replica_that_was_not_ready_meanwhile_starts_anew() -> None:
+    control = Control(Holding(), Placement(lambda: 0))
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    Reports(control.placement).report(UNREACHABLE)
+    assert [r["breaker"] for r in describe(control, Holding())["endpoints"]["a/chat"]["replicas"]] == [
+        "open",
+        "closed",
+    ]
+    control.applied(Kind.SLICE, "a/s", Slice("a/chat", "r1", REPLICAS.replicas[1:]))
+    await turn()
+    control.applied(Kind.SLICE, "a/s", REPLICAS)
+    await turn()
+    assert [r["breaker"] for r in describe(control, Holding())["endpoints"]["a/chat"]["replicas"]] == [
+        "closed",
+        "closed",
+    ]
+
+
+async def test_a_gateway_is_behind_until_it_follows_what_it_was_told_of_and_a_restored_backup_ends_that() -> (
+    None
+):
+    def at(epoch: int) -> Endpoint:
+        return replace(CHAT, traffic=Assignment(epoch, (("r1", 100),)))
+
+    control = Control(Holding(), Placement(lambda: 0))
+    control.relisted(Kind.ENDPOINT, {"a/chat": at(3)})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    control.tell({"a/chat": 3})
+    assert control.behind == []
+    control.tell({"a/chat": 4, "a/new": 1})
+    assert control.behind == ["a/chat", "a/new"]
+    control.applied(Kind.ENDPOINT, "a/chat", at(4))
+    control.applied(Kind.ENDPOINT, "a/new", replace(CHAT, name="new"))
+    await turn()
+    assert control.behind == ["a/new"]
+    control.deleted(Kind.ENDPOINT, "a/new")
+    await turn()
+    assert control.behind == []
+    control.tell({"a/chat": 9})
+    control.applied(Kind.ENDPOINT, "a/chat", at(2))
+    await turn()
+    assert control.behind == []
+    assert describe(control, Holding())["endpoints"]["a/chat"]["epoch"] == 2
+
+
+async def test_what_a_gateway_was_told_before_the_watch_broke_is_forgotten_after_a_minute() -> None:
+    now, stale = [0.0], [0.0]
+    control = Control(Holding(), Placement(lambda: now[0]))
+    control.staleness = lambda: stale[0]
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    control.tell({"a/chat": 9})  # of one of the same name, which was deleted since
+    now[0] = TOLD_SECONDS + 1
+    assert control.behind == []
+    control.tell({"a/chat": 9})
+    now[0], stale[0] = now[0] + 3600, 3600
+    assert control.behind == ["a/chat"]  # it could not be told again
+
+
+async def test_an_endpoint_that_was_deleted_before_it_was_told_of_is_forgotten_while_the_watch_stands() -> (
+    None
+):
+    stale = [0.0]
+    control = Control(Holding(), Placement(lambda: 0))
+    control.staleness = lambda: stale[0]
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    for seconds, behind in ((0.0, []), (5.0, ["a/gone"])):
+        stale[0] = seconds
+        control.tell({"a/gone": 1})
+        control.applied(Kind.SLICE, "a/s", REPLICAS)
+        await turn()
+        assert control.behind == behind
+
+
+async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held_anyway() -> None:
+    ads = Holding()
+    control = Control(ads, Placement(lambda: 0))
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    view = control.placement.view
+    picked = Picked("a/chat", "a/chat/r1", (ADDRESSES[0],))
+    control.placement.release(control.placement.take(picked))
+    await turn()
+    assert control.placement.view is view
+    placed = control.placement.take(picked)
+    control.deleted(Kind.ENDPOINT, "a/chat")
+    control.deleted(Kind.SLICE, "a/s")
+    await turn()
+    before = control.generation
+    assert ads.published == {"a/chat/r1": ()}  # held for the request in flight alone
+    control.placement.release(placed)
+    await turn()
+    assert control.generation == before + 1
+    assert ads.published == {}
+
+
+async def test_a_revision_that_crashes_while_its_rollout_judges_it_puts_no_blame_on_a_request() -> None:
+    control = Control(Holding(), Placement(lambda: 0))
+    reports = Reports(control.placement)
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    for judged in (True, False):
+        control.relisted(Kind.ENDPOINT, {"a/chat": replace(CHAT, judged=judged)})
+        await turn()
+        for address, again in zip(ADDRESSES, (False, True), strict=True):
+            reports.report(replace(BROKEN, address=address, again=again))
+        assert control.placement.poison.refused("a/chat", PRINT, 0) is not judged
+
+
+async def test_a_breaker_that_a_rollout_finds_open_closes_as_the_rollout_judges_by_itself() -> None:
+    control = Control(Holding(), Placement(lambda: 0))
+    reports = Reports(control.placement)
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    await turn()
+    for _ in range(CHAT.circuit.min_requests):
+        reports.report(replace(BROKEN, again=True, told=True, broken=False))
+    reports.tick()
+    assert describe(control, Holding())["endpoints"]["a/chat"]["breaker"] == "open"
+    control.applied(Kind.ENDPOINT, "a/chat", replace(CHAT, judged=True))
+    await turn()
+    reports.tick()
+    assert describe(control, Holding())["endpoints"]["a/chat"]["breaker"] == "closed"

@@ -1,0 +1,184 @@
+"""The stream by which the operator hears of load and demand."""
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from gateway.tests.bounds import wait_for
+from gateway.tests.harness import Gateway, running_gateway
+from gateway.tests.placement.test_holding import ask, expect_a_replica
+from llmendpoint_gateway.core.endpoint.loads import Load
+from llmendpoint_gateway.core.placement.demand import Circuit, EndpointDemand, Reader, ReplicaDemand, as_json
+
+LOAD = Load(3, 1, 0.5, 8, 90)
+CLOSED = Circuit("closed", "2026-01-01T00:00:00.000Z")
+
+
+def demand(waiting: int = 0, read_at: float = 0.0) -> EndpointDemand:
+    return EndpointDemand(waiting, 3, CLOSED, (ReplicaDemand("pod", 3, LOAD, read_at),))
+
+
+def test_a_reader_is_told_of_what_differs_once_and_of_an_end_as_null() -> None:
+    reader = Reader()
+    assert reader.news({"a": demand(), "b": demand()}) == {"a": demand(), "b": demand()}
+    reader.touch(["a", "b"])
+    assert reader.news({"a": demand(1), "b": demand()}) == {"a": demand(1)}
+    assert reader.pending == frozenset()
+    assert reader.news({"b": None}) == {"b": None}
+    assert reader.news({"b": None, "c": None}) == {}
+
+
+def test_a_newer_reading_of_the_same_load_is_no_news() -> None:
+    reader = Reader()
+    reader.news({"a": demand(read_at=1)})
+    assert reader.news({"a": demand(read_at=2)}) == {}
+
+
+def test_only_the_first_who_waits_is_told_at_once() -> None:
+    reader = Reader()
+    assert reader.begins_to_wait("a")
+    reader.news({"a": demand()})
+    assert reader.begins_to_wait("a")
+    reader.news({"a": demand(1)})
+    assert not reader.begins_to_wait("a")
+
+
+def test_the_shape_of_an_endpoint() -> None:
+    unread = EndpointDemand(0, 0, CLOSED, (ReplicaDemand("cold", 0, None),))
+    assert as_json({"a": demand(2, read_at=1.0), "b": unread, "c": None}, 1.25) == {
+        "a": {
+            "waiting": 2,
+            "in_flight": 3,
+            "breaker": {
+                "state": "closed",
+                "since": "2026-01-01T00:00:00.000Z",
+                "requests": 0,
+                "errors": 0,
+            },
+            "replicas": {
+                "pod": {
+                    "in_flight": 3,
+                    "load": {
+                        "running": 3,
+                        "waiting": 1,
+                        "kv_usage": 0.5,
+                        "max_num_seqs": 8,
+                        "outstanding_tokens": 90,
+                        "age": 0.25,
+                    },
+                }
+            },
+        },
+        "b": {
+            "waiting": 0,
+            "in_flight": 0,
+            "breaker": as_json({"a": demand()}, 0)["a"]["breaker"],
+            "replicas": {"cold": {"in_flight": 0, "load": None}},
+        },
+        "c": None,
+    }
+
+
+class Lines:
+    """A reader of the stream; `endpoints` is what it knows."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.first: dict[str, Any] = {}
+        self.endpoints: dict[str, Any] = {}
+        self.arrivals: list[float] = []
+        self.ended = threading.Event()
+        self._changed: queue.Queue[None] = queue.Queue()
+        threading.Thread(target=self._read, args=(response,), daemon=True).start()
+
+    def _read(self, response: httpx.Response) -> None:
+        try:
+            for line in response.iter_lines():
+                document = json.loads(line)
+                self.first = self.first or document
+                self.arrivals.append(time.monotonic())
+                for key, value in document.get("endpoints", {}).items():
+                    if value is None:
+                        self.endpoints.pop(key)
+                    else:
+                        self.endpoints[key] = value
+        except httpx.HTTPError:
+            pass
+        self.ended.set()
+
+    def until(self, name: str, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        key = f"team/{name}"
+        wait_for(lambda: key in self.endpoints and condition(self.endpoints[key]), what)
+        found: dict[str, Any] = self.endpoints[key]
+        return found
+
+
+@contextmanager
+def stream(gateway: Gateway) -> Iterator[Lines]:
+    timeout = httpx.Timeout(30)
+    with httpx.stream("GET", f"http://127.0.0.1:{gateway.http_port}/demand", timeout=timeout) as response:
+        assert response.status_code == 200
+        lines = Lines(response)
+        wait_for(lambda: lines.first, "the first line")
+        yield lines
+
+
+def test_the_first_line_has_everything_and_the_next_what_changes(gateway: Gateway) -> None:
+    backend = gateway.backend("a", "seqs=4")
+    name = gateway.endpoint(backend)
+    pod = f"a-{backend.port}"
+    with stream(gateway) as lines:
+        assert lines.first["instance"]
+        assert f"team/{name}" in lines.first["endpoints"]
+        idle = lines.until(name, lambda e: e["replicas"][pod]["load"] is not None, "its load was read")
+        assert (idle["waiting"], idle["in_flight"], idle["breaker"]["state"]) == (0, 0, "closed")
+        headers = {"x-tokens": "10000", "x-interval": "0.05"}
+        body = {"model": f"team/{name}"}
+        with httpx.stream("POST", f"{gateway.url}/v1/completions", json=body, headers=headers):
+            busy = lines.until(name, lambda e: e["replicas"][pod]["load"]["running"] == 1, "it is busy")
+            assert busy["replicas"][pod]["in_flight"] == busy["in_flight"] == 1
+            assert busy["replicas"][pod]["load"]["max_num_seqs"] == 4
+        lines.until(name, lambda e: e["in_flight"] == 0, "it is idle again")
+        backend.kill()
+        gateway.remove_replica(name, "r1", backend)
+        lines.until(name, lambda e: e["replicas"] == {}, "the pod is gone")
+        gateway.api.delete("llmendpoints", name)
+        wait_for(lambda: f"team/{name}" not in lines.endpoints, "the endpoint is gone")
+
+
+def test_a_replica_that_no_longer_tells_its_load_is_unknown_and_not_idle(gateway: Gateway) -> None:
+    backend = gateway.backend("a", "seqs=4")
+    name, pod = gateway.endpoint(backend), f"a-{backend.port}"
+    ask(gateway, name)  # a busy one is read often, and its readings age soon
+    with stream(gateway) as lines:
+        lines.until(name, lambda e: e["replicas"][pod]["load"] is not None, "it is known")
+        backend.kill()
+        found = lines.until(name, lambda e: e["replicas"][pod]["load"] is None, "it is unknown")
+        assert pod in found["replicas"]
+
+
+def test_who_waits_is_told_before_the_next_period_and_silence_is_never_long(gateway: Gateway) -> None:
+    expect_a_replica(gateway, "wanted")
+    with stream(gateway) as lines:
+        threading.Thread(target=ask, args=(gateway, "wanted"), daemon=True).start()
+        lines.until("wanted", lambda e: e["waiting"] == 1, "one waits")
+        count = len(lines.arrivals)
+        wait_for(lambda: len(lines.arrivals) >= count + 3, "lines come though nothing happens")
+
+
+def test_a_stop_of_the_gateway_ends_the_stream_and_another_start_is_another_instance() -> None:
+    with running_gateway() as gateway:
+        gateway.ready()
+        with stream(gateway) as lines:
+            gateway.picker.terminate()
+            assert gateway.picker.wait(15) == 0
+            assert lines.ended.wait(5)
+        gateway.start_picker()
+        gateway.ready()
+        with stream(gateway) as again:
+            assert again.first["instance"] != lines.first["instance"]
