@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from llmendpoint_operator.evidence import Wire
 from llmendpoint_operator.kube.client import Credentials, KubeApi
 from llmendpoint_operator.metrics import Metrics
+from llmendpoint_operator.observe.wire import Wire
 from llmendpoint_operator.settings import Settings
 from llmendpoint_operator.work import make_work
 

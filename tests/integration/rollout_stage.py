@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 
 from llmendpoint_operator.errors import ApiError
-from llmendpoint_operator.evidence import GATEWAY_SELECTOR
 from llmendpoint_operator.kube.client import Credentials, KubeApi
 from llmendpoint_operator.kube.resources import DEPLOYMENTS, ENDPOINTS, PODS
+from llmendpoint_operator.observe.gateways import GATEWAY_SELECTOR
 from tests.cluster import Cluster
 from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers, free_port
 from tests.integration.mortal_operator import Operator

@@ -13,7 +13,7 @@ from cryptography import x509
 from llmendpoint_gateway.__main__ import make_parser
 from llmendpoint_gateway.serve.identity.token_reviews import AUDIENCE
 from llmendpoint_operator.__main__ import parse
-from llmendpoint_operator.core.allowed import Allowed
+from llmendpoint_operator.core.endpoint.allowed import Allowed
 from tests.cluster import Cluster
 from tests.cluster.errors import CommandFailed
 from tests.demo.product import CHART, ROOT

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from llmendpoint_operator.evidence import pod_events
+from llmendpoint_operator.observe.rollout import prospects as pod_events
 from tests.integration.mortal_operator import Operator
 from tests.integration.played_pods import revision_of
 from tests.integration.rollout_stage import Behaviour, Stage, Stages

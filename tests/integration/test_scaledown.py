@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llmendpoint_operator.core.scaledown import ACKNOWLEDGE_SECONDS, COST, COST_ANNOTATION
+from llmendpoint_operator.core.scaling.scaledown import ACKNOWLEDGE_SECONDS, COST, COST_ANNOTATION
 from llmendpoint_operator.kube.resources import EVENTS, PODS
 from tests.integration.mortal_operator import Operator
 from tests.integration.rollout_stage import Stage, Stages
@@ -122,7 +122,7 @@ async def test_gateways_that_never_become_ready_hold_it_up_for_a_while_only(
     stages: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them is enough to wait for; what it waits for never comes."""
-    monkeypatch.setattr("llmendpoint_operator.evidence.gateways.LOST_S", 3.0)
+    monkeypatch.setattr("llmendpoint_operator.observe.gateways.LOST_S", 3.0)
     rollout = {"observe": {"duration": 0, "minRequests": 1}}
     async with stages.stage(gateways=0) as stage:
         await Operator(stage).start()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from llmendpoint_operator.core.names import MANAGER
-from llmendpoint_operator.core.scaledown import COST, COST_ANNOTATION
+from llmendpoint_operator.core.scaling.scaledown import COST, COST_ANNOTATION
 from llmendpoint_operator.kube.resources import PERMISSIONS
 from tests.cluster import Cluster, wait_for
 from tests.demo.product import CHART

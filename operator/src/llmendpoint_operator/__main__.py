@@ -14,7 +14,7 @@ import structlog
 from llmendpoint_fit.core.hub import PUBLIC_HUB
 
 from .app import run
-from .core.allowed import Allowed, parse_base
+from .core.endpoint.allowed import Allowed, parse_base
 from .errors import OperatorError
 from .settings import DEFAULT_RETENTION_SECONDS, Keda, Settings
 

@@ -17,12 +17,12 @@ import structlog
 
 from .api import GROUP, VERSION
 from .errors import ApiError, LeadershipLost
-from .evidence import Wire
 from .http import HttpServer
 from .kube import resources
 from .kube.client import Credentials, KubeApi
 from .kube.lease import Lease
 from .metrics import Metrics
+from .observe.wire import Wire
 from .settings import Keda, Settings
 from .work import Work, make_work
 

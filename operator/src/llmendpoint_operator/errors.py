@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .core.ownership import Foreign
+    from .core.endpoint.ownership import Foreign
 
 
 class OperatorError(Exception):

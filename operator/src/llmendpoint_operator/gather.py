@@ -12,14 +12,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from .api import LLMEndpointSpec, LLMRuntimeSpec, Readiness
-from .core.allowed import BY_DEFAULT, Allowed
-from .core.builders import Owner
+from .core.endpoint.allowed import BY_DEFAULT, Allowed
+from .core.endpoint.ownership import Holder, holder_of
+from .core.endpoint.snapshot import Endpoint, Refusal, Request, ScalerAddress, Snapshot
 from .core.models.files import needs_image
 from .core.names import REVISION_LABEL, child_name
-from .core.neighbours import Neighbours
-from .core.ownership import Holder, holder_of
-from .core.revision import Revision
-from .core.snapshot import Endpoint, Refusal, Request, ScalerAddress, Snapshot
+from .core.pods.builders import Owner
+from .core.pods.neighbours import Neighbours
+from .core.pods.revision import Revision
 from .core.times import parse_time
 from .kube import resources
 from .kube.caches import Caches

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from .core.providers import ENDPOINT_NAME, RECOMMENDED_METRIC
+from .core.scaling.providers import ENDPOINT_NAME, RECOMMENDED_METRIC
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 

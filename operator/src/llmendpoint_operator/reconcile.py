@@ -9,31 +9,31 @@ from datetime import UTC, datetime
 
 import structlog
 
-from .audit import Auditor
-from .circuits import Circuits
-from .contests import Contests
-from .core.allowed import BY_DEFAULT, Allowed
-from .core.disputes import said as contested
-from .core.fit import INSPECTS_LABEL
-from .core.neighbours import Neighbours
+from .core.capacity.inspection import INSPECTS_LABEL
+from .core.endpoint.allowed import BY_DEFAULT, Allowed
+from .core.endpoint.disputes import said as contested
+from .core.endpoint.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
+from .core.endpoint.reported import cleaned
+from .core.endpoint.snapshot import Endpoint, Refusal, ScalerAddress, Snapshot
+from .core.endpoint.steps import Event, events_of
 from .core.pauses import growing_pause
-from .core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
-from .core.reported import cleaned
-from .core.snapshot import Endpoint, Refusal, ScalerAddress, Snapshot
-from .core.steps import Event, events_of
+from .core.pods.neighbours import Neighbours
 from .errors import ApiError, Conflict, NotOwned, Refused
-from .evidence import Collector
-from .foreigners import Registry
 from .gather import gather, parse_owner
-from .inspection import Inspection
 from .kube import resources
 from .kube.caches import Caches
 from .kube.children import Children
 from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
 from .metrics import Metrics
-from .models import Models
-from .scaler import Scaler
+from .observe.capacity.inspection import Inspection
+from .observe.endpoint.audit import Auditor
+from .observe.endpoint.disputes import Contests
+from .observe.endpoint.ownership import Registry
+from .observe.models.tasks import Models
+from .observe.rollout.evidence import Collector
+from .observe.scaling.circuit import Circuits
+from .observe.scaling.scaler import Scaler
 
 log = structlog.get_logger()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from llmendpoint_fit.core.hub import PUBLIC_HUB
 
-from .core.allowed import BY_DEFAULT, Allowed
+from .core.endpoint.allowed import BY_DEFAULT, Allowed
 
 DEFAULT_RETENTION_SECONDS = 7 * 86_400.0
 

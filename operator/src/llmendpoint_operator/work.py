@@ -7,24 +7,28 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 
-from .circuits import Circuits
-from .core.neighbours import Neighbours
-from .core.snapshot import ScalerAddress
-from .evidence import GATEWAY_SELECTOR, Collector, Demands, Gateways, PodEvents, Wire
-from .hub import Hub
-from .inspection import Inspection
-from .janitor import Janitor
+from .core.endpoint.snapshot import ScalerAddress
+from .core.pods.neighbours import Neighbours
 from .kube import resources
 from .kube.caches import Caches
 from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
-from .kube.nodes import Nodes
 from .kube.store import Informer, dig, key_of
 from .metrics import Metrics, Recommendations
-from .models import Models
-from .opinions import Opinions
+from .observe.capacity.devices import Nodes
+from .observe.capacity.inspection import Inspection
+from .observe.gateways import GATEWAY_SELECTOR, Gateways
+from .observe.models.hub import Hub
+from .observe.models.janitor import Janitor
+from .observe.models.tasks import Models
+from .observe.rollout.evidence import Collector
+from .observe.rollout.prospects import PodEvents
+from .observe.scaling.circuit import Circuits
+from .observe.scaling.demand import Demands
+from .observe.scaling.opinion import Opinions
+from .observe.scaling.scaler import Scaler
+from .observe.wire import Wire
 from .reconcile import Reconciler
-from .scaler import Scaler
 from .settings import Settings
 from .workqueue import WorkQueue
 

@@ -12,15 +12,21 @@ from typing import Any, cast
 import pytest
 
 from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
-from llmendpoint_operator.core.allowed import BY_DEFAULT, Allowed
-from llmendpoint_operator.core.evidence import Outcome, Verification
-from llmendpoint_operator.core.revision import Revision
-from llmendpoint_operator.core.snapshot import Endpoint, Snapshot
-from llmendpoint_operator.evidence import Collector, Gateways, PodEvents, Wire, collector, gateways, prompts
+from llmendpoint_operator.core.endpoint.allowed import BY_DEFAULT, Allowed
+from llmendpoint_operator.core.endpoint.snapshot import Endpoint, Snapshot
+from llmendpoint_operator.core.pods.revision import Revision
+from llmendpoint_operator.core.rollout.evidence import Outcome, Verification
 from llmendpoint_operator.kube import resources
 from llmendpoint_operator.kube.client import KubeApi
 from llmendpoint_operator.kube.store import Informer
 from llmendpoint_operator.metrics import Metrics
+from llmendpoint_operator.observe import gateways
+from llmendpoint_operator.observe.gateways import Gateways
+from llmendpoint_operator.observe.rollout import evidence as collector
+from llmendpoint_operator.observe.rollout import verification as prompts
+from llmendpoint_operator.observe.rollout.evidence import Collector
+from llmendpoint_operator.observe.rollout.prospects import PodEvents
+from llmendpoint_operator.observe.wire import Wire
 from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers, free_port
 
 KEY = ("team-a", "chat")

@@ -10,20 +10,20 @@ from typing import Any
 
 from llmendpoint_fit.core.devices import Device
 from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
-from llmendpoint_operator.core.disputes import Dispute
-from llmendpoint_operator.core.evidence import Evidence, Figures, GatewayView, Verification
-from llmendpoint_operator.core.findings import Finding
-from llmendpoint_operator.core.identity import Identity
+from llmendpoint_operator.core.capacity.findings import Finding
+from llmendpoint_operator.core.endpoint.disputes import Dispute
+from llmendpoint_operator.core.endpoint.ownership import Foreign
+from llmendpoint_operator.core.endpoint.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
+from llmendpoint_operator.core.endpoint.reported import cleaned, read_fields
+from llmendpoint_operator.core.endpoint.served import Conflict
+from llmendpoint_operator.core.endpoint.snapshot import Endpoint, Refusal, Request, Snapshot
+from llmendpoint_operator.core.models.identity import Identity
 from llmendpoint_operator.core.names import REVISION_LABEL
-from llmendpoint_operator.core.neighbours import Neighbours
-from llmendpoint_operator.core.ownership import Foreign
-from llmendpoint_operator.core.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
-from llmendpoint_operator.core.prospects import Told
-from llmendpoint_operator.core.reported import cleaned, read_fields
-from llmendpoint_operator.core.revision import parse_revision
+from llmendpoint_operator.core.pods.neighbours import Neighbours
+from llmendpoint_operator.core.pods.revision import parse_revision
+from llmendpoint_operator.core.rollout.evidence import Evidence, Figures, GatewayView, Verification
+from llmendpoint_operator.core.rollout.prospects import Told
 from llmendpoint_operator.core.rollout.records import find_window
-from llmendpoint_operator.core.served import Conflict
-from llmendpoint_operator.core.snapshot import Endpoint, Refusal, Request, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 AFTER_ALL = NOW + timedelta(days=3650)

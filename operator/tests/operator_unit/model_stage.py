@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from llmendpoint_operator.api import LLMRuntimeSpec
+from llmendpoint_operator.core.endpoint.plan import Plan, make_plan
+from llmendpoint_operator.core.endpoint.snapshot import Snapshot
 from llmendpoint_operator.core.models.files import Delivery, delivery, model_files, resolve_job_name
 from llmendpoint_operator.core.models.tasks import identity_of, read_task
-from llmendpoint_operator.core.plan import Plan, make_plan
 from llmendpoint_operator.core.rollout.target import unresolved
-from llmendpoint_operator.core.snapshot import Snapshot
 
 from .fake_cluster import AFTER_ALL, NOW, FakeCluster
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from llmendpoint_operator.core.evidence import Figures, Outcome, Verification
-from llmendpoint_operator.core.snapshot import Request
-from llmendpoint_operator.core.steps import events_of
+from llmendpoint_operator.core.endpoint.snapshot import Request
+from llmendpoint_operator.core.endpoint.steps import events_of
+from llmendpoint_operator.core.rollout.evidence import Figures, Outcome, Verification
 
 from .fake_cluster import NOW, FakeCluster, make_spec
 

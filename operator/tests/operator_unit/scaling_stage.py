@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from llmendpoint_operator.api.autoscaling import AutoscalingSpec
-from llmendpoint_operator.core.autoscaling.decision import Decision, decide
-from llmendpoint_operator.core.autoscaling.demand import Demand, Load
-from llmendpoint_operator.core.autoscaling.record import first_memory
-from llmendpoint_operator.core.autoscaling.scene import Memory, Scene
+from llmendpoint_operator.core.scaling.decision import Decision, decide
+from llmendpoint_operator.core.scaling.demand import Demand, Load
+from llmendpoint_operator.core.scaling.records import first_memory
+from llmendpoint_operator.core.scaling.scene import Memory, Scene
 
 BEGIN = datetime(2026, 1, 5, 6, 0, tzinfo=UTC)
 """A Monday."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from llmendpoint_operator.core.conditions import Condition
+from llmendpoint_operator.core.endpoint.conditions import Condition
+from llmendpoint_operator.core.endpoint.snapshot import Refusal
 from llmendpoint_operator.core.rollout.records import Progress, Rejected, parse_progress
 from llmendpoint_operator.core.sentences import SENTENCE_LIMIT
-from llmendpoint_operator.core.snapshot import Refusal
 
 from .fake_cluster import FakeCluster
 from .rollout_stage import Rollout

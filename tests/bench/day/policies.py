@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from llmendpoint_operator.api.autoscaling import AutoscalingSpec
-from llmendpoint_operator.core.autoscaling.decision import decide
-from llmendpoint_operator.core.autoscaling.demand import Demand, Load
-from llmendpoint_operator.core.autoscaling.scene import Memory, Scene
+from llmendpoint_operator.core.scaling.decision import decide
+from llmendpoint_operator.core.scaling.demand import Demand, Load
+from llmendpoint_operator.core.scaling.scene import Memory, Scene
 from tests.bench.day.fleet import Fleet
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import grpc
 import structlog
 
-from ..core.autoscaling.opinion import Opinion
+from ..core.scaling.opinion import Opinion
 from . import messages
 
 log = structlog.get_logger()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
+from ..core.endpoint.served import ServedNames, claimed_names
 from ..core.names import ENDPOINT_LABEL, MANAGER, MODEL_JOB_LABEL
-from ..core.served import ServedNames, claimed_names
 from . import resources
 from .client import Json, KubeApi
 from .parsed import ParsedRevisions

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.builders import Owner
-from ..core.drift import first_difference, make_change
-from ..core.ownership import Foreign, Holder, holder, owner_in
+from ..core.endpoint.ownership import Foreign, Holder, holder, owner_in
+from ..core.pods.builders import Owner
+from ..core.pods.drift import first_difference, make_change
 from ..errors import Conflict, NotFound, NotOwned
 from . import resources
 from .caches import Caches

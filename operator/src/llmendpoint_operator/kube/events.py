@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 
 import structlog
 
+from ..core.endpoint.series import Series, SeriesBook
+from ..core.endpoint.snapshot import Endpoint
+from ..core.endpoint.steps import Event
 from ..core.names import MANAGER
 from ..core.sentences import fitting
-from ..core.series import Series, SeriesBook
-from ..core.snapshot import Endpoint
-from ..core.steps import Event
 from ..errors import ApiError, Conflict, NotFound
 from .client import Json, KubeApi
 from .resources import ENDPOINTS, EVENTS, JOBS, Resource

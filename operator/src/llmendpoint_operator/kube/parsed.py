@@ -4,7 +4,7 @@ all of its records; so each is read once.
 
 from __future__ import annotations
 
-from ..core.revision import Revision, parse_revision
+from ..core.pods.revision import Revision, parse_revision
 from .client import Json
 from .store import key_of
 

@@ -1,4 +1,4 @@
-"""Feeds core/readiness.py with heartbeats and generations, and answers from it."""
+"""Feeds probe/core/readiness.py with heartbeats and generations, and answers from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import structlog
 
-from ..core.readiness import Answer, Event, Phase, Readiness, answer, conclude, observe
+from .core.readiness import Answer, Event, Phase, Readiness, answer, conclude, observe
 from .engine import Engine, EngineAway, GenerationFailed
 from .pulse import Pulse
 

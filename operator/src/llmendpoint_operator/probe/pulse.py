@@ -1,4 +1,4 @@
-"""Feeds core/liveness.py with evidence of work: counters of tokens, and generations where those stand still."""
+"""Feeds probe/core/liveness.py with evidence of work: counters of tokens, and generations where those stand still."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 import structlog
 
-from ..core.liveness import HEARTBEATS_PER_LIMIT, Liveness, alive, follow, owes, worked
-from ..core.readiness import Answer, Phase, Readiness
+from .core.liveness import HEARTBEATS_PER_LIMIT, Liveness, alive, follow, owes, worked
+from .core.readiness import Answer, Phase, Readiness
 from .engine import Engine, GenerationFailed
 
 LOOKS_PER_HEARTBEAT = 6

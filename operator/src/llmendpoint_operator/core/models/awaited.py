@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from ...api import LLMEndpointSpec, ModelSpec
-from ..causes import Cause
-from ..identity import Identity
-from ..snapshot import Snapshot
-from ..steps import Apply, Delete, Event, Step
+from ..endpoint.causes import Cause
+from ..endpoint.snapshot import Snapshot
+from ..endpoint.steps import Apply, Delete, Event, Step
 from .files import Delivery, delivery, hub_of, model_files, resolved_by_job
+from .identity import Identity
 from .jobs import make_download_job, make_resolve_job
 from .tasks import RETRY_SECONDS, Stage, Task
 

@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from ...api import CacheScope, LLMRuntimeSpec, ModelSpec, PodInputs
-from ..identity import split_hub
-from ..revision import Revision
+from ..pods.revision import Revision
+from .identity import split_hub
 
 S3, OCI = "s3://", "oci://"
 HF_HUBS, S3_HUBS = ("HF_ENDPOINT",), ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")

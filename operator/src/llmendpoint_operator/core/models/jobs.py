@@ -9,9 +9,9 @@ from typing import Any
 
 from ...api import LLMRuntimeSpec, PodInputs
 from ...errors import SpecError
-from ..allowed import downloader_variables
-from ..builders import Manifest, Owner, child_metadata, container_security, environment
+from ..endpoint.allowed import downloader_variables
 from ..names import MANAGER, MODEL_JOB_LABEL, USER
+from ..pods.builders import Manifest, Owner, child_metadata, container_security, environment
 from .files import CACHE_PATH, FETCHED_PATH, VOLUME, Files, model_files, resolve_job_name
 
 CONTAINER = "model"

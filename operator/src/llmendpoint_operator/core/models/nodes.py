@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from ..builders import Manifest
 from ..names import MODEL_JOB_LABEL, REVISION_LABEL
-from ..revision import Revision
+from ..pods.builders import Manifest
+from ..pods.revision import Revision
 from .files import Delivery, Files, delivery, files_of_revision, revision_hub, short_hash
 from .jobs import FILES_ANNOTATION, POD_ANNOTATION, make_download_job, make_remove_job
 from .retention import Act, next_mark

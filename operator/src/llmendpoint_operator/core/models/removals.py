@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
-from ..builders import Manifest
-from ..causes import Cause
+from ..endpoint.causes import Cause
+from ..endpoint.steps import Event
 from ..pauses import growing_pause
+from ..pods.builders import Manifest
 from ..sentences import fitting
-from ..steps import Event
 from .tasks import condition_of, last_end
 
 FAILED_ANNOTATION = "llmendpoint.io/removal-failed"

@@ -20,8 +20,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from ..builders import Manifest
-from ..revision import Revision
+from ..pods.builders import Manifest
+from ..pods.revision import Revision
 from .files import files_of_revision, is_downloaded
 from .jobs import DOWNLOAD, FILES_ANNOTATION
 from .removals import failure_of, has_failed

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from ..builders import Manifest
-from ..causes import Cause, find_cause, last_line
-from ..identity import Identity
+from ..endpoint.causes import Cause, find_cause, last_line
+from ..pods.builders import Manifest
+from .identity import Identity
 from .jobs import CONTAINER
 
 UNUSED_ANNOTATION = "llmendpoint.io/unused-since"

@@ -3,19 +3,20 @@
 | module | what it knows |
 |---|---|
 | machine | the states and the table of moves |
+| situation | one moment, and the facts that are read from it |
 | occurrences | when each event of the table has happened |
 | waiting | when to look again for what only time brings |
 | moves | what a move changes |
-| capacity | pods of each revision: beside each other, in place, or one after the other |
+| replicas | pods of each revision: beside each other, in place, or one after the other |
 | traffic | shares of new requests, and the epoch that gateways acknowledge |
 | target | the revision that the spec asks for; restarts and undos |
 | requests | answers to `promote`, `abort`, `undo` and `restart` |
+| evidence | what was seen outside the API server |
+| measurements, histograms | counters made into figures of one window |
+| analysis | the verdict on figures: against limits, and against the old revision |
 | observation | what watching live figures has come to |
+| verification | whether an answer to a prompt is what was expected |
+| prospects | whether a node or a volume will come for a pod |
 | records | what of this stands in the status |
 | decision | all of it together, for one moment |
 """
-
-from .decision import Rollout, decide, freeze
-from .situation import pod_count, ready_count
-
-__all__ = ["Rollout", "decide", "freeze", "pod_count", "ready_count"]

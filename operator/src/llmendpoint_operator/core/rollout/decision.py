@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from ...api import LLMEndpointSpec
-from ..causes import Cause, is_finished
-from ..revision import Revision
-from ..scaledown import ScaleDown, plan_scale_down
-from ..snapshot import Snapshot
-from ..steps import Event
+from ..endpoint.causes import Cause, is_finished
+from ..endpoint.snapshot import Snapshot
+from ..endpoint.steps import Event
+from ..pods.revision import Revision
+from ..scaling.scaledown import ScaleDown, plan_scale_down
 from ..times import parse_time
-from .capacity import wanted_pods
 from .machine import MOVES, State
 from .moves import move, narrate
 from .observation import Answer as Observed
@@ -33,6 +32,7 @@ from .records import (
     parse_rejected,
     parse_traffic,
 )
+from .replicas import wanted_pods
 from .requests import Answer, answer
 from .situation import Situation
 from .target import Target, find_active, find_override, find_target

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from ...api import Mode
-from ..steps import Event as KubernetesEvent
+from ..endpoint.steps import Event as KubernetesEvent
 from .machine import MOVES, WITH_REQUESTS, Event, State
 from .occurrences import Occurrence, first_mode
 from .records import Progress, Rejected, cut, time_text

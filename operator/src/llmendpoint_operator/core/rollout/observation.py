@@ -1,4 +1,4 @@
-"""What an observation has come to: the verdict of `core/analysis.py`, and what follows when there is none.
+"""What an observation has come to: the verdict of `core/rollout/analysis.py`, and what follows when there is none.
 
 A limit is *set* when the user wrote one: an error rate, a latency, or an SLO. Where none is, the share of errors is
 still watched, but an endpoint that nobody calls is not kept waiting for a verdict.
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...api import LLMEndpointSpec, OnInconclusive
-from ..analysis import Result, find_limits, judge
-from ..evidence import Figures
+from .analysis import Result, find_limits, judge
+from .evidence import Figures
 from .situation import Situation
 
 

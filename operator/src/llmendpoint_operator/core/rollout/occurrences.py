@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ...api import Capacity, Mode, Strategy
-from ..causes import engine_exited, find_cause, unschedulable, unscheduled_since
-from ..evidence import Outcome, Verification
+from ..endpoint.causes import engine_exited, find_cause, unschedulable, unscheduled_since
+from ..endpoint.ownership import bars_pods
 from ..names import child_name
-from ..ownership import bars_pods
-from ..prospects import Prospect
 from ..times import parse_time
+from .evidence import Outcome, Verification
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, Event, State
 from .observation import Answer, measuring_blue, observing
+from .prospects import Prospect
 from .situation import ACKNOWLEDGE_SECONDS, LOST_SECONDS, Situation
 
 

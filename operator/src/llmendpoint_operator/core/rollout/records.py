@@ -12,9 +12,9 @@ from typing import Any
 
 from ...api import Mode
 from ...api import RolloutState as State
-from ..evidence import Figures, Window
 from ..sentences import fitting
 from ..times import parse_time
+from .evidence import Figures, Window
 from .machine import WITH_REQUESTS
 
 Json = dict[str, Any]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...api import LLMEndpointSpec
-from ..agreement import agrees, current_hash
-from ..revision import revision_hash
-from ..snapshot import Request, Snapshot
+from ..endpoint.snapshot import Request, Snapshot
+from ..pods.agreement import agrees, current_hash
+from ..pods.revision import revision_hash
 from .machine import BEFORE_THE_SWITCH, WITH_REQUESTS, State
 from .records import Override, Progress, Rejected
 from .target import was_lost

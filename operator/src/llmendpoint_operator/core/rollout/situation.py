@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ...api import Capacity, LLMEndpointSpec, Mode
-from ..builders import Manifest
-from ..causes import (
+from ..endpoint.causes import (
     is_alive,
     is_ready,
     ready_since,
@@ -17,10 +16,11 @@ from ..causes import (
     unscheduled_since,
     was_ready,
 )
-from ..prospects import Prospect, is_stuck, prospect_of
-from ..snapshot import Request, Snapshot
+from ..endpoint.snapshot import Request, Snapshot
+from ..pods.builders import Manifest
 from ..times import parse_time
 from .machine import BEFORE_THE_SWITCH, WITH_REQUESTS, State
+from .prospects import Prospect, is_stuck, prospect_of
 from .records import Progress, Rejected, Traffic
 
 ACKNOWLEDGE_SECONDS = 10

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 
 from ...api import LLMEndpointSpec, PodInputs
 from ...errors import SpecError
-from ..agreement import agrees, current_hash, known_hashes
-from ..allowed import environment_refused
-from ..causes import Cause
-from ..deployment import make_deployment
-from ..grace import derived_grace
-from ..identity import Identity
+from ..endpoint.allowed import environment_refused
+from ..endpoint.causes import Cause
+from ..endpoint.ownership import bars_pods
+from ..endpoint.snapshot import Snapshot
 from ..models.awaited import model_awaited
 from ..models.files import is_downloaded, needs_image
+from ..models.identity import Identity
 from ..names import REVISION_LABEL, child_name
-from ..ownership import bars_pods
-from ..revision import TEMPLATE_VERSION, Revision, defaulted_paths
+from ..pods.agreement import agrees, current_hash, known_hashes
+from ..pods.deployment import make_deployment
+from ..pods.grace import derived_grace
+from ..pods.revision import TEMPLATE_VERSION, Revision, defaulted_paths
 from ..sentences import fitting
-from ..snapshot import Snapshot
 from .records import Override, parse_override
 
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from ...api import Mode
-from ..evidence import Evidence
-from .capacity import exchange
+from .evidence import Evidence
 from .machine import GIVEN_UP, WITH_REQUESTS, State
 from .records import Traffic
+from .replicas import exchange
 from .situation import Situation
 
 Weights = Mapping[str, int]

@@ -1,0 +1,123 @@
+"""What is known of a model: from the status, from the hub, or from the Job that read it. Asked once for a revision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from llmendpoint_fit.core.model import Model, model_as_json, model_from_json
+
+from ..models.files import CACHE_PATH, Delivery, delivery
+from ..models.identity import HubModel, split_hub
+from ..pods.arguments import model_path, split_pvc
+from ..pods.builders import Manifest
+from ..pods.revision import Revision
+
+PROBLEM_LIMIT = 1024
+SECONDS = 300
+"""That a Job may take to read a model: the volume is attached and the image pulled in that time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The model; or why it is not known."""
+
+    model: Model | None = None
+    problem: str = ""
+
+    def as_json(self, revision: str) -> dict[str, Any]:
+        """As `status.capacity`."""
+        if self.model is None:
+            return {"revision": revision, "problem": self.problem[:PROBLEM_LIMIT]}
+        return {"revision": revision, "model": model_as_json(self.model)}
+
+
+class OnClaim(NamedTuple):
+    """Where a model lies on a PersistentVolumeClaim: the claim, where it is mounted, and the model's folder there."""
+
+    claim: str
+    mounted: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class HubQuestion:
+    """Which model of the hub, at which commit."""
+
+    model: HubModel
+    commit: str
+
+
+def recorded(status: Mapping[str, Any], revision: str) -> Finding | None:
+    """What the status says of this revision."""
+    found = status.get("capacity") or {}
+    if found.get("revision") != revision:
+        return None
+    return _parsed(
+        found.get("model"), str(found.get("problem") or "the status does not say what the model is")
+    )
+
+
+def on_claim(revision: Revision) -> OnClaim | None:
+    """Of `pvc://`, and of what a Job downloaded to a cache; None for what only the engine's pods have."""
+    model = revision.inputs.model
+    pvc = split_pvc(model.source)
+    if pvc is not None:
+        return OnClaim(pvc[0], f"/models/{pvc[0]}", model_path(model))
+    if delivery(model) is Delivery.JOB and model.cache is not None:
+        return OnClaim(model.cache.claim_name, CACHE_PATH, model_path(model, revision.commit))
+    return None
+
+
+def hub_model_of(revision: Revision) -> HubModel | None:
+    """The model of a public hub that the operator itself may ask about, where it lies on no claim."""
+    model = revision.inputs.model
+    return split_hub(model.source) if model.credentials is None and on_claim(revision) is None else None
+
+
+def hub_question(target: Revision | None, status: Mapping[str, Any]) -> HubQuestion | None:
+    """What is to be asked of the hub; None when nothing is, or it is known."""
+    model = hub_model_of(target) if target is not None else None
+    if target is None or model is None or not target.commit or target.inputs.resources.accelerator is None:
+        return None
+    return None if recorded(status, target.hash) is not None else HubQuestion(model, target.commit)
+
+
+def inspected(job: Manifest, pods: tuple[Manifest, ...]) -> Finding | None:
+    """What the Job found out; None while it goes on."""
+    for pod in pods:
+        for container in pod.get("status", {}).get("containerStatuses") or ():
+            ended = container.get("state", {}).get("terminated") or {}
+            if ended.get("message"):
+                return _message(str(ended["message"]))
+    failed = next((c for c in job.get("status", {}).get("conditions") or () if _is_failure(c)), None)
+    if failed is None:
+        return None
+    if failed.get("reason") == "DeadlineExceeded":
+        return Finding(
+            problem=f"the Job that reads the model did not end within {SECONDS} s; see the Events of its pod"
+        )
+    return Finding(problem=f"the Job that reads the model failed: {failed.get('message', '')}")
+
+
+def _is_failure(condition: Mapping[str, Any]) -> bool:
+    return condition.get("type") == "Failed" and condition.get("status") == "True"
+
+
+def _message(text: str) -> Finding:
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return Finding(problem=f"the Job that reads the model ended with: {text[:300]}")
+    if not isinstance(said, dict):
+        return Finding(problem=f"the Job that reads the model ended with: {text[:300]}")
+    return _parsed(said, str(said.get("problem") or "the Job that reads the model said something else"))
+
+
+def _parsed(found: Any, problem: str) -> Finding:
+    try:
+        return Finding(model_from_json(found))
+    except (KeyError, TypeError, ValueError):
+        return Finding(problem=problem)

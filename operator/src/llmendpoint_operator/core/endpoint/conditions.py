@@ -1,0 +1,272 @@
+"""The endpoint's conditions: for each type an ordered list of rules, of which the first that answers is taken.
+
+| type | True | read by |
+|---|---|---|
+| Ready | requests are answered, or the endpoint is scaled to zero on purpose | everybody |
+| Progressing | a revision or replicas are coming up | people |
+| Degraded | something is wrong; reason and message name the cause | people, alerts |
+| Scaling | the scaler follows its signals (only there with autoscaling) | people |
+| ScalingBlind | nobody tells it the load (only there with autoscaling) | people, alerts |
+| NotOwned | an object that is not the endpoint's own has the name of a child (only there when True) | people, alerts |
+| NameConflict | another endpoint has a model name that this one claims (only there when True) | people |
+| RuntimeMissing | the spec's LLMRuntime is gone, and what was made of it goes on (only there when True) | people, alerts |
+| CircuitOpen | gateways refuse requests, since too many failed (only there when True) | people, alerts |
+| Reconciling | work goes on (only there when True) | kstatus: Flux, Argo CD, kubectl wait |
+| Stalled | it will not get better without a change (only there when True) | kstatus |
+| CapacityFits | the model fits the accelerators (made in capacity/outlook.py; only there when the spec asks for some) | people |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ...api import RolloutState as State
+from ..scaling.circuit import CONDITION as CIRCUIT_OPEN
+from ..scaling.outcome import Outlook
+from ..sentences import fitting
+from .causes import Cause
+
+STATES: Mapping[State, tuple[str, str]] = {
+    State.VERIFYING: ("Verifying", "revision {green} is asked the prompts of spec.rollout.verification"),
+    State.AWAITING_PROMOTION: (
+        "AwaitingPromotion",
+        "revision {green} is verified; it gets requests after `kubectl llm rollout promote`, with promotion: Auto once "
+        "the revision before it has been measured for comparison",
+    ),
+    State.SWITCHING: ("Switching", "gateways are switched to revision {green}"),
+    State.OBSERVING: (
+        "Observing",
+        "revision {green} gets requests and is observed; it may still be rolled back",
+    ),
+    State.DRAINING: ("Draining", "the last requests of the revision before {green} end"),
+    State.ROLLING_BACK: ("RollingBack", "requests go back to the revision before"),
+}
+"""Reason and message of a rollout that goes on, where counts of ready pods say nothing. States of waiting for pods are
+not in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What conditions are made from."""
+
+    wanted: int
+    active: str | None
+    target: str | None
+    active_ready: int
+    target_ready: int
+    cause: Cause | None
+    deadline_exceeded: bool = False
+    state: State = State.IDLE
+    message: str = ""
+    """What the rollout waits for, when that is something unusual."""
+    scaled: bool = False
+    """Whether a scaler decides on the count."""
+    circuit: str = ""
+    """Who refuses requests because too many fail; empty where nobody does."""
+    foreign: str = ""
+    """What stands in the place of a child and is not the endpoint's own."""
+    conflict: str = ""
+    """Which model names go to others."""
+    runtime_gone: str = ""
+    """Why there is no LLMRuntime of the spec's name."""
+    outlook: Outlook | None = None
+    """How it fares; None while it does not know yet."""
+
+    @property
+    def rolling(self) -> bool:
+        """Whether the target or some of its replicas are still to come, or to be taken for good."""
+        done = self.state in (State.IDLE, State.ROLLED_BACK)
+        return (
+            not done or self.target is None or self.target != self.active or self.target_ready < self.wanted
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition without its times, which status.py adds."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str
+
+    def as_json(self, generation: int, transition: str) -> dict[str, Any]:
+        """As in metav1."""
+        return {
+            "type": self.type,
+            "status": self.status,
+            "observedGeneration": generation,
+            "lastTransitionTime": transition,
+            "reason": self.reason,
+            "message": fitting(self.message),
+        }
+
+
+def ready_serving(view: View) -> Condition | None:
+    """The active revision has ready pods."""
+    if view.active_ready == 0:
+        return None
+    if view.active_ready >= view.wanted:
+        return Condition("Ready", "True", "AllReplicasReady", f"revision {view.active} answers requests")
+    return Condition(
+        "Ready", "True", "SomeReplicasReady", f"{view.active_ready} of {view.wanted} replicas answer requests"
+    )
+
+
+def ready_at_zero(view: View) -> Condition | None:
+    """The spec wants no pods."""
+    if view.wanted > 0 or view.active is None:
+        return None
+    if view.scaled:
+        said = "nobody calls; the next request waits in the gateway until a replica has loaded"
+        return Condition("Ready", "True", "ScaledToZero", said)
+    return Condition("Ready", "True", "ScaledToZero", "spec.replicas is 0; raise it to serve requests")
+
+
+def ready_failing(view: View) -> Condition | None:
+    """Nothing answers, for a known cause."""
+    return Condition("Ready", "False", view.cause.reason, view.cause.message) if view.cause else None
+
+
+def ready_starting(view: View) -> Condition | None:
+    """Nothing answers yet."""
+    return Condition("Ready", "False", "Starting", "no replica has loaded the model and warmed up yet")
+
+
+def progressing_stalled(view: View) -> Condition | None:
+    """No progress is to be expected."""
+    stalled = stalled_now(view)
+    return Condition("Progressing", "False", stalled.reason, stalled.message) if stalled else None
+
+
+def progressing_rolling(view: View) -> Condition | None:
+    """A new revision, or more replicas of the active one, are coming up."""
+    if not view.rolling:
+        return None
+    if view.cause is not None and view.cause.expected:
+        return Condition("Progressing", "True", view.cause.reason, view.cause.message)
+    if view.state in STATES:
+        reason, message = STATES[view.state]
+        return Condition("Progressing", "True", reason, view.message or message.format(green=view.target))
+    if view.target is None:
+        waits = f": {view.cause.message}" if view.cause else ""
+        return Condition("Progressing", "True", "NewRevision", f"the new revision is not made yet{waits}")
+    reason = "ScalingUp" if view.target == view.active else "NewRevision"
+    return Condition(
+        "Progressing",
+        "True",
+        reason,
+        f"revision {view.target}: {view.target_ready} of {view.wanted} replicas are ready",
+    )
+
+
+def progressing_done(view: View) -> Condition | None:
+    """The spec is met."""
+    return Condition("Progressing", "False", "Complete", f"revision {view.active} is what the spec asks for")
+
+
+def degraded_cause(view: View) -> Condition | None:
+    """Something is wrong."""
+    if view.cause is not None and not view.cause.expected:
+        return Condition("Degraded", "True", view.cause.reason, view.cause.message)
+    return (
+        Condition("Degraded", "True", _DEADLINE.reason, _DEADLINE.message)
+        if view.deadline_exceeded and view.rolling and view.cause is None
+        else None
+    )
+
+
+def degraded_not(view: View) -> Condition | None:
+    """Nothing is wrong."""
+    return Condition("Degraded", "False", "AsExpected", "")
+
+
+def reconciling_now(view: View) -> Condition | None:
+    """Work goes on, and may yet succeed."""
+    if stalled_now(view) or not view.rolling:
+        return None
+    going_on = progressing_rolling(view)
+    return Condition("Reconciling", "True", "Progressing", going_on.message if going_on else "")
+
+
+def stalled_now(view: View) -> Condition | None:
+    """A permanent cause, or any that outlasted the deadline; what is to come is waited for."""
+    if view.cause is not None and view.cause.expected:
+        return None
+    if view.cause is not None and (view.cause.permanent or view.deadline_exceeded):
+        return Condition("Stalled", "True", view.cause.reason, view.cause.message)
+    if view.deadline_exceeded and view.rolling:
+        return Condition("Stalled", "True", _DEADLINE.reason, _DEADLINE.message)
+    return None
+
+
+_DEADLINE = Cause(
+    "ProgressDeadlineExceeded",
+    "no replica became ready within spec.progressDeadlineSeconds; see the pods' logs",
+)
+
+
+def scaling_now(view: View) -> Condition | None:
+    """What the scaler follows, or why it does not."""
+    outlook = view.outlook
+    if outlook is None:
+        return None
+    return Condition("Scaling", "True" if outlook.follows else "False", outlook.reason, outlook.message)
+
+
+def scaling_blind(view: View) -> Condition | None:
+    """Whether the scaler knows no load, or only a part."""
+    outlook = view.outlook
+    if outlook is None:
+        return None
+    if outlook.blind and not outlook.partly:
+        return Condition("ScalingBlind", "True", "NoFigures", outlook.blind)
+    reason = "SomeFigures" if outlook.blind else "AsExpected"
+    return Condition("ScalingBlind", "False", reason, outlook.blind)
+
+
+def circuit_open(view: View) -> Condition | None:
+    """Gateways refuse requests."""
+    return Condition(CIRCUIT_OPEN, "True", "RequestsFail", view.circuit) if view.circuit else None
+
+
+def not_owned(view: View) -> Condition | None:
+    """Something else has the name of a child."""
+    return Condition("NotOwned", "True", "NameTaken", view.foreign) if view.foreign else None
+
+
+def name_conflict(view: View) -> Condition | None:
+    """Somebody else has a model name."""
+    return Condition("NameConflict", "True", "NameTaken", view.conflict) if view.conflict else None
+
+
+def runtime_missing(view: View) -> Condition | None:
+    """Nothing new can be made."""
+    if not view.runtime_gone:
+        return None
+    said = f"{view.runtime_gone}; the revisions that there are go on as they are, and no new one can be made"
+    return Condition("RuntimeMissing", "True", "RuntimeNotFound", said)
+
+
+Rule = Callable[[View], Condition | None]
+RULES: tuple[tuple[Rule, ...], ...] = (
+    (ready_serving, ready_at_zero, ready_failing, ready_starting),
+    (progressing_stalled, progressing_rolling, progressing_done),
+    (degraded_cause, degraded_not),
+    (scaling_now,),
+    (scaling_blind,),
+    (circuit_open,),
+    (not_owned,),
+    (name_conflict,),
+    (runtime_missing,),
+    (reconciling_now,),
+    (stalled_now,),
+)
+
+
+def make_conditions(view: View) -> tuple[Condition, ...]:
+    """At most one condition of each type."""
+    found = (next(filter(None, (rule(view) for rule in rules)), None) for rules in RULES)
+    return tuple(condition for condition in found if condition is not None)

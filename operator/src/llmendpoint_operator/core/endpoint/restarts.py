@@ -1,0 +1,53 @@
+"""Engines that end again and again, and are ready in between: each look at them finds nothing wrong, their callers do.
+
+What never becomes ready has a cause already (causes.py). Counts stay out of the message: they move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from ..pods.builders import Manifest
+from ..times import parse_time
+from .causes import Cause, engine_exited, engine_status, is_alive, is_ready, served_until
+
+RESTARTS = 3
+WINDOW = timedelta(minutes=10)
+"""As the kubelet does: a container that ran for so long begins with a clean slate."""
+
+
+def find_storm(pods: Sequence[Manifest], now: datetime) -> Cause | None:
+    """The first pod that restarts again and again: RESTARTS times or more, its last run and the time since then both
+    shorter than WINDOW."""
+    for pod, _ in _storms(pods, now):
+        ended = engine_exited(pod)
+        if ended is not None and not ended.permanent:
+            said = f"{ended.message}. It becomes ready and ends again, {RESTARTS} times or more by now"
+            hint = "`kubectl logs --previous` has its words; each time its requests are lost"
+            return Cause("RestartStorm", f"{said}; {hint}")
+    return None
+
+
+def calm_after(pods: Iterable[Manifest], now: datetime) -> float | None:
+    """Seconds until the first of them is over, if nothing more happens; None where there is none."""
+    return min(((end - now).total_seconds() for _, end in _storms(pods, now)), default=None)
+
+
+def _storms(pods: Iterable[Manifest], now: datetime) -> Iterator[tuple[Manifest, datetime]]:
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
+        engine = engine_status(pod)
+        last = (
+            engine.get("state", {}).get("terminated") or engine.get("lastState", {}).get("terminated") or {}
+        )
+        began, ended = parse_time(last.get("startedAt")), parse_time(last.get("finishedAt"))
+        if (
+            not is_alive(pod)
+            or int(engine.get("restartCount", 0)) < RESTARTS
+            or began is None
+            or ended is None
+        ):
+            continue
+        served = is_ready(pod) or served_until(pod) is not None
+        if served and ended - began < WINDOW and now < ended + WINDOW:
+            yield pod, ended + WINDOW

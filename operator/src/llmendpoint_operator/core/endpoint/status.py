@@ -1,0 +1,207 @@
+"""The endpoint's status. It holds no figure that changes by itself, so a steady state writes nothing; the figures of a
+verdict stand in it because they were written once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from ...api import Capacity, Mode
+from ..capacity.outlook import TYPE, Outlook
+from ..models.files import Delivery, delivery
+from ..models.tasks import fetch_failed
+from ..names import selector_text
+from ..pods.builders import Manifest
+from ..rollout.decision import Rollout
+from ..rollout.machine import BEFORE_THE_SWITCH
+from ..rollout.prospects import comes, volume_cause, waiting_cause
+from ..rollout.records import time_text
+from ..rollout.situation import pod_count, ready_count
+from ..rollout.target import unreadable_runtime
+from ..scaling.circuit import circuit_message
+from ..scaling.handover import handover_record
+from ..scaling.providers import provider_outlook
+from ..scaling.records import make_record
+from .causes import Cause, deadline_exceeded, find_cause, is_alive, is_ready
+from .conditions import View, make_conditions
+from .disputes import dispute_cause
+from .ownership import foreign_cause
+from .restarts import find_storm
+from .served import conflict_message
+from .snapshot import Snapshot
+
+WITHOUT_NODE = frozenset({"NoAcceleratorAvailable", "Unschedulable"})
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def make_status(
+    snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime, outlook: Outlook
+) -> dict[str, Any]:
+    """The whole status; times of unchanged conditions are taken over from the live one."""
+    endpoint = snapshot.endpoint
+    target = rollout.target_hash
+    shown = rollout.active or target
+    status: dict[str, Any] = {
+        "observedGeneration": endpoint.generation,
+        "activeRevision": rollout.active,
+        "targetRevision": target,
+        "switchedAt": time_text(rollout.switched_at),
+        "traffic": rollout.traffic.as_json() if rollout.traffic else None,
+        "rollout": rollout.progress.as_json(),
+        "model": _model(snapshot, rollout),
+        "rejected": rollout.rejected.as_json() if rollout.rejected else None,
+        "override": rollout.override.as_json() if rollout.override else None,
+        "request": rollout.answer.as_json() if rollout.answer else endpoint.status.get("request"),
+        "autoscaling": _autoscaling(snapshot, now),
+        "replicas": pod_count(snapshot, rollout.active),
+        "readyReplicas": ready_count(snapshot, rollout.active),
+        "selector": selector_text(endpoint.name, shown) if shown else None,
+        "revisions": _revisions(snapshot),
+        "paths": _paths(snapshot, rollout),
+        "capacity": outlook.record,
+        "url": snapshot.gateway_url or f"http://{endpoint.name}.{endpoint.namespace}.svc/v1",
+        "conditions": _conditions(
+            endpoint.status, endpoint.generation, _view(snapshot, rollout, wanted, now), outlook, now
+        ),
+    }
+    return {key: value for key, value in status.items() if value is not None and value != []}
+
+
+def _autoscaling(snapshot: Snapshot, now: datetime) -> dict[str, Any] | None:
+    """None, and so not there, without a scaler; while the spec cannot be read it stays as it was."""
+    endpoint = snapshot.endpoint
+    live: Mapping[str, Any] | None = endpoint.status.get("autoscaling")
+    if endpoint.spec is None:
+        return dict(live) if live else None
+    if snapshot.scaling is None:
+        return handover_record(snapshot, now)
+    return make_record(snapshot.scaling, live or {}, endpoint.spec.replicas)
+
+
+def _paths(snapshot: Snapshot, rollout: Rollout) -> list[str]:
+    """The paths that the active revision's LLMRuntime declares now. While it is gone or cannot be read, the paths of the
+    status stay; right after a switch those that the revision recorded are used."""
+    endpoint, active = snapshot.endpoint, snapshot.revisions.get(rollout.active or "")
+    spec = endpoint.spec
+    if spec is not None and active is not None and active.inputs.runtime.name != spec.runtime.name:
+        now = snapshot.other_paths.get(active.inputs.runtime.name)
+    else:
+        now = snapshot.runtime.paths if snapshot.runtime is not None else None
+    if now is None and active is not None and endpoint.status.get("activeRevision") != active.hash:
+        now = active.runtime.paths
+    return list(endpoint.status.get("paths") or () if now is None else now)
+
+
+def _model(snapshot: Snapshot, rollout: Rollout) -> dict[str, Any] | None:
+    """Of the target: as recorded, or as far as it has come."""
+    spec, target = snapshot.endpoint.spec, rollout.target
+    identity = next(iter(snapshot.resolved.values()), None)
+    commit = target.commit if target else identity.commit if identity else ""
+    if spec is None or not commit:
+        return None
+    cached = delivery((target.inputs if target else spec).model) is Delivery.JOB
+    progress = 100 if target else snapshot.task.progress if snapshot.task else 0
+    return {"revision": commit} | ({"progress": progress} if cached else {})
+
+
+def _revisions(snapshot: Snapshot) -> list[dict[str, Any]]:
+    counts = [
+        {"name": name, "replicas": pod_count(snapshot, name), "readyReplicas": ready_count(snapshot, name)}
+        for name in sorted(snapshot.deployments)
+    ]
+    return [item for item in counts if item["replicas"]]
+
+
+def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> View:
+    target, outside = rollout.target_hash, provider_outlook(snapshot)
+    return View(
+        wanted=wanted,
+        active=rollout.active,
+        target=target,
+        active_ready=ready_count(snapshot, rollout.active),
+        target_ready=ready_count(snapshot, target),
+        cause=_cause(snapshot, rollout, target, now),
+        deadline_exceeded=deadline_exceeded(snapshot.deployments.get(target or "")),
+        state=rollout.progress.state,
+        message=rollout.progress.message or "",
+        circuit=circuit_message(snapshot.circuits),
+        foreign=_foreign(snapshot, now),
+        conflict=conflict_message((snapshot.endpoint.namespace, snapshot.endpoint.name), snapshot.conflicts),
+        runtime_gone=snapshot.runtime_gone,
+        scaled=snapshot.scaling is not None or outside is not None,
+        outlook=snapshot.scaling.outlook if snapshot.scaling else outside,
+    )
+
+
+def _foreign(snapshot: Snapshot, now: datetime) -> str:
+    """What of others stands in the way; empty while that goes by itself."""
+    found = foreign_cause(snapshot.foreign, snapshot.endpoint.created, now)
+    return "" if found is None or found.expected else found.message
+
+
+def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None, now: datetime) -> Cause | None:
+    """What keeps us from acting, then what is wrong with the target's pods, then with the active revision's."""
+    if (taken := foreign_cause(snapshot.foreign, snapshot.endpoint.created, now)) is not None:
+        return taken
+    if rollout.problem is not None:
+        return rollout.problem
+    if snapshot.refusal is not None:
+        refusal = snapshot.refusal
+        return Cause("Refused", f"the API server refuses {refusal.target}: {refusal.message}", permanent=True)
+    if rollout.rejected is not None:
+        why = rollout.rejected
+        said = f"revision {why.revision} was rolled back ({why.reason}): {why.message}"
+        hint = "change the spec, or `kubectl llm rollout restart` to try the same again"
+        return Cause("RevisionRejected", f"{said}; {hint}", permanent=True)
+    if (contested := dispute_cause(snapshot.disputes)) is not None:
+        return contested
+    for revision in dict.fromkeys((target, rollout.active)):
+        pods = snapshot.pods.get(revision or "", ())
+        deployment = snapshot.deployments.get(revision or "")
+        told = snapshot.evidence.told
+        rest = [pod for pod in pods if not comes(pod, told, now)]
+        found = find_storm(pods, now) or find_cause(deployment, rest) or _not_fetched(pods)
+        found = found or volume_cause(pods, told) or waiting_cause(pods, told, now)
+        if found is not None:
+            return _with_place_hint(snapshot, rollout, revision, found)
+    if snapshot.endpoint.spec is not None and snapshot.runtime_error:
+        return unreadable_runtime(snapshot.endpoint.spec, snapshot)
+    return None
+
+
+def _with_place_hint(snapshot: Snapshot, rollout: Rollout, revision: str | None, cause: Cause) -> Cause:
+    """What may be written where a new revision finds no node beside the old one, which answers."""
+    spec, progress = snapshot.endpoint.spec, rollout.progress
+    beside = progress.mode is Mode.SURGE and progress.state in BEFORE_THE_SWITCH and progress.blue is not None
+    if spec is None or not beside or revision != progress.green or cause.reason not in WITHOUT_NODE:
+        return cause
+    said = f"{cause.message}. Revision {progress.blue} stays as it is meanwhile"
+    if spec.rollout.capacity is Capacity.AUTO and snapshot.wanted > 1:
+        after = f"after {spec.rollout.unschedulable_seconds} s (spec.rollout.unschedulableSeconds), or as soon as an autoscaler says that no node comes"
+        return replace(cause, message=f"{said}; {after}, its replicas make room one by one")
+    hint = "add a node, or write spec.rollout.capacity: Recreate, which stops the old replicas first"
+    return replace(cause, message=f"{said}; {hint}")
+
+
+def _not_fetched(pods: Sequence[Manifest]) -> Cause | None:
+    return fetch_failed([pod for pod in pods if is_alive(pod) and not is_ready(pod)])
+
+
+def _conditions(
+    live: Mapping[str, Any], generation: int, view: View, outlook: Outlook, now: datetime
+) -> list[dict[str, Any]]:
+    before = {condition["type"]: condition for condition in live.get("conditions") or ()}
+    made = []
+    found = list(make_conditions(view))
+    kept = before.get(TYPE) if outlook.keeps else None
+    if outlook.condition is not None and kept is None:
+        found.append(outlook.condition)
+    for condition in found:
+        old = before.get(condition.type, {})
+        same = old.get("status") == condition.status
+        made.append(
+            condition.as_json(generation, old["lastTransitionTime"] if same else now.strftime(TIME_FORMAT))
+        )
+    return [*made, *([kept] if kept is not None else [])]

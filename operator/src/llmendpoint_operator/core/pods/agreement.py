@@ -1,0 +1,65 @@
+"""Whether a spec still asks for the pods of a recorded revision.
+
+It is compared field by field, not by a hash: a hash of a later version covers other fields, and would restart what runs.
+A field that nobody writes now, and nobody wrote then, is as recorded, whatever its default has become.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from ...api import PodInputs
+from .revision import NOT_IN_PODS, SETS, Revision, legacy_hash, revision_hash
+
+
+def current_hash(spec: PodInputs, revisions: Mapping[str, Revision]) -> str:
+    """Of the revision that the spec asks for: of those recorded without a restart the one asked for last, else a new one."""
+    same = [r for r in revisions.values() if not r.salt and agrees(spec, r)]
+    return max(same, key=lambda r: r.number).hash if same else revision_hash(spec)
+
+
+def known_hashes(spec: PodInputs, revisions: Mapping[str, Revision]) -> frozenset[str]:
+    """Every hash that a status may name this spec by, whichever version wrote it."""
+    return frozenset({current_hash(spec, revisions), revision_hash(spec), legacy_hash(spec)})
+
+
+def agrees(spec: PodInputs, revision: Revision) -> bool:
+    """Whether the revision's pods are what the spec asks for."""
+    return _agree(spec, revision.inputs, revision.defaulted, PodInputs.model_fields, "")
+
+
+def _agree(
+    now: BaseModel, then: BaseModel, defaulted: frozenset[str], fields: Iterable[str], at: str
+) -> bool:
+    for name in fields:
+        path = at + str(type(now).model_fields[name].alias or name)
+        written = name in now.model_fields_set
+        if path in NOT_IN_PODS or (not written and _is_in(path, defaulted)):
+            continue
+        mine, theirs = getattr(now, name), getattr(then, name)
+        if path in SETS:
+            mine, theirs = sorted(mine), sorted(theirs)
+        pairs = list(_models(mine, theirs, path)) if written else []
+        if not pairs and mine != theirs:
+            return False
+        if any(not _agree(a, b, defaulted, type(a).model_fields, f"{where}.") for a, b, where in pairs):
+            return False
+    return True
+
+
+def _models(mine: Any, theirs: Any, path: str) -> Iterator[tuple[BaseModel, BaseModel, str]]:
+    """Models to be compared field by field."""
+    if isinstance(mine, BaseModel) and isinstance(theirs, BaseModel):
+        yield mine, theirs, path
+    elif isinstance(mine, tuple) and isinstance(theirs, tuple) and len(mine) == len(theirs):
+        for number, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+            if isinstance(a, BaseModel) and isinstance(b, BaseModel):
+                yield a, b, f"{path}.{number}"
+
+
+def _is_in(path: str, defaulted: frozenset[str]) -> bool:
+    parts = path.split(".")
+    return any(".".join(parts[:length]) in defaulted for length in range(1, len(parts) + 1))

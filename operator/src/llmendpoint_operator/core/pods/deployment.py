@@ -1,0 +1,236 @@
+"""The Deployment of one revision, from what its ControllerRevision recorded and nothing else.
+
+A change of what existing revisions render to would restart their pods at the next upgrade of the operator: such a
+change is a new TEMPLATE_VERSION beside this one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...api import PROBE_PORT, PodInputs, Readiness
+from ...errors import SpecError
+from ..models.files import CACHE_PATH, FETCHED_PATH, IMAGE_PATH, OCI, VOLUME, Delivery, delivery, revision_hub
+from ..models.jobs import make_init_container
+from ..names import (
+    CONTAINER,
+    PORT_NAME,
+    PRE_STOP_SECONDS,
+    PROBE_CONTAINER,
+    USER,
+    child_name,
+    labels,
+    pod_selector,
+)
+from .arguments import field_values, render_arguments, split_pvc
+from .builders import Manifest, Owner, child_metadata, container_security, environment
+from .grace import with_grace
+from .revision import Revision
+
+STARTUP_PERIOD_SECONDS = 2
+STUCK_GRACE_SECONDS = 15
+"""For an engine that does not live: its requests are lost, and what is stuck seldom ends at SIGTERM."""
+
+
+def make_deployment(
+    owner: Owner, revision: Revision, replicas: int, deadline_seconds: int | None = None
+) -> Manifest:
+    """The engine pods of a revision. `deadline_seconds` is what the spec says now: it is no part of a pod. Raises SpecError when the runtime's arguments cannot be rendered."""
+    revision = with_grace(revision)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": child_metadata(owner, child_name(owner.name, revision.hash), revision.hash),
+        "spec": {
+            "replicas": replicas,
+            "progressDeadlineSeconds": deadline_seconds or revision.inputs.progress_deadline_seconds,
+            "revisionHistoryLimit": 0,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+            "selector": {"matchLabels": pod_selector(owner.name, revision.hash)},
+            "template": {
+                "metadata": {"labels": labels(owner.name, revision.hash)},
+                "spec": _pod_spec(owner, revision),
+            },
+        },
+    }
+
+
+def _pod_spec(owner: Owner, revision: Revision) -> Manifest:
+    inputs = revision.inputs
+    spec: Manifest = {
+        "serviceAccountName": owner.name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": inputs.termination_grace_period_seconds,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(owner, revision)],
+        "volumes": _volumes(revision),
+    }
+    first = _before_the_engine(revision)
+    if first:
+        spec["initContainers"] = first
+    if delivery(inputs.model) is Delivery.POD and inputs.model.cache is not None:
+        spec["securityContext"] |= {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"}
+    if inputs.resources.node_selector:
+        spec["nodeSelector"] = dict(inputs.resources.node_selector)
+    if inputs.resources.tolerations:
+        spec["tolerations"] = [_json(toleration) for toleration in inputs.resources.tolerations]
+    return spec
+
+
+def _before_the_engine(revision: Revision) -> list[Manifest]:
+    found = []
+    if delivery(revision.inputs.model) is Delivery.POD:
+        hub = revision_hub(revision)
+        version = revision.template_version
+        found.append(make_init_container(revision.commit, revision.inputs, revision.runtime, version, hub))
+    if revision.runtime.readiness is Readiness.GENERATION:
+        found.append(_probe_sidecar(revision))
+    return found
+
+
+def _container(owner: Owner, revision: Revision) -> Manifest:
+    inputs, runtime = revision.inputs, revision.runtime
+    commit, hub = revision.commit, revision_hub(revision)
+    fields = field_values(owner.namespace, owner.name, inputs, runtime.ports.http, commit, hub)
+    container: Manifest = {
+        "name": CONTAINER,
+        "image": inputs.runtime.image or runtime.image,
+        "args": [*render_arguments(runtime.args, fields), *inputs.runtime.args],
+        "ports": [{"name": PORT_NAME, "containerPort": runtime.ports.http, "protocol": "TCP"}],
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": container_security(),
+        "volumeMounts": _mounts(revision),
+        **_probes(revision),
+    }
+    optional = {
+        "command": list(runtime.command),
+        "env": environment(runtime.env, inputs.runtime.env),
+        "resources": _resources(inputs),
+    }
+    return container | {key: value for key, value in optional.items() if value}
+
+
+def _probe_sidecar(revision: Revision) -> Manifest:
+    """A native sidecar: started before the engine, stopped after it, and started again by itself."""
+    runtime = revision.runtime
+    if runtime.probe_image is None:
+        raise SpecError(
+            "LLMRuntime spec.probeImage",
+            "readiness: Generation needs the image of llmendpoint-probe; set it, or the chart's operator.image",
+        )
+    return {
+        "name": PROBE_CONTAINER,
+        "image": runtime.probe_image,
+        "command": ["llmendpoint-probe"],
+        "args": [
+            f"--engine-url=http://127.0.0.1:{runtime.ports.http}",
+            f"--health-path={runtime.probes.live.path}",
+            f"--port={PROBE_PORT}",
+            *([f"--stuck-after={runtime.stuck_after_seconds}"] if _lives_by_sidecar(revision) else []),
+        ],
+        "restartPolicy": "Always",
+        "ports": [{"name": PROBE_CONTAINER, "containerPort": PROBE_PORT, "protocol": "TCP"}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": container_security(),
+        "livenessProbe": _probe("/healthz", 10, 3, timeout=5, port=PROBE_PORT),
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+    }
+
+
+def _resources(inputs: PodInputs) -> Manifest:
+    requests: Manifest = {}
+    limits: Manifest = {}
+    if inputs.resources.cpu is not None:
+        requests["cpu"] = inputs.resources.cpu
+    if inputs.resources.memory is not None:
+        requests["memory"] = limits["memory"] = inputs.resources.memory
+    accelerator = inputs.resources.accelerator
+    if accelerator is not None:
+        limits[accelerator.kind] = requests[accelerator.kind] = str(accelerator.count)
+    return {key: value for key, value in (("limits", limits), ("requests", requests)) if value}
+
+
+def _probes(revision: Revision) -> Manifest:
+    """With readiness: Generation the sidecar says whether the engine is ready; the pod's containers share one address."""
+    probes = revision.runtime.probes
+    budget = math.ceil(revision.inputs.progress_deadline_seconds / STARTUP_PERIOD_SECONDS)
+    by_generation = revision.runtime.readiness is Readiness.GENERATION
+    path, port = ("/ready", PROBE_PORT) if by_generation else (probes.ready.path, PORT_NAME)
+    return {
+        "startupProbe": _probe(probes.startup.path, STARTUP_PERIOD_SECONDS, budget, timeout=2),
+        "readinessProbe": _probe(path, 2, 2, timeout=2, port=port),
+        "livenessProbe": _liveness(revision),
+    }
+
+
+def _lives_by_sidecar(revision: Revision) -> bool:
+    return revision.runtime.readiness is Readiness.GENERATION and revision.template_version >= 2
+
+
+def _liveness(revision: Revision) -> Manifest:
+    """The sidecar's /live asks the engine's own path, too; the kubelet's view of a native engine is that path alone."""
+    if not _lives_by_sidecar(revision):
+        return _probe(revision.runtime.probes.live.path, 10, 3, timeout=5)
+    probe = _probe("/live", 10, 3, timeout=5, port=PROBE_PORT)
+    return probe | {"terminationGracePeriodSeconds": STUCK_GRACE_SECONDS}
+
+
+def _probe(path: str, period: int, failures: int, timeout: int, port: str | int = PORT_NAME) -> Manifest:
+    return {
+        "httpGet": {"path": path, "port": port},
+        "periodSeconds": period,
+        "failureThreshold": failures,
+        "timeoutSeconds": timeout,
+    }
+
+
+def _volumes(revision: Revision) -> list[Manifest]:
+    volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {}}]
+    source = _weights(revision)
+    if source is not None:
+        volumes.append({"name": VOLUME, **source})
+    return volumes + [_json(volume) for volume in revision.runtime.volumes]
+
+
+def _weights(revision: Revision) -> Manifest | None:
+    """The volume with the model's files; None where the engine finds them in its image, or downloads them itself."""
+    model = revision.inputs.model
+    found, how = split_pvc(model.source), delivery(model)
+    if model.source.startswith(OCI):
+        return {"image": {"reference": model.source.removeprefix(OCI), "pullPolicy": "IfNotPresent"}}
+    if found is not None:
+        return {"persistentVolumeClaim": {"claimName": found[0], "readOnly": True}}
+    if how is Delivery.JOB and model.cache is not None:
+        return {"persistentVolumeClaim": {"claimName": model.cache.claim_name, "readOnly": True}}
+    if how is Delivery.POD:
+        return (
+            {"persistentVolumeClaim": {"claimName": model.cache.claim_name}}
+            if model.cache
+            else {"emptyDir": {}}
+        )
+    return None
+
+
+def _mounts(revision: Revision) -> list[Manifest]:
+    mounts: list[Manifest] = [{"name": "tmp", "mountPath": "/tmp"}]
+    if _weights(revision) is not None:
+        model = revision.inputs.model
+        found = split_pvc(model.source)
+        downloaded = CACHE_PATH if model.cache else FETCHED_PATH
+        path = IMAGE_PATH if model.source.startswith(OCI) else f"/models/{found[0]}" if found else downloaded
+        mounts.append({"name": VOLUME, "mountPath": path, "readOnly": True})
+    return mounts + [_json(mount) for mount in revision.runtime.volume_mounts]
+
+
+def _json(model: Any) -> Manifest:
+    """As on the wire, without what is absent or false: the API server drops those, and they would look like drift."""
+    dumped = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {key: value for key, value in dumped.items() if value is not False}

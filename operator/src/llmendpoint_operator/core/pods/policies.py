@@ -1,0 +1,100 @@
+"""What protects an endpoint's pods: a PodDisruptionBudget and a NetworkPolicy.
+
+The budget is about the revision that gets requests and follows it when it changes. `maxUnavailable: 1` lets one pod be
+evicted at a time, the only one too (a drain of a node must end), and AlwaysAllow lets pods go that are not ready: they
+serve nobody, and would hold a drain up for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...api.security import Client, LabelSelector, SecuritySpec
+from ..endpoint.snapshot import Snapshot
+from ..endpoint.steps import Apply, Event, Step
+from ..names import ENDPOINT_LABEL, NO_REVISION, PORT_NAME, pod_selector
+from .builders import Manifest, Owner, child_metadata
+from .drift import first_difference
+from .neighbours import Neighbours
+
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""A label that the API server puts on every namespace, so that no tenant can claim another one's name."""
+APP_NAME = "app.kubernetes.io/name"
+
+
+def make_disruption_budget(owner: Owner, active: str | None) -> Manifest:
+    """At most one pod of the active revision may be evicted at a time."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": child_metadata(owner, owner.name, None),
+        "spec": {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": pod_selector(owner.name, active or NO_REVISION)},
+        },
+    }
+
+
+def make_network_policy(owner: Owner, security: SecuritySpec, neighbours: Neighbours) -> Manifest:
+    """Who may open connections to the pods of all revisions. The kubelet's probes come from the node, which no policy
+    keeps out; what the pods themselves call is not restricted."""
+    always = (
+        _pods_in(neighbours.gateway, "llmendpoint-gateway"),
+        _pods_in(neighbours.operator, "llmendpoint-operator"),
+        _pods_in(neighbours.prometheus, "prometheus"),
+    )
+    port = {"port": PORT_NAME, "protocol": "TCP"}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": child_metadata(owner, owner.name, None),
+        "spec": {
+            "podSelector": {"matchLabels": {ENDPOINT_LABEL: owner.name}},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [*always, *map(_peer, security.allowed_clients)], "ports": [port]}],
+        },
+    }
+
+
+def network_policy_steps(snapshot: Snapshot) -> Iterator[Step]:
+    """Write the NetworkPolicy where it is not as wanted. It comes before the first pod."""
+    endpoint = snapshot.endpoint
+    if endpoint.spec is None or snapshot.neighbours is None:
+        return
+    wanted = make_network_policy(endpoint.owner, endpoint.spec.security, snapshot.neighbours)
+    live = snapshot.policies.get(wanted["kind"])
+    if first_difference(wanted, live) is not None:
+        count = len(endpoint.spec.security.allowed_clients)
+        said = f"admits gateway, operator, Prometheus and {count} of spec.security.allowedClients"
+        yield Apply(wanted, Event("NetworkPolicyChanged", f"{said} now") if live else None)
+
+
+def disruption_budget_steps(snapshot: Snapshot, active: str | None) -> Iterator[Step]:
+    """Write the PodDisruptionBudget where it is not as wanted. It comes after the status, which decides on `active`."""
+    wanted = make_disruption_budget(snapshot.endpoint.owner, active)
+    if first_difference(wanted, snapshot.policies.get(wanted["kind"])) is not None:
+        yield Apply(wanted)
+
+
+def _pods_in(namespace: str, app: str) -> Manifest:
+    return {
+        "namespaceSelector": {"matchLabels": {NAMESPACE_NAME: namespace}},
+        "podSelector": {"matchLabels": {APP_NAME: app}},
+    }
+
+
+def _peer(client: Client) -> Manifest:
+    if client.ip_block is not None:
+        block: dict[str, Any] = {"cidr": client.ip_block.cidr}
+        if client.ip_block.except_:
+            block["except"] = list(client.ip_block.except_)
+        return {"ipBlock": block}
+    selectors = {"namespaceSelector": client.namespace_selector, "podSelector": client.pod_selector}
+    return {key: _selector(value) for key, value in selectors.items() if value is not None}
+
+
+def _selector(selector: LabelSelector) -> Manifest:
+    """Without an empty map, which the API server drops."""
+    return {"matchLabels": dict(selector.match_labels)} if selector.match_labels else {}

@@ -1,0 +1,56 @@
+"""The breaker of an endpoint, as its gateways tell it: which of them refuse its requests now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..endpoint.steps import Event
+
+CONDITION = "CircuitOpen"
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """As one gateway tells it: `errors` of `requests` failed, which led to `state`: closed, open or half-open."""
+
+    state: str
+    requests: int = 0
+    errors: int = 0
+
+    @property
+    def refuses(self) -> bool:
+        """Whether requests are answered without asking a replica; of a half-open one all but single trials are."""
+        return self.state != "closed"
+
+
+def refusing(circuits: Mapping[str, Circuit]) -> dict[str, Circuit]:
+    """Those that are not closed, by gateway."""
+    return {gateway: circuits[gateway] for gateway in sorted(circuits) if circuits[gateway].refuses}
+
+
+def circuit_message(circuits: Mapping[str, Circuit]) -> str:
+    """For the condition: no figure that moves by itself; empty when all are closed."""
+    found = refusing(circuits)
+    if not found:
+        return ""
+    who = "every gateway" if len(found) == len(circuits) else ", ".join(found)
+    hint = "see the replicas' logs; it closes by itself when trials succeed"
+    return f"too many requests failed: they are answered with 503 and Retry-After by {who}, no replica is asked; {hint}"
+
+
+def circuit_event(circuits: Mapping[str, Circuit], was_open: bool) -> Event | None:
+    """What is to be told when the condition changes."""
+    found = refusing(circuits)
+    if bool(found) == was_open:
+        return None
+    if not found:
+        return Event("CircuitClosed", "every gateway sends requests again")
+    figures = ", ".join(f"{gateway}: {_figures(circuit)}" for gateway, circuit in found.items())
+    return Event("CircuitOpened", f"requests are answered by 503 at the gateway ({figures})", "Warning")
+
+
+def _figures(circuit: Circuit) -> str:
+    if not circuit.requests:
+        return "every replica is ejected"
+    return f"{circuit.errors} of {circuit.requests} failed"

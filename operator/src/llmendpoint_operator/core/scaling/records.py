@@ -1,0 +1,70 @@
+"""What of the scaler stands in `status.autoscaling`: the last decision, which a new leader goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from ..endpoint.snapshot import Snapshot
+from ..endpoint.steps import Event
+from ..rollout.records import time_text
+from ..sentences import fitting
+from ..times import parse_time
+from .outcome import Outlook, Scaling
+from .scene import Memory
+
+Json = dict[str, Any]
+
+
+def present_count(snapshot: Snapshot) -> int:
+    """The count that holds: what was last decided; a `spec.replicas` that was changed since; before the first decision,
+    or after a lost status, what the revision that gets requests has."""
+    endpoint = snapshot.endpoint
+    asked = endpoint.spec.replicas if endpoint.spec else 1
+    decided = endpoint.status.get("autoscaling")
+    if decided:
+        return int(decided["desiredReplicas"]) if decided.get("specReplicas", asked) == asked else asked
+    deployment = snapshot.deployments.get(endpoint.status.get("activeRevision") or "")
+    return asked if deployment is None else int(deployment.get("spec", {}).get("replicas", 1))
+
+
+def first_memory(live: Mapping[str, Any], current: int, now: datetime) -> Memory:
+    """Of a new leader: as if what holds had been recommended just now, and the last change as the status tells it."""
+    at, before = parse_time(live.get("lastScaledAt")), live.get("previousReplicas")
+    changes = () if at is None or before is None else ((at, current - int(before)),)
+    return Memory(polled_at=now, active_at=now, recommendations=((now, current),), changes=changes)
+
+
+def read_outlook(status: Mapping[str, Any]) -> Outlook | None:
+    """How the leader before this one fared, from its conditions: they stay until there are figures again."""
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    scaling, blind = conditions.get("Scaling"), conditions.get("ScalingBlind")
+    if scaling is None or blind is None:
+        return None
+    follows, partly = scaling["status"] == "True", blind["status"] != "True"
+    return Outlook(follows, scaling["reason"], scaling["message"], blind.get("message", ""), partly)
+
+
+def make_record(scaling: Scaling, live: Mapping[str, Any], asked: int) -> Json:
+    """`live` is what stands there, `asked` is spec.replicas."""
+    if live.get("desiredReplicas") == scaling.replicas:
+        return {**live, "specReplicas": asked}
+    found: Json = {"desiredReplicas": scaling.replicas, "specReplicas": asked}
+    change = scaling.change
+    if change is None or change.after != scaling.replicas:
+        return found
+    return found | {
+        "previousReplicas": change.before,
+        "lastScaledAt": time_text(change.at),
+        "reason": str(change.reason),
+        "message": fitting(change.message),
+    }
+
+
+def event_of(scaling: Scaling, live: Mapping[str, Any]) -> Event | None:
+    """What is to be told with the status that carries a new count."""
+    change = scaling.change
+    if change is None or change.after != scaling.replicas or live.get("desiredReplicas") == scaling.replicas:
+        return None
+    return change.event

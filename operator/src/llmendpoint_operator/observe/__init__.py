@@ -1,0 +1,14 @@
+"""Finds out what the caches do not hold: asks gateways, engines and hubs, and remembers. Only the leader asks.
+
+It decides nothing: `core/` decides, with the same subjects under the same names. An answer that is missing, malformed or
+late is left out; nothing that a pod answers may end a task here or hold up another endpoint.
+
+| module | what every subject uses |
+|---|---|
+| wanted | what is to be found out about an endpoint now |
+| gateways | which gateways there are, and the assignment that each follows |
+| reports | load and demand as gateways and engines write them |
+| inquiries | questions to a hub, answered in the background |
+| slots | who may ask now |
+| wire, bounded | HTTP, short and bounded |
+"""

@@ -1,0 +1,85 @@
+"""Which objects stand in the place of an endpoint's children and are not its own: found when a write is held back, and
+looked at again until they are gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...core.endpoint.ownership import Foreign, Foreigners, Holder, holder_of, holder_of_model_job
+from ...core.pods.builders import Owner
+from ...kube import resources
+from ...kube.caches import Caches
+from ...kube.children import Children
+
+Key = tuple[str, str]
+
+LOOK_AGAIN_S = 15.0
+AWAIT_COLLECTION_S = 0.5
+"""How often an object of the endpoint before is looked at, which garbage collection takes in a moment."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    foreign: Foreign
+    looked_at: float
+
+
+class Registry:
+    """Kept in memory: a new leader finds them again with its first write."""
+
+    def __init__(
+        self, children: Children, caches: Caches, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._children = children
+        self._caches = caches
+        self._clock = clock
+        self._entries: dict[Key, dict[tuple[str, str], _Entry]] = {}
+
+    def of(self, key: Key) -> Foreigners:
+        """What is known of one endpoint's."""
+        return {place: entry.foreign for place, entry in self._entries.get(key, {}).items()}
+
+    def note(self, key: Key, foreign: Foreign) -> None:
+        """A write was held back."""
+        self._entries.setdefault(key, {})[foreign.kind, foreign.name] = _Entry(foreign, self._clock())
+
+    def forget(self, key: Key) -> None:
+        """The endpoint is gone."""
+        self._entries.pop(key, None)
+
+    async def look(self, key: Key, owner: Owner) -> None:
+        """Drop those that are gone or ours by now. What the caches do not hold is asked for, not more often than needed."""
+        entries = self._entries.get(key)
+        if entries is None:
+            return
+        for place, entry in list(entries.items()):
+            if not await self._stays(key[0], entry, owner):
+                del entries[place]
+        if not entries:
+            del self._entries[key]
+
+    def look_again(self, key: Key) -> float | None:
+        """Seconds until the next look; None where there is nothing to look at."""
+        entries = self._entries.get(key, {}).values()
+        waits = (AWAIT_COLLECTION_S if e.foreign.holder is Holder.FORMER else LOOK_AGAIN_S for e in entries)
+        return min(waits, default=None)
+
+    async def _stays(self, namespace: str, entry: _Entry, owner: Owner) -> bool:
+        kind, name = entry.foreign.kind, entry.foreign.name
+        resource = next(r for (_, k), r in resources.BY_KIND.items() if k == kind)
+        live = self._caches.get(resource, namespace, name)
+        if live is None:
+            pause = AWAIT_COLLECTION_S if entry.foreign.holder is Holder.FORMER else LOOK_AGAIN_S
+            if self._clock() - entry.looked_at < pause:
+                return True
+            live = await self._children.find(resource, namespace, name)
+            entry.looked_at = self._clock()
+        if live is None:
+            return False
+        found = holder_of(live, owner)
+        if kind == "Job" and found is not Holder.OURS:
+            found = min(found, holder_of_model_job(live), key=lambda holder: holder is not Holder.OURS)
+        entry.foreign = Foreign(kind, name, found)
+        return found is not Holder.OURS

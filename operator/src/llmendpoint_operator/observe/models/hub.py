@@ -1,0 +1,61 @@
+"""Asks a model hub which commit a source is now, once for each revision that is about to be made."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import aiohttp
+import structlog
+
+from ...core.models.identity import HubModel, Identity
+from ..bounded import PLAIN, read_json
+from ..inquiries import ANSWER_LIMIT_S, Inquiries, Key
+
+log = structlog.get_logger()
+
+LARGEST_ANSWER = 4 * 2**20
+"""Bytes. It lists the repository's files, of which its owner may have any number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`revision` is the hash of the one that needs it: another one asks again, though the source is the same."""
+
+    revision: str
+    model: HubModel
+
+
+class Hub(Inquiries[Question, Identity]):
+    """Answers stay until the endpoint asks another question, so that all passes over a revision see one commit."""
+
+    async def _find(self, key: Key, question: Question) -> None:
+        while True:
+            found = await self._ask(question.model)
+            if self._answers.get(key) != found:
+                log.info("model hub", endpoint="/".join(key), model=question.model.repository, commit=found.commit, problem=found.problem)  # fmt: skip
+                self._answers[key] = found
+                self._wake(key)
+            if found.commit:
+                return
+            await asyncio.sleep(self._retry_s)
+
+    async def _ask(self, model: HubModel) -> Identity:
+        url = f"{self._endpoint}/api/models/{quote(model.repository)}/revision/{quote(model.branch, safe='')}"
+        where = f"hf://{model.repository}@{model.branch}"
+        try:
+            limit = aiohttp.ClientTimeout(total=ANSWER_LIMIT_S)
+            async with aiohttp.ClientSession(timeout=limit, **PLAIN) as session, session.get(url) as response:
+                if response.status in (401, 403, 404):
+                    hint = "it is not there, or not public and spec.model.credentials name no Secret for it"
+                    return Identity(problem=f"the hub answers {response.status} for {where}: {hint}", permanent=True)  # fmt: skip
+                response.raise_for_status()
+                commit = (await read_json(response, LARGEST_ANSWER)).get("sha")
+        except aiohttp.ClientResponseError as error:
+            return Identity(problem=f"the hub answers {error.status} for {where}; it is asked again")
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, AttributeError) as error:
+            return Identity(problem=f"the hub does not answer for {where} ({type(error).__name__}); it is asked again")  # fmt: skip
+        if not isinstance(commit, str) or not commit:
+            return Identity(problem=f"the hub names no commit for {where}; it is asked again")
+        return Identity(commit=commit)

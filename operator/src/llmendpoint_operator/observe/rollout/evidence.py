@@ -1,0 +1,215 @@
+"""Gathers the Evidence of every endpoint whose rollout waits for something; nothing runs for one at rest.
+
+`look` is called in each reconcile: it says what is known and sees to it that what is missing is being found out. An
+endpoint is woken when something is known that was not before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from ...core.endpoint.snapshot import Snapshot
+from ...core.rollout.evidence import Evidence, Figures, Verification
+from ...core.rollout.measurements import Measurements
+from ..gateways import Gateways
+from ..slots import Slots
+from ..wanted import Key, Target, VerificationJob, Wanted, find_wanted
+from ..wire import Wire
+from .measurements import sample
+from .prospects import PodEvents
+from .verification import Verifier
+
+log = structlog.get_logger()
+
+SAMPLE_S = 2.0
+RECENT_S = 600.0
+"""Length of what the old revision is compared by: the time before the switch, at most so long."""
+SAMPLES_AT_ONCE = 32
+SAMPLES_OF_A_NAMESPACE = 8
+PROMPTS_AT_ONCE = 64
+PROMPTS_OF_A_NAMESPACE = 4
+
+
+class Collector:
+    """Of one leader. `wake` puts an endpoint into the queue."""
+
+    def __init__(
+        self, wire: Wire, gateways: Gateways, wake: Callable[[Key], None], pod_events: PodEvents
+    ) -> None:
+        self._wire = wire
+        self._pod_events = pod_events
+        self._gateways = gateways
+        self._wake = wake
+        self._watchers: dict[Key, _Watcher] = {}
+        self._samples = Slots(SAMPLES_AT_ONCE, SAMPLES_OF_A_NAMESPACE, spare=SAMPLES_OF_A_NAMESPACE)
+        self._prompts = Slots(PROMPTS_AT_ONCE, PROMPTS_OF_A_NAMESPACE)
+
+    def __len__(self) -> int:
+        """Endpoints that something is being found out about."""
+        return len(self._watchers)
+
+    def look(self, snapshot: Snapshot) -> Evidence:
+        """What is known about an endpoint now."""
+        key = (snapshot.endpoint.namespace, snapshot.endpoint.name)
+        told, wanted = self._pod_events.look(snapshot), find_wanted(snapshot)
+        if wanted is None:
+            self._rest(key)
+            return Evidence(told=told)
+        self._gateways.follow(key, wanted.epoch)
+        watcher = self._watchers.get(key)
+        if watcher is None:
+            watcher = self._watchers[key] = _Watcher(
+                self._wire, self._gateways, self._wake, self._samples, self._prompts
+            )
+        watcher.update(wanted)
+        views, known = self._gateways.views(key)
+        return Evidence(
+            views,
+            known,
+            watcher.verification,
+            watcher.figures(),
+            wanted.window,
+            self._gateways.lost,
+            watcher.watched,
+            watcher.verifying,
+            told,
+        )
+
+    def forget(self, key: Key) -> None:
+        """The endpoint is gone."""
+        self._pod_events.forget(key)
+        self._rest(key)
+
+    def _rest(self, key: Key) -> None:
+        """Nothing is decided about it."""
+        self._gateways.forget(key)
+        watcher = self._watchers.pop(key, None)
+        if watcher is not None:
+            watcher.close()
+
+    async def run(self) -> None:
+        """Ask the gateways until cancelled; then everything ends."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._gateways.run())
+                group.create_task(self._pod_events.run())
+        finally:
+            for key in list(self._watchers):
+                self.forget(key)
+
+
+class _Watcher:
+    """One endpoint's tasks."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        gateways: Gateways,
+        wake: Callable[[Key], None],
+        samples: Slots,
+        prompts: Slots,
+    ) -> None:
+        self._wire = wire
+        self._gateways = gateways
+        self._wake = wake
+        self._samples = samples
+        self._prompts = prompts
+        self._wanted = Wanted(("", ""))
+        self._measurements = Measurements(RECENT_S)
+        self._measured_since = self._verifying_since = time.monotonic()
+        self._sampler: asyncio.Task[None] | None = None
+        self._verifier: asyncio.Task[None] | None = None
+        self._asker: Verifier | None = None
+        self.verification: Verification | None = None
+
+    def update(self, wanted: Wanted) -> None:
+        """Begin what is wanted now, and end what is not."""
+        before, self._wanted = self._wanted, wanted
+        if (wanted.window, wanted.measured) != (before.window, before.measured):
+            self._measured_since = time.monotonic()
+        if wanted.window is not None and wanted.window != before.window:
+            self._measurements.begin(time.monotonic())
+        if wanted.measured and self._sampler is None:
+            self._sampler = asyncio.create_task(self._sample(), name="sampler")
+        elif not wanted.measured:
+            _cancel(self._sampler)
+            self._sampler = None
+            self._measurements = Measurements(RECENT_S)
+        if wanted.verification != before.verification:
+            _cancel(self._verifier)
+            self._verifier = self.verification = self._asker = None
+            self._verifying_since = time.monotonic()
+            if wanted.verification is not None:
+                self._verifier = asyncio.create_task(self._verify(wanted.verification), name="verifier")
+
+    @property
+    def watched(self) -> float:
+        """Seconds for which `figures` have been gathered."""
+        return time.monotonic() - self._measured_since
+
+    @property
+    def verifying(self) -> float:
+        """Seconds for which the prompts have been asked, without the time in which they waited for a slot."""
+        waited = self._asker.waited if self._asker is not None else 0.0
+        return max(0.0, time.monotonic() - self._verifying_since - waited)
+
+    def figures(self) -> dict[str, Figures]:
+        """By revision, of the window or of late."""
+        measured = self._measurements
+        read = measured.in_window if self._wanted.window is not None else measured.recent
+        found = {revision: read(revision) for revision in self._wanted.measured}
+        return {revision: figures for revision, figures in found.items() if figures is not None}
+
+    def close(self) -> None:
+        """End all tasks."""
+        _cancel(self._sampler)
+        _cancel(self._verifier)
+
+    async def _sample(self) -> None:
+        """Whatever goes wrong in one sample, the next one is taken."""
+        while True:
+            began, wanted, before = time.monotonic(), self._wanted, self.figures()
+            try:
+                answered = await sample(
+                    self._wire,
+                    self._gateways,
+                    wanted.key,
+                    wanted.measured_pods,
+                    self._measurements,
+                    self._samples,
+                )
+            except Exception:  # any: engines answer what they like; the next sample is taken
+                log.exception("sample failed", endpoint="/".join(wanted.key))
+                answered = False
+            if answered:
+                self._measurements.sampled(time.monotonic(), self._gateways.exist)
+            if self._wanted.decides and self.figures() != before:
+                self._wake(wanted.key)
+            await asyncio.sleep(max(0.0, SAMPLE_S - (time.monotonic() - began)))
+
+    async def _verify(self, job: VerificationJob) -> None:
+        """Whatever goes wrong in it that is not the revision's doing, it begins again."""
+        while True:
+            try:
+                self._asker = Verifier(self._wire, job, self._ready, self._verified, self._prompts)
+                return await self._asker.run()
+            except Exception:  # any: an answer may break any rule; this verification begins again, no other
+                log.exception("verification broke off", endpoint=job.model)
+                await asyncio.sleep(SAMPLE_S)
+
+    def _ready(self, revision: str) -> Sequence[Target]:
+        return [pod for pod in self._wanted.pods if pod.revision == revision and pod.ready]
+
+    def _verified(self, found: Verification) -> None:
+        if found != self.verification:
+            self.verification = found
+            self._wake(self._wanted.key)
+
+
+def _cancel(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()

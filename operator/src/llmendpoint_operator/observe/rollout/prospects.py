@@ -1,0 +1,116 @@
+"""Asks the API server for the Events of pods that wait for a node or for a volume, and of no others.
+
+There is no watch on Events: a cluster writes thousands a minute. At most one list is under way, PAUSE_S apart, of one
+pod by its name; namespaces take turns, and within one of them endpoints. So neither many waiting pods nor a namespace
+full of them make the API server's load grow, or hold up another namespace's answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from ...core.endpoint.causes import unscheduled_since
+from ...core.endpoint.snapshot import Snapshot
+from ...core.rollout.prospects import Told, read_events, worth_asking
+from ...errors import ApiError
+from ...kube.client import KubeApi
+
+log = structlog.get_logger()
+
+Key = tuple[str, str]
+
+PAUSE_S = 0.25
+AGAIN_S = 15.0
+"""A pod that still waits is asked about again after so long."""
+PODS_PER_ENDPOINT = 2
+"""Pods of one endpoint wait for the same: two of them tell enough."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One endpoint's pods that wait. `asked` is when they were asked about last."""
+
+    pods: tuple[str, ...]
+    asked: float = float("-inf")
+    told: dict[str, Told] = field(default_factory=dict)
+
+
+class PodEvents:
+    """Of one leader. `wake` puts an endpoint into the queue when something new is known."""
+
+    def __init__(self, api: KubeApi, wake: Callable[[Key], None]) -> None:
+        self._api = api
+        self._wake = wake
+        self._waiting: dict[Key, _Waiting] = {}
+        self._turns: dict[str, float] = {}
+        self._news = asyncio.Event()
+
+    def look(self, snapshot: Snapshot) -> Mapping[str, Told]:
+        """What is known of the endpoint's waiting pods."""
+        endpoint = snapshot.endpoint
+        key = (endpoint.namespace, endpoint.name)
+        found = [pod for pods in snapshot.pods.values() for pod in pods if worth_asking(pod)]
+        found.sort(key=lambda pod: (unscheduled_since(pod) is None, str(pod["metadata"]["name"])))
+        names = tuple(str(pod["metadata"]["name"]) for pod in found[:PODS_PER_ENDPOINT])
+        if not names or endpoint.deleting:
+            self.forget(key)
+            return {}
+        waiting = self._waiting.get(key)
+        if waiting is None or waiting.pods != names:
+            told = {} if waiting is None else waiting.told
+            kept = {name: told[name] for name in names if name in told}
+            waiting = self._waiting[key] = _Waiting(names, told=kept)
+            self._news.set()
+        return dict(waiting.told)
+
+    def forget(self, key: Key) -> None:
+        """None of its pods waits."""
+        if self._waiting.pop(key, None) is not None and not any(
+            key[0] == other for other, _ in self._waiting
+        ):
+            self._turns.pop(key[0], None)
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            key = self._due()
+            if key is None:
+                self._news.clear()
+                pause = AGAIN_S / 4 if self._waiting else None
+                try:
+                    await asyncio.wait_for(self._news.wait(), pause)
+                except TimeoutError:
+                    continue
+                continue
+            await self._ask(key, self._waiting[key])
+
+    def _due(self) -> Key | None:
+        """The namespace that has waited longest, and in it the endpoint that has."""
+        now = time.monotonic()
+        due = (key for key, waiting in self._waiting.items() if now - waiting.asked >= AGAIN_S)
+        return min(
+            due, key=lambda key: (self._turns.get(key[0], 0.0), self._waiting[key].asked), default=None
+        )
+
+    async def _ask(self, key: Key, waiting: _Waiting) -> None:
+        """What cannot be asked counts as silence: nothing waits for ever because Events may not be read."""
+        waiting.asked = self._turns[key[0]] = time.monotonic()
+        told: dict[str, Told] = {}
+        for pod in waiting.pods:
+            try:
+                told[pod] = read_events(await self._api.events_of_pod(key[0], pod))
+            except ApiError as error:
+                log.warning("events of a pod not read", pod=f"{key[0]}/{pod}", error=str(error))
+                told[pod] = Told()
+            except Exception:  # any: everybody may write Events; for this pod they count as silence
+                log.exception("events of a pod not understood", pod=f"{key[0]}/{pod}")
+                told[pod] = Told()
+            await asyncio.sleep(PAUSE_S)
+        if told != waiting.told and self._waiting.get(key) is waiting:
+            waiting.told = told
+            self._wake(key)

@@ -1,0 +1,219 @@
+"""Verification: prompts to a ready pod of the new revision, and what its answers are held against.
+
+No prompt and no answer is ever logged; a failure quotes what core/rollout/verification.py allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import structlog
+
+from ...api.verification import Comparison, Prompt
+from ...core.endpoint.allowed import judge_refused
+from ...core.rollout.evidence import Outcome, Verification
+from ...core.rollout.verification import (
+    Judgement,
+    differs_exactly,
+    differs_too_much,
+    judge_messages,
+    parse_judgement,
+    quote,
+    unmet_expectation,
+)
+from ...errors import Unanswered
+from ..slots import Slots
+from ..wanted import Target, VerificationJob
+from ..wire import Wire
+
+log = structlog.get_logger()
+
+RETRY_S = 1.0
+JUDGE_RETRY_S = 5.0
+JUDGE_TOKENS = 1024
+"""Room for a model that thinks before it answers."""
+SERVER_ERRORS = 3
+"""Answers with a 5xx in a row that fail a prompt: one may be chance, and rates are for the observation to judge."""
+MIN_SIMILARITY = 0.8
+LONGEST_S = 600.0
+"""A prompt holds its slot no longer, whatever the spec says."""
+NO_JUDGEMENT = (
+    "it gives no judgement: it does not answer, or with neither PASS nor FAIL first; it is asked again"
+)
+
+Messages = Sequence[dict[str, str]]
+
+
+class _Failed(Exception):
+    """The prompt has no answer; the message says why."""
+
+
+class Verifier:
+    """One run of a job. `pods` gives a revision's ready pods as they are at that moment; `report` hears of outcomes."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        job: VerificationJob,
+        pods: Callable[[str], Sequence[Target]],
+        report: Callable[[Verification], None],
+        slots: Slots,
+    ) -> None:
+        self._wire = wire
+        self._job = job
+        self._pods = pods
+        self._report = report
+        self._slots = slots
+        self._namespace = job.model.partition("/")[0]
+        self._waits_since: float | None = None
+        self._waited = 0.0
+        self._notes: list[str] = []
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which prompts waited for a slot: nobody was asked then, so that no answer is missing."""
+        since = self._waits_since
+        return self._waited + (0.0 if since is None else time.monotonic() - since)
+
+    @contextlib.asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        self._waits_since = time.monotonic()
+        try:
+            await self._slots.enter(self._namespace)
+        finally:
+            self._waited, self._waits_since = self.waited, None
+        try:
+            yield
+        finally:
+            self._slots.leave(self._namespace)
+
+    async def run(self) -> None:
+        """Every prompt in turn, until the first that fails."""
+        self._say(Outcome.RUNNING)
+        for prompt in self._job.prompts:
+            problem = await self._problem(prompt)
+            log.info(
+                "verification prompt",
+                endpoint=self._job.model,
+                revision=self._job.revision,
+                prompt=prompt.name,
+                passed=problem is None,
+            )
+            if problem is not None:
+                return self._say(Outcome.FAILED, f"prompt {prompt.name}: {problem}")
+        return self._say(Outcome.PASSED, "; ".join(self._notes))
+
+    async def _problem(self, prompt: Prompt) -> str | None:
+        messages = [{"role": "user", "content": prompt.prompt}]
+        try:
+            answer = await self._answer(self._job.revision, messages, prompt.max_tokens)
+        except _Failed as failed:
+            return str(failed)
+        wanted = prompt.expect
+        if wanted is not None:
+            problem = unmet_expectation(answer, wanted.contains or (), wanted.matches, wanted.equals)
+            if problem is not None:
+                return problem
+        if prompt.compare is None or self._job.blue is None or not self._pods(self._job.blue):
+            return None
+        try:
+            old = await self._answer(self._job.blue, messages, prompt.max_tokens)
+        except _Failed as failed:
+            self._notes.append(
+                f"prompt {prompt.name} not compared, the old revision gives no answer: {failed}"
+            )
+            return None
+        return await self._difference(prompt, prompt.compare, old, answer)
+
+    async def _difference(self, prompt: Prompt, compare: Comparison, old: str, new: str) -> str | None:
+        if compare.mode == "Exact":
+            return differs_exactly(old, new)
+        if compare.mode == "Similarity":
+            least = MIN_SIMILARITY if compare.min_similarity is None else compare.min_similarity
+            return differs_too_much(old, new, least)
+        judgement = await self._judged(prompt, compare, old, new)
+        if judgement.passed:
+            return None
+        return f"judge {compare.endpoint}: {quote(judgement.reason)}, of the answer {quote(new)}"
+
+    async def _judged(self, prompt: Prompt, compare: Comparison, old: str, new: str) -> Judgement:
+        """Until the judge answers: that it is away says nothing about the revision, and the deadline is the core's."""
+        messages = judge_messages(prompt.prompt, old, new, compare.instruction)
+        judge = str(compare.endpoint)
+        while True:
+            problem = judge_refused(judge, self._job.model.partition("/")[0], self._job.allowed)
+            if problem is None:
+                judgement = await self._judgement(judge, messages)
+                if judgement is not None:
+                    return judgement
+                problem = NO_JUDGEMENT
+            self._say(Outcome.RUNNING, f"prompt {prompt.name}: judge {judge}: {problem}")
+            await asyncio.sleep(JUDGE_RETRY_S)
+
+    async def _judgement(self, judge: str, messages: Messages) -> Judgement | None:
+        """None where there is none. The status says no more than that: a user who names a judge must not read from it
+        what the operator alone can reach."""
+        try:
+            base, model = await self._judge(judge)
+            async with self._slot():
+                limit_s = min(self._job.timeout_seconds, LONGEST_S)
+                text = await self._complete(base, model, messages, JUDGE_TOKENS, limit_s)
+        except Unanswered as error:
+            log.info("no judgement", endpoint=self._job.model, judge=judge, status=error.status)
+            return None
+        return parse_judgement(text)
+
+    async def _judge(self, endpoint: str) -> tuple[str, str]:
+        """Base URL and model: an LLMEndpoint by its gateway or Service, or the first model that a URL lists."""
+        if "://" not in endpoint:
+            namespace, _, name = endpoint.partition("/")
+            return (self._job.gateway_url or f"http://{name}.{namespace}.svc/v1").rstrip("/"), endpoint
+        base = endpoint.rstrip("/")
+        page = await self._wire.json("prompt", f"{base}/models", self._job.timeout_seconds)
+        try:
+            return base, str(page["data"][0]["id"])
+        except (KeyError, IndexError, TypeError) as error:
+            raise Unanswered(f"{base}/models lists no model") from error
+
+    async def _answer(self, revision: str, messages: Messages, max_tokens: int) -> str:
+        """From any ready pod within the prompt's time, which runs neither while there is no such pod nor in the queue
+        behind other endpoints' prompts."""
+        timeout_s = min(self._job.timeout_seconds, LONGEST_S)
+        left, server_errors, turn, problem = timeout_s, 0, 0, ""
+        while left > 0:
+            async with self._slot():
+                began, pods = time.monotonic(), self._pods(revision)
+                if pods:
+                    turn += 1
+                    url = f"{pods[turn % len(pods)].url}/v1"
+                    try:
+                        return await self._complete(url, self._job.model, messages, max_tokens, left)
+                    except Unanswered as error:
+                        problem = str(error)
+                        final = 400 <= error.status < 500 and error.status not in (408, 429)
+                        server_errors += error.status >= 500 and error.status != 503
+                        if final or server_errors >= SERVER_ERRORS:
+                            raise _Failed(problem) from error
+            if not pods and revision == self._job.blue:
+                raise _Failed("none of its pods is ready")
+            await asyncio.sleep(RETRY_S)
+            left = left - (time.monotonic() - began) if pods else timeout_s
+        raise _Failed(f"no answer within {timeout_s:g} s{problem and f' ({problem})'}")
+
+    async def _complete(
+        self, base: str, model: str, messages: Messages, max_tokens: int, timeout_s: float
+    ) -> str:
+        body = {
+            "model": model, "messages": list(messages), "max_tokens": max_tokens, "temperature": 0, "seed": 0,
+        }  # fmt: skip
+        page = await self._wire.json("prompt", f"{base}/chat/completions", timeout_s, body)
+        try:
+            return str(page["choices"][0]["message"]["content"] or "")
+        except (KeyError, IndexError, TypeError) as error:
+            raise Unanswered("the answer is no chat completion") from error
+
+    def _say(self, outcome: Outcome, message: str = "") -> None:
+        self._report(Verification(self._job.revision, outcome, message))

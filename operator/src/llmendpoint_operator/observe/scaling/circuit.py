@@ -1,0 +1,50 @@
+"""Wakes an endpoint when its gateways open or close its breaker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from ...core.scaling.circuit import Circuit, refusing
+from ...core.scaling.demand import Demand
+
+Key = tuple[str, str]
+
+LOOK_S = 2.0
+"""How often it is looked whether a gateway that refused is silent or gone: nobody tells that."""
+
+
+class Circuits:
+    """Of one leader. `demand_of` says what the gateways told of an endpoint."""
+
+    def __init__(self, demand_of: Callable[[Key], Demand | None], wake: Callable[[Key], None]) -> None:
+        self._demand_of = demand_of
+        self._wake = wake
+        self._open: dict[Key, tuple[str, ...]] = {}
+
+    def __len__(self) -> int:
+        """Endpoints whose requests a gateway refuses."""
+        return len(self._open)
+
+    def of(self, key: Key) -> Mapping[str, Circuit]:
+        """By gateway; of those alone that tell."""
+        demand = self._demand_of(key)
+        return demand.circuits if demand is not None else {}
+
+    def heard(self, key: Key) -> None:
+        """A gateway told something new."""
+        now = tuple(refusing(self.of(key)))
+        if now == self._open.get(key, ()):
+            return
+        if now:
+            self._open[key] = now
+        else:
+            self._open.pop(key, None)
+        self._wake(key)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for key in list(self._open):
+                self.heard(key)

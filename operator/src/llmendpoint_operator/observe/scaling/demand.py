@@ -1,0 +1,191 @@
+"""What every gateway tells of load and demand: one stream from each Ready one (docs/contracts.md, `GET /demand`).
+
+A gateway whose stream is silent tells nothing, whatever it said before. Where there is no gateway at all, the engines are
+asked. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from ...core.endpoint.snapshot import Snapshot
+from ...core.pauses import growing_pause
+from ...core.scaling.demand import Demand, Report, combine
+from ...errors import Unanswered
+from ..gateways import Gateway, Gateways
+from ..reports import parse_report
+from ..wanted import Key, active_targets
+from ..wire import Wire
+from .first_tokens import FirstTokenTimes
+from .loads import EngineLoads
+
+log = structlog.get_logger()
+
+SILENCE_S = 3.0
+"""A gateway sends a line every second at least."""
+TICK_S = 0.5
+"""How often it is looked whether engines are to be asked."""
+FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
+
+
+class Demands:
+    """The streams of one leader. `heard(key)` is called for each endpoint that a gateway told something new of."""
+
+    def __init__(self, wire: Wire, gateways: Gateways, heard: Callable[[Key], None]) -> None:
+        self._wire = wire
+        self._gateways = gateways
+        self._heard = heard
+        self._loads = EngineLoads(wire)
+        self._first_tokens = FirstTokenTimes(wire)
+        self._streams: dict[str, _Stream] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Gateways that tell."""
+        return sum(stream.tells for stream in self._streams.values())
+
+    def pods_changed(self) -> None:
+        """The cache of gateway pods has changed."""
+        self._changed.set()
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """The replicas of an endpoint whose demand is wanted."""
+        endpoint = snapshot.endpoint
+        if not endpoint.spec or not endpoint.spec.autoscaling:
+            return
+        key, rules = (endpoint.namespace, endpoint.name), endpoint.spec.autoscaling
+        targets = active_targets(snapshot)
+        self._loads.follow(key, targets, rules.polling_interval)
+        if rules.signals is not None and rules.signals.ttft is not None:
+            self._first_tokens.follow(key, targets, rules.polling_interval)
+        else:
+            self._first_tokens.forget(key)
+
+    def forget(self, key: Key) -> None:
+        """Nobody wants to know any more."""
+        self._loads.forget(key)
+        self._first_tokens.forget(key)
+
+    def of(self, key: Key) -> Demand | None:
+        """What is known of one endpoint now; None when nobody tells anything of it."""
+        told = self._told(key)
+        return replace(told, first_tokens=self._first_tokens.of(key)) if told else None
+
+    def _told(self, key: Key) -> Demand | None:
+        if self._gateways.absent:
+            told = combine(self._loads.reports(key))
+            return replace(told, held=False) if told else None
+        name = "/".join(key)
+        streams = {gateway.name: self._streams.get(gateway.uid) for gateway in self._gateways.ready()}
+        return combine({gateway: s.report(name) if s else None for gateway, s in streams.items()})
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_streams())
+            group.create_task(self._ask_engines())
+            group.create_task(self._first_tokens.run())
+
+    async def _ask_engines(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                if self._gateways.absent:
+                    self._loads.ask_due()
+        finally:
+            self._loads.stop()
+
+    async def _keep_streams(self) -> None:
+        try:
+            while True:
+                self._changed.clear()
+                self._keep_tasks({gateway.uid: gateway for gateway in self._gateways.ready()})
+                await self._changed.wait()
+        finally:
+            self._keep_tasks({})
+
+    def _keep_tasks(self, wanted: Mapping[str, Gateway]) -> None:
+        for uid in self._tasks.keys() - wanted.keys():
+            self._tasks.pop(uid).cancel()
+            del self._streams[uid]
+        for uid in wanted.keys() - self._tasks.keys():
+            self._streams[uid] = _Stream()
+            self._tasks[uid] = asyncio.create_task(self._listen(wanted[uid]), name=f"demand {uid}")
+
+    async def _listen(self, gateway: Gateway) -> None:
+        """One gateway's stream, opened again whenever it ends."""
+        stream, failures, said = self._streams[gateway.uid], 0, ""
+        while True:
+            try:
+                url, headers = f"{gateway.url}/demand", self._gateways.headers()
+                async for line in self._wire.lines("demand", url, SILENCE_S, headers):
+                    for name in stream.take(json.loads(line), time.monotonic()):
+                        self._hear(_key(name))
+                    failures, said = 0, ""
+                error = "the stream ended"
+            except Unanswered as problem:
+                error = str(problem)
+            except Exception as problem:  # any: whatever a gateway writes, only its stream ends
+                error = f"a line is not as expected: {problem!r}"
+            stream.lost()
+            if error != said:
+                log.warning("gateway tells no demand", gateway=gateway.name, error=error)
+                said = error
+            failures += 1
+            await asyncio.sleep(growing_pause(FIRST_RETRY_S, failures, LAST_RETRY_S))
+
+    def _hear(self, key: Key) -> None:
+        """What goes wrong in who hears it is not the gateway's doing, and its stream goes on."""
+        try:
+            self._heard(key)
+        except Exception:  # any: who hears it fails on this endpoint, and hears of the next
+            log.exception("what a gateway told could not be used", endpoint="/".join(key))
+
+
+class _Stream:
+    """What one gateway has told since its stream was opened."""
+
+    def __init__(self) -> None:
+        self._endpoints: dict[str, Report] = {}
+        self._heard_at = -SILENCE_S
+        self._complete = False
+
+    @property
+    def tells(self) -> bool:
+        """Whether it has told everything once, and lately something."""
+        return self._complete and time.monotonic() - self._heard_at < SILENCE_S
+
+    def report(self, name: str) -> Report | None:
+        """Of one endpoint; None when it tells nothing, or does not know the endpoint."""
+        return self._endpoints.get(name) if self.tells else None
+
+    def take(self, line: Mapping[str, Any], now: float) -> list[str]:
+        """Take over a line: the first has everything, later ones what changed. The endpoints that it is about."""
+        if "instance" in line:
+            self._endpoints.clear()
+            self._complete = True
+        found = line.get("endpoints") or {}
+        for name, told in found.items():
+            if told is None:
+                self._endpoints.pop(name, None)
+            else:
+                self._endpoints[name] = parse_report(told, now)
+        self._heard_at = now
+        return list(found)
+
+    def lost(self) -> None:
+        """The stream has ended; the next begins with everything."""
+        self._complete = False
+
+
+def _key(name: str) -> Key:
+    namespace, _, endpoint = name.partition("/")
+    return namespace, endpoint

@@ -1,0 +1,74 @@
+"""How long callers of an endpoint wait for their first token, read from its engines every pollingInterval.
+
+From the engines and not from the gateways: an answer's headers leave before its first token, and a gateway looks into
+no stream. Only endpoints that scale by it are asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+
+from ...core.rollout.measurements import Measurements
+from ...core.scaling.demand import FirstTokens
+from ...errors import Unanswered
+from ..rollout.measurements import SCRAPE_TIMEOUT_S, parse_latencies, some
+from ..wanted import Key, Target
+from ..wire import Wire
+from .rota import Followed, Rota
+
+WINDOW_S = 60.0
+"""A percentile is over so long, or since the replicas changed: what fewer of them did says nothing of these."""
+TICK_S = 0.5
+TOGETHER = ""
+"""All replicas are measured as one."""
+
+
+class FirstTokenTimes:
+    """Asks nobody but the replicas of endpoints that are followed."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._rota: Rota[Measurements] = Rota(self._ask, lambda: Measurements(WINDOW_S))
+        self.forget = self._rota.forget
+
+    def follow(self, key: Key, pods: Iterable[Target], interval: float) -> None:
+        """Ask these replicas from now on."""
+        targets = tuple(some(tuple(pods)))
+        one = self._rota.follow(key, interval)
+        if {pod.uid for pod in targets} != {pod.uid for pod in one.pods}:
+            one.pods, one.told = targets, Measurements(WINDOW_S)
+
+    def of(self, key: Key) -> FirstTokens | None:
+        """Of late; None while nothing is known, or nothing came."""
+        measured = self._rota.told(key)
+        figures = measured.recent(TOGETHER) if measured is not None else None
+        if figures is None or figures.ttft_p95 is None:
+            return None
+        return FirstTokens(figures.ttft_p95, figures.requests)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(TICK_S)
+                self._rota.ask_due()
+        finally:
+            self._rota.stop()
+
+    async def _ask(self, one: Followed[Measurements]) -> None:
+        measured = one.told
+        answers = await asyncio.gather(*(self._read(one.namespace, pod, measured) for pod in one.pods))
+        if any(answers):
+            one.told_at = time.monotonic()
+            measured.sampled(one.told_at)
+
+    async def _read(self, namespace: str, pod: Target, into: Measurements) -> bool:
+        try:
+            async with self._rota.slots.held(namespace):
+                page = await self._wire.text("metrics", f"{pod.url}/metrics", SCRAPE_TIMEOUT_S)
+            into.add_engine(pod.uid, TOGETHER, parse_latencies(page))
+        except Unanswered:
+            return False
+        return True

@@ -1,0 +1,87 @@
+"""What scalers outside the operator are told: from the caches, and what the gateways tell."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import structlog
+
+from ...api.autoscaling import AutoscalingSpec, Provider
+from ...core.endpoint.reported import cleaned
+from ...core.scaling.handover import kept_count
+from ...core.scaling.opinion import Opinion, find_opinion
+from ...core.scaling.scene import read_scene
+from ...gather import gather
+from ...kube import resources
+from ...kube.caches import Caches
+from ...kube.store import key_of
+from .scaler import Source
+
+log = structlog.get_logger()
+
+Key = tuple[str, str]
+
+PATIENCE_S = 5.0
+"""A stream looks again after so long though nobody rang: figures go stale in silence."""
+
+
+class Opinions:
+    """The opinion on each endpoint whose scaler is not ours. `source` knows load and demand."""
+
+    def __init__(self, caches: Caches, source: Source) -> None:
+        self._caches = caches
+        self._source = source
+        self._bells: dict[Key, asyncio.Event] = {}
+
+    def answer(self, key: Key) -> Opinion | None:
+        """For KEDA; None where it does not scale."""
+        return self._of(key, Provider.KEDA)
+
+    def for_autoscalers(self) -> Iterator[tuple[Key, int]]:
+        """The recommendations for all endpoints with a HorizontalPodAutoscaler; without those that nothing is known of."""
+        for manifest in self._caches.informers[resources.ENDPOINTS].store:
+            key = key_of(manifest)
+            try:
+                found = self._of(key, Provider.HPA)
+            except Exception:  # any: this endpoint is left out, and the others' figures are on the same page
+                log.exception("no recommendation", endpoint="/".join(key))
+                continue
+            if found is not None and found.replicas is not None:
+                yield key, found.replicas
+
+    def heard(self, key: Key) -> None:
+        """A gateway told something new."""
+        bell = self._bells.pop(key, None)
+        if bell is not None:
+            bell.set()
+
+    async def changed(self, key: Key) -> None:
+        """Until something new may be known, or a few seconds have gone."""
+        bell = self._bells.setdefault(key, asyncio.Event())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(bell.wait(), PATIENCE_S)
+
+    def _of(self, key: Key, provider: Provider) -> Opinion | None:
+        manifest = self._caches.get(resources.ENDPOINTS, *key)
+        if manifest is None or _named_provider(manifest) != provider:
+            return None
+        now = datetime.now(UTC)
+        snapshot = cleaned(gather(self._caches, manifest, None, None), now)
+        spec = snapshot.endpoint.spec
+        autoscaling: AutoscalingSpec | None = spec.autoscaling if spec else None
+        if spec is None or autoscaling is None:
+            return None
+        kept = kept_count(snapshot, now)
+        scene = read_scene(snapshot, autoscaling, spec.replicas if kept is None else kept, now)
+        return find_opinion(replace(scene, demand=self._source.of(key)))
+
+
+def _named_provider(manifest: dict[str, object]) -> object:
+    """Before anything is parsed: most endpoints have another one."""
+    spec = manifest.get("spec")
+    autoscaling = spec.get("autoscaling") if isinstance(spec, dict) else None
+    return autoscaling.get("provider") if isinstance(autoscaling, dict) else None

@@ -1,0 +1,160 @@
+"""The builtin scaler: keeps each endpoint's memory, asks the pure decider when it is time, and wakes the endpoint when
+the answer is another one. A poll that changes nothing costs no reconcile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+import structlog
+
+from ...api.autoscaling import Provider
+from ...core.endpoint.snapshot import Snapshot
+from ...core.scaling.bounds import find_bounds, may_sleep
+from ...core.scaling.decision import Decision, decide, wakes
+from ...core.scaling.demand import Demand
+from ...core.scaling.outcome import Change, Reason, Scaling
+from ...core.scaling.records import first_memory, present_count, read_outlook
+from ...core.scaling.scene import Memory, Scene, read_scene
+from ...metrics import Metrics
+
+log = structlog.get_logger()
+
+Key = tuple[str, str]
+
+TICK_S = 0.5
+"""How often it is looked whether a poll is due."""
+
+
+@dataclass(slots=True)
+class _Scaled:
+    """One endpoint. `asked` is spec.replicas as last seen."""
+
+    scene: Scene
+    memory: Memory
+    asked: int
+    scaling: Scaling
+
+
+class Source(Protocol):
+    """Who knows load and demand: observe.scaling.demand.Demands."""
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """This endpoint's are wanted."""
+
+    def forget(self, key: Key) -> None:
+        """They are not any more."""
+
+    def of(self, key: Key) -> Demand | None:
+        """What is known; None when nothing is."""
+
+
+class Scaler:
+    """Of one leader. `source` says what is known of an endpoint; `wake` puts it into the queue."""
+
+    def __init__(self, source: Source, wake: Callable[[Key], None], metrics: Metrics) -> None:
+        self._source = source
+        self._wake = wake
+        self._metrics = metrics
+        self._scaled: dict[Key, _Scaled] = {}
+
+    def look(self, snapshot: Snapshot) -> Scaling | None:
+        """What holds now, in the light of this snapshot; None where the builtin scaler has no say."""
+        endpoint = snapshot.endpoint
+        key, spec = (endpoint.namespace, endpoint.name), endpoint.spec
+        rules = spec.autoscaling if spec and not endpoint.deleting else None
+        if spec is None or rules is None or rules.provider is not Provider.BUILTIN:
+            self._scaled.pop(key, None)
+            if rules is not None and rules.provider is not Provider.NONE:
+                self._source.follow(snapshot)  # who scales is told
+            else:
+                self._source.forget(key)
+            return None
+        self._source.follow(snapshot)
+        now = datetime.now(UTC)
+        one = self._scaled.get(key)
+        if one is None:
+            one = self._scaled[key] = _begin(snapshot, read_scene(snapshot, rules, 0, now), now)
+        elif one.asked != spec.replicas:
+            _set_by_hand(one, spec.replicas, now)
+        one.scene = read_scene(snapshot, rules, one.scaling.replicas, now)
+        self._decide(key, one, now)
+        return one.scaling
+
+    def forget(self, key: Key) -> None:
+        """The endpoint is gone, or another decides."""
+        self._source.forget(key)
+        self._scaled.pop(key, None)
+
+    def heard(self, key: Key) -> None:
+        """A gateway told something new of this endpoint. Who waits for a first replica waits for no poll."""
+        one = self._scaled.get(key)
+        if one is None or not may_sleep(one.scene.spec):
+            return
+        now, scene = datetime.now(UTC), replace(one.scene, demand=self._source.of(key))
+        if wakes(scene, find_bounds(scene.spec, now)):
+            self._decide_and_wake(key, one, now)
+        elif scene.called:
+            one.memory = replace(one.memory, active_at=now)
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = datetime.now(UTC)
+            for key, one in list(self._scaled.items()):
+                if (now - one.memory.polled_at).total_seconds() >= one.scene.spec.polling_interval:
+                    self._decide_and_wake(key, one, now)
+
+    def _decide_and_wake(self, key: Key, one: _Scaled, now: datetime) -> None:
+        before = one.scaling
+        try:
+            self._decide(key, one, now)
+        except Exception:  # any: this endpoint keeps its count, and its reconcile says why
+            one.memory = replace(one.memory, polled_at=now)
+            log.exception("scaling decision failed", endpoint="/".join(key))
+            self._wake(key)
+        if (one.scaling.replicas, one.scaling.outlook) != (before.replicas, before.outlook):
+            self._wake(key)
+
+    def _decide(self, key: Key, one: _Scaled, now: datetime) -> None:
+        scene = replace(one.scene, current=one.scaling.replicas, demand=self._source.of(key))
+        found: Decision = decide(scene, one.memory, now)
+        one.memory = found.memory
+        if found.change is not None:
+            self._count(found.change)
+        one.scaling = Scaling(
+            found.replicas, found.change or one.scaling.change, found.outlook or one.scaling.outlook
+        )
+
+    def _count(self, change: Change) -> None:
+        direction = "up" if change.after > change.before else "down"
+        self._metrics.scalings.labels(direction, str(change.reason)).inc()
+
+
+def _begin(snapshot: Snapshot, scene: Scene, now: datetime) -> _Scaled:
+    """Go on from what the status says."""
+    assert snapshot.endpoint.spec is not None
+    live, asked = snapshot.endpoint.status.get("autoscaling") or {}, snapshot.endpoint.spec.replicas
+    current, change = present_count(snapshot), None
+    if live and live["desiredReplicas"] != current:
+        change = _by_hand(int(live["desiredReplicas"]), current, now)
+    scaling = Scaling(current, change, read_outlook(snapshot.endpoint.status))
+    return _Scaled(scene, first_memory(live, current, now), asked, scaling)
+
+
+def _set_by_hand(one: _Scaled, asked: int, now: datetime) -> None:
+    """Somebody wants this count: it holds for as long as the smoother holds on to a recommendation."""
+    before, one.asked = one.scaling.replicas, asked
+    one.memory = replace(one.memory, active_at=now, recommendations=((now, asked),))
+    change = _by_hand(before, asked, now) if before != asked else None
+    one.scaling = Scaling(asked, change, one.scaling.outlook)
+
+
+def _by_hand(before: int, asked: int, now: datetime) -> Change:
+    said = f"spec.replicas was set to {asked}; the scaler goes on from there"
+    return Change(before, asked, Reason.BY_HAND, said, now)

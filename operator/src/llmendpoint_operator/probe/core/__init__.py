@@ -1,0 +1,1 @@
+"""What the probe decides. Pure: events and the moment in, an answer out."""

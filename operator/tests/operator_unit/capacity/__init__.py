@@ -1,0 +1,1 @@
+"""Unit tests of the operator: whether a model fits."""

@@ -1,0 +1,1 @@
+"""Unit tests of the operator: one endpoint as a whole."""

@@ -1,0 +1,1 @@
+"""Unit tests of the operator: a revision's pods."""

@@ -1,0 +1,80 @@
+"""Limits relative to the old revision: a promotion waits until there is something to compare with, but not for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llmendpoint_operator.core.rollout.evidence import Figures
+
+from ..rollout_stage import GOOD, Rollout
+
+RELATIVE = {"duration": 30, "minRequests": 20, "ttft": {"maxRatio": 1.5}}
+
+
+def coming_up(**rollout: Any) -> tuple[Rollout, str]:
+    """To where nothing but a promotion is missing."""
+    it = Rollout(**rollout)
+    green = it.edit()
+    it.cluster.make_ready(green)
+    it.work()
+    return it, green
+
+
+def test_a_promotion_waits_for_figures_of_the_old_revision() -> None:
+    it, green = coming_up(observe=RELATIVE)
+    assert it.cluster.state == "AwaitingPromotion"
+    it.cluster.figures = {it.blue: Figures(requests=19, ttft_p95=0.1)}
+    assert it.work(5) == "AwaitingPromotion"
+    it.cluster.figures = {it.blue: Figures(requests=20, ttft_p95=0.1)}
+    assert it.work() == "Switching"
+    assert it.cluster.status["rollout"]["baseline"] == {
+        "requests": 20,
+        "errors": 0,
+        "ttftP95Milliseconds": 100,
+    }
+    it.cluster.follow()
+    it.cluster.figures = {green: GOOD}
+    it.work()
+    assert it.rejected["reason"] == "TimeToFirstTokenIncreased"
+
+
+def test_it_waits_no_longer_than_an_observation_and_the_verdict_says_that_nothing_was_compared() -> None:
+    it, green = coming_up(observe=RELATIVE)
+    assert it.cluster.plan(it.now).requeue_after == 30
+    assert it.work(30) == "Switching"
+    it.cluster.follow()
+    it.cluster.figures = {green: GOOD}
+    it.work()
+    it.work(31)
+    [confirmed] = [told for told in it.told if told.startswith("RevisionConfirmed")]
+    assert "not compared with the old revision" in confirmed
+
+
+def test_an_operator_that_was_restarted_measures_the_old_revision_for_as_long_as_it_takes() -> None:
+    it, _ = coming_up(observe=RELATIVE)
+    it.cluster.watched = 0.5
+    assert it.work(31) == "AwaitingPromotion", "the wait is over by the clock, but nothing was measured in it"
+    assert it.cluster.plan(it.now).requeue_after == 29.5
+    it.cluster.figures = {it.blue: Figures(requests=20, ttft_p95=0.1)}
+    assert it.work() == "Switching"
+
+
+def test_absolute_limits_need_no_old_revision_and_wait_for_nothing() -> None:
+    it, _ = coming_up(observe={"ttft": {"p95Seconds": 2}, "errorRate": {"max": 0.1}})
+    assert it.cluster.state == "Switching"
+
+
+def test_a_promotion_by_hand_does_not_wait_for_figures() -> None:
+    it, green = coming_up(observe=RELATIVE, promotion="Manual")
+    assert it.cluster.plan(it.now).requeue_after is None
+    it.ask("promote", green)
+    assert it.cluster.state == "Switching"
+
+
+def test_an_old_revision_that_is_down_is_not_waited_for() -> None:
+    it = Rollout(observe=RELATIVE)
+    green = it.edit()
+    for pod in it.cluster.pods[it.blue]:
+        pod["status"]["conditions"][0]["status"] = "False"
+    it.cluster.make_ready(green)
+    assert it.work() == "Switching"
