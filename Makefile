@@ -9,7 +9,7 @@ export GRPC_ENABLE_FORK_SUPPORT := 0
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-.venv/.stamp: requirements/dev.txt requirements/bootstrap.txt fit/pyproject.toml operator/pyproject.toml gateway/pyproject.toml server/pyproject.toml cli/pyproject.toml
+.venv/.stamp: requirements/dev.txt requirements/bootstrap.txt fit/pyproject.toml operator/pyproject.toml probe/pyproject.toml gateway/pyproject.toml server/pyproject.toml cli/pyproject.toml
 	@./tests/bootstrap.sh
 
 venv: .venv/.stamp ## the Python environment, from the lock files

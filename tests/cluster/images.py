@@ -125,7 +125,8 @@ def _build(image: Image, base: Path, root: Path) -> Path:
         with progress.step(f"building the image {image.name}"):
             build(dockerfile, image.name, folder / "image.tar", target=image.target, context=root)
 
-    shared = (cache.tree_digest(root / "fit" / "src"),) if image.part == "operator" else ()
+    beside = ("fit", "probe") if image.part == "operator" else ()
+    shared = [cache.tree_digest(root / part / "src") for part in beside]
     sources = (cache.tree_digest(root / source / "src"), root / source / "pyproject.toml", root / "LICENSE")
     key = cache.digest_of(dockerfile, image.target or "", base.parent.name, *locks, *sources, *shared)
     # Those of an earlier release stay beside ours, of which there are many.

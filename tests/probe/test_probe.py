@@ -60,7 +60,7 @@ class Probe(Command):
     def __init__(self, engine_port: int, *flags: str) -> None:
         self.port = free_port()
         super().__init__(
-            "llmendpoint_operator.probe", "--engine-url", f"http://127.0.0.1:{engine_port}",
+            "llmendpoint_probe", "--engine-url", f"http://127.0.0.1:{engine_port}",
             "--port", str(self.port), *flags,
         )  # fmt: skip
         self.url = f"http://127.0.0.1:{self.port}"
@@ -259,7 +259,7 @@ def test_an_engine_without_chat_and_without_lasting_connections_generates_once(
 def test_it_leaves_at_sigterm_with_0_and_a_taken_port_is_named() -> None:
     with Probe(free_port()) as probe:
         taken = subprocess.run(
-            [sys.executable, "-m", "llmendpoint_operator.probe", "--port", str(probe.port)],
+            [sys.executable, "-m", "llmendpoint_probe", "--port", str(probe.port)],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert taken.returncode == 1
@@ -269,9 +269,7 @@ def test_it_leaves_at_sigterm_with_0_and_a_taken_port_is_named() -> None:
 
 
 def test_it_loads_neither_kopf_nor_the_kubernetes_client() -> None:
-    program = (
-        "import sys, llmendpoint_operator.probe.__main__; print(*{n.partition('.')[0] for n in sys.modules})"
-    )
+    program = "import sys, llmendpoint_probe.__main__; print(*{n.partition('.')[0] for n in sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"kopf", "kubernetes", "pydantic"} & set(done.stdout.split())
     assert "aiohttp" in done.stdout.split()

@@ -1,4 +1,4 @@
-"""Feeds probe/core/liveness.py with evidence of work: counters of tokens, and generations where those stand still."""
+"""Feeds core/liveness.py with evidence of work: counters of tokens, and generations where those stand still."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeds probe/core/readiness.py with heartbeats and generations, and answers from it."""
+"""Feeds core/readiness.py with heartbeats and generations, and answers from it."""
 
 from __future__ import annotations
 

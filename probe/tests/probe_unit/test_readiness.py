@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from llmendpoint_operator.probe.core.readiness import (
+from llmendpoint_probe.core.readiness import (
     SILENCE_SECONDS,
     TRANSITIONS,
     Event,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmendpoint_operator.probe.core.liveness import Liveness, alive, follow, owes, worked
-from llmendpoint_operator.probe.core.readiness import Event, Phase, Readiness, conclude, observe
+from llmendpoint_probe.core.liveness import Liveness, alive, follow, owes, worked
+from llmendpoint_probe.core.readiness import Event, Phase, Readiness, conclude, observe
 
 LIMIT = 120.0
 
