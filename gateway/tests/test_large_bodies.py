@@ -145,6 +145,8 @@ async def test_large_requests_that_callers_take_back_end_none_of_others(gateway:
 async def taken_back(gateway: Gateway, body: bytes) -> None:
     """A request that is given up before its body is whole."""
     _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-    writer.write(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body[:-1])
+    writer.write(
+        f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body[:-1]
+    )
     await asyncio.sleep(0.01)  # so that it has come in
     writer.transport.abort()

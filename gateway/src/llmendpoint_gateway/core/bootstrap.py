@@ -36,7 +36,7 @@ def make_bootstrap(
     control: str,
     decisions: str,
     inner: str,
-    open_share: str,
+    open_share: str | None,
     host: str,
     port: int,
     admin_socket: str,
@@ -44,7 +44,7 @@ def make_bootstrap(
     share: Share,
 ) -> Resource:
     """`control` and `decisions` are the picker's sockets, `inner` is Envoy's own, `open_share` a file of the picker's
-    (connections.py), `host` the address to listen on.
+    (connections.py) or None where Envoy can watch none, `host` the address to listen on.
 
     `instance` is new at every start, when Envoy's counters begin anew.
     The admin interface is on a Unix socket: whoever reaches it may stop Envoy.
