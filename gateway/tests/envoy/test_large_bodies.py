@@ -130,3 +130,23 @@ async def test_what_http_2_does_not_allow_ends_no_other_large_request(gateway: G
         assert await asyncio.wait_for(reader.readline(), 30)
         writer.close()
     assert await asyncio.gather(*streams) == [True] * 8
+
+
+async def test_large_requests_that_callers_take_back_end_none_of_others(gateway: Gateway) -> None:
+    """They share the connections inside: Envoy closed those on which many were taken back, with all that ran there."""
+    victim, other = (gateway.endpoint(gateway.backend(backend)) for backend in "ab")
+    streams = [asyncio.create_task(whole(gateway, victim, 40, 0.2, size=40_000)) for _ in range(8)]
+    await until(lambda: sum(gateway.in_flight(victim).values()) == 8, "all streams run")
+    for _ in range(50):
+        await asyncio.gather(*(taken_back(gateway, body_of(other, 40_000)) for _ in range(20)))
+    assert await asyncio.gather(*streams) == [True] * 8
+
+
+async def taken_back(gateway: Gateway, body: bytes) -> None:
+    """A request that is given up before its body is whole."""
+    _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(
+        f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body[:-1]
+    )
+    await asyncio.sleep(0.01)  # so that it has come in
+    writer.transport.abort()

@@ -41,7 +41,7 @@ def make_bootstrap(
     control: str,
     decisions: str,
     inner: str,
-    open_share: str,
+    open_share: str | None,
     host: str,
     port: int,
     admin_socket: str,
@@ -49,7 +49,7 @@ def make_bootstrap(
     share: Share,
 ) -> Resource:
     """`control` and `decisions` are the picker's sockets, `inner` is Envoy's own, `open_share` a file of the picker's
-    (serve/envoy/connections.py), `host` the address to listen on.
+    (serve/envoy/connections.py) or None where Envoy can watch none, `host` the address to listen on.
 
     `instance` is new at every start, when Envoy's counters begin anew.
     The admin interface is on a Unix socket: whoever reaches it may stop Envoy.

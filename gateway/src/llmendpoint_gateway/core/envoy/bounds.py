@@ -47,6 +47,8 @@ INNER_WINDOW_BYTES = 65_535
 the smallest that Envoy takes."""
 MAX_RESETS = 200
 """A connection of which more than half of so many requests were taken back within a second is closed (CVE-2023-44487)."""
+INNER_REQUESTS = MAX_RESETS // 4
+"""On one connection to the inner listener, in all: too few for that to close it, with the requests of others on it."""
 
 REQUEST_BYTES = 96 << 10
 """What a request costs by itself, with its connections to the engine and to the picker; measured."""

@@ -20,10 +20,11 @@ OPEN_SHARE = "envoy.resource_monitors.injected_resource"
 RELEASE_BYTES = 64 << 20  # a second, of what was freed: without it a heap stays as large as it ever was
 
 
-def make_overload_manager(share: Share, open_share: str) -> Resource:
+def make_overload_manager(share: Share, open_share: str | None) -> Resource:
     """First the largest requests go, then idle connections; new requests and connections are refused at the very end.
 
-    `open_share`: the file with the share of connections that are open. The monitor that counts them triggers nothing.
+    `open_share`: the file with the share of connections that are open; None: the heap alone shortens timeouts. The monitor
+    that counts connections triggers nothing.
     """
     return {
         "refresh_interval": LOOK_EVERY,
@@ -35,12 +36,12 @@ def make_overload_manager(share: Share, open_share: str) -> Resource:
                 "downstream_connections.v3.DownstreamConnectionsConfig",
                 max_active_downstream_connections=share.connections,
             ),
-            _monitor(OPEN_SHARE, "injected_resource.v3.InjectedResourceConfig", filename=open_share),
+            *([_open_share(open_share)] if open_share else []),
         ],
         "actions": [
             _action("shrink_heap", {"threshold": {"value": RESET_FROM}}),
             _action("reset_high_memory_stream", _scaled(RESET_FROM, RESET_ALL)),
-            _shorter_timeouts(),
+            _shorter_timeouts(by_connections=open_share is not None),
             _action("stop_accepting_requests", {"threshold": {"value": 0.95}}),
             _action("stop_accepting_connections", {"threshold": {"value": 0.98}}),
         ],
@@ -55,6 +56,10 @@ def _monitor(name: str, message: str, **config: Any) -> Resource:
     return extension(name, f"envoy.extensions.resource_monitors.{message}", **config)
 
 
+def _open_share(file: str) -> Resource:
+    return _monitor(OPEN_SHARE, "injected_resource.v3.InjectedResourceConfig", filename=file)
+
+
 def _action(name: str, trigger: Resource) -> Resource:
     return {"name": f"envoy.overload_actions.{name}", "triggers": [{"name": HEAP, **trigger}]}
 
@@ -63,12 +68,13 @@ def _scaled(start: float, end: float) -> Resource:
     return {"scaled": {"scaling_threshold": start, "saturation_threshold": end}}
 
 
-def _shorter_timeouts() -> Resource:
+def _shorter_timeouts(by_connections: bool) -> Resource:
     """Of connections without a request, and of finished answers that wait for their readers; by the heap or by the number of
     connections, whichever is nearer to its end."""
     timers = ("HTTP_DOWNSTREAM_CONNECTION_IDLE", "HTTP_DOWNSTREAM_STREAM_FLUSH")
     action = _action("reduce_timeouts", _scaled(RESET_ALL, 0.95))
-    action["triggers"].append({"name": OPEN_SHARE, **_scaled(SHORTER_FROM, SHORTEST_AT)})
+    if by_connections:
+        action["triggers"].append({"name": OPEN_SHARE, **_scaled(SHORTER_FROM, SHORTEST_AT)})
     action["typed_config"] = {
         "@type": "type.googleapis.com/envoy.config.overload.v3.ScaleTimersOverloadActionConfig",
         "timer_scale_factors": [{"timer": timer, "min_timeout": LEAST_TIMEOUT} for timer in timers],

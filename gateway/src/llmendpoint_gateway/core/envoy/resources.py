@@ -158,20 +158,23 @@ def make_picker_cluster(name: str, socket: str, requests: int | None = None) -> 
 
 def make_inner_cluster(socket: str) -> Resource:
     """Envoy's inner listener. With Envoy's default windows two callers that do not read hold up all others. It needs no
-    keep-alive: it lives as long as Envoy does."""
+    keep-alive: it lives as long as Envoy does. MAX_RESETS is for one caller's connection; callers share these."""
     return _socket_cluster(
-        LARGE_CLUSTER, socket, http2_options() | {"initial_stream_window_size": bounds.INNER_WINDOW_BYTES}
+        LARGE_CLUSTER,
+        socket,
+        http2_options() | {"initial_stream_window_size": bounds.INNER_WINDOW_BYTES},
+        common_http_protocol_options={"max_requests_per_connection": bounds.INNER_REQUESTS},
     )
 
 
-def _socket_cluster(name: str, socket: str, http2: Resource) -> Resource:
+def _socket_cluster(name: str, socket: str, http2: Resource, **options: Any) -> Resource:
     return {
         "name": name,
         "type": "STATIC",
         "connect_timeout": "1s",
         "circuit_breakers": NO_LIMITS,
         "typed_extension_protocol_options": _http_options(
-            explicit_http_config={"http2_protocol_options": http2}
+            explicit_http_config={"http2_protocol_options": http2}, **options
         ),
         "load_assignment": {
             "cluster_name": name,

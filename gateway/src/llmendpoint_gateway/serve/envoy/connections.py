@@ -16,10 +16,13 @@ from llmendpoint_gateway.serve.envoy.process import write_share
 
 async def follow_connections(envoy: EnvoyStats, file: Path) -> None:
     told: float | None = None
+    most = 1.0
     while True:
         await asyncio.sleep(CONNECTIONS_LOOK_SECONDS)
         try:
-            share = round(await envoy.connections(), 2)
+            if told is None:
+                most = await envoy.most_connections()
+            share = round(await envoy.connections() / most, 2)
             if share != told:
                 write_share(file, share)
                 told = share

@@ -45,12 +45,16 @@ class EnvoyStats:
             raise EnvoyAway("Envoy was started anew while its counters were read; ask again")
         return {"instance": before, "revisions": read_attempts(stats, endpoint, known)}
 
-    async def connections(self) -> float:
-        """The share of its connections that callers have open. EnvoyAway."""
+    async def connections(self) -> int:
+        """How many callers have open. EnvoyAway."""
         query = {"filter": f"^{OPEN}$", "type": "Gauges", "format": "json"}
         gauges = (await self._get("/stats", query))["stats"]
-        limit = (await self._get("/server_info", {}))["node"]["metadata"][LIMIT]
-        return float(sum(gauge["value"] for gauge in gauges) / limit)
+        return int(sum(gauge["value"] for gauge in gauges))
+
+    async def most_connections(self) -> float:
+        """How many they may open. The page that says it has 120 kB. EnvoyAway."""
+        most: float = (await self._get("/server_info", {}))["node"]["metadata"][LIMIT]
+        return most
 
     async def _instance(self) -> str:
         """The bootstrap gives each start of Envoy a node id of its own."""

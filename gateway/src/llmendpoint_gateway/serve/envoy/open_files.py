@@ -1,5 +1,7 @@
-"""The open-file limit: each request holds two or three descriptors, and the usual soft limit is 1,024."""
+"""What the machine gives a process: open files, of which each request holds two or three, and watches of files."""
 
+import ctypes
+import os
 import resource
 import sys
 
@@ -17,3 +19,15 @@ def raise_open_file_limit() -> int:
     if hard != resource.RLIM_INFINITY and hard < ENOUGH:
         log.warning("the open-file limit is low", limit=hard, wanted=ENOUGH, effect="fewer open streams")
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
+
+
+def can_watch_files() -> bool:
+    """Whether there is an inotify instance left. Envoy aborts when it is to watch a file and gets none; Linux gives each user id
+    128 on a node by default, and pods of others may run under the same one. Warns when there is none."""
+    instance: int = ctypes.CDLL(None).inotify_init1(os.O_CLOEXEC)
+    if instance < 0:
+        effect = "idle connections do not make way when few connections are left"
+        log.warning("no inotify instance is left", sysctl="fs.inotify.max_user_instances", effect=effect)
+        return False
+    os.close(instance)
+    return True

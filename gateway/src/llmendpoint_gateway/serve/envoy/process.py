@@ -14,7 +14,7 @@ from llmendpoint_gateway.core.envoy.bootstrap import make_bootstrap
 from llmendpoint_gateway.core.envoy.bounds import make_share
 from llmendpoint_gateway.errors import EnvoyNotFound
 from llmendpoint_gateway.serve.envoy.container import cpu_limit, memory_limit
-from llmendpoint_gateway.serve.envoy.open_files import raise_open_file_limit
+from llmendpoint_gateway.serve.envoy.open_files import can_watch_files, raise_open_file_limit
 from llmendpoint_gateway.serve.request.decisions import decisions_socket
 
 log = structlog.get_logger()
@@ -28,7 +28,8 @@ def run_envoy(socket: Path, host: str, port: int, binary: Path | None) -> None:
     inner = socket.parent / "envoy-inner.sock"
     inner.unlink(missing_ok=True)
     write_share(open_share(socket), 0.0)
-    paths = (str(socket), str(decisions_socket(socket)), str(inner), str(open_share(socket)))
+    watched = str(open_share(socket)) if can_watch_files() else None
+    paths = (str(socket), str(decisions_socket(socket)), str(inner), watched)
     share = make_share(memory_limit(), cpu_limit(), raise_open_file_limit())
     bootstrap = make_bootstrap(*paths, host, port, str(admin_socket(socket)), str(uuid.uuid4()), share)
     config.write_bytes(orjson.dumps(bootstrap))
