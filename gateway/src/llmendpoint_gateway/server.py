@@ -20,7 +20,7 @@ from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.envoy.process import admin_socket, open_share
 from llmendpoint_gateway.serve.http import Pages, make_app
 from llmendpoint_gateway.serve.identity.token_reviews import Callers
-from llmendpoint_gateway.serve.metrics import Metrics, StateCollector
+from llmendpoint_gateway.serve.metrics import EnvoyCollector, Metrics, StateCollector
 from llmendpoint_gateway.serve.outcome.access_log import access_log_handler
 from llmendpoint_gateway.serve.outcome.reports import Reports
 from llmendpoint_gateway.serve.placement.control import Control
@@ -71,10 +71,12 @@ async def run_picker(
 
         control.staleness, placement.stale = staleness, lambda: staleness() > 0
         metrics.registry.register(StateCollector(control, ads, staleness))
+        of_envoy = EnvoyCollector()
+        metrics.registry.register(of_envoy)
         reports = Reports(placement)
         demand, readings = DemandStream(placement), Readings(placement, reports)
         callers = Callers(session, access, operator, time.monotonic)
-        app = make_app(Pages(control, ads, metrics.registry, staleness, envoy, demand, callers))
+        app = make_app(Pages(control, ads, metrics.registry, of_envoy, staleness, envoy, demand, callers))
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, host, http_port).start()

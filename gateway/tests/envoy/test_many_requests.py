@@ -95,6 +95,8 @@ async def test_a_request_beyond_all_places_is_told_when_to_come_again() -> None:
             answer = await post(gateway, name)
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "gateway_overloaded")
             assert answer.headers["retry-after"] == "2"
+            assert gateway.metric("overload_refusals_total") == 1
+            assert gateway.metric("connections") >= 1
             await client.send(held[0], body_of(name, 1000)[-1:])
             await asyncio.wait_for(held[0].ended.wait(), 30)
             assert held[0].ok

@@ -14,6 +14,7 @@ from llmendpoint_gateway.errors import EnvoyAway
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.identity.token_reviews import Callers
+from llmendpoint_gateway.serve.metrics import EnvoyCollector
 from llmendpoint_gateway.serve.placement.control import Control
 from llmendpoint_gateway.serve.placement.demand_stream import DemandStream
 from llmendpoint_gateway.serve.state import describe
@@ -26,6 +27,7 @@ class Pages:
     control: Control
     ads: Ads
     registry: CollectorRegistry
+    of_envoy: EnvoyCollector
     staleness: Callable[[], float]
     envoy: EnvoyStats
     demand: DemandStream
@@ -81,6 +83,7 @@ class Pages:
         return _json({"behind": self.control.behind})
 
     async def metrics(self, _request: web.Request) -> web.Response:
+        await self.of_envoy.read(self.envoy)
         return web.Response(
             body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )

@@ -1,12 +1,15 @@
 """What the gateway counts, as `llmendpoint_gateway_*`."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from llmendpoint_gateway.errors import EnvoyAway
 from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.placement.control import Control
 
 PREFIX = "llmendpoint_gateway_"
@@ -129,3 +132,28 @@ class StateCollector(Collector):
             for address, count in counts.items():
                 in_flight.add_metric([cluster, address], count)
         yield in_flight
+
+
+class EnvoyCollector(Collector):
+    """What Envoy counts and the picker does not see. `connections` and `refused` as in EnvoyStats; None while Envoy is away."""
+
+    def __init__(self) -> None:
+        self.connections: int | None = None
+        self.refused: int | None = None
+
+    async def read(self, envoy: EnvoyStats) -> None:
+        self.connections = self.refused = None
+        with suppress(EnvoyAway):
+            self.connections, self.refused = await envoy.connections(), await envoy.refused()
+
+    def collect(self) -> Iterable[Metric]:
+        if self.connections is not None:
+            yield GaugeMetricFamily(
+                f"{PREFIX}connections", "Connections that callers have open", value=self.connections
+            )
+        if self.refused is not None:
+            yield CounterMetricFamily(
+                f"{PREFIX}overload_refusals",
+                "Requests refused because Envoy has as many under way as it has room for",
+                value=self.refused,
+            )

@@ -13,6 +13,7 @@ from llmendpoint_gateway.core.envoy.listener import STATS_NAME
 from llmendpoint_gateway.errors import EnvoyAway
 
 OPEN = f"http.{STATS_NAME}.downstream_cx_active"
+REFUSED = f"http.{STATS_NAME}.adaptive_concurrency.gradient_controller.rq_blocked"
 TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 
@@ -50,6 +51,12 @@ class EnvoyStats:
         query = {"filter": f"^{OPEN}$", "type": "Gauges", "format": "json"}
         gauges = (await self._get("/stats", query))["stats"]
         return int(sum(gauge["value"] for gauge in gauges))
+
+    async def refused(self) -> int:
+        """How many requests it refused since its start because as many were under way as there is room for. EnvoyAway."""
+        query = {"filter": f"^{REFUSED}$", "type": "Counters", "format": "json"}
+        counters = (await self._get("/stats", query))["stats"]
+        return int(sum(counter["value"] for counter in counters))
 
     async def most_connections(self) -> float:
         """How many they may open. The page that says it has 120 kB. EnvoyAway."""
