@@ -12,11 +12,10 @@ from ..api.verification import Prompt
 from ..core.endpoint.allowed import BY_DEFAULT, Allowed
 from ..core.endpoint.causes import is_alive, is_ready
 from ..core.endpoint.snapshot import Snapshot
+from ..core.names import Key
 from ..core.rollout.analysis import find_limits
 from ..core.rollout.evidence import Window
 from ..core.rollout.records import find_window
-
-Key = tuple[str, str]
 
 BEFORE_THE_SWITCH = (
     RolloutState.PROVISIONING, RolloutState.WARMING, RolloutState.VERIFYING, RolloutState.AWAITING_PROMOTION,

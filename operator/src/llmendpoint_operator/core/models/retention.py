@@ -20,6 +20,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from ..names import Key
 from ..pods.builders import Manifest
 from ..pods.revision import Revision
 from .files import files_of_revision, is_downloaded
@@ -167,16 +168,14 @@ class Usage:
     """Who uses what. `jobs` by namespace and name; in namespaces of `unknown` there is a revision that this version of
     the operator cannot read: there everything counts as used."""
 
-    jobs: frozenset[tuple[str, str]] = frozenset()
+    jobs: frozenset[Key] = frozenset()
     unknown: frozenset[str] = frozenset()
 
-    def __contains__(self, job: tuple[str, str]) -> bool:
+    def __contains__(self, job: Key) -> bool:
         return job in self.jobs or job[0] in self.unknown
 
 
-def find_usage(
-    recorded: Iterable[tuple[str, Revision | None]], waited_for: Iterable[tuple[str, str]]
-) -> Usage:
+def find_usage(recorded: Iterable[tuple[str, Revision | None]], waited_for: Iterable[Key]) -> Usage:
     """From recorded revisions with their namespaces (those that serve, and those that could; None is one that cannot be
     read), and from the Jobs that endpoints wait for."""
     jobs, unknown = set(waited_for), set()
