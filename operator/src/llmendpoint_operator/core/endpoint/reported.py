@@ -14,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ...api.llmendpoint import LLMEndpointStatus
 from ..pods.revision import revision_hash
-from ..rollout.records import parse_override, time_text
-from ..times import parse_time
+from ..rollout.records import parse_override
+from ..times import parse_time, time_text
 from .snapshot import Snapshot
 
 Json = dict[str, Any]

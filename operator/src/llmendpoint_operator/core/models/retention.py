@@ -23,6 +23,7 @@ from typing import Any
 from ..names import Key
 from ..pods.builders import Manifest
 from ..pods.revision import Revision
+from ..times import parse_time
 from .files import files_of_revision, is_downloaded
 from .jobs import DOWNLOAD, FILES_ANNOTATION
 from .removals import failure_of, has_failed
@@ -148,8 +149,10 @@ def next_mark(job: Manifest, used: bool, now: datetime, limit: float, at_end: Ac
         return Act.UNMARK if since is not None else None
     if since is None:
         return Act.MARK
-    unused = (now - datetime.fromisoformat(since)).total_seconds()
-    return at_end if unused >= limit else None
+    began = parse_time(since)
+    if began is None:
+        raise ValueError(f"{UNUSED_ANNOTATION} is no time: {since!r}")
+    return at_end if (now - began).total_seconds() >= limit else None
 
 
 def is_download(job: Manifest) -> bool:
