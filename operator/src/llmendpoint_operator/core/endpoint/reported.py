@@ -21,7 +21,8 @@ from .snapshot import Snapshot
 Json = dict[str, Any]
 
 LARGEST = 2**53
-"""Of a whole number. Epochs begin with the seconds of the clock."""
+"""Of a number. Whole ones beyond it are not exact everywhere, and sums of what is below it stay finite. Epochs begin
+with the seconds of the clock."""
 MOST_REPLICAS = 1000
 """As spec.replicas."""
 CLOCKS_DIFFER = timedelta(seconds=60)

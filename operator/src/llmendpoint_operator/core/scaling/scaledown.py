@@ -25,13 +25,12 @@ from ..endpoint.causes import is_ready, is_terminating
 from ..endpoint.snapshot import Snapshot
 from ..endpoint.steps import Apply, Event, Step
 from ..pods.builders import Manifest
-from ..rollout.evidence import Evidence
+from ..rollout.evidence import ACKNOWLEDGE_SECONDS, Evidence
 from ..times import parse_time
 
 COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 COST = "-1000"
 """Below 0, which pods without the annotation count as."""
-ACKNOWLEDGE_SECONDS = 10.0
 POLL_SECONDS = 1.0
 """When to look again though no gateway was heard: the rim wakes us sooner when one is."""
 
