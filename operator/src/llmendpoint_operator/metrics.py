@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from .core.names import Key
 from .core.scaling.providers import ENDPOINT_NAME, RECOMMENDED_METRIC
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
@@ -68,7 +69,7 @@ class Recommendations(Collector):
     """How many replicas there is work for, where a HorizontalPodAutoscaler asks: read when the page is. An endpoint of
     which nothing is known is not there."""
 
-    def __init__(self, read: Callable[[], Iterable[tuple[tuple[str, str], int]]]) -> None:
+    def __init__(self, read: Callable[[], Iterable[tuple[Key, int]]]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[Metric]:

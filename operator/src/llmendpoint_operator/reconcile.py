@@ -16,6 +16,7 @@ from .core.endpoint.plan import Apply, Delete, Plan, Step, WriteStatus, make_pla
 from .core.endpoint.reported import cleaned
 from .core.endpoint.snapshot import Endpoint, Refusal, ScalerAddress, Snapshot
 from .core.endpoint.steps import Event, events_of
+from .core.names import Key
 from .core.pauses import growing_pause
 from .core.pods.neighbours import Neighbours
 from .errors import ApiError, Conflict, NotOwned, Refused
@@ -37,7 +38,6 @@ from .observe.scaling.scaler import Scaler
 
 log = structlog.get_logger()
 
-Key = tuple[str, str]
 
 FREE_PASSES = 5
 """Consecutive passes with writes before the next one waits; a rollout takes two or three."""

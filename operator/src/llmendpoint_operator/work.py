@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 
 from .core.endpoint.snapshot import ScalerAddress
+from .core.names import Key
 from .core.pods.neighbours import Neighbours
 from .kube import resources
 from .kube.caches import Caches
@@ -32,7 +33,6 @@ from .reconcile import Reconciler
 from .settings import Settings
 from .workqueue import WorkQueue
 
-Key = tuple[str, str]
 Tasks = Mapping[str, Callable[[], Coroutine[None, None, None]]]
 OnEnd = Callable[[asyncio.Task[None]], None]
 

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from .core.names import Key
 from .core.pauses import growing_pause
 
 log = structlog.get_logger()
 
-Key = tuple[str, str]
 
 FIRST_RETRY_S = 0.2
 LAST_RETRY_S = 300.0

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from llmendpoint_operator import workqueue
-from llmendpoint_operator.workqueue import Key, WorkQueue
+from llmendpoint_operator.core.names import Key
+from llmendpoint_operator.workqueue import WorkQueue
 
 A, B = ("ns", "a"), ("ns", "b")
 

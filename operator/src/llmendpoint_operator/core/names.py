@@ -5,6 +5,9 @@ from __future__ import annotations
 MANAGER = "llmendpoint-operator"
 """Field manager, Lease name and reporter of Events."""
 
+Key = tuple[str, str]
+"""Namespace (empty for cluster-wide kinds) and name of an object."""
+
 ENDPOINT_LABEL = "llmendpoint.io/endpoint"
 REVISION_LABEL = "llmendpoint.io/revision"
 MODEL_JOB_LABEL = "llmendpoint.io/model-job"

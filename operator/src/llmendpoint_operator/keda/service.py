@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import grpc
 import structlog
 
+from ..core.names import Key
 from ..core.scaling.opinion import Opinion
 from . import messages
 
 log = structlog.get_logger()
 
-Key = tuple[str, str]
 
 GRACE_S = 1.0
 

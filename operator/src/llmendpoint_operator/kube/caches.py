@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from ..core.endpoint.served import ServedNames, claimed_names
-from ..core.names import ENDPOINT_LABEL, MANAGER, MODEL_JOB_LABEL
+from ..core.names import ENDPOINT_LABEL, MANAGER, MODEL_JOB_LABEL, Key
 from . import resources
 from .client import Json, KubeApi
 from .parsed import ParsedRevisions
 from .resources import Resource
 from .store import Informer, dig, endpoint_of, key_of, model_job_key
 
-Wake = Callable[[tuple[str, str]], None]
+Wake = Callable[[Key], None]
 
 MANAGED = f"app.kubernetes.io/managed-by={MANAGER}"
 
@@ -89,7 +89,7 @@ class Caches:
             self._wake(other)
         self._wake(key)
 
-    def _claims(self, key: tuple[str, str]) -> set[tuple[str, str]]:
+    def _claims(self, key: Key) -> set[Key]:
         """Take up the names that the endpoint asks for now; the others for whom that changes something."""
         there = self.get(resources.ENDPOINTS, *key)
         if there is None:

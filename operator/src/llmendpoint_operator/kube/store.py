@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import structlog
 
-from ..core.names import ENDPOINT_LABEL, MODEL_JOB_LABEL
+from ..core.names import ENDPOINT_LABEL, MODEL_JOB_LABEL, Key
 from ..core.pauses import growing_pause
 from ..errors import ApiError, Gone, NotFound, api_error
 from .client import Json, KubeApi
@@ -24,8 +24,6 @@ from .trimming import trim
 
 log = structlog.get_logger()
 
-Key = tuple[str, str]
-"""Namespace (empty for cluster-wide kinds) and name."""
 
 WATCH_SECONDS = 60
 RESYNC_SECONDS = 600

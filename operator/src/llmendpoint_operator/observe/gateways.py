@@ -18,11 +18,12 @@ import structlog
 
 from ..core.endpoint.causes import is_finished, is_ready
 from ..core.endpoint.reported import LARGEST
+from ..core.names import Key
 from ..core.rollout.evidence import GatewayView
 from ..core.rollout.measurements import Counts
 from ..errors import Unanswered
 from ..kube.store import Informer
-from .wanted import Key, base_url
+from .wanted import base_url
 from .wire import NO_HEADERS, Headers, Wire
 
 log = structlog.get_logger()

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-Key = tuple[str, str]
+from ..core.names import Key
 
 Q = TypeVar("Q")
 A = TypeVar("A")

@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.endpoint.reported import LARGEST
 from ..core.scaling.circuit import Circuit
 from ..core.scaling.demand import Load, Reading, Report
-
-LARGEST_FIGURE = 2.0**53
-"""Whole numbers beyond it are not exact, and sums of what is below it stay finite."""
 
 
 def parse_report(told: Mapping[str, Any], now: float) -> Report:
@@ -60,6 +58,6 @@ def parse_figure(told: Any) -> float:
         figure = float(told)
     except OverflowError as error:
         raise ValueError("the figure is too large") from error
-    if not 0 <= figure <= LARGEST_FIGURE:  # NaN is not either
+    if not 0 <= figure <= LARGEST:  # NaN is not either
         raise ValueError(f"{figure} is negative, or too large")
     return figure

@@ -7,26 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..api import LLMEndpointSpec
-from ..api.rollout_status import RolloutState
 from ..api.verification import Prompt
 from ..core.endpoint.allowed import BY_DEFAULT, Allowed
 from ..core.endpoint.causes import is_alive, is_ready
 from ..core.endpoint.snapshot import Snapshot
+from ..core.names import Key
 from ..core.rollout.analysis import find_limits
 from ..core.rollout.evidence import Window
+from ..core.rollout.machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, State
 from ..core.rollout.records import find_window
-
-Key = tuple[str, str]
-
-BEFORE_THE_SWITCH = (
-    RolloutState.PROVISIONING, RolloutState.WARMING, RolloutState.VERIFYING, RolloutState.AWAITING_PROMOTION,
-)  # fmt: skip
-"""The old revision may be measured, so that there is something to compare with."""
-
-AT_REST = (RolloutState.IDLE, RolloutState.ROLLED_BACK)
-
-WITH_REQUESTS = (RolloutState.SWITCHING, RolloutState.OBSERVING)
-"""The new revision gets requests, and is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +67,7 @@ def find_wanted(snapshot: Snapshot) -> Wanted | None:
     endpoint = snapshot.endpoint
     rollout: Mapping[str, Any] = endpoint.status.get("rollout") or {}
     traffic: Mapping[str, Any] = endpoint.status.get("traffic") or {}
-    state = rollout.get("state", RolloutState.IDLE)
+    state = rollout.get("state", State.IDLE)
     if endpoint.deleting or endpoint.spec is None:
         return None
     blue, green = rollout.get("blue"), rollout.get("green")
@@ -86,13 +75,13 @@ def find_wanted(snapshot: Snapshot) -> Wanted | None:
     if state in AT_REST and settled:
         return None
     measured = _measured(endpoint.spec, state, blue, green)
-    job = _job(snapshot, rollout) if state == RolloutState.VERIFYING and green else None
+    job = _job(snapshot, rollout) if state == State.VERIFYING and green else None
     return Wanted(
         key=(endpoint.namespace, endpoint.name),
         epoch=int(traffic.get("epoch", 0)),
         measured=measured,
         window=find_window(rollout),
-        decides=state in (RolloutState.AWAITING_PROMOTION, *WITH_REQUESTS),
+        decides=state in {State.AWAITING_PROMOTION, *WITH_REQUESTS},
         verification=job,
         pods=tuple(_targets(snapshot, (job.blue, job.revision) if job else measured)),
     )

@@ -150,6 +150,14 @@ def test_what_is_used_is_never_doomed(unused_for: float, complete: bool, retenti
     assert next_act(kept, NOW, retention) is Act.UNMARK
 
 
+@pytest.mark.parametrize("since", ["soon", "2026-01-01T00:00:00", ""])
+def test_a_mark_that_is_no_time_deletes_nothing(since: str) -> None:
+    marked = job(unused_for=10 * WEEK)
+    marked["metadata"]["annotations"]["llmendpoint.io/unused-since"] = since
+    with pytest.raises(ValueError, match="is no time"):
+        next_act(Kept(marked, None, used=False), NOW, WEEK)
+
+
 def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     leaving = job(unused_for=2 * WEEK)
     leaving["metadata"]["deletionTimestamp"] = "x"

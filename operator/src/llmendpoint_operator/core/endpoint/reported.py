@@ -14,14 +14,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from ...api.llmendpoint import LLMEndpointStatus
 from ..pods.revision import revision_hash
-from ..rollout.records import parse_override, time_text
-from ..times import parse_time
+from ..rollout.records import parse_override
+from ..times import parse_time, time_text
 from .snapshot import Snapshot
 
 Json = dict[str, Any]
 
 LARGEST = 2**53
-"""Of a whole number. Epochs begin with the seconds of the clock."""
+"""Of a number. Whole ones beyond it are not exact everywhere, and sums of what is below it stay finite. Epochs begin
+with the seconds of the clock."""
 MOST_REPLICAS = 1000
 """As spec.replicas."""
 CLOCKS_DIFFER = timedelta(seconds=60)

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..names import Key
 from ..sentences import fitting
 
-Key = tuple[str, str]
 Claim = tuple[str, str]
 """Creation time, which sorts as text, and `namespace/name`: the lowest has the name."""
 

@@ -17,13 +17,13 @@ from ..pods.builders import Manifest
 from ..rollout.decision import Rollout
 from ..rollout.machine import BEFORE_THE_SWITCH
 from ..rollout.prospects import comes, volume_cause, waiting_cause
-from ..rollout.records import time_text
 from ..rollout.situation import pod_count, ready_count
 from ..rollout.target import unreadable_runtime
 from ..scaling.circuit import circuit_message
 from ..scaling.handover import handover_record
 from ..scaling.providers import provider_outlook
 from ..scaling.records import make_record
+from ..times import time_text
 from .causes import Cause, deadline_exceeded, find_cause, is_alive, is_ready
 from .conditions import View, make_conditions
 from .disputes import dispute_cause

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from ..names import MODEL_JOB_LABEL, REVISION_LABEL
+from ..names import MODEL_JOB_LABEL, REVISION_LABEL, Key
 from ..pods.builders import Manifest
 from ..pods.revision import Revision
 from .files import Delivery, Files, delivery, files_of_revision, revision_hub, short_hash
@@ -41,7 +41,7 @@ def files_of(job: Manifest) -> str:
 
 
 def missing_records(
-    namespace: str, revision: Revision, pods: Iterable[Manifest], known: set[tuple[str, str]]
+    namespace: str, revision: Revision, pods: Iterable[Manifest], known: set[Key]
 ) -> Iterator[Manifest]:
     """Of the nodes that pods of this revision are on. `known`: Jobs by namespace and name."""
     if not revision.commit or delivery(revision.inputs.model) is not Delivery.POD:

@@ -19,6 +19,7 @@ from ..endpoint.steps import Event
 from ..pauses import growing_pause
 from ..pods.builders import Manifest
 from ..sentences import fitting
+from ..times import parse_time
 from .tasks import condition_of, last_end
 
 FAILED_ANNOTATION = "llmendpoint.io/removal-failed"
@@ -55,10 +56,13 @@ def failure_of(record: Manifest) -> Failure | None:
         return None
     try:
         found = json.loads(text)
-        count, at = int(found["count"]), datetime.fromisoformat(found["at"])
-        if at.tzinfo is None:
-            raise ValueError("a time without its zone")
-        return Failure(count, at, str(found["job"]), fitting(str(found["said"]), SAID_LIMIT))
+        count, at, job, why = (
+            int(found["count"]),
+            parse_time(found["at"]),
+            str(found["job"]),
+            str(found["said"]),
+        )
+        return Failure(count, at, job, fitting(why, SAID_LIMIT)) if at is not None else None
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 

@@ -20,8 +20,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from ..names import Key
 from ..pods.builders import Manifest
 from ..pods.revision import Revision
+from ..times import parse_time
 from .files import files_of_revision, is_downloaded
 from .jobs import DOWNLOAD, FILES_ANNOTATION
 from .removals import failure_of, has_failed
@@ -147,8 +149,10 @@ def next_mark(job: Manifest, used: bool, now: datetime, limit: float, at_end: Ac
         return Act.UNMARK if since is not None else None
     if since is None:
         return Act.MARK
-    unused = (now - datetime.fromisoformat(since)).total_seconds()
-    return at_end if unused >= limit else None
+    began = parse_time(since)
+    if began is None:
+        raise ValueError(f"{UNUSED_ANNOTATION} is no time: {since!r}")
+    return at_end if (now - began).total_seconds() >= limit else None
 
 
 def is_download(job: Manifest) -> bool:
@@ -167,16 +171,14 @@ class Usage:
     """Who uses what. `jobs` by namespace and name; in namespaces of `unknown` there is a revision that this version of
     the operator cannot read: there everything counts as used."""
 
-    jobs: frozenset[tuple[str, str]] = frozenset()
+    jobs: frozenset[Key] = frozenset()
     unknown: frozenset[str] = frozenset()
 
-    def __contains__(self, job: tuple[str, str]) -> bool:
+    def __contains__(self, job: Key) -> bool:
         return job in self.jobs or job[0] in self.unknown
 
 
-def find_usage(
-    recorded: Iterable[tuple[str, Revision | None]], waited_for: Iterable[tuple[str, str]]
-) -> Usage:
+def find_usage(recorded: Iterable[tuple[str, Revision | None]], waited_for: Iterable[Key]) -> Usage:
     """From recorded revisions with their namespaces (those that serve, and those that could; None is one that cannot be
     read), and from the Jobs that endpoints wait for."""
     jobs, unknown = set(waited_for), set()

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from ..endpoint.causes import Cause, find_cause, last_line
 from ..pods.builders import Manifest
+from ..times import parse_time
 from .identity import Identity
 from .jobs import CONTAINER
 
@@ -76,14 +77,16 @@ def read_task(job: Manifest | None, pods: Sequence[Manifest]) -> Task:
         return Task(Stage.LEAVING)
     ended = condition_of(job, "Complete")
     if ended is not None:
-        return Task(Stage.DONE, _answer(pods), ended=_time(ended), progress=100)
+        return Task(
+            Stage.DONE, _answer(pods), ended=parse_time(ended.get("lastTransitionTime")), progress=100
+        )
     ended = condition_of(job, "Failed")
     if ended is not None:
         said = str(ended.get("message", ""))
         cause = fetch_failed(pods) or Cause(
             "ModelUnavailable", f"Job {job['metadata']['name']} failed: {said}"
         )
-        return Task(Stage.FAILED, cause=cause, ended=_time(ended))
+        return Task(Stage.FAILED, cause=cause, ended=parse_time(ended.get("lastTransitionTime")))
     address = next((a for pod in pods if (a := _address(pod))), None)
     wrong = None if address else find_cause(None, pods) or fetch_failed(pods)
     return Task(Stage.RUNNING, cause=wrong, address=address)
@@ -174,8 +177,3 @@ def condition_of(job: Manifest, kind: str) -> Manifest | None:
     """Of a Job, where it is True."""
     conditions: list[Manifest] = job.get("status", {}).get("conditions") or []
     return next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), None)
-
-
-def _time(condition: Manifest) -> datetime | None:
-    text = condition.get("lastTransitionTime")
-    return datetime.fromisoformat(str(text)) if text else None

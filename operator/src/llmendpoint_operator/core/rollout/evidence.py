@@ -12,6 +12,9 @@ from enum import StrEnum
 
 from .prospects import Told
 
+ACKNOWLEDGE_SECONDS = 10
+"""So long a switch, and a replica that goes, waits for a Ready gateway; blue's pods wait for longer."""
+
 
 @dataclass(frozen=True, slots=True)
 class GatewayView:

@@ -134,8 +134,9 @@ MOVES: Mapping[State, Mapping[Event, State]] = {
 BEFORE_THE_SWITCH = frozenset(
     {State.PROVISIONING, State.WARMING, State.VERIFYING, State.AWAITING_PROMOTION}
 )  # fmt: skip
+"""Green gets no requests yet; blue may be measured, so that there is something to compare green with."""
 WITH_REQUESTS = frozenset({State.SWITCHING, State.OBSERVING})
-"""Green gets requests and blue is there to go back to."""
+"""Green gets requests and is measured, and blue is there to go back to."""
 AT_REST = frozenset({State.IDLE, State.ROLLED_BACK})
 """Nothing goes on."""
 GIVEN_UP = frozenset({State.ROLLING_BACK, State.ROLLED_BACK})

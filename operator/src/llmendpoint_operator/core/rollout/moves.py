@@ -7,9 +7,10 @@ from datetime import timedelta
 
 from ...api import Mode
 from ..endpoint.steps import Event as KubernetesEvent
+from ..times import time_text
 from .machine import MOVES, WITH_REQUESTS, Event, State
 from .occurrences import Occurrence, first_mode
-from .records import Progress, Rejected, cut, time_text
+from .records import Progress, Rejected, cut
 from .situation import Situation
 
 REJECTING = frozenset({Event.ABORTED, Event.OVERDUE, Event.UNVERIFIED, Event.BREACHED})

@@ -12,11 +12,11 @@ from ..endpoint.causes import engine_exited, find_cause, unschedulable, unschedu
 from ..endpoint.ownership import bars_pods
 from ..names import child_name
 from ..times import parse_time
-from .evidence import Outcome, Verification
+from .evidence import ACKNOWLEDGE_SECONDS, Outcome, Verification
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, Event, State
 from .observation import Answer, measuring_blue, observing
 from .prospects import Prospect
-from .situation import ACKNOWLEDGE_SECONDS, LOST_SECONDS, Situation
+from .situation import LOST_SECONDS, Situation
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def read_events(events: Sequence[Mapping[str, Any]]) -> Told:
     at, prospect, message = max(
         words, key=lambda word: (word[0], word[1] is Prospect.COMING), default=("", Prospect.SILENT, "")
     )
-    return Told(prospect, fitting(message, 300), _time(at), fitting(volume, 300))
+    return Told(prospect, fitting(message, 300), parse_time(f"{at}Z"), fitting(volume, 300))
 
 
 def prospect_of(pod: Manifest, told: Told | None, now: datetime) -> Prospect | None:
@@ -161,13 +161,6 @@ def _at(event: Mapping[str, Any]) -> str:
         event.get("firstTimestamp"), event.get("metadata", {}).get("creationTimestamp"),
     )  # fmt: skip
     return str(next((text for text in found if text), ""))[:19]
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        return parse_time(f"{text}Z" if text else None)
-    except ValueError:
-        return None
 
 
 def _component(event: Mapping[str, Any]) -> str:

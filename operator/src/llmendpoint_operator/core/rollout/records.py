@@ -7,24 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from ...api import Mode
 from ...api import RolloutState as State
 from ..sentences import fitting
-from ..times import parse_time
+from ..times import parse_time, time_text
 from .evidence import Figures, Window
 from .machine import WITH_REQUESTS
 
 Json = dict[str, Any]
-
-
-def time_text(time: datetime | None) -> str | None:
-    """RFC 3339 with milliseconds, UTC."""
-    if time is None:
-        return None
-    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def cut(time: datetime) -> datetime:

@@ -23,9 +23,6 @@ from .machine import BEFORE_THE_SWITCH, WITH_REQUESTS, State
 from .prospects import Prospect, is_stuck, prospect_of
 from .records import Progress, Rejected, Traffic
 
-ACKNOWLEDGE_SECONDS = 10
-"""So long a switch waits for a Ready gateway; blue's pods wait for longer."""
-
 LOST_SECONDS = 60
 """A last replica that was unready for less is not given up: it may be back."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...api import Mode
+from .evidence import ACKNOWLEDGE_SECONDS
 from .machine import BEFORE_THE_SWITCH, GIVEN_UP, State
 from .observation import measuring_blue, observing
 from .occurrences import deadline_in, held, lost_in, unschedulable_since
 from .prospects import promised_for
-from .situation import ACKNOWLEDGE_SECONDS, LOST_SECONDS, Situation
+from .situation import LOST_SECONDS, Situation
 
 
 def waits(s: Situation) -> Iterator[float]:

@@ -12,8 +12,7 @@ from typing import Any
 
 from ...api.autoscaling import Provider
 from ..endpoint.snapshot import Snapshot
-from ..rollout.records import time_text
-from ..times import parse_time
+from ..times import parse_time, time_text
 from .providers import provider_outlook
 
 SETTLE_SECONDS = 300

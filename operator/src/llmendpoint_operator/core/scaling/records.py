@@ -8,9 +8,8 @@ from typing import Any
 
 from ..endpoint.snapshot import Snapshot
 from ..endpoint.steps import Event
-from ..rollout.records import time_text
 from ..sentences import fitting
-from ..times import parse_time
+from ..times import parse_time, time_text
 from .outcome import Outlook, Scaling
 from .scene import Memory
 

@@ -25,12 +25,12 @@ from ..endpoint.causes import is_ready, is_terminating
 from ..endpoint.snapshot import Snapshot
 from ..endpoint.steps import Apply, Event, Step
 from ..pods.builders import Manifest
-from ..rollout.evidence import Evidence
+from ..rollout.evidence import ACKNOWLEDGE_SECONDS, Evidence
+from ..times import parse_time
 
 COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 COST = "-1000"
 """Below 0, which pods without the annotation count as."""
-ACKNOWLEDGE_SECONDS = 10.0
 POLL_SECONDS = 1.0
 """When to look again though no gateway was heard: the rim wakes us sooner when one is."""
 
@@ -86,13 +86,13 @@ def plan_scale_down(
         return ScaleDown(replicas, leaving)
     held = {hash_: max(replicas[hash_], _live(snapshot, hash_)) for hash_ in served if surplus[hash_]}
     if not evidence.gateways_known:
-        since = _time(traffic.get("drainingSince"))
+        since = parse_time(traffic.get("drainingSince"))
         return ScaleDown({**replicas, **held}, before, since, asks_gateways=True)
     load = in_flight(evidence)
     chosen = tuple(v for h in served for v in _victims(snapshot.pods.get(h, ()), surplus[h], load, before))
     draining = tuple(sorted({*leaving, *(victim.name for victim in chosen)}))
     fresh = not set(draining) <= set(before)
-    since = now if fresh else _time(traffic.get("drainingSince")) or now
+    since = now if fresh else parse_time(traffic.get("drainingSince")) or now
     epoch = int(traffic.get("epoch", 0))
     if not fresh and _acknowledged(evidence, epoch, since, now):
         return ScaleDown(replicas, draining, since, chosen, load)
@@ -192,7 +192,3 @@ def _event(decision: ScaleDown, victim: Victim) -> Event:
     said = "an unknown number of" if victim.in_flight is None else str(victim.in_flight)
     others = f"; of those that stay the least busy has {min(staying)}" if staying else ""
     return Event("ReplicaChosen", f"replica {victim.name} goes, with {said} requests in flight{others}")
-
-
-def _time(text: object) -> datetime | None:
-    return datetime.fromisoformat(str(text)) if text else None

@@ -12,8 +12,9 @@ from llmendpoint_fit.core.hub import config_path, files_path, hub_model
 from llmendpoint_fit.errors import FitError
 
 from ...core.capacity.findings import Finding, HubQuestion
+from ...core.names import Key
 from ..bounded import PLAIN, read_json
-from ..inquiries import ANSWER_LIMIT_S, Inquiries, Key
+from ..inquiries import ANSWER_LIMIT_S, Inquiries
 
 log = structlog.get_logger()
 

@@ -11,13 +11,12 @@ from ...core.capacity.findings import hub_question
 from ...core.capacity.inspection import INSPECTS_LABEL, inspection_name
 from ...core.endpoint.ownership import Holder, holder_of
 from ...core.endpoint.snapshot import Snapshot
+from ...core.names import Key
 from ...core.pods.builders import Manifest, Owner
 from ...kube import resources
 from ...kube.caches import Caches
 from .devices import Devices, Nodes
 from .findings import HubModels
-
-Key = tuple[str, str]
 
 
 class Inspection:

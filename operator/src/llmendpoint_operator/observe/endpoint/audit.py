@@ -6,13 +6,12 @@ import structlog
 
 from ...core.endpoint.audit import find_change
 from ...core.endpoint.snapshot import Snapshot
+from ...core.names import Key
 from ...core.pods.grace import too_short
 from ...kube.client import Json
 from ...kube.events import EventWriter
 
 log = structlog.get_logger()
-
-Key = tuple[str, str]
 
 
 class Auditor:

@@ -7,14 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ...core.endpoint.disputes import Dispute, Disputes, fingerprint, written
-from ...core.names import MANAGER
+from ...core.names import MANAGER, Key
 from ...core.pods.drift import first_difference
 from ...errors import ApiError
 from ...kube import resources
 from ...kube.children import Children, Written
 from ...kube.client import Json
 
-Key = tuple[str, str]
 Place = tuple[str, str]
 """Kind and name."""
 

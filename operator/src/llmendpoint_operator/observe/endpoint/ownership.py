@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...core.endpoint.ownership import Foreign, Foreigners, Holder, holder_of, holder_of_model_job
+from ...core.names import Key
 from ...core.pods.builders import Owner
 from ...kube import resources
 from ...kube.caches import Caches
 from ...kube.children import Children
-
-Key = tuple[str, str]
 
 LOOK_AGAIN_S = 15.0
 AWAIT_COLLECTION_S = 0.5

@@ -10,8 +10,9 @@ import aiohttp
 import structlog
 
 from ...core.models.identity import HubModel, Identity
+from ...core.names import Key
 from ..bounded import PLAIN, read_json
-from ..inquiries import ANSWER_LIMIT_S, Inquiries, Key
+from ..inquiries import ANSWER_LIMIT_S, Inquiries
 
 log = structlog.get_logger()
 

@@ -34,6 +34,7 @@ from ...core.models.retention import (
     next_act,
     siblings_of,
 )
+from ...core.names import Key
 from ...errors import ApiError, Conflict, NotFound, NotOwned, Refused
 from ...kube import resources
 from ...kube.caches import Caches
@@ -44,7 +45,6 @@ from ...kube.store import endpoint_of, key_of
 
 log = structlog.get_logger()
 
-Key = tuple[str, str]
 
 SWEEP_S = 30.0
 LEAST_S = 1.0

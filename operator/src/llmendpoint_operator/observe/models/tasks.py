@@ -28,6 +28,7 @@ from ...core.models.removals import removal_cause
 from ...core.models.retention import files_name, is_download
 from ...core.models.sharing import find_download
 from ...core.models.tasks import Stage, Task, identity_of, read_task
+from ...core.names import Key
 from ...core.pods.builders import Owner
 from ...core.rollout.target import unresolved
 from ...errors import Unanswered
@@ -40,7 +41,6 @@ from .hub import Hub, Question
 
 log = structlog.get_logger()
 
-Key = tuple[str, str]
 
 POLL_S = 3.0
 ANSWER_LIMIT_S = 2.0

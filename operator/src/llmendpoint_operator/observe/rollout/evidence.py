@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from ...core.endpoint.snapshot import Snapshot
+from ...core.names import Key
 from ...core.rollout.evidence import Evidence, Figures, Verification
 from ...core.rollout.measurements import Measurements
 from ..gateways import Gateways
 from ..slots import Slots
-from ..wanted import Key, Target, VerificationJob, Wanted, find_wanted
+from ..wanted import Target, VerificationJob, Wanted, find_wanted
 from ..wire import Wire
 from .measurements import sample
 from .prospects import PodEvents

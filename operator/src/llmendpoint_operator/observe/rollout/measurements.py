@@ -9,13 +9,14 @@ from collections import defaultdict
 
 import structlog
 
+from ...core.names import Key
 from ...core.rollout.histograms import Histogram
 from ...core.rollout.measurements import Latencies, Measurements
 from ...errors import Unanswered
 from ..gateways import Gateway, Gateways
 from ..reports import parse_figure
 from ..slots import Slots
-from ..wanted import Key, Target
+from ..wanted import Target
 from ..wire import Wire
 
 log = structlog.get_logger()

@@ -16,13 +16,13 @@ import structlog
 
 from ...core.endpoint.causes import unscheduled_since
 from ...core.endpoint.snapshot import Snapshot
+from ...core.names import Key
 from ...core.rollout.prospects import Told, read_events, worth_asking
 from ...errors import ApiError
 from ...kube.client import KubeApi
 
 log = structlog.get_logger()
 
-Key = tuple[str, str]
 
 PAUSE_S = 0.25
 AGAIN_S = 15.0

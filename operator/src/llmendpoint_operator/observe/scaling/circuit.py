@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from ...core.names import Key
 from ...core.scaling.circuit import Circuit, refusing
 from ...core.scaling.demand import Demand
-
-Key = tuple[str, str]
 
 LOOK_S = 2.0
 """How often it is looked whether a gateway that refused is silent or gone: nobody tells that."""

@@ -16,12 +16,13 @@ from typing import Any
 import structlog
 
 from ...core.endpoint.snapshot import Snapshot
+from ...core.names import Key
 from ...core.pauses import growing_pause
 from ...core.scaling.demand import Demand, Report, combine
 from ...errors import Unanswered
 from ..gateways import Gateway, Gateways
 from ..reports import parse_report
-from ..wanted import Key, active_targets
+from ..wanted import active_targets
 from ..wire import Wire
 from .first_tokens import FirstTokenTimes
 from .loads import EngineLoads

@@ -10,11 +10,12 @@ import asyncio
 import time
 from collections.abc import Iterable
 
+from ...core.names import Key
 from ...core.rollout.measurements import Measurements
 from ...core.scaling.demand import FirstTokens
 from ...errors import Unanswered
 from ..rollout.measurements import SCRAPE_TIMEOUT_S, parse_latencies, some
-from ..wanted import Key, Target
+from ..wanted import Target
 from ..wire import Wire
 from .rota import Followed, Rota
 

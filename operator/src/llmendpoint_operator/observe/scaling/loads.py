@@ -9,10 +9,11 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 
+from ...core.names import Key
 from ...core.scaling.demand import Reading, Report
 from ...errors import Unanswered
 from ..reports import parse_load
-from ..wanted import Key, Target
+from ..wanted import Target
 from ..wire import Wire
 from .rota import Followed, Rota
 

@@ -12,6 +12,7 @@ import structlog
 
 from ...api.autoscaling import AutoscalingSpec, Provider
 from ...core.endpoint.reported import cleaned
+from ...core.names import Key
 from ...core.scaling.handover import kept_count
 from ...core.scaling.opinion import Opinion, find_opinion
 from ...core.scaling.scene import read_scene
@@ -23,7 +24,6 @@ from .scaler import Source
 
 log = structlog.get_logger()
 
-Key = tuple[str, str]
 
 PATIENCE_S = 5.0
 """A stream looks again after so long though nobody rang: figures go stale in silence."""

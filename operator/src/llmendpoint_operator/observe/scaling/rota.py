@@ -10,8 +10,9 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from ...core.names import Key
 from ..slots import Slots
-from ..wanted import Key, Target
+from ..wanted import Target
 
 log = structlog.get_logger()
 

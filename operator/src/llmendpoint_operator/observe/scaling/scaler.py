@@ -14,6 +14,7 @@ import structlog
 
 from ...api.autoscaling import Provider
 from ...core.endpoint.snapshot import Snapshot
+from ...core.names import Key
 from ...core.scaling.bounds import find_bounds, may_sleep
 from ...core.scaling.decision import Decision, decide, wakes
 from ...core.scaling.demand import Demand
@@ -24,7 +25,6 @@ from ...metrics import Metrics
 
 log = structlog.get_logger()
 
-Key = tuple[str, str]
 
 TICK_S = 0.5
 """How often it is looked whether a poll is due."""
