@@ -18,7 +18,7 @@ from llmendpoint_gateway.serve.outcome.access_log import read_attempt
 from llmendpoint_gateway.serve.outcome.reports import Reports
 from llmendpoint_gateway.serve.placement.control import Control
 from llmendpoint_gateway.serve.placement.placement import Placement
-from llmendpoint_gateway.serve.request.messages import WATCHED
+from llmendpoint_gateway.serve.request.writing import WATCHED
 
 TAG = Tag(1, 2, 3)
 CHAT_PATH, OTHER_PATH = "/v1/chat/completions", "/v1/embeddings"
