@@ -156,7 +156,7 @@ class Picker:
 
     def _place(self, name: str, request: Request) -> Picked | Rejected:
         """A replica now, or an endpoint to wait for, unless two replicas went down with this request."""
-        decision = self._placement.pick(name, request.head.caller)
+        decision = self._placement.pick(name, request.caller)
         endpoint = decision.endpoint if isinstance(decision, Picked) else decision.awaited
         if endpoint and self._poison.refused(endpoint, request.print_, self._placement.now()):
             return poisoned()
@@ -164,7 +164,7 @@ class Picker:
 
     def _answer(self, stream: Stream, request: Request, decision: Decision, start: float) -> None:
         if isinstance(decision, Picked):
-            placed = self._placement.take(decision, request.head.caller, request.print_, request.size)
+            placed = self._placement.take(decision, request)
             outcome, stream.state = "picked", placed
             reply = self._route(request, placed)
         elif isinstance(decision, Rejected):
@@ -216,7 +216,7 @@ class Picker:
     def _expire(self, held: Held) -> None:
         """It has waited as long as it may; for an endpoint that was deleted and is there again it goes on to wait."""
         if held.none.status == 404 and held.endpoint in self._placement.view.endpoints:
-            decision = self._placement.pick(held.name, held.request.head.caller)
+            decision = self._placement.pick(held.name, held.request.caller)
             if isinstance(decision, Rejected) and decision.awaited == held.endpoint:
                 self._wait_on(held, decision, self._placement.hold_seconds)
                 return
