@@ -97,23 +97,22 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
 
     from llmendpoint_gateway.access import from_kubeconfig, in_cluster
     from llmendpoint_gateway.server import run_picker
+    from llmendpoint_gateway.settings import Settings
 
     raise_open_file_limit()
     # What is there now stays: a collection that looked through it all would hold up decisions for tens of milliseconds.
     gc.freeze()
-    access = from_kubeconfig(arguments.kubeconfig) if arguments.kubeconfig else in_cluster()
-    uvloop.run(
-        run_picker(
-            arguments.socket,
-            arguments.host,
-            arguments.http_port,
-            access,
-            arguments.watch_namespace,
-            arguments.hold_seconds,
-            arguments.operator,
-            arguments.trusted_hops,
-        )
+    settings = Settings(
+        socket=arguments.socket,
+        host=arguments.host,
+        http_port=arguments.http_port,
+        access=from_kubeconfig(arguments.kubeconfig) if arguments.kubeconfig else in_cluster(),
+        namespace=arguments.watch_namespace,
+        hold_seconds=arguments.hold_seconds,
+        operator=arguments.operator,
+        trusted_hops=arguments.trusted_hops,
     )
+    uvloop.run(run_picker(settings))
 
 
 COMMANDS = {"picker": run_picker_command, "envoy": run_envoy_command, "drain": run_drain_command}

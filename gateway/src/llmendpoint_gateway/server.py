@@ -13,7 +13,6 @@ import structlog
 from aiohttp import web
 from envoy.service.discovery.v3 import ads_pb2_grpc
 
-from llmendpoint_gateway.access import Access
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.envoy.connections import follow_connections
 from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
@@ -28,6 +27,7 @@ from llmendpoint_gateway.serve.placement.demand_stream import DemandStream
 from llmendpoint_gateway.serve.placement.placement import Placement
 from llmendpoint_gateway.serve.request.decisions import DecisionServer, decisions_socket
 from llmendpoint_gateway.serve.request.ext_proc import Picker
+from llmendpoint_gateway.settings import Settings
 from llmendpoint_gateway.watch.list_watch import SOURCES, Watch
 from llmendpoint_gateway.watch.load_readings import Readings
 
@@ -42,29 +42,21 @@ GRPC_OPTIONS = [
 log = structlog.get_logger()
 
 
-async def run_picker(
-    socket: Path,
-    host: str,
-    http_port: int,
-    access: Access,
-    namespace: str | None,
-    hold_seconds: float,
-    operator: str | None,
-    trusted_hops: int = 0,
-) -> None:
-    """Until SIGTERM or SIGINT. `operator`: the user that may write (serve/identity/token_reviews.py)."""
+async def run_picker(settings: Settings) -> None:
+    """Until SIGTERM or SIGINT."""
     ads = Ads()
     # Of random tickets none is taken for one of the picker before.
-    placement = Placement(time.monotonic, hold_seconds, first_ticket=secrets.randbits(62) + 1)
+    placement = Placement(time.monotonic, settings.hold_seconds, first_ticket=secrets.randbits(62) + 1)
     control = Control(ads, placement)
     metrics = Metrics()
+    access, socket = settings.access, settings.socket
     connector = aiohttp.TCPConnector(ssl=access.ssl or True, socket_factory=_kept_alive)
     # A list of many slices is one long line; a watch event is one too.
     async with (
         aiohttp.ClientSession(connector=connector, read_bufsize=1 << 21) as session,
         EnvoyStats(admin_socket(socket)) as envoy,
     ):
-        watches = [Watch(s, session, access, control, namespace, time.monotonic) for s in SOURCES]
+        watches = [Watch(s, session, access, control, settings.namespace, time.monotonic) for s in SOURCES]
 
         def staleness() -> float:
             return max(watch.staleness for watch in watches)
@@ -75,17 +67,22 @@ async def run_picker(
         metrics.registry.register(of_envoy)
         reports = Reports(placement)
         demand, readings = DemandStream(placement), Readings(placement, reports)
-        callers = Callers(session, access, operator, time.monotonic)
+        callers = Callers(session, access, settings.operator, time.monotonic)
         app = make_app(Pages(control, ads, metrics.registry, of_envoy, staleness, envoy, demand, callers))
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
-        await web.TCPSite(runner, host, http_port).start()
-        socket.unlink(missing_ok=True)  # noqa: ASYNC240 (once, at start): a killed process leaves its socket behind
+        await web.TCPSite(runner, settings.host, settings.http_port).start()
+        socket.unlink(missing_ok=True)  # a killed process leaves its socket behind
         server = await serve_grpc(socket, ads, reports)
-        picker = Picker(placement, metrics, asyncio.get_running_loop().call_later, trusted_hops)
+        picker = Picker(placement, metrics, asyncio.get_running_loop().call_later, settings.trusted_hops)
         decisions = DecisionServer(decisions_socket(socket), picker)
         await decisions.start()
-        log.info("picker started", socket=str(socket), http_port=http_port, namespace=namespace or "(all)")
+        log.info(
+            "picker started",
+            socket=str(socket),
+            http_port=settings.http_port,
+            namespace=settings.namespace or "(all)",
+        )
         follow = follow_connections(envoy, open_share(socket))
         runs = [*(watch.run() for watch in watches), demand.run(), readings.run(), follow]
         tasks = [asyncio.create_task(run) for run in runs]

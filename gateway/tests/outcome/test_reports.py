@@ -6,7 +6,7 @@ import pytest
 from envoy.data.accesslog.v3.accesslog_pb2 import AccessLogType, HTTPAccessLogEntry
 from google.protobuf.json_format import ParseDict
 
-from gateway.tests.placement.test_control import ADDRESSES, BROKEN, CHAT, REPLICAS, Holding, turn
+from gateway.tests.placement.test_control import ADDRESSES, BROKEN, CHAT, REPLICAS, Holding, request_of, turn
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.envoy.resources import ATTEMPT_HEADER, TAG_HEADER, TRIAL_HEADER
 from llmendpoint_gateway.core.envoy.upstream_logs import RETRIABLE_HEADER
@@ -18,7 +18,7 @@ from llmendpoint_gateway.serve.outcome.access_log import read_attempt
 from llmendpoint_gateway.serve.outcome.reports import Reports
 from llmendpoint_gateway.serve.placement.control import Control
 from llmendpoint_gateway.serve.placement.placement import Placement
-from llmendpoint_gateway.serve.request.messages import WATCHED
+from llmendpoint_gateway.serve.request.writing import WATCHED
 
 TAG = Tag(1, 2, 3)
 CHAT_PATH, OTHER_PATH = "/v1/chat/completions", "/v1/embeddings"
@@ -116,7 +116,7 @@ async def test_one_caller_that_was_alone_keeps_nobody_out_of_the_endpoint(addres
         picked = placement.pick("chat", ATTACKER)
         if not isinstance(picked, Picked):
             return False
-        placed = placement.take(picked, ATTACKER, print_)
+        placed = placement.take(picked, request_of(ATTACKER, print_))
         placement.release(placed)
         reports.report(
             Attempt(
@@ -139,7 +139,7 @@ async def test_one_caller_that_was_alone_keeps_nobody_out_of_the_endpoint(addres
         attack(second % 2 + 1)
         picked = placement.pick("chat", VICTIM)
         if isinstance(picked, Picked):
-            placement.release(placement.take(picked, VICTIM, 9))
+            placement.release(placement.take(picked, request_of(VICTIM, 9)))
         else:
             refused += 1
     assert refused == 0

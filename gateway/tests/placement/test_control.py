@@ -8,8 +8,9 @@ from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.outcome.attempt import Attempt, Outcome
 from llmendpoint_gateway.core.placement.pick import Picked
 from llmendpoint_gateway.core.placement.replica_breaker import FIRST_SECONDS
+from llmendpoint_gateway.core.request.paths import ByModel
 from llmendpoint_gateway.core.request.refusals import Rejected
-from llmendpoint_gateway.core.request.request import Tag
+from llmendpoint_gateway.core.request.request import Body, Head, Request, Tag
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.outcome.reports import Reports
 from llmendpoint_gateway.serve.placement.control import TOLD_SECONDS, Control
@@ -23,6 +24,10 @@ REPLICAS = Slice("a/chat", "r1", tuple(Replica(address, address, True, False) fo
 UNREACHABLE = Attempt(ADDRESSES[0], "a/chat/r1", Outcome.UNREACHABLE, trial=False, told=False, again=False)
 PRINT = 7
 BROKEN = replace(UNREACHABLE, outcome=Outcome.FAILED, tag=Tag(print_=PRINT), broken=True)
+
+
+def request_of(caller: int = 0, print_: int = 0) -> Request:
+    return Request(Head("POST", "/v1/chat/completions", ByModel(), caller), Body(0, print_))
 
 
 class Holding(Ads):
@@ -174,10 +179,10 @@ async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held
     await turn()
     view = control.placement.view
     picked = Picked("a/chat", "a/chat/r1", (ADDRESSES[0],))
-    control.placement.release(control.placement.take(picked))
+    control.placement.release(control.placement.take(picked, request_of()))
     await turn()
     assert control.placement.view is view
-    placed = control.placement.take(picked)
+    placed = control.placement.take(picked, request_of())
     control.deleted(Kind.ENDPOINT, "a/chat")
     control.deleted(Kind.SLICE, "a/s")
     await turn()

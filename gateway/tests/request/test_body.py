@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmendpoint_gateway.core.request.body import MOST_MODEL_BYTES, scan
-from llmendpoint_gateway.serve.request.messages import SMALL_BYTES, read_body
+from llmendpoint_gateway.serve.request.reading import SMALL_BYTES, read_body
 
 BODY_BYTES = 32 << 20
 
@@ -77,7 +77,7 @@ def growth(body: str) -> int:
     program = f"""
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from llmendpoint_gateway.core.request.body import scan
-from llmendpoint_gateway.serve.request.messages import SMALL_BYTES, read_body
+from llmendpoint_gateway.serve.request.reading import SMALL_BYTES, read_body
 message = pb.ProcessingRequest(request_body=pb.HttpBody(body={body}, end_of_stream=True)).SerializeToString()
 peak = lambda: int(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1]) << 10
 open('/proc/self/clear_refs', 'w').write('5')  # the peak begins anew

@@ -38,11 +38,26 @@ class Body(NamedTuple):
     problem: str = ""
 
 
+class Tag(NamedTuple):
+    """What goes with a request to the replica and comes back in Envoy's log: `ticket` is its number, 0 for none."""
+
+    ticket: int = 0
+    caller: int = 0
+    print_: int = 0
+
+    def encode(self) -> str:
+        return f"{self.ticket:016x}{self.caller:016x}{self.print_:016x}"
+
+
 class Request(NamedTuple):
     """`body` is None where none came."""
 
     head: Head
     body: Body | None = None
+
+    @property
+    def caller(self) -> int:
+        return self.head.caller
 
     @property
     def print_(self) -> int:
@@ -59,18 +74,10 @@ class Request(NamedTuple):
 
     @property
     def claim(self) -> Claim:
-        return Claim(self.size, self.head.caller, self.head.priority)
+        return Claim(self.size, self.caller, self.head.priority)
 
-
-class Tag(NamedTuple):
-    """What goes with a request to the replica and comes back in Envoy's log: `ticket` is its number, 0 for none."""
-
-    ticket: int = 0
-    caller: int = 0
-    print_: int = 0
-
-    def encode(self) -> str:
-        return f"{self.ticket:016x}{self.caller:016x}{self.print_:016x}"
+    def tag(self, ticket: int) -> Tag:
+        return Tag(ticket, self.caller, self.print_)
 
 
 LENGTH = 3 * DIGITS

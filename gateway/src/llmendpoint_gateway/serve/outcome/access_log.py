@@ -14,7 +14,7 @@ from llmendpoint_gateway.core.envoy.upstream_logs import CRASHED_HEADER, LENGTH_
 from llmendpoint_gateway.core.outcome.attempt import Attempt, Outcome, read_outcome
 from llmendpoint_gateway.core.request.request import read_tag
 from llmendpoint_gateway.serve.outcome.reports import Reports
-from llmendpoint_gateway.serve.request.messages import TRIAL
+from llmendpoint_gateway.serve.request.writing import TRIAL
 
 ACCESS_LOG = "envoy.service.accesslog.v3.AccessLogService"
 log = structlog.get_logger()

@@ -25,7 +25,7 @@ from llmendpoint_gateway.core.placement.routing import Route, Table, cluster_nam
 from llmendpoint_gateway.core.placement.waiting import Admission, Waiting
 from llmendpoint_gateway.core.request.claim import Claim
 from llmendpoint_gateway.core.request.refusals import Rejected, starting
-from llmendpoint_gateway.core.request.request import Tag
+from llmendpoint_gateway.core.request.request import Request, Tag
 
 T = TypeVar("T", bound=Hashable)
 
@@ -151,13 +151,12 @@ class Placement:
         if closed:
             self._changed.add(key)
 
-    def take(self, picked: Picked, caller: int = 0, print_: int = 0, size: int = 0) -> Placed:
-        """The request is with the first of the replicas, until `release`. `size`: bytes of its body."""
-        address = picked.addresses[0]
-        placed = Placed(
-            picked, Tag(next(self._tickets), caller, print_), address, self.kept.take(size, caller)
-        )
-        self._placed[placed.tag.ticket] = placed
+    def take(self, picked: Picked, request: Request) -> Placed:
+        """The request is with the first of the replicas, until `release`."""
+        address, caller = picked.addresses[0], request.caller
+        tag = request.tag(next(self._tickets))
+        placed = Placed(picked, tag, address, self.kept.take(request.size, caller))
+        self._placed[tag.ticket] = placed
         self.in_flight.take(picked.cluster, address)
         self.loads.touched.add(address)
         self._changed.add(picked.endpoint)

@@ -31,8 +31,9 @@ from llmendpoint_gateway.core.request.replies import (
 from llmendpoint_gateway.core.request.request import Head, Request
 from llmendpoint_gateway.serve.metrics import Metrics
 from llmendpoint_gateway.serve.placement.placement import Placed, Placement
-from llmendpoint_gateway.serve.request import messages
+from llmendpoint_gateway.serve.request import writing
 from llmendpoint_gateway.serve.request.models import ModelList
+from llmendpoint_gateway.serve.request.reading import read_body, read_head
 
 Decision = Picked | Rejected | bytes
 """A replica, an error, or an answer."""
@@ -94,12 +95,12 @@ class Picker:
 
     def _message(self, stream: Stream, message: bytes) -> None:
         if isinstance(stream.state, Head):
-            self._decide(stream, Request(stream.state, scan(messages.read_body(message))))
+            self._decide(stream, Request(stream.state, scan(read_body(message))))
             return
-        head = messages.read_head(message, self._trusted_hops, self._placement.view.paths)
+        head = read_head(message, self._trusted_hops, self._placement.view.paths)
         if head.body_follows and isinstance(head.asked, (ByModel, ByPath)):
             stream.state = head
-            stream.send(messages.CONTINUE)
+            stream.send(writing.CONTINUE)
         else:
             self._decide(stream, Request(head, None if head.body_follows else scan(b"")))
 
@@ -109,7 +110,7 @@ class Picker:
         self.ended(stream)
         rejected = failed()
         self._metrics.decided(rejected.code, 0.0)
-        stream.send(messages.refuse(rejected))
+        stream.send(writing.refuse(rejected))
 
     def _decide(self, stream: Stream, request: Request) -> None:
         start = time.perf_counter()
@@ -146,7 +147,7 @@ class Picker:
                 return self._models.answer(view)
             case GetModel(model):
                 found = one_model(model, view)
-                return found if isinstance(found, Rejected) else messages.answer(200, orjson.dumps(found))
+                return found if isinstance(found, Rejected) else writing.answer(200, orjson.dumps(found))
             case WrongMethod(allowed):
                 return wrong_method(head, allowed)
             case TooLong():
@@ -155,7 +156,7 @@ class Picker:
 
     def _place(self, name: str, request: Request) -> Picked | Rejected:
         """A replica now, or an endpoint to wait for, unless two replicas went down with this request."""
-        decision = self._placement.pick(name, request.head.caller)
+        decision = self._placement.pick(name, request.caller)
         endpoint = decision.endpoint if isinstance(decision, Picked) else decision.awaited
         if endpoint and self._poison.refused(endpoint, request.print_, self._placement.now()):
             return poisoned()
@@ -163,11 +164,11 @@ class Picker:
 
     def _answer(self, stream: Stream, request: Request, decision: Decision, start: float) -> None:
         if isinstance(decision, Picked):
-            placed = self._placement.take(decision, request.head.caller, request.print_, request.size)
+            placed = self._placement.take(decision, request)
             outcome, stream.state = "picked", placed
             reply = self._route(request, placed)
         elif isinstance(decision, Rejected):
-            outcome, reply = decision.code, messages.refuse(decision)
+            outcome, reply = decision.code, writing.refuse(decision)
         else:
             outcome, reply = "answered", decision
         self._metrics.decided(outcome, time.perf_counter() - start)
@@ -176,9 +177,9 @@ class Picker:
     def _route(self, request: Request, placed: Placed) -> bytes:
         """An answer that is no stream begins when it is complete: only its whole time can have a bound."""
         picked, head = placed.picked, request.head
-        mark = messages.TRIAL if picked.trial else None
+        mark = writing.TRIAL if picked.trial else None
         if mark is None and self._poison.suspected(picked.endpoint, request.print_):
-            mark = messages.WATCHED
+            mark = writing.WATCHED
         first_byte, total = (picked.first_byte, None) if request.stream else (None, TOTAL_SECONDS)
         with_body = head.body_follows
         more = {}
@@ -186,8 +187,8 @@ class Picker:
             more[":path"] = head.asked.path
         if placed.kept:
             more[KEPT_HEADER] = "1"
-        reply = messages.route_to(picked.cluster, picked.addresses, with_body, mark, first_byte, total)
-        return messages.tagged(reply, placed.tag, with_body, more)
+        reply = writing.route_to(picked.cluster, picked.addresses, with_body, mark, first_byte, total)
+        return writing.tagged(reply, placed.tag, with_body, more)
 
     def _hold(self, stream: Stream, request: Request, name: str, none: Rejected) -> bool:
         """Let it wait where a replica will come or have room; when none has in time, `none` is the answer."""
@@ -206,7 +207,7 @@ class Picker:
             self._answer(stream, request, self._full(endpoint), time.perf_counter())
             return True
         stream.state = held
-        stream.send(messages.wait(longest + MARGIN_SECONDS))
+        stream.send(writing.wait(longest + MARGIN_SECONDS))
         for displaced in admission.displaced:
             displaced.timer.cancel()
             self._release(displaced, self._full(displaced.endpoint))
@@ -215,7 +216,7 @@ class Picker:
     def _expire(self, held: Held) -> None:
         """It has waited as long as it may; for an endpoint that was deleted and is there again it goes on to wait."""
         if held.none.status == 404 and held.endpoint in self._placement.view.endpoints:
-            decision = self._placement.pick(held.name, held.request.head.caller)
+            decision = self._placement.pick(held.name, held.request.caller)
             if isinstance(decision, Rejected) and decision.awaited == held.endpoint:
                 self._wait_on(held, decision, self._placement.hold_seconds)
                 return

@@ -4,7 +4,7 @@ import orjson
 
 from llmendpoint_gateway.core.endpoint.model_objects import model_list
 from llmendpoint_gateway.core.endpoint.view import View
-from llmendpoint_gateway.serve.request import messages
+from llmendpoint_gateway.serve.request import writing
 
 
 class ModelList:
@@ -18,6 +18,6 @@ class ModelList:
         if view is not self._view:
             listed = view.names, {key: endpoint.created for key, endpoint in view.endpoints.items()}
             if listed != self._listed:
-                self._answer = messages.answer(200, orjson.dumps(model_list(view)))
+                self._answer = writing.answer(200, orjson.dumps(model_list(view)))
             self._view, self._listed = view, listed
         return self._answer

@@ -1,10 +1,8 @@
-"""ext_proc's messages: bytes to what is kept of a request, and answers to bytes.
+"""ext_proc's messages to Envoy: answers to bytes.
 
 Answers repeat (same cluster, same replicas), so their bytes are made once.
 """
 
-import re
-from collections.abc import Collection, Iterator
 from datetime import timedelta
 from functools import lru_cache
 
@@ -15,97 +13,16 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from llmendpoint_gateway.core.envoy.resources import (
     CLUSTER_HEADER,
     DESTINATION_HEADER,
-    PRIORITY_HEADER,
     TAG_HEADER,
     TRIAL_HEADER,
 )
-from llmendpoint_gateway.core.identity.caller import caller_of
-from llmendpoint_gateway.core.request.claim import Priority
-from llmendpoint_gateway.core.request.paths import read_path
 from llmendpoint_gateway.core.request.refusals import Rejected
 from llmendpoint_gateway.core.request.replies import error_body
-from llmendpoint_gateway.core.request.request import LENGTH, SHOWN, Head, Tag
+from llmendpoint_gateway.core.request.request import LENGTH, Tag
 
 TRIAL, WATCHED = "1", "watched"
 """Why every outcome of a request is to be reported: it tries a replica, or was there when one crashed."""
 CONTINUE = pb.ProcessingResponse(request_headers=pb.HeadersResponse()).SerializeToString()
-JSON = b"application/json"
-MEDIA_TYPE = re.compile(rb"application/(?:[\w.+-]*\+)?json\s*(?:;|$)", re.IGNORECASE)
-SMALL_BYTES = 64 << 10
-BODY_FIELD, BYTES_FIELD = 4, 1
-"""Of ProcessingRequest.request_body, and of its body."""
-
-
-def read_head(message: bytes, trusted_hops: int = 0, declared: Collection[str] = ()) -> Head:
-    """Of the message with the headers. `declared` as in `read_path`."""
-    headers = pb.ProcessingRequest.FromString(message).request_headers
-    found: dict[str, bytes] = {header.key: header.raw_value for header in headers.headers.headers}
-    method = found.get(":method", b"")[:SHOWN].decode("latin-1")
-    path = found.get(":path", b"").decode("latin-1")
-    priority = found.get(PRIORITY_HEADER)
-    media = found.get("content-type", b"")
-    return Head(
-        method,
-        path[:SHOWN],
-        read_path(method, path, declared),
-        caller_of(found.get("x-forwarded-for", b""), trusted_hops),
-        Priority.NORMAL if priority is None else _priority(priority),
-        not headers.end_of_stream,
-        "" if not media or media == JSON or MEDIA_TYPE.match(media) else media[:SHOWN].decode("latin-1"),
-        found.get("content-encoding", b"identity").lower() != b"identity",
-    )
-
-
-def _priority(text: bytes) -> Priority:
-    name = text[:SHOWN].decode("latin-1").strip().upper()
-    return Priority[name] if name in Priority.__members__ else Priority.NORMAL
-
-
-def read_body(message: bytes) -> memoryview:
-    """Of a large one a view of the message: protobuf, which is quicker, would make two copies of what may be 32 MiB."""
-    if len(message) <= SMALL_BYTES:
-        return memoryview(pb.ProcessingRequest.FromString(message).request_body.body)
-    body = memoryview(b"")
-    for field, part in _parts(memoryview(message)):
-        if field == BODY_FIELD:
-            for inner, content in _parts(part):
-                if inner == BYTES_FIELD:
-                    body = content
-    return body
-
-
-def _parts(view: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The fields of a message of protobuf that have a length; ValueError for what is none."""
-    at = 0
-    while at < len(view):
-        key, at = _varint(view, at)
-        kind = key & 7
-        if kind == 2:
-            size, at = _varint(view, at)
-            if size > len(view) - at:
-                raise ValueError("a field that is longer than its message")
-            yield key >> 3, view[at : at + size]
-            at += size
-        elif kind == 0:
-            _, at = _varint(view, at)
-        elif kind in (1, 5):
-            at += 8 if kind == 1 else 4
-        else:
-            raise ValueError(f"a field of wire type {kind}")
-
-
-def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    """-> (value, where the next one begins)."""
-    value = shift = 0
-    while True:
-        if at >= len(view) or shift > 63:
-            raise ValueError("a number that is cut off")
-        byte = view[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
 
 
 @lru_cache(maxsize=4096)

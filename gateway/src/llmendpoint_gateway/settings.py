@@ -1,0 +1,21 @@
+"""What a picker was started with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmendpoint_gateway.access import Access
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`namespace`: the only one that is served, None for all. `operator`: the user that may write
+    (serve/identity/token_reviews.py), None for nobody. `hold_seconds` and `trusted_hops` as `--help` tells of them."""
+
+    socket: Path
+    host: str
+    http_port: int
+    access: Access
+    namespace: str | None
+    hold_seconds: float
+    operator: str | None
+    trusted_hops: int
