@@ -5,8 +5,8 @@ late is left out; nothing that a pod answers may end a task here or hold up anot
 
 | module | what every subject uses |
 |---|---|
-| wanted | what is to be found out about an endpoint now |
 | gateways | which gateways there are, and the assignment that each follows |
+| targets | which pods of an endpoint can be asked |
 | reports | load and demand as gateways and engines write them |
 | inquiries | questions to a hub, answered in the background |
 | slots | who may ask now |

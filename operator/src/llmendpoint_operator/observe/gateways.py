@@ -23,7 +23,7 @@ from ..core.rollout.evidence import GatewayView
 from ..core.rollout.measurements import Counts
 from ..errors import Unanswered
 from ..kube.store import Informer
-from .wanted import base_url
+from .targets import base_url
 from .wire import NO_HEADERS, Headers, Wire
 
 log = structlog.get_logger()

@@ -18,7 +18,7 @@ from llmendpoint_operator.observe.reports import parse_load, parse_report
 from llmendpoint_operator.observe.rollout.measurements import MOST_CHARACTERS, MOST_LINES, parse_latencies
 from llmendpoint_operator.observe.scaling.first_tokens import FirstTokenTimes
 from llmendpoint_operator.observe.scaling.rota import Followed, Rota
-from llmendpoint_operator.observe.wanted import Target, base_url
+from llmendpoint_operator.observe.targets import Target, base_url
 from llmendpoint_operator.observe.wire import LARGEST, Wire
 from tests.integration.fake_wire import Servers, free_port
 

@@ -14,7 +14,7 @@ from llmendpoint_operator.core.endpoint.snapshot import Snapshot
 from llmendpoint_operator.observe.models.tasks import _Progress
 from llmendpoint_operator.observe.scaling.first_tokens import FirstTokenTimes
 from llmendpoint_operator.observe.scaling.loads import EngineLoads
-from llmendpoint_operator.observe.wanted import Target
+from llmendpoint_operator.observe.targets import Target
 from llmendpoint_operator.observe.wire import Wire
 
 from ..evidence_stage import World, ready_pod, staged, until

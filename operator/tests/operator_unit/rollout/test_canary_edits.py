@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llmendpoint_operator.observe.wanted import find_wanted
+from llmendpoint_operator.core.rollout.wanted import find_wanted
 
 from ..rollout_stage import GOOD, WATCHED, Rollout
 

@@ -11,7 +11,8 @@ import pytest
 
 from llmendpoint_operator.core.endpoint.plan import WriteStatus, make_plan
 from llmendpoint_operator.core.rollout.evidence import Figures, Outcome, Verification
-from llmendpoint_operator.observe.wanted import Wanted, find_wanted
+from llmendpoint_operator.core.rollout.wanted import Wanted, find_wanted
+from llmendpoint_operator.observe.targets import targets_of
 
 from ..fake_cluster import NOW, FakeCluster
 from ..rollout_stage import PROMPTS, WATCHED, Rollout
@@ -105,8 +106,7 @@ def test_pods_are_there_for_the_prompts_though_nothing_is_measured() -> None:
     assert it.work() == "Verifying"
     found = wanted(it.cluster)
     assert found.measured == ()
-    assert {pod.revision for pod in found.pods} == {it.blue, green}
-    assert found.measured_pods == ()
+    assert {pod.revision for pod in targets_of(it.cluster.snapshot(), found.asked)} == {it.blue, green}
 
 
 def test_without_gateways_figures_from_before_the_switch_do_not_judge_it() -> None:

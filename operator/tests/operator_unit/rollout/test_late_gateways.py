@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from llmendpoint_operator.observe.wanted import find_wanted
+from llmendpoint_operator.core.rollout.wanted import find_wanted
 
 from ..rollout_stage import Rollout
 from ..room_stage import Small

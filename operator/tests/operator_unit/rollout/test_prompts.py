@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from llmendpoint_operator.core.rollout.evidence import Outcome, Verification
+from llmendpoint_operator.core.rollout.wanted import find_wanted
 from llmendpoint_operator.observe.rollout import verification as prompts
 from llmendpoint_operator.observe.rollout.evidence import PROMPTS_AT_ONCE, PROMPTS_OF_A_NAMESPACE, Collector
-from llmendpoint_operator.observe.wanted import find_wanted
 from tests.integration.fake_wire import FakeEngine
 
 from ..evidence_stage import KEY, PROMPT, World, until

@@ -11,6 +11,7 @@
 | traffic | shares of new requests, and the epoch that gateways acknowledge |
 | target | the revision that the spec asks for; restarts and undos |
 | requests | answers to `promote`, `abort`, `undo` and `restart` |
+| wanted | what is to be found out about an endpoint now |
 | evidence | what was seen outside the API server |
 | measurements, histograms | counters made into figures of one window |
 | analysis | the verdict on figures: against limits, and against the old revision |

@@ -35,7 +35,7 @@ from ...errors import Unanswered
 from ...kube import resources
 from ...kube.caches import Caches
 from ..slots import Slots
-from ..wanted import base_url
+from ..targets import base_url
 from ..wire import Wire
 from .hub import Hub, Question
 

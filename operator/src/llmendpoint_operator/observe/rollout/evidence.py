@@ -16,9 +16,10 @@ from ...core.endpoint.snapshot import Snapshot
 from ...core.names import Key
 from ...core.rollout.evidence import Evidence, Figures, Verification
 from ...core.rollout.measurements import Measurements
+from ...core.rollout.wanted import VerificationJob, Wanted, find_wanted
 from ..gateways import Gateways
 from ..slots import Slots
-from ..wanted import Target, VerificationJob, Wanted, find_wanted
+from ..targets import Target, targets_of
 from ..wire import Wire
 from .measurements import sample
 from .prospects import PodEvents
@@ -66,7 +67,7 @@ class Collector:
             watcher = self._watchers[key] = _Watcher(
                 self._wire, self._gateways, self._wake, self._samples, self._prompts
             )
-        watcher.update(wanted)
+        watcher.update(wanted, tuple(targets_of(snapshot, wanted.asked)))
         views, known = self._gateways.views(key)
         return Evidence(
             views,
@@ -120,6 +121,7 @@ class _Watcher:
         self._samples = samples
         self._prompts = prompts
         self._wanted = Wanted(("", ""))
+        self._pods: tuple[Target, ...] = ()
         self._measurements = Measurements(RECENT_S)
         self._measured_since = self._verifying_since = time.monotonic()
         self._sampler: asyncio.Task[None] | None = None
@@ -127,9 +129,9 @@ class _Watcher:
         self._asker: Verifier | None = None
         self.verification: Verification | None = None
 
-    def update(self, wanted: Wanted) -> None:
+    def update(self, wanted: Wanted, pods: tuple[Target, ...]) -> None:
         """Begin what is wanted now, and end what is not."""
-        before, self._wanted = self._wanted, wanted
+        before, self._wanted, self._pods = self._wanted, wanted, pods
         if (wanted.window, wanted.measured) != (before.window, before.measured):
             self._measured_since = time.monotonic()
         if wanted.window is not None and wanted.window != before.window:
@@ -179,7 +181,7 @@ class _Watcher:
                     self._wire,
                     self._gateways,
                     wanted.key,
-                    wanted.measured_pods,
+                    tuple(pod for pod in self._pods if pod.revision in wanted.measured),
                     self._measurements,
                     self._samples,
                 )
@@ -203,7 +205,7 @@ class _Watcher:
                 await asyncio.sleep(SAMPLE_S)
 
     def _ready(self, revision: str) -> Sequence[Target]:
-        return [pod for pod in self._wanted.pods if pod.revision == revision and pod.ready]
+        return [pod for pod in self._pods if pod.revision == revision and pod.ready]
 
     def _verified(self, found: Verification) -> None:
         if found != self.verification:

@@ -16,7 +16,7 @@ from ...errors import Unanswered
 from ..gateways import Gateway, Gateways
 from ..reports import parse_figure
 from ..slots import Slots
-from ..wanted import Target
+from ..targets import Target
 from ..wire import Wire
 
 log = structlog.get_logger()

@@ -24,9 +24,10 @@ from ...core.rollout.verification import (
     quote,
     unmet_expectation,
 )
+from ...core.rollout.wanted import VerificationJob
 from ...errors import Unanswered
 from ..slots import Slots
-from ..wanted import Target, VerificationJob
+from ..targets import Target
 from ..wire import Wire
 
 log = structlog.get_logger()

@@ -22,7 +22,7 @@ from ...core.scaling.demand import Demand, Report, combine
 from ...errors import Unanswered
 from ..gateways import Gateway, Gateways
 from ..reports import parse_report
-from ..wanted import active_targets
+from ..targets import active_targets
 from ..wire import Wire
 from .first_tokens import FirstTokenTimes
 from .loads import EngineLoads

@@ -13,7 +13,7 @@ from ...core.names import Key
 from ...core.scaling.demand import Reading, Report
 from ...errors import Unanswered
 from ..reports import parse_load
-from ..wanted import Target
+from ..targets import Target
 from ..wire import Wire
 from .rota import Followed, Rota
 

@@ -12,7 +12,7 @@ import structlog
 
 from ...core.names import Key
 from ..slots import Slots
-from ..wanted import Target
+from ..targets import Target
 
 log = structlog.get_logger()
 

@@ -1,32 +1,21 @@
-"""What is to be found out about an endpoint now, read from its snapshot. Without I/O."""
+"""What is to be found out about an endpoint now, read from its snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..api import LLMEndpointSpec
-from ..api.verification import Prompt
-from ..core.endpoint.allowed import BY_DEFAULT, Allowed
-from ..core.endpoint.causes import is_alive, is_ready
-from ..core.endpoint.snapshot import Snapshot
-from ..core.names import Key
-from ..core.rollout.analysis import find_limits
-from ..core.rollout.evidence import Window
-from ..core.rollout.machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, State
-from ..core.rollout.records import find_window
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A running pod and the base URL of its engine."""
-
-    name: str
-    uid: str
-    revision: str
-    url: str
-    ready: bool = True
+from ...api import LLMEndpointSpec
+from ...api.verification import Prompt
+from ..endpoint.allowed import BY_DEFAULT, Allowed
+from ..endpoint.causes import is_ready
+from ..endpoint.snapshot import Snapshot
+from ..names import Key
+from .analysis import find_limits
+from .evidence import Window
+from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, State
+from .records import find_window
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +43,12 @@ class Wanted:
     decides: bool = False
     """Whether something is decided on figures now."""
     verification: VerificationJob | None = None
-    pods: tuple[Target, ...] = ()
 
     @property
-    def measured_pods(self) -> tuple[Target, ...]:
-        """Those whose histograms are read."""
-        return tuple(pod for pod in self.pods if pod.revision in self.measured)
+    def asked(self) -> tuple[str | None, ...]:
+        """The revisions whose pods are asked."""
+        job = self.verification
+        return (job.blue, job.revision) if job is not None else self.measured
 
 
 def find_wanted(snapshot: Snapshot) -> Wanted | None:
@@ -74,16 +63,13 @@ def find_wanted(snapshot: Snapshot) -> Wanted | None:
     settled = not (traffic.get("draining") or _shrinks(snapshot) or _left_over(snapshot, {blue, green}))
     if state in AT_REST and settled:
         return None
-    measured = _measured(endpoint.spec, state, blue, green)
-    job = _job(snapshot, rollout) if state == State.VERIFYING and green else None
     return Wanted(
         key=(endpoint.namespace, endpoint.name),
         epoch=int(traffic.get("epoch", 0)),
-        measured=measured,
+        measured=_measured(endpoint.spec, state, blue, green),
         window=find_window(rollout),
         decides=state in {State.AWAITING_PROMOTION, *WITH_REQUESTS},
-        verification=job,
-        pods=tuple(_targets(snapshot, (job.blue, job.revision) if job else measured)),
+        verification=_job(snapshot, rollout) if state == State.VERIFYING and green else None,
     )
 
 
@@ -123,27 +109,3 @@ def _job(snapshot: Snapshot, rollout: Mapping[str, Any]) -> VerificationJob:
         gateway_url=snapshot.gateway_url,
         allowed=snapshot.allowed,
     )
-
-
-def active_targets(snapshot: Snapshot) -> list[Target]:
-    """Ready pods of the active revision."""
-    active = snapshot.endpoint.status.get("activeRevision")
-    return [target for target in _targets(snapshot, (active,)) if target.ready]
-
-
-def _targets(snapshot: Snapshot, revisions: tuple[str | None, ...]) -> Iterator[Target]:
-    for hash_ in dict.fromkeys(revisions):
-        revision = snapshot.revisions.get(hash_) if hash_ else None
-        if hash_ is None or revision is None:
-            continue
-        for pod in snapshot.pods.get(hash_, ()):
-            address = pod.get("status", {}).get("podIP")
-            if address and is_alive(pod):
-                metadata = pod["metadata"]
-                url = base_url(address, revision.runtime.ports.http)
-                yield Target(metadata["name"], metadata.get("uid", ""), hash_, url, is_ready(pod))
-
-
-def base_url(address: str, port: int) -> str:
-    """Of a pod; IPv6 addresses are written in brackets."""
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
