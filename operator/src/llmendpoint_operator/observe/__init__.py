@@ -8,6 +8,7 @@ late is left out; nothing that a pod answers may end a task here or hold up anot
 | gateways | which gateways there are, and the assignment that each follows |
 | targets | which pods of an endpoint can be asked |
 | reports | load and demand as gateways and engines write them |
+| latencies | how long callers of an engine wait, from its histograms |
 | inquiries | questions to a hub, answered in the background |
 | slots | who may ask now |
 | wire, bounded | HTTP, short and bounded |

@@ -14,8 +14,8 @@ from llmendpoint_operator.core.rollout.histograms import Histogram
 from llmendpoint_operator.core.scaling.demand import Reading
 from llmendpoint_operator.errors import Unanswered
 from llmendpoint_operator.metrics import Metrics
+from llmendpoint_operator.observe.latencies import MOST_CHARACTERS, MOST_LINES, parse_latencies
 from llmendpoint_operator.observe.reports import parse_load, parse_report
-from llmendpoint_operator.observe.rollout.measurements import MOST_CHARACTERS, MOST_LINES, parse_latencies
 from llmendpoint_operator.observe.scaling.first_tokens import FirstTokenTimes
 from llmendpoint_operator.observe.scaling.rota import Followed, Rota
 from llmendpoint_operator.observe.targets import Target, base_url

@@ -9,7 +9,7 @@ import pytest
 
 from llmendpoint_operator.core.rollout.histograms import quantile
 from llmendpoint_operator.errors import Unanswered
-from llmendpoint_operator.observe.rollout.measurements import parse_latencies
+from llmendpoint_operator.observe.latencies import parse_latencies
 
 from ..evidence_stage import KEY, PROMPT, RELATIVE, World, ready_pod, until
 

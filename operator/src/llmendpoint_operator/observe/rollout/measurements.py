@@ -3,40 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import re
-from collections import defaultdict
-
-import structlog
 
 from ...core.names import Key
-from ...core.rollout.histograms import Histogram
-from ...core.rollout.measurements import Latencies, Measurements
+from ...core.rollout.measurements import Measurements
 from ...errors import Unanswered
 from ..gateways import Gateway, Gateways
-from ..reports import parse_figure
+from ..latencies import SCRAPE_TIMEOUT_S, parse_latencies, some
 from ..slots import Slots
 from ..targets import Target
 from ..wire import Wire
-
-log = structlog.get_logger()
-
-SCRAPE_TIMEOUT_S = 1.5
-MOST_PODS = 50
-"""Of one revision: a percentile over 50 replicas is that over all, and a rollout of 1,000 stays cheap."""
-MOST_LINES = 2000
-"""Of the histograms of one pod: they are read on the event loop that all endpoints share."""
-MOST_CHARACTERS = 512 * 1024
-"""Of these lines together. A line of vLLM has about 120; an engine of a tenant's may write any number of labels."""
-_BUCKET = re.compile(r"[^{]*\{(?P<labels>.*)\}[ \t]+(?P<value>\S+)(?:[ \t]+-?[\d.]{1,20})?[ \t]*")
-"""A line of a bucket, with or without a time behind the value."""
-_LE = re.compile(r'(?:^|,)\s*le="(?P<bound>[^"\\]*)"')
-"""The label `le` itself, and not the value of another label: quotation marks are escaped there."""
-
-TTFT = "vllm:time_to_first_token_seconds"
-ITL = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
-"""The name now, and the one of older engines."""
-E2E = "vllm:e2e_request_latency_seconds"
 
 
 async def sample(
@@ -68,46 +43,3 @@ async def sample(
         if isinstance(answer, BaseException) and not isinstance(answer, Unanswered):
             raise answer
     return any(answer is True for answer in answers)
-
-
-def parse_latencies(page: str) -> Latencies:
-    """The three histograms of a `/metrics` page, summed over their labels; Unanswered when it cannot be parsed."""
-    wanted = (TTFT, *ITL, E2E)
-    lines = [line for line in page.splitlines() if line.startswith(wanted)]
-    size = sum(map(len, lines))
-    if len(lines) > MOST_LINES or size > MOST_CHARACTERS:
-        most = f"{MOST_LINES} lines and {MOST_CHARACTERS} characters at most are read"
-        raise Unanswered(f"/metrics has {len(lines)} lines of histograms with {size} characters; {most}")
-    found: dict[str, dict[float, float]] = {name: defaultdict(float) for name in wanted}
-    try:
-        for line in lines:
-            name, is_bucket, _ = line.partition("_bucket{")
-            if not is_bucket or name not in found:
-                continue
-            bucket = _BUCKET.fullmatch(line.partition(" # ")[0])  # without an exemplar
-            bound = _LE.search(bucket["labels"]) if bucket else None
-            if bucket is None or bound is None:
-                raise ValueError(f"no bucket: {line[:80]!r}")
-            found[name][_bound(bound["bound"])] += parse_figure(float(bucket["value"]))
-    except (ValueError, OverflowError) as error:
-        raise Unanswered(f"/metrics cannot be parsed: {error!r}") from error
-    made = {name: Histogram(dict(buckets)) for name, buckets in found.items() if math.inf in buckets}
-    itl = next((made[name] for name in ITL if name in made), Histogram())
-    return Latencies(made.get(TTFT, Histogram()), itl, made.get(E2E, Histogram()))
-
-
-def _bound(label: str) -> float:
-    """Seconds up to which a bucket counts; ValueError for what is none."""
-    bound = float(label)
-    return bound if bound == math.inf else parse_figure(bound)
-
-
-def some(pods: tuple[Target, ...]) -> list[Target]:
-    """At most MOST_PODS of each revision, the same ones every time."""
-    chosen: list[Target] = []
-    taken: dict[str, int] = defaultdict(int)
-    for pod in pods:
-        taken[pod.revision] += 1
-        if taken[pod.revision] <= MOST_PODS:
-            chosen.append(pod)
-    return chosen

@@ -14,7 +14,7 @@ from ...core.names import Key
 from ...core.rollout.measurements import Measurements
 from ...core.scaling.demand import FirstTokens
 from ...errors import Unanswered
-from ..rollout.measurements import SCRAPE_TIMEOUT_S, parse_latencies, some
+from ..latencies import SCRAPE_TIMEOUT_S, parse_latencies, some
 from ..targets import Target
 from ..wire import Wire
 from .rota import Followed, Rota
