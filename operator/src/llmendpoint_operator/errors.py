@@ -15,11 +15,6 @@ OperatorError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .core.endpoint.ownership import Foreign
-
 
 class OperatorError(Exception):
     """Base of all errors raised here."""
@@ -42,11 +37,13 @@ class LeadershipLost(OperatorError):
 
 
 class NotOwned(OperatorError):
-    """`foreign` says which object it is."""
+    """Which object it is, and whose (a Holder)."""
 
-    def __init__(self, foreign: Foreign) -> None:
-        super().__init__(f"{foreign.kind} {foreign.name} is not ours")
-        self.foreign = foreign
+    def __init__(self, kind: str, name: str, holder: str) -> None:
+        super().__init__(f"{kind} {name} is not ours")
+        self.kind = kind
+        self.name = name
+        self.holder = holder
 
 
 class Unanswered(OperatorError):

@@ -12,6 +12,7 @@ import structlog
 from .core.capacity.inspection import INSPECTS_LABEL
 from .core.endpoint.allowed import BY_DEFAULT, Allowed
 from .core.endpoint.disputes import said as contested
+from .core.endpoint.ownership import Foreign, Holder
 from .core.endpoint.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
 from .core.endpoint.reported import cleaned
 from .core.endpoint.snapshot import Endpoint, Refusal, ScalerAddress, Snapshot
@@ -139,7 +140,7 @@ class Reconciler:
                     self._auditor.taken_up(snapshot, manifest, step.status)
         except NotOwned as error:
             log.warning("left alone", endpoint="/".join(key), what=str(error))
-            self._foreigners.note(key, error.foreign)
+            self._foreigners.note(key, Foreign(error.kind, error.name, Holder(error.holder)))
             return self._again(key)
         except Refused as error:
             await self._report(key, error)

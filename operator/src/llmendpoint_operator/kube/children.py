@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.endpoint.ownership import Foreign, Holder, holder, owner_in
+from ..core.endpoint.ownership import Holder, holder, owner_in
 from ..core.pods.builders import Owner
 from ..core.pods.drift import first_difference, make_change
 from ..errors import Conflict, NotFound, NotOwned
@@ -58,7 +58,7 @@ class Children:
                     raise
         found = holder(live, owner_in(manifest))
         if found is not Holder.OURS:
-            raise NotOwned(Foreign(manifest["kind"], name, found))
+            raise NotOwned(manifest["kind"], name, found)
         change = make_change(manifest, live)
         if change is None:
             return Written(self._caches.remember(resource, live), changed=False)
