@@ -87,7 +87,6 @@ class ApiStub:
     def review(self, request: BaseHTTPRequestHandler) -> None:
         assert request.path == "/apis/authentication.k8s.io/v1/tokenreviews"
         spec = json.loads(request.rfile.read(int(request.headers["content-length"])))["spec"]
-        self.reviews += 1
         user = self.users.get(spec["token"])
         status: dict[str, Any] = {"authenticated": False}
         if user is not None:
@@ -97,6 +96,7 @@ class ApiStub:
         request.send_header("content-length", str(len(data)))
         request.end_headers()
         request.wfile.write(data)
+        self.reviews += 1  # when it is answered: a test may end this server as soon as one is counted
 
     def token(self, user: str, seconds: float = 3600) -> str:
         """A new one, as the API server makes them."""
