@@ -18,7 +18,7 @@ from llmendpoint_gateway.core.envoy.kept import Kept
 from llmendpoint_gateway.core.outcome.poison import Poison
 from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
 from llmendpoint_gateway.core.placement.in_flight import InFlight
-from llmendpoint_gateway.core.placement.pick import Picked, pick
+from llmendpoint_gateway.core.placement.pick import Picked, PickState, pick
 from llmendpoint_gateway.core.placement.replica_breaker import Breakers
 from llmendpoint_gateway.core.placement.rotation import Rotation
 from llmendpoint_gateway.core.placement.routing import Route, Table, cluster_name
@@ -51,13 +51,11 @@ class Placement:
         self.now = clock
         self._zero = datetime.now(UTC) - timedelta(seconds=clock())
         self.hold_seconds = hold_seconds
-        self._rotation = Rotation()
         self._turn = 0
         self._tickets = count(first_ticket)
         self._placed: dict[int, Placed] = {}  # by ticket
         self._changed: set[str] = set()  # endpoints of which something may be new since it was last asked
         self._cluster_of: dict[str, str] = {}  # by address
-        self._table = Table()
         self.stale: Callable[[], bool] = lambda: False
         self.started: Callable[[], bool] = lambda: False
         self.on_table: Callable[[], None] = lambda: None
@@ -74,13 +72,14 @@ class Placement:
         self.poison = Poison()
         self.departed = Departed()
         self.loads = Loads()
+        self._state = PickState(Table(), Rotation(), self.in_flight, self.breakers, self.circuits, self.loads)
 
     def follow(self, view: View) -> None:
         """This is there now; what is kept of all else is forgotten."""
         self._changed.update(self.view.endpoints, view.endpoints)
         self.departed.note(self.view.names, view.names, self.now())
         self.view, self.known_revisions = view, view.revisions()
-        self._rotation.keep(frozenset(view.endpoints))
+        self._state.rotation.keep(frozenset(view.endpoints))
         self.waiting.keep(view.endpoints)
         self.circuits.keep(view.endpoints)
         self.poison.keep(view.endpoints)
@@ -96,16 +95,16 @@ class Placement:
 
     def route_by(self, table: Table) -> None:
         """Requests go by this table from now on."""
-        self._table = table
+        self._state = replace(self._state, table=table)
         self.on_table()
 
     @property
     def table(self) -> Table:
-        return self._table
+        return self._state.table
 
     def route(self, key: str) -> Route | None:
         """Where the requests of an endpoint go now."""
-        return self._table.routes.get(key)
+        return self.table.routes.get(key)
 
     # Requests
 
@@ -115,19 +114,7 @@ class Placement:
         if caller is not None:
             self._asked(name, caller)
         self._turn += 1
-        decision = pick(
-            name,
-            self._table,
-            self._rotation,
-            self.in_flight.counts,
-            self.breakers,
-            self._turn,
-            self.now(),
-            self.stale(),
-            self.loads.limits,
-            self.circuits,
-            caller,
-        )
+        decision = pick(name, self._state, self._turn, self.now(), self.stale(), caller)
         if isinstance(decision, Rejected) and decision.status == 404:
             departed = self.departed.endpoint(name, self.now())
             if departed is not None and departed not in self.view.endpoints:
@@ -137,11 +124,12 @@ class Placement:
     def _asked(self, name: str, caller: int) -> None:
         """A caller asks for an endpoint, whatever comes of it: breakers that another caller's failures alone have opened
         close."""
-        key, now = self._table.names.get(name), self.now()
+        table, now = self.table, self.now()
+        key = table.names.get(name)
         if key is None:
             return
         closed = self.circuits.asked(key, now, caller)
-        route = self._table.routes.get(key)
+        route = table.routes.get(key)
         if self.breakers.ejected and route is not None:
             addresses = [address for target in route.targets for address in target.addresses]
             if self.breakers.asked(addresses, now, caller):
