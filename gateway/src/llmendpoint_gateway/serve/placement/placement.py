@@ -13,6 +13,7 @@ from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS, Departed
 from llmendpoint_gateway.core.endpoint.endpoint_settings import DEFAULT_QUEUE, QueueSettings
 from llmendpoint_gateway.core.endpoint.loads import Load, Loads
 from llmendpoint_gateway.core.endpoint.objects import Replica
+from llmendpoint_gateway.core.endpoint.reach import Reach
 from llmendpoint_gateway.core.endpoint.view import Store, View, make_view
 from llmendpoint_gateway.core.envoy.kept import Kept
 from llmendpoint_gateway.core.outcome.poison import Poison
@@ -42,10 +43,10 @@ class Placed:
 
 
 class Placement:
-    """`clock`: seconds, monotonic. `hold_seconds`: how long a request waits where its endpoint does not say. `stale`
-    tells whether the API server is out of reach, `started` whether Envoy has taken a snapshot yet. `on_table` is told when
-    requests may go elsewhere than before, `on_room` when one that waits for this endpoint may have room, `on_first_wait`
-    when the first waits for it, `on_idle` when a cluster's last request has ended."""
+    """`clock`: seconds, monotonic. `hold_seconds`: how long a request waits where its endpoint does not say. `started`
+    tells whether Envoy has taken a snapshot yet. `on_table` is told when requests may go elsewhere than before, `on_room`
+    when one that waits for this endpoint may have room, `on_first_wait` when the first waits for it, `on_idle` when a
+    cluster's last request has ended."""
 
     def __init__(self, clock: Callable[[], float], hold_seconds: float = 0.0, first_ticket: int = 1) -> None:
         self.now = clock
@@ -56,7 +57,6 @@ class Placement:
         self._placed: dict[int, Placed] = {}  # by ticket
         self._changed: set[str] = set()  # endpoints of which something may be new since it was last asked
         self._cluster_of: dict[str, str] = {}  # by address
-        self.stale: Callable[[], bool] = lambda: False
         self.started: Callable[[], bool] = lambda: False
         self.on_table: Callable[[], None] = lambda: None
         self.on_room: Callable[[str], None] = lambda _: None
@@ -72,6 +72,7 @@ class Placement:
         self.poison = Poison()
         self.departed = Departed()
         self.loads = Loads()
+        self.reach = Reach()
         self._state = PickState(Table(), Rotation(), self.in_flight, self.breakers, self.circuits, self.loads)
 
     def follow(self, view: View) -> None:
@@ -114,7 +115,7 @@ class Placement:
         if caller is not None:
             self._asked(name, caller)
         self._turn += 1
-        decision = pick(name, self._state, self._turn, self.now(), self.stale(), caller)
+        decision = pick(name, self._state, self._turn, self.now(), self.reach.stale, caller)
         if isinstance(decision, Rejected) and decision.status == 404:
             departed = self.departed.endpoint(name, self.now())
             if departed is not None and departed not in self.view.endpoints:
