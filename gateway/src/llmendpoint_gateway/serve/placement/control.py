@@ -47,7 +47,6 @@ class Control:
         self._told: dict[str, _Told] = {}
         self._dirty = False
         ads.on_change = self._retable
-        placement.started = lambda: self.started
         placement.on_idle = self._idle
 
     @property
@@ -127,7 +126,8 @@ class Control:
     def _retable(self) -> None:
         placement = self.placement
         before = {key: self._epoch(key, -1) for key in self._told}
-        placement.route_by(make_table(placement.view, self._ads.acknowledged_addresses(), placement.table))
+        table = make_table(placement.view, self._ads.acknowledged_addresses(), placement.table)
+        placement.route_by(table, self.started)
         for key, epoch in before.items():
             if self._epoch(key, -1) < epoch:
                 del self._told[key]  # a restored backup: what was told is of a time that is no more

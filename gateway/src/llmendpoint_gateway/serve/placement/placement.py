@@ -43,10 +43,10 @@ class Placed:
 
 
 class Placement:
-    """`clock`: seconds, monotonic. `hold_seconds`: how long a request waits where its endpoint does not say. `started`
-    tells whether Envoy has taken a snapshot yet. `on_table` is told when requests may go elsewhere than before, `on_room`
-    when one that waits for this endpoint may have room, `on_first_wait` when the first waits for it, `on_idle` when a
-    cluster's last request has ended."""
+    """`clock`: seconds, monotonic. `hold_seconds`: how long a request waits where its endpoint does not say. `started`:
+    whether Envoy has taken a snapshot yet. `on_table` is told when requests may go elsewhere than before, `on_room` when
+    one that waits for this endpoint may have room, `on_first_wait` when the first waits for it, `on_idle` when a cluster's
+    last request has ended."""
 
     def __init__(self, clock: Callable[[], float], hold_seconds: float = 0.0, first_ticket: int = 1) -> None:
         self.now = clock
@@ -57,7 +57,7 @@ class Placement:
         self._placed: dict[int, Placed] = {}  # by ticket
         self._changed: set[str] = set()  # endpoints of which something may be new since it was last asked
         self._cluster_of: dict[str, str] = {}  # by address
-        self.started: Callable[[], bool] = lambda: False
+        self.started = False
         self.on_table: Callable[[], None] = lambda: None
         self.on_room: Callable[[str], None] = lambda _: None
         self.on_first_wait: Callable[[str], None] = lambda _: None
@@ -94,8 +94,9 @@ class Placement:
         limited = [a for a, c in self._cluster_of.items() if self.patience(endpoint_of(c)) > 0]
         self.loads.keep(self._cluster_of.keys(), self.now(), limited)
 
-    def route_by(self, table: Table) -> None:
-        """Requests go by this table from now on."""
+    def route_by(self, table: Table, started: bool) -> None:
+        """Requests go by this table from now on, once Envoy has taken a snapshot."""
+        self.started = started
         self._state = replace(self._state, table=table)
         self.on_table()
 
@@ -110,7 +111,7 @@ class Placement:
     # Requests
 
     def pick(self, name: str, caller: int | None = None) -> Picked | Rejected:
-        if not self.started():
+        if not self.started:
             return starting()
         if caller is not None:
             self._asked(name, caller)
