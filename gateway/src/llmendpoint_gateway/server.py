@@ -56,19 +56,17 @@ async def run_picker(settings: Settings) -> None:
         aiohttp.ClientSession(connector=connector, read_bufsize=1 << 21) as session,
         EnvoyStats(admin_socket(socket)) as envoy,
     ):
-        watches = [Watch(s, session, access, control, settings.namespace, time.monotonic) for s in SOURCES]
-
-        def staleness() -> float:
-            return max(watch.staleness for watch in watches)
-
-        control.staleness, placement.stale = staleness, lambda: staleness() > 0
-        metrics.registry.register(StateCollector(control, ads, staleness))
+        watches = [
+            Watch(s, session, access, control, placement.reach, settings.namespace, time.monotonic)
+            for s in SOURCES
+        ]
+        metrics.registry.register(StateCollector(control, ads))
         of_envoy = EnvoyCollector()
         metrics.registry.register(of_envoy)
         reports = Reports(placement)
         demand, readings = DemandStream(placement), Readings(placement, reports)
         callers = Callers(session, access, settings.operator, time.monotonic)
-        app = make_app(Pages(control, ads, metrics.registry, of_envoy, staleness, envoy, demand, callers))
+        app = make_app(Pages(control, ads, metrics.registry, of_envoy, envoy, demand, callers))
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, settings.host, settings.http_port).start()

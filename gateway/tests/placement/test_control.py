@@ -140,9 +140,8 @@ async def test_a_gateway_is_behind_until_it_follows_what_it_was_told_of_and_a_re
 
 
 async def test_what_a_gateway_was_told_before_the_watch_broke_is_forgotten_after_a_minute() -> None:
-    now, stale = [0.0], [0.0]
+    now = [0.0]
     control = Control(Holding(), Placement(lambda: now[0]))
-    control.staleness = lambda: stale[0]
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
@@ -150,21 +149,21 @@ async def test_what_a_gateway_was_told_before_the_watch_broke_is_forgotten_after
     now[0] = TOLD_SECONDS + 1
     assert control.behind == []
     control.tell({"a/chat": 9})
-    now[0], stale[0] = now[0] + 3600, 3600
+    control.placement.reach.lost(Kind.SLICE, now[0])
+    now[0] += 3600
     assert control.behind == ["a/chat"]  # it could not be told again
 
 
 async def test_an_endpoint_that_was_deleted_before_it_was_told_of_is_forgotten_while_the_watch_stands() -> (
     None
 ):
-    stale = [0.0]
     control = Control(Holding(), Placement(lambda: 0))
-    control.staleness = lambda: stale[0]
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
-    for seconds, behind in ((0.0, []), (5.0, ["a/gone"])):
-        stale[0] = seconds
+    for cut_off, behind in ((False, []), (True, ["a/gone"])):
+        if cut_off:
+            control.placement.reach.lost(Kind.ENDPOINT, -5.0)
         control.tell({"a/gone": 1})
         control.applied(Kind.SLICE, "a/s", REPLICAS)
         await turn()

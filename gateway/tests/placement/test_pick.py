@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmendpoint_gateway.core.endpoint.endpoint_settings import CircuitSettings
+from llmendpoint_gateway.core.endpoint.loads import Loads
 from llmendpoint_gateway.core.endpoint.objects import Assignment
 from llmendpoint_gateway.core.outcome.attempt import Outcome
 from llmendpoint_gateway.core.placement.endpoint_breaker import Circuits
 from llmendpoint_gateway.core.placement.in_flight import InFlight
-from llmendpoint_gateway.core.placement.pick import MOST_REPLICAS, Picked, least_loaded, pick
+from llmendpoint_gateway.core.placement.pick import MOST_REPLICAS, Picked, PickState, least_loaded, pick
 from llmendpoint_gateway.core.placement.replica_breaker import (
     EJECTION_SECONDS,
     FIRST_SECONDS,
@@ -28,6 +29,23 @@ NAMES = {"chat": "a/chat", "a/chat": "a/chat", "b": "a/b"}
 ROUTE = Route(Assignment(1, (("r1", 100),)), (Target("r1", CLUSTER, (A, B, C)),))
 
 
+def state_of(
+    route: Route,
+    in_flight: dict[str, dict[str, int]] | None = None,
+    breakers: Breakers | None = None,
+    limits: dict[str, int] | None = None,
+    circuits: Circuits | None = None,
+) -> PickState:
+    counts, loads = InFlight(), Loads()
+    for cluster, load in (in_flight or {}).items():
+        for address, number in load.items():
+            for _ in range(number):
+                counts.take(cluster, address)
+    loads.limits.update(limits or {})
+    table, circuits = Table(NAMES, {"a/chat": route}), circuits or Circuits(0.0)
+    return PickState(table, Rotation(), counts, breakers or Breakers(), circuits, loads)
+
+
 def decide(
     name: str = "chat",
     load: dict[str, int] | None = None,
@@ -39,10 +57,7 @@ def decide(
     limits: dict[str, int] | None = None,
     circuits: Circuits | None = None,
 ) -> Picked | Rejected:
-    table, loads = Table(NAMES, {"a/chat": route}), {CLUSTER: load or {}}
-    return pick(
-        name, table, Rotation(), loads, breakers or Breakers(), tie, now, stale, limits or {}, circuits
-    )
+    return pick(name, state_of(route, {CLUSTER: load or {}}, breakers, limits, circuits), tie, now, stale)
 
 
 def picked(**more) -> tuple[str, ...]:  # type: ignore[no-untyped-def]
@@ -122,11 +137,11 @@ def test_when_nobody_of_a_new_revision_is_there_the_one_before_takes_over() -> N
 def test_a_revision_that_is_lost_gives_its_share_to_the_others() -> None:
     blue, green = Target("r0", "a/chat/r0", (D,), 50), Target("r1", CLUSTER, (A, B), 50)
     route = Route(Assignment(2, (("r0", 50), ("r1", 50))), (blue, green))
-    table, rotation, breakers = Table(NAMES, {"a/chat": route}), Rotation(), lost(A, B)
-    decisions = [pick("chat", table, rotation, {}, breakers, n, 0, False) for n in range(10)]
+    state = state_of(route, breakers=lost(A, B))
+    decisions = [pick("chat", state, n, 0, False) for n in range(10)]
     assert {d.cluster for d in decisions if isinstance(d, Picked)} == {"a/chat/r0"}
-    every = lost(A, B, D)
-    decisions = [pick("chat", table, rotation, {}, every, n, 0, False) for n in range(10)]
+    state = replace(state, breakers=lost(A, B, D))
+    decisions = [pick("chat", state, n, 0, False) for n in range(10)]
     assert {d.cluster for d in decisions if isinstance(d, Picked)} == {"a/chat/r0", CLUSTER}
 
 
@@ -169,10 +184,8 @@ def test_a_replica_at_its_limit_is_not_relieved_by_one_that_is_ejected_but_by_it
 def test_a_revision_at_its_limit_gives_its_share_to_one_with_room() -> None:
     parts = (Target("r0", "a/chat/r0", (D,), 90), Target("r1", CLUSTER, (A, B), 10))
     route = Route(Assignment(2, (("r0", 90), ("r1", 10))), parts)
-    table, rotation, loads = Table(NAMES, {"a/chat": route}), Rotation(), {"a/chat/r0": {D: 4}}
-    decisions = [
-        pick("chat", table, rotation, loads, Breakers(), 0, 0, False, {D: 4, A: 9, B: 9}) for _ in range(10)
-    ]
+    state = state_of(route, {"a/chat/r0": {D: 4}}, limits={D: 4, A: 9, B: 9})
+    decisions = [pick("chat", state, 0, 0, False) for _ in range(10)]
     assert {d.cluster for d in decisions if isinstance(d, Picked)} == {CLUSTER}
 
 

@@ -3,7 +3,6 @@
 What reads is open to whom the NetworkPolicies admit; what writes asks for the operator's token.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -28,7 +27,6 @@ class Pages:
     ads: Ads
     registry: CollectorRegistry
     of_envoy: EnvoyCollector
-    staleness: Callable[[], float]
     envoy: EnvoyStats
     demand: DemandStream
     callers: Callers
@@ -44,14 +42,15 @@ class Pages:
         has gone on to a later epoch meanwhile: then this one alone is cut off.
         """
         control, ads = self.control, self.ads
-        behind = control.behind if self.staleness() else []
+        reach, now = control.placement.reach, control.placement.now()
+        behind = control.behind if reach.stale else []
         ready = ads.connected and control.started and not behind
         body = {
             "ready": ready,
             "synced": control.synced,
             "connected": ads.connected,
             "acknowledged": ads.acknowledged_generation,
-            "watch_staleness_seconds": round(self.staleness(), 1),
+            "watch_staleness_seconds": round(reach.seconds(now), 1),
             "behind": behind,
         }
         return _json(body, 200 if ready else 503)

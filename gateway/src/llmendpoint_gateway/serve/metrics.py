@@ -1,6 +1,6 @@
 """What the gateway counts, as `llmendpoint_gateway_*`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -52,10 +52,10 @@ class Metrics:
 
 
 class StateCollector(Collector):
-    """Reads the state when scraped. `staleness`: seconds since the watches were last known to be whole."""
+    """Reads the state when scraped."""
 
-    def __init__(self, control: Control, ads: Ads, staleness: Callable[[], float]) -> None:
-        self._control, self._ads, self._staleness = control, ads, staleness
+    def __init__(self, control: Control, ads: Ads) -> None:
+        self._control, self._ads = control, ads
         self._placement = control.placement
 
     def collect(self) -> Iterable[Metric]:
@@ -64,6 +64,7 @@ class StateCollector(Collector):
         yield from self._of_requests()
 
     def _of_configuration(self) -> Iterable[Metric]:
+        staleness = self._placement.reach.seconds(self._placement.now())
         for name, text, value in (
             ("snapshot_generation", "Changes of what Envoy is to hold", self._control.generation),
             (
@@ -73,7 +74,7 @@ class StateCollector(Collector):
             ),
             ("envoy_connected", "1 while Envoy is connected", self._ads.connected),
             ("synced", "1 once both kinds have been listed", self._control.synced),
-            ("watch_staleness_seconds", "How long the API server has been out of reach", self._staleness()),
+            ("watch_staleness_seconds", "How long the API server has been out of reach", staleness),
         ):
             yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(value))
         yield CounterMetricFamily(

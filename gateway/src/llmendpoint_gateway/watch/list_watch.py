@@ -23,6 +23,7 @@ from llmendpoint_gateway.core.endpoint.objects import (
     parse_endpoint,
     parse_slice,
 )
+from llmendpoint_gateway.core.endpoint.reach import Reach
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.errors import MalformedObject
 from llmendpoint_gateway.serve.placement.control import Control
@@ -61,7 +62,7 @@ class Expired(Exception):
 
 
 class Watch:
-    """Feeds one kind into `control`. `clock`: seconds, monotonic."""
+    """Feeds one kind into `control`, and tells `reach` whether it can. `clock`: seconds, monotonic."""
 
     def __init__(
         self,
@@ -69,18 +70,14 @@ class Watch:
         session: aiohttp.ClientSession,
         access: Access,
         control: Control,
+        reach: Reach,
         namespace: str | None,
         clock: Callable[[], float],
     ) -> None:
         self._source, self._session, self._access = source, session, access
-        self._control, self._clock = control, clock
+        self._control, self._reach, self._clock = control, reach, clock
         self._path = source.path(namespace)
-        self._broken_since: float | None = clock()
-
-    @property
-    def staleness(self) -> float:
-        """Seconds since the connection to the API server was lost; 0 while it stands."""
-        return 0.0 if self._broken_since is None else self._clock() - self._broken_since
+        reach.lost(source.kind, clock())
 
     async def run(self) -> None:
         backoff = 0.1
@@ -104,7 +101,7 @@ class Watch:
     async def _list(self) -> str:
         response = await self._get([], aiohttp.ClientTimeout(total=30))
         body = orjson.loads(await response.read())
-        self._broken_since = None
+        self._reach.found(self._source.kind)
         objects = {object_key(item): parsed for item in body["items"] if (parsed := self._parse(item))}
         self._control.relisted(self._source.kind, objects)
         log.info("listed", kind=self._source.kind.value, objects=len(objects))
@@ -118,7 +115,8 @@ class Watch:
         while self._clock() < until:
             try:
                 async for kind, body in self._events(version):
-                    self._broken_since, backoff = None, 0.1
+                    backoff = 0.1
+                    self._reach.found(self._source.kind)
                     version = body["metadata"]["resourceVersion"]
                     self._take(kind, body)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -134,7 +132,7 @@ class Watch:
             ("timeoutSeconds", str(WATCH_SECONDS)),
         ]
         response = await self._get(query, aiohttp.ClientTimeout(total=None, sock_read=SILENCE_SECONDS))
-        self._broken_since = None
+        self._reach.found(self._source.kind)
         try:
             async for line in response.content:
                 event = orjson.loads(line)
@@ -182,11 +180,10 @@ class Watch:
         return None
 
     def _lost(self, error: Exception) -> None:
-        if self._broken_since is None:
-            self._broken_since = self._clock()
+        seconds = self._reach.lost(self._source.kind, self._clock())
         log.warning(
             "API server out of reach, going on with what is known",
             kind=self._source.kind.value,
             reason=str(error) or type(error).__name__,
-            seconds=round(self.staleness, 1),
+            seconds=round(seconds, 1),
         )

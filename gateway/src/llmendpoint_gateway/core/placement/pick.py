@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from llmendpoint_gateway.core.endpoint.loads import Loads
 from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
+from llmendpoint_gateway.core.placement.in_flight import InFlight
 from llmendpoint_gateway.core.placement.replica_breaker import Breakers
 from llmendpoint_gateway.core.placement.rotation import Rotation
 from llmendpoint_gateway.core.placement.routing import Route, Table, Target
@@ -19,9 +21,7 @@ from llmendpoint_gateway.core.request.refusals import (
 # The first takes the request, the second its only retry: a request that kills its replica kills at most these two.
 MOST_REPLICAS = 2
 
-
 NO_LOAD: Mapping[str, int] = {}
-NO_LIMITS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +36,37 @@ class Picked:
     first_byte: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PickState:
+    """What picks go by: one value, made when the table changes; the rest of it changes within, with each request."""
+
+    table: Table
+    rotation: Rotation
+    in_flight: InFlight
+    breakers: Breakers
+    circuits: Circuits
+    loads: Loads
+
+
 def pick(
-    name: str,
-    table: Table,
-    rotation: Rotation,
-    in_flight: Mapping[str, Mapping[str, int]],
-    breakers: Breakers,
-    tie: int,
-    now: float,
-    stale: bool,
-    limits: Mapping[str, int] = NO_LIMITS,
-    circuits: Circuits | None = None,
-    caller: int | None = None,
+    name: str, state: PickState, tie: int, now: float, stale: bool, caller: int | None = None
 ) -> Picked | Rejected:
     """The revision by its weight, then of its replicas those with the fewest requests in flight.
 
-    `in_flight`: cluster -> address -> requests. `tie` rotates the replicas, so that equals take turns. `now`: seconds,
-    for the breakers. `stale`: the API server is out of reach, so what it last said may be over. `limits`: how many
-    requests in flight a replica may have; those without one may have any number. `circuits`: the endpoints' breakers.
-    `caller`: whose request it is, for whose trial it may be.
+    `tie` rotates the replicas, so that equals take turns. `now`: seconds, for the breakers. `stale`: the API server is
+    out of reach, so what it last said may be over. `caller`: whose request it is, for whose trial it may be.
     """
+    table, breakers, circuits = state.table, state.breakers, state.circuits
     key = table.names.get(name)
     if key is None:
         return unknown_model(name)
     route = table.routes.get(key)
-    target = _target(key, route, rotation, breakers, now, stale, caller) if route else None
+    target = _target(key, route, state, now, stale, caller) if route else None
     if route is None or target is None:
         return no_replica(key, awaited=key in table.expecting)
-    load, trial = in_flight.get(target.cluster, NO_LOAD), False
-    if circuits is not None and (circuits.open or breakers.ejected):
-        seconds = _away(key, route, target, breakers, circuits, now, caller)
+    load, trial = state.in_flight.counts.get(target.cluster, NO_LOAD), False
+    if circuits.open or breakers.ejected:
+        seconds = _away(key, route, target, state, now, caller)
         if seconds > 0:
             return circuit_open(key, seconds)
         trial = key in circuits.open
@@ -74,21 +75,14 @@ def pick(
         trial = trial or ejected
     else:
         addresses = least_loaded(target.addresses, load, tie)
-    if not trial and not _has_room(addresses[0], load, limits):
-        return _with_room(key, route, rotation, in_flight, breakers, tie, now, limits)
+    if not trial and not _has_room(addresses[0], load, state.loads.limits):
+        return _with_room(key, route, state, tie, now)
     return Picked(key, target.cluster, addresses, trial, route.first_byte)
 
 
-def _away(
-    key: str,
-    route: Route,
-    target: Target,
-    breakers: Breakers,
-    circuits: Circuits,
-    now: float,
-    caller: int | None,
-) -> float:
+def _away(key: str, route: Route, target: Target, state: PickState, now: float, caller: int | None) -> float:
     """Seconds for which requests are to stay away from the endpoint; 0: this one may go."""
+    breakers, circuits = state.breakers, state.circuits
     if route.circuit is None or target not in route.targets:
         return 0.0
     if key not in circuits.open:
@@ -109,20 +103,12 @@ def _has_room(address: str, load: Mapping[str, int], limits: Mapping[str, int]) 
     return limit is None or load.get(address, 0) < limit
 
 
-def _with_room(
-    key: str,
-    route: Route,
-    rotation: Rotation,
-    in_flight: Mapping[str, Mapping[str, int]],
-    breakers: Breakers,
-    tie: int,
-    now: float,
-    limits: Mapping[str, int],
-) -> Picked | Rejected:
+def _with_room(key: str, route: Route, state: PickState, tie: int, now: float) -> Picked | Rejected:
     """The first choice has no room: another replica that has, of whichever assigned revision; else the request waits."""
+    counts, limits, breakers = state.in_flight.counts, state.loads.limits, state.breakers
     targets = []
     for target in route.targets:
-        load = in_flight.get(target.cluster, NO_LOAD)
+        load = counts.get(target.cluster, NO_LOAD)
         free = tuple(
             address
             for address in target.addresses
@@ -132,26 +118,20 @@ def _with_room(
             targets.append(replace(target, addresses=free))
     if not targets:
         return saturated(key)
-    target = rotation.next(key, tuple(targets))
-    addresses = least_loaded(target.addresses, in_flight.get(target.cluster, NO_LOAD), tie)
+    target = state.rotation.next(key, tuple(targets))
+    addresses = least_loaded(target.addresses, counts.get(target.cluster, NO_LOAD), tie)
     return Picked(key, target.cluster, addresses, first_byte=route.first_byte)
 
 
 def _target(
-    key: str,
-    route: Route,
-    rotation: Rotation,
-    breakers: Breakers,
-    now: float,
-    stale: bool,
-    caller: int | None,
+    key: str, route: Route, state: PickState, now: float, stale: bool, caller: int | None
 ) -> Target | None:
     """The revision whose turn it is.
 
     One of which every replica is lost gives its share to the others, and with all of them lost the revision that a
     rollout would go back to takes over; a gateway that is cut off takes any that is ready, at the first failure.
     """
-    targets = route.targets
+    targets, breakers = route.targets, state.breakers
     if breakers.ejected:
         targets = tuple(t for t in targets if not all(breakers.lost(a, now, caller) for a in t.addresses))
     if not targets and route.standby is not None:
@@ -161,7 +141,7 @@ def _target(
         if all(breakers.standing(address, now) is not Standing.CLOSED for address in known):
             return max(route.others, key=lambda target: len(target.addresses))
     targets = targets or route.targets
-    return rotation.next(key, targets) if targets else None
+    return state.rotation.next(key, targets) if targets else None
 
 
 def choose(

@@ -5,7 +5,7 @@ came in the same turn of the loop, so that a list of a thousand objects costs on
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from llmendpoint_gateway.core.endpoint.objects import Endpoint, Slice
@@ -36,8 +36,7 @@ class _Told(NamedTuple):
 
 
 class Control:
-    """Envoy and `placement` go by what it makes of the watched objects. `staleness`: seconds for which the API server has
-    been out of reach."""
+    """Envoy and `placement` go by what it makes of the watched objects."""
 
     def __init__(self, ads: Ads, placement: Placement) -> None:
         self._ads = ads
@@ -46,10 +45,8 @@ class Control:
         self._snapshot = Snapshot(0)
         self._wanted: frozenset[str] = frozenset()  # clusters held for more than their requests in flight
         self._told: dict[str, _Told] = {}
-        self.staleness: Callable[[], float] = lambda: 0.0
         self._dirty = False
         ads.on_change = self._retable
-        placement.started = lambda: self.started
         placement.on_idle = self._idle
 
     @property
@@ -88,7 +85,8 @@ class Control:
     @property
     def behind(self) -> list[str]:
         """Endpoints of which another gateway follows a later epoch."""
-        since = self.placement.now() - self.staleness() - TOLD_SECONDS
+        now = self.placement.now()
+        since = now - self.placement.reach.seconds(now) - TOLD_SECONDS
         return sorted(
             key for key, told in self._told.items() if told.at >= since and told.epoch > self._epoch(key, -1)
         )
@@ -113,7 +111,7 @@ class Control:
         if not self.synced:
             return  # half a list is not a state: Envoy keeps what it has, and nothing is routed yet
         placement, view = self.placement, make_view(self._store)
-        if not self.staleness():  # else an endpoint may well be there that this gateway has not heard of
+        if not placement.reach.stale:  # else an endpoint may well be there that this gateway has not heard of
             self._told = {key: told for key, told in self._told.items() if key in view.endpoints}
         placement.follow(view)
         wanted = make_clusters(view)
@@ -128,7 +126,8 @@ class Control:
     def _retable(self) -> None:
         placement = self.placement
         before = {key: self._epoch(key, -1) for key in self._told}
-        placement.route_by(make_table(placement.view, self._ads.acknowledged_addresses(), placement.table))
+        table = make_table(placement.view, self._ads.acknowledged_addresses(), placement.table)
+        placement.route_by(table, self.started)
         for key, epoch in before.items():
             if self._epoch(key, -1) < epoch:
                 del self._told[key]  # a restored backup: what was told is of a time that is no more

@@ -13,12 +13,13 @@ from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS, Departed
 from llmendpoint_gateway.core.endpoint.endpoint_settings import DEFAULT_QUEUE, QueueSettings
 from llmendpoint_gateway.core.endpoint.loads import Load, Loads
 from llmendpoint_gateway.core.endpoint.objects import Replica
+from llmendpoint_gateway.core.endpoint.reach import Reach
 from llmendpoint_gateway.core.endpoint.view import Store, View, make_view
 from llmendpoint_gateway.core.envoy.kept import Kept
 from llmendpoint_gateway.core.outcome.poison import Poison
 from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
 from llmendpoint_gateway.core.placement.in_flight import InFlight
-from llmendpoint_gateway.core.placement.pick import Picked, pick
+from llmendpoint_gateway.core.placement.pick import Picked, PickState, pick
 from llmendpoint_gateway.core.placement.replica_breaker import Breakers
 from llmendpoint_gateway.core.placement.rotation import Rotation
 from llmendpoint_gateway.core.placement.routing import Route, Table, cluster_name
@@ -42,24 +43,21 @@ class Placed:
 
 
 class Placement:
-    """`clock`: seconds, monotonic. `hold_seconds`: how long a request waits where its endpoint does not say. `stale`
-    tells whether the API server is out of reach, `started` whether Envoy has taken a snapshot yet. `on_table` is told when
-    requests may go elsewhere than before, `on_room` when one that waits for this endpoint may have room, `on_first_wait`
-    when the first waits for it, `on_idle` when a cluster's last request has ended."""
+    """`clock`: seconds, monotonic. `hold_seconds`: how long a request waits where its endpoint does not say. `started`:
+    whether Envoy has taken a snapshot yet. `on_table` is told when requests may go elsewhere than before, `on_room` when
+    one that waits for this endpoint may have room, `on_first_wait` when the first waits for it, `on_idle` when a cluster's
+    last request has ended."""
 
     def __init__(self, clock: Callable[[], float], hold_seconds: float = 0.0, first_ticket: int = 1) -> None:
         self.now = clock
         self._zero = datetime.now(UTC) - timedelta(seconds=clock())
         self.hold_seconds = hold_seconds
-        self._rotation = Rotation()
         self._turn = 0
         self._tickets = count(first_ticket)
         self._placed: dict[int, Placed] = {}  # by ticket
         self._changed: set[str] = set()  # endpoints of which something may be new since it was last asked
         self._cluster_of: dict[str, str] = {}  # by address
-        self._table = Table()
-        self.stale: Callable[[], bool] = lambda: False
-        self.started: Callable[[], bool] = lambda: False
+        self.started = False
         self.on_table: Callable[[], None] = lambda: None
         self.on_room: Callable[[str], None] = lambda _: None
         self.on_first_wait: Callable[[str], None] = lambda _: None
@@ -74,13 +72,15 @@ class Placement:
         self.poison = Poison()
         self.departed = Departed()
         self.loads = Loads()
+        self.reach = Reach()
+        self._state = PickState(Table(), Rotation(), self.in_flight, self.breakers, self.circuits, self.loads)
 
     def follow(self, view: View) -> None:
         """This is there now; what is kept of all else is forgotten."""
         self._changed.update(self.view.endpoints, view.endpoints)
         self.departed.note(self.view.names, view.names, self.now())
         self.view, self.known_revisions = view, view.revisions()
-        self._rotation.keep(frozenset(view.endpoints))
+        self._state.rotation.keep(frozenset(view.endpoints))
         self.waiting.keep(view.endpoints)
         self.circuits.keep(view.endpoints)
         self.poison.keep(view.endpoints)
@@ -94,40 +94,29 @@ class Placement:
         limited = [a for a, c in self._cluster_of.items() if self.patience(endpoint_of(c)) > 0]
         self.loads.keep(self._cluster_of.keys(), self.now(), limited)
 
-    def route_by(self, table: Table) -> None:
-        """Requests go by this table from now on."""
-        self._table = table
+    def route_by(self, table: Table, started: bool) -> None:
+        """Requests go by this table from now on, once Envoy has taken a snapshot."""
+        self.started = started
+        self._state = replace(self._state, table=table)
         self.on_table()
 
     @property
     def table(self) -> Table:
-        return self._table
+        return self._state.table
 
     def route(self, key: str) -> Route | None:
         """Where the requests of an endpoint go now."""
-        return self._table.routes.get(key)
+        return self.table.routes.get(key)
 
     # Requests
 
     def pick(self, name: str, caller: int | None = None) -> Picked | Rejected:
-        if not self.started():
+        if not self.started:
             return starting()
         if caller is not None:
             self._asked(name, caller)
         self._turn += 1
-        decision = pick(
-            name,
-            self._table,
-            self._rotation,
-            self.in_flight.counts,
-            self.breakers,
-            self._turn,
-            self.now(),
-            self.stale(),
-            self.loads.limits,
-            self.circuits,
-            caller,
-        )
+        decision = pick(name, self._state, self._turn, self.now(), self.reach.stale, caller)
         if isinstance(decision, Rejected) and decision.status == 404:
             departed = self.departed.endpoint(name, self.now())
             if departed is not None and departed not in self.view.endpoints:
@@ -137,11 +126,12 @@ class Placement:
     def _asked(self, name: str, caller: int) -> None:
         """A caller asks for an endpoint, whatever comes of it: breakers that another caller's failures alone have opened
         close."""
-        key, now = self._table.names.get(name), self.now()
+        table, now = self.table, self.now()
+        key = table.names.get(name)
         if key is None:
             return
         closed = self.circuits.asked(key, now, caller)
-        route = self._table.routes.get(key)
+        route = table.routes.get(key)
         if self.breakers.ejected and route is not None:
             addresses = [address for target in route.targets for address in target.addresses]
             if self.breakers.asked(addresses, now, caller):

@@ -141,7 +141,7 @@ class Picker:
         """The answer to a request that is not for an endpoint."""
         view = self._placement.view
         match head.asked:
-            case ListModels() | GetModel() if not self._placement.started():
+            case ListModels() | GetModel() if not self._placement.started:
                 return starting()
             case ListModels():
                 return self._models.answer(view)
