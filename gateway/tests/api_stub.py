@@ -18,7 +18,7 @@ OPERATOR = "system:serviceaccount:llm-system:llmendpoint-operator"
 class ApiStub:
     """List and watch of the two kinds, and reviews of tokens, as the API server speaks them. `down()` refuses connections.
 
-    `users`: whose each token is."""
+    `users`: whose each token is. `reviews` are counted when they come, `answered` when they have been."""
 
     PLURALS = ("llmendpoints", "endpointslices")
 
@@ -28,7 +28,7 @@ class ApiStub:
         self.objects: dict[str, dict[str, dict[str, Any]]] = {plural: {} for plural in self.PLURALS}
         self.version = 1
         self.users: dict[str, str] = {}
-        self.reviews = 0
+        self.reviews = self.answered = 0
         self.watchers: list[tuple[str, queue.Queue[dict[str, Any] | None]]] = []
         self.lists = 0
         self.silent_deletes: set[str] = set()
@@ -40,6 +40,7 @@ class ApiStub:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # a body that waits for 40 ms has not been sent when it is counted
 
             def do_GET(self) -> None:
                 stub.answer(self)
@@ -87,6 +88,7 @@ class ApiStub:
     def review(self, request: BaseHTTPRequestHandler) -> None:
         assert request.path == "/apis/authentication.k8s.io/v1/tokenreviews"
         spec = json.loads(request.rfile.read(int(request.headers["content-length"])))["spec"]
+        self.reviews += 1
         user = self.users.get(spec["token"])
         status: dict[str, Any] = {"authenticated": False}
         if user is not None:
@@ -96,7 +98,7 @@ class ApiStub:
         request.send_header("content-length", str(len(data)))
         request.end_headers()
         request.wfile.write(data)
-        self.reviews += 1  # when it is answered: a test may end this server as soon as one is counted
+        self.answered += 1
 
     def token(self, user: str, seconds: float = 3600) -> str:
         """A new one, as the API server makes them."""

@@ -79,15 +79,15 @@ def test_a_token_that_comes_with_a_question_is_known_when_the_api_server_is_gone
     gateway: Gateway, chat: str
 ) -> None:
     """The operator shows it with each question, though anybody may ask."""
-    token, before = gateway.api.token(OPERATOR), gateway.api.reviews
+    token, before = gateway.api.token(OPERATOR), gateway.api.answered
     url = f"http://127.0.0.1:{gateway.http_port}/state"
     assert httpx.get(url, timeout=30).status_code == 200
     assert httpx.get(url, headers={"Authorization": "Bearer nonsense"}, timeout=30).status_code == 200
-    wait_for(lambda: gateway.api.reviews == before + 1, "the nonsense is reviewed")
+    wait_for(lambda: gateway.api.answered == before + 1, "the nonsense is reviewed")
     wait_for(
         lambda: (
             httpx.get(url, headers={"Authorization": f"Bearer {token}"}, timeout=30).status_code == 200
-            and gateway.api.reviews > before + 1
+            and gateway.api.answered > before + 1
         ),
         "the token is reviewed",
     )
