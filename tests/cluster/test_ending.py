@@ -71,7 +71,7 @@ def require_gone(instance: Instance, processes: Sequence[Process]) -> None:
     assert {process.name for process in processes} >= {"etcd", "kube-apiserver"}
     wait_for("no process is left", lambda: not any(process.alive for process in processes), 60)
     wait_for("its state is swept", lambda: not is_known(instance), 30)
-    assert not instance.folder.exists()
+    wait_for("its folder is gone", lambda: not instance.folder.exists(), 30)
 
 
 @pytest.mark.integration
