@@ -29,5 +29,5 @@ def test_files_that_the_readme_links_to_are_there() -> None:
 
 
 def test_the_chart_runs_two_gateways_unless_told_otherwise() -> None:
-    """The demo and the upgrade test take this default, and docs/gateway.md recommends it."""
+    """The demo and the upgrade test take this default, and docs/concepts/gateway.md recommends it."""
     assert yaml.safe_load(Path(CHART / "values.yaml").read_text())["gateway"]["replicas"] == 2

@@ -1,4 +1,4 @@
-"""One tenant attacks in every way that a review found; the other tenant's requests do not fail (docs/security.md)."""
+"""One tenant attacks in every way that a review found; the other tenant's requests do not fail (docs/operate/security.md)."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class FakeGateway:
         return await servers.add(app, port)
 
     def tell(self, endpoint: str, waiting: int = 0, **replicas: dict[str, Any]) -> None:
-        """The load and demand of an endpoint from now on; replicas by pod as in docs/contracts.md."""
+        """The load and demand of an endpoint from now on; replicas by pod as in docs/contribute/contracts.md."""
         self.tell_of(endpoint, {"waiting": waiting, "in_flight": 0, "replicas": replicas})
 
     def tell_of(self, endpoint: str, told: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from tests import stages
 from tests.repository.names import ROOT, broken_links, make_targets, unknown_targets
 
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
-PAGES = ("CONTRIBUTING.md", "SECURITY.md", "docs/releasing.md", ".github/pull_request_template.md")
+PAGES = ("CONTRIBUTING.md", "SECURITY.md", "docs/contribute/releasing.md", ".github/pull_request_template.md")
 ELEMENTS = {"markdown", "textarea", "input", "dropdown", "checkboxes"}
 
 

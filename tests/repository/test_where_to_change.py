@@ -1,11 +1,11 @@
-"""docs/where-to-change.md: every place and test that it names is there, and no folder of the code is missing."""
+"""docs/contribute/where-to-change.md: every place and test that it names is there, and no folder of the code is missing."""
 
 import re
 from pathlib import Path
 
 from tests.repository.names import ROOT, broken_links
 
-PAGE = ROOT / "docs" / "where-to-change.md"
+PAGE = ROOT / "docs" / "contribute" / "where-to-change.md"
 CODE = {
     part: ROOT / part / "src" / f"llmendpoint_{part}" for part in ("operator", "gateway", "server", "cli")
 }

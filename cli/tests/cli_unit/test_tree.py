@@ -135,7 +135,7 @@ SHOWN = (
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_documentation_shows_what_is_printed(name: str) -> None:
-    page = Path(__file__).parents[3] / "docs" / "cli.md"
+    page = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
     assert (GOLDEN / name).read_text() in page.read_text()
 
 

@@ -261,7 +261,7 @@ def test_fewer_bits_are_never_more_bytes(model: Model) -> None:
 
 
 def test_the_documented_table_is_the_one_that_is_used() -> None:
-    text = (Path(__file__).parents[3] / "docs/sizing.md").read_text()
+    text = (Path(__file__).parents[3] / "docs/concepts/sizing.md").read_text()
     for a in ACCELERATORS:
         price = "" if a.hourly is None else a.hourly
         assert f"| {a.name} | {a.memory_mib:,} | {a.bandwidth:,.0f} | {a.tflops:,.0f} | {price} |" in text

@@ -1,4 +1,4 @@
-"""`llmendpoint-server`: flags in, exit code out. docs/contracts.md lists both."""
+"""`llmendpoint-server`: flags in, exit code out. docs/contribute/contracts.md lists both."""
 
 from __future__ import annotations
 

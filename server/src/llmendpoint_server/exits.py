@@ -1,4 +1,4 @@
-"""From how serving ended to the exit code of docs/contracts.md."""
+"""From how serving ended to the exit code of docs/contribute/contracts.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line of `llmendpoint-server`, as docs/contracts.md has it, and nothing else."""
+"""The command line of `llmendpoint-server`, as docs/contribute/contracts.md has it, and nothing else."""
 
 from __future__ import annotations
 

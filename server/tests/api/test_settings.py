@@ -7,7 +7,7 @@ import pytest
 
 from llmendpoint_server.settings import Settings, make_parser, parse
 
-CONTRACTS = Path(__file__).parents[3] / "docs/contracts.md"
+CONTRACTS = Path(__file__).parents[3] / "docs/contribute/contracts.md"
 
 
 def test_every_flag_of_the_contract_exists_and_no_other() -> None:

@@ -1,7 +1,7 @@
 """Accelerators by name. Memory is what the driver reports (nvidia-smi, rocm-smi, hl-smi), in MiB, and what the node
 labels hold: below the figure on the box, for error correction and the driver take their share.
 
-Bandwidth and dense 16-bit throughput are the makers' figures; docs/sizing.md says of each how it was checked and when, and
+Bandwidth and dense 16-bit throughput are the makers' figures; docs/concepts/sizing.md says of each how it was checked and when, and
 where the hourly prices come from. A price is one of many and moves: `--price` replaces it.
 """
 

@@ -1,4 +1,4 @@
-"""How much of one accelerator's memory a model takes. Bytes, tokens and counts; docs/sizing.md has the derivations.
+"""How much of one accelerator's memory a model takes. Bytes, tokens and counts; docs/concepts/sizing.md has the derivations.
 
 | part | formula | source |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What `GET /state` answers. docs/contracts.md has the shape."""
+"""What `GET /state` answers. docs/contribute/contracts.md has the shape."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The custom resources as pydantic models: the one source of crds/ and docs/reference.md."""
+"""The custom resources as pydantic models: the one source of crds/ and docs/reference/resources.md."""
 
 from .llmendpoint import (
     Accelerator,

@@ -95,7 +95,7 @@ class Accelerator(ApiModel):
     count: Annotated[int, Field(ge=1, le=64)] = 1
     """How many of them one replica needs."""
     product: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """Which product it is, for the condition CapacityFits: a name of docs/sizing.md such as `l4`, or as node labels have
+    """Which product it is, for the condition CapacityFits: a name of docs/concepts/sizing.md such as `l4`, or as node labels have
     it, `NVIDIA-L4`. Absent: the nodes' labels say it. It selects no nodes, and a change of it makes no new revision."""
     memory: ByteQuantity | None = None
     """Memory of one, for example `24Gi`, where neither the product nor the nodes tell. A change of it makes no new

@@ -142,7 +142,7 @@ class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
         Field(max_length=MOST_PATHS, json_schema_extra=set_list()),
     ] = ()
     """Further paths of the engine that callers may POST to, for example /v1/rerank or /pooling. The gateway passes them to
-    endpoints with this runtime, also as /<namespace>/<name>/<path>; docs/gateway.md ("What passes") lists the paths that
+    endpoints with this runtime, also as /<namespace>/<name>/<path>; docs/concepts/gateway.md ("What passes") lists the paths that
     always pass. A change restarts no pod and makes no revision."""
     readiness: Readiness = Readiness.NATIVE
     """Native: probes.ready is asked, and the engine itself says so only after a generation. Generation: for an engine

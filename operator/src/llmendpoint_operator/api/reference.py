@@ -1,4 +1,4 @@
-"""docs/reference.md from the definitions: a table of fields for each kind."""
+"""docs/reference/resources.md from the definitions: a table of fields for each kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, labels and ports as docs/contracts.md gives them."""
+"""Names, labels and ports as docs/contribute/contracts.md gives them."""
 
 from __future__ import annotations
 

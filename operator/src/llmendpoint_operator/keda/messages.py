@@ -1,4 +1,4 @@
-"""The messages of KEDA's external-scaler contract (docs/contracts.md), made from a table: no compiler, no generated code.
+"""The messages of KEDA's external-scaler contract (docs/contribute/contracts.md), made from a table: no compiler, no generated code.
 
 Fields that the contract has deprecated are not here; proto3 leaves what is unknown alone.
 """

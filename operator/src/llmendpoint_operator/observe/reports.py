@@ -1,4 +1,4 @@
-"""Load and demand as gateways and engines write them (docs/contracts.md). What cannot be read raises a KeyError, TypeError,
+"""Load and demand as gateways and engines write them (docs/contribute/contracts.md). What cannot be read raises a KeyError, TypeError,
 ValueError or AttributeError."""
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ def test_naming_the_product_or_the_memory_makes_no_new_revision() -> None:
 
 
 def test_every_reason_and_event_is_documented() -> None:
-    text = (ROOT / "docs/troubleshooting.md").read_text()
+    text = (ROOT / "docs/operate/troubleshooting.md").read_text()
     source = (ROOT / "operator/src/llmendpoint_operator/core/capacity/outlook.py").read_text()
     assert all(f"`{outcome.value}`" in text for outcome in Outcome)
     for reason in ("ModelBeingRead", "ModelNotReadable", "AcceleratorUnknown", "DependsOnNode", "CapacityTooSmall"):  # fmt: skip

@@ -1,6 +1,6 @@
 """Which files of a source make up a model, what is still missing of them, and what names their content.
 
-No I/O: a listing comes in, decisions go out. docs/models.md tells users what is decided here.
+No I/O: a listing comes in, decisions go out. docs/concepts/models.md tells users what is decided here.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def is_safe_path(path: str) -> bool:
 
 def manifest_hash(listing: Iterable[SourceFile]) -> str:
     """What names the content of a source that has no commits: 40 hexadecimal digits of the SHA-256 over
-    `path NUL tag NUL size LF` of each file, by path. docs/contracts.md has the same sentence."""
+    `path NUL tag NUL size LF` of each file, by path. docs/contribute/contracts.md has the same sentence."""
     digest = hashlib.sha256()
     for file in sorted(listing, key=lambda file: file.path):
         digest.update(f"{file.path}\0{file.tag}\0{file.size}\n".encode())

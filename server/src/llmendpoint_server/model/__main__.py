@@ -1,4 +1,4 @@
-"""`llmendpoint-model`: flags in, exit code out. docs/contracts.md lists both."""
+"""`llmendpoint-model`: flags in, exit code out. docs/contribute/contracts.md lists both."""
 
 from __future__ import annotations
 

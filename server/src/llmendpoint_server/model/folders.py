@@ -70,7 +70,7 @@ class Place:
             return self._no_space(needed)
         return BadConfiguration(
             f"the volume at {self.root} cannot be written by user {os.getuid()}: {error.strerror or error}; "
-            "docs/models.md says what it needs"
+            "docs/concepts/models.md says what it needs"
         )
 
     def _no_space(self, needed: int) -> NoSpace:

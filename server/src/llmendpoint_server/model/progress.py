@@ -35,7 +35,7 @@ class Progress:
             self.state = "done"
 
     def as_json(self) -> dict[str, Any]:
-        """As docs/contracts.md has it."""
+        """As docs/contribute/contracts.md has it."""
         with self._lock:
             return {"state": self.state, "bytes": self.bytes, "total": self.total}
 

@@ -17,7 +17,7 @@ SHORTEST_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The answer to `GET /load` (docs/contracts.md). `kv_usage`: 0..1 of the pages that live requests hold."""
+    """The answer to `GET /load` (docs/contribute/contracts.md). `kv_usage`: 0..1 of the pages that live requests hold."""
 
     running: int
     waiting: int

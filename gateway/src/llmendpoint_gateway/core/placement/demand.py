@@ -1,4 +1,4 @@
-"""What `GET /demand` tells of each endpoint, and to whom which part of it is news. docs/contracts.md has the JSON."""
+"""What `GET /demand` tells of each endpoint, and to whom which part of it is news. docs/contribute/contracts.md has the JSON."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

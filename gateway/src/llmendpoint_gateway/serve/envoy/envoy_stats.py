@@ -36,7 +36,7 @@ class EnvoyStats:
         await self._session.close()
 
     async def attempts(self, endpoint: str, known: Iterable[str]) -> dict[str, Any]:
-        """What `/revisions` answers (docs/contracts.md); `known`: revisions that have counters though nothing came.
+        """What `/revisions` answers (docs/contribute/contracts.md); `known`: revisions that have counters though nothing came.
 
         Raises EnvoyAway when the admin socket does not answer, or Envoy was started anew in between.
         """

@@ -157,7 +157,7 @@ def container_not_created(pod: Manifest) -> Cause | None:
 
 
 def engine_exited(pod: Manifest) -> Cause | None:
-    """The engine ended; the exit codes are those of docs/contracts.md."""
+    """The engine ended; the exit codes are those of docs/contribute/contracts.md."""
     ended = _ended(pod)
     if not ended:
         return None

@@ -1,4 +1,4 @@
-"""Which endpoint a bare model name means, of those that claim it: the oldest, as every gateway decides (docs/contracts.md).
+"""Which endpoint a bare model name means, of those that claim it: the oldest, as every gateway decides (docs/contribute/contracts.md).
 
 Kept as an index, so that one endpoint's change costs no look at the others. In namespaced scope it knows the claims of that
 namespace alone.

@@ -1,4 +1,4 @@
-"""The Jobs and the init container that run `llmendpoint-model`; docs/contracts.md has its flags and exit codes."""
+"""The Jobs and the init container that run `llmendpoint-model`; docs/contribute/contracts.md has its flags and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every gateway tells of load and demand: one stream from each Ready one (docs/contracts.md, `GET /demand`).
+"""What every gateway tells of load and demand: one stream from each Ready one (docs/contribute/contracts.md, `GET /demand`).
 
 A gateway whose stream is silent tells nothing, whatever it said before. Where there is no gateway at all, the engines are
 asked. It decides nothing.
