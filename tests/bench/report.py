@@ -1,4 +1,6 @@
-"""Write docs/benchmarks.md from build/bench/*.json, with the machine and the command of each table.
+"""Write docs/benchmarks.md from build/bench/*.json: each table with its command, its machine and the day.
+
+A table whose command did not run here stays as it is on the page.
 
 make bench-cluster bench-gateway bench-engine bench-docs
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -30,6 +33,7 @@ SECTIONS = (
     Section("gateway", "Gateway", "make bench-gateway"),
     Section("rollout", "Rollback under 50 requests a second", "make bench-rollout"),
     Section("operator", "Operator", "make bench-operator"),
+    Section("tenants", "One tenant attacks, another asks", "pytest -s -m extended tests/e2e/test_tenants.py"),
     Section("day", "Autoscaling: three bursty days in virtual time", "make bench-day"),
     Section("wake", "From zero: the pod", "make bench-wake"),
     Section("first-token", "From zero: the first token", "make bench-wake"),
@@ -56,22 +60,34 @@ def machine() -> str:
     )
 
 
-def page() -> str:
-    parts = [
-        "# Benchmarks",
-        "",
-        "Written by `make bench-docs` from what the commands below left; do not edit. Comparisons run in turn within "
-        "one call, medians of at least three, so that a noisy machine spoils both sides alike. A goal that is not "
-        "met is shown as it is.",
-        "",
-        f"Machine of the last run ({date.today().isoformat()}): {machine()}.",
-    ]
+HEAD = """# Benchmarks
+
+Written by `make bench-docs` from what the commands below left; do not edit. Comparisons run in turn within one call, medians
+of at least three, so that a noisy machine spoils both sides alike. A goal that is not met is shown as it is. Figures of two
+tables can be compared only where their machines are the same."""
+
+
+def sections_of(page: str) -> dict[str, str]:
+    """Title -> text of each section."""
+    return dict(re.findall(r"^## ([^\n]*)\n\n(.*?)\n*(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+
+
+def measured(section: Section) -> str:
+    """The text of a section whose command has just left its figures here."""
+    day = date.fromtimestamp((RESULTS / f"{section.name}.json").stat().st_mtime)
+    lines = (f"`{section.command}`, {day.isoformat()} on {machine()}", "", *table(read(section.name)))
+    return "\n".join(lines)
+
+
+def page(before: str) -> str:
+    """`before`: the page as it is, for what was measured elsewhere."""
+    kept, parts = sections_of(before), [HEAD]
     for section in SECTIONS:
         if (RESULTS / f"{section.name}.json").exists():
-            parts += ["", f"## {section.title}", "", f"`{section.command}`", "", *table(read(section.name))]
-    if NOTES.exists():
-        parts += ["", NOTES.read_text().rstrip()]
-    return "\n".join(parts) + "\n"
+            kept[section.title] = measured(section)
+        if text := kept.get(section.title):
+            parts.append(f"## {section.title}\n\n{text}")
+    return "\n\n".join([*parts, NOTES.read_text().rstrip()]) + "\n"
 
 
 def main() -> None:
@@ -81,7 +97,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.parse_args()
-    PAGE.write_text(page())
+    PAGE.write_text(page(PAGE.read_text()))
     print(f"wrote {PAGE.relative_to(PAGE.parent.parent)}")
 
 
