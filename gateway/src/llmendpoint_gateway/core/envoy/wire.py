@@ -8,13 +8,17 @@ bytes. Messages come and go whole and uncompressed.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import Any, Protocol
 
 from llmendpoint_gateway.core.envoy.turns import Turns
 from llmendpoint_gateway.errors import WireError
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEADER_BYTES = 9
+FRAME = Struct(">IBI")
+"""A frame's head: its length (24 bits) and kind, its flags, its stream."""
+MESSAGE = Struct(">BI")
+"""What stands before a message: whether it is compressed, and its length."""
 MAX_FRAME = 16_384  # the least that HTTP/2 allows, and what it starts with
 MAX_MESSAGE = 64 << 20
 WIDEST_WINDOW = 2**31 - 1
@@ -73,7 +77,7 @@ class Connection:
         self._handler = handler
         self._wake = wake
         self._receiving = False
-        self._input = bytearray(0)
+        self._input = b""
         self._greeted = False
         self._streams: dict[int, Stream] = {}
         self._last = 0
@@ -110,28 +114,27 @@ class Connection:
             self._receiving = False
 
     def _receive(self, data: bytes) -> None:
-        buffer = self._input
-        buffer += data
+        data = self._input + data
         position = 0
         if not self._greeted:
-            if len(buffer) < len(PREFACE) and PREFACE.startswith(buffer):
+            if len(data) < len(PREFACE) and PREFACE.startswith(data):
+                self._input = data
                 return
-            if not buffer.startswith(PREFACE):
+            if not data.startswith(PREFACE):
                 raise WireError("the connection does not begin as HTTP/2 with prior knowledge does")
             self._greeted, position = True, len(PREFACE)
-        total = len(buffer)
-        while total - position >= HEADER_BYTES:
-            length = buffer[position] << 16 | buffer[position + 1] << 8 | buffer[position + 2]
+        total = len(data)
+        while total - position >= FRAME.size:
+            length_and_kind, flags, stream = FRAME.unpack_from(data, position)
+            length = length_and_kind >> 8
             if length > MAX_FRAME:
                 raise WireError(f"a frame of {length} bytes; the most is {MAX_FRAME}")
-            end = position + HEADER_BYTES + length
-            if total < end:
+            start = position + FRAME.size
+            if total < start + length:
                 break
-            kind, flags = buffer[position + 3], buffer[position + 4]
-            stream = int.from_bytes(buffer[position + 5 : position + 9], "big") & WIDEST_WINDOW
-            self._frame(kind, flags, stream, bytes(buffer[position + HEADER_BYTES : end]))
-            position = end
-        del buffer[:position]
+            position = start + length
+            self._frame(length_and_kind & 0xFF, flags, stream & WIDEST_WINDOW, data[start:position])
+        self._input = data[position:]
 
     def close(self) -> None:
         """The connection is gone: every stream has ended."""
@@ -149,7 +152,7 @@ class Connection:
         if not stream.replied:
             stream.replied = True
             self._output.append(_frame(HEADERS, END_HEADERS, stream.id, RESPONSE))
-        data = b"\x00" + len(message).to_bytes(4, "big") + message
+        data = MESSAGE.pack(0, len(message)) + message
         if self._waiting or len(data) > min(stream.window, self._window, MAX_FRAME):
             self._waiting.append((stream, data))
             self._send_waiting()
@@ -335,7 +338,7 @@ class Connection:
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+    return FRAME.pack(len(payload) << 8 | kind, flags, stream) + payload
 
 
 def _setting(name: int, value: int) -> bytes:
