@@ -136,7 +136,7 @@ async def test_real_keda_scales_up_to_zero_and_back_on_a_held_request_and_keeps_
         await stage.edit(1, autoscaling={"provider": "none", "maxReplicas": 5})
         await stage.until("no scaler", lambda: not stage.condition("Scaling"))
         await let_go(stage)
-        diary.seen("provider none: KEDA has let go of its ScaledObject, and its autoscaler went with it")
+        diary.seen("provider none: KEDA has released its ScaledObject, and its autoscaler is gone too")
         assert stage.endpoint["spec"]["replicas"] == 1, "nobody touches the count"
 
 
