@@ -1,4 +1,4 @@
-"""docs/operate/uninstall.md, backup.md and upgrade.md: their commands do on a real API server what the pages say.
+"""docs/operate: the commands of upgrade, uninstall and backup do on a real API server what these pages say.
 
 One cluster goes the whole way: chart and endpoint, the platform alone away and back, an upgrade, a backup, all away, and the
 restore. Each fixture is a station of it. Kubernetes' garbage collector knows new definitions after up to 30 s, which is most
