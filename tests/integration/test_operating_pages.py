@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,10 +50,7 @@ RECORD = {
 
 def commands(page: str) -> list[str]:
     """The blocks of a page that are to be run, in order."""
-    blocks = re.findall(
-        r"^( *)```sh\n(.*?)^\1```$", (PAGES / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    return [textwrap.dedent(block) for _, block in blocks]
+    return re.findall(r"^```sh\n(.*?)^```$", (PAGES / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL)
 
 
 class Site:
