@@ -136,7 +136,7 @@ async def test_real_keda_scales_up_to_zero_and_back_on_a_held_request_and_keeps_
         await stage.edit(1, autoscaling={"provider": "none", "maxReplicas": 5})
         await stage.until("no scaler", lambda: not stage.condition("Scaling"))
         await let_go(stage)
-        diary.seen("provider none: KEDA has let go of its ScaledObject, and its autoscaler went with it")
+        diary.seen("provider none: KEDA has released its ScaledObject, and its autoscaler is gone too")
         assert stage.endpoint["spec"]["replicas"] == 1, "nobody touches the count"
 
 
@@ -158,7 +158,7 @@ async def to_zero_and_back(stage: Stage, diary: Diary, tunnel: Tunnel) -> None:
     diary.begin()
     tell(stage)
     await rule(stage)
-    await diary.count("nobody calls", 0)
+    await diary.count("no requests", 0)
     await diary.condition("Ready", "ScaledToZero")
 
     await rule(stage, pollingInterval=3600)
@@ -179,19 +179,19 @@ async def to_zero_and_back(stage: Stage, diary: Diary, tunnel: Tunnel) -> None:
 async def silence(stage: Stage, diary: Diary) -> None:
     diary.begin()
     hush(stage)
-    await diary.count("no gateway tells anything", 2)
+    await diary.count("no gateway reports anything", 2)
     [scaled] = (await stage.api.list(SCALED_OBJECTS, stage.namespace))["items"]
     assert {c["type"]: c["status"] for c in scaled["status"]["conditions"]}["Fallback"] == "True"
     diary.begin()
     speak(stage)
-    await diary.count("they tell that nobody calls", 0)
+    await diary.count("they report no requests", 0)
     diary.begin()
     hush(stage)
     await diary.count("silence at zero", 2)
 
     diary.begin()
     speak(stage, running=1)
-    await diary.count("somebody calls", 1)
+    await diary.count("a request", 1)
     await rule(stage, fallback=None)
     hush(stage)
     diary.begin()
