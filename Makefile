@@ -5,11 +5,12 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
 export GRPC_ENABLE_FORK_SUPPORT := 0
+export NO_MKDOCS_2_WARNING := 1
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-.venv/.stamp: requirements/dev.txt requirements/bootstrap.txt fit/pyproject.toml operator/pyproject.toml probe/pyproject.toml gateway/pyproject.toml server/pyproject.toml cli/pyproject.toml
+.venv/.stamp: requirements/dev.txt requirements/docs.txt requirements/bootstrap.txt fit/pyproject.toml operator/pyproject.toml probe/pyproject.toml gateway/pyproject.toml server/pyproject.toml cli/pyproject.toml
 	@./tests/bootstrap.sh
 
 venv: .venv/.stamp ## the Python environment, from the lock files
@@ -43,6 +44,16 @@ lint: .venv/.stamp ## ruff, mypy --strict, import layers, generated files
 
 crds: .venv/.stamp ## write crds/ and docs/reference/resources.md from the pydantic models
 	@$(PY) -m llmendpoint_operator.api.generate && cp crds/*.yaml charts/llmendpoint/crds/
+
+docs: .venv/.stamp ## the site, into build/site/; fails at a broken link, a broken anchor or a page that mkdocs.yml lacks
+	@$(PY) -m mkdocs build --strict
+	@echo build/site/index.html
+
+docs-serve: .venv/.stamp ## the site on http://127.0.0.1:8000, built again at every change
+	@$(PY) -m mkdocs serve --dev-addr 127.0.0.1:8000
+
+pictures: .venv/.stamp ## write docs/pictures/status.svg and rollback.svg from what kubectl llm prints
+	@$(PY) -m tests.docs.pictures
 
 cluster: .venv/.stamp ## the embedded Kubernetes by itself
 	@$(PY) -m tests.cluster up
@@ -96,4 +107,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock

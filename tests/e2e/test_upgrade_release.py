@@ -1,4 +1,4 @@
-"""From the release before to this one, as docs/start/getting-started.md says it, while callers send requests.
+"""From the release before to this one, as docs/start/cpu.md says it, while callers send requests.
 
 The earlier chart and the images of its operator, gateway and engine are built from the git history. No engine pod is
 restarted or replaced, and no request fails.

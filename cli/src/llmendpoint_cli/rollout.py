@@ -14,7 +14,7 @@ from .actions import ask, await_answer
 from .client import Json
 from .core.history import history_of
 from .core.objects import status_of
-from .core.progress import Progress, Verdict, progress_of
+from .core.progress import Progress, Verdict, progress_of, said
 from .core.requests import Action, aborted_revision, promoted_revision, restarted_revision, undone_to
 from .core.tree import as_json
 from .errors import CliError, Refused
@@ -96,8 +96,7 @@ def _say(endpoint: Json, progress: Progress, seconds: float, output: Output) -> 
         more = {key: known[key] for key in ("activeRevision", "targetRevision") if key in known}
         print_json({**as_json(progress), **more}, indent=None)
         return
-    word = {Verdict.DONE: "done", Verdict.FAILED: "failed"}.get(progress.verdict, progress.state)
-    print(f"{seconds:6.1f} s  {word}: {progress.line}", flush=True)
+    print(said(progress, seconds), flush=True)
 
 
 @app.command("promote", epilog=examples("promote"))

@@ -67,6 +67,12 @@ def progress_of(endpoint: Object) -> Progress:
     return Progress(Verdict.RUNNING, state, _counts(endpoint, str(target)))
 
 
+def said(progress: Progress, seconds: float) -> str:
+    """The line that is printed when the progress was first seen, `seconds` after the command began."""
+    word = {Verdict.DONE: "done", Verdict.FAILED: "failed"}.get(progress.verdict, progress.state)
+    return f"{seconds:6.1f} s  {word}: {progress.line}"
+
+
 def _rejected(endpoint: Object) -> str:
     target, rejected = status_of(endpoint).get("targetRevision"), rejection_of(endpoint)
     if rejected and rejected.get("revision") == target:
