@@ -30,7 +30,9 @@ def ask(client: Client, namespace: str, name: str, action: Action, about: Callab
         except Conflict:
             continue
         return request
-    raise Conflict(f"{namespace}/{name} changed {ATTEMPTS} times while the request was written; try again")
+    raise Conflict(
+        f"{namespace}/{name} changed {ATTEMPTS} times while this command tried to write the request; try again"
+    )
 
 
 def _spec_of(client: Client, endpoint: Json, request: Request) -> Json:
@@ -41,7 +43,7 @@ def _spec_of(client: Client, endpoint: Json, request: Request) -> Json:
     inputs = ((record or {}).get("data") or {}).get("inputs")
     if not inputs:
         raise NotFound(
-            f"{full_name(endpoint)}: no record says what revision {request.revision} was made from"
+            f"{full_name(endpoint)}: revision {request.revision} has no record of the spec that it was made from"
         )
     return spec_patch(endpoint["spec"], inputs)
 
@@ -56,7 +58,7 @@ def await_answer(client: Client, namespace: str, name: str, request: Request, ti
                 return answer
     except TimedOut as error:
         raise TimedOut(
-            f"{error}; the request stays on {namespace}/{name} and is answered when the operator runs again; to take "
-            f"it back: kubectl annotate llm {name} -n {namespace} llmendpoint.io/request-{request.left}"
+            f"{error}; the request stays on {namespace}/{name}, and the operator answers it when it runs again; to "
+            f"withdraw it: kubectl annotate llm {name} -n {namespace} llmendpoint.io/request-{request.left}"
         ) from None
     raise AssertionError("readings never end by themselves")

@@ -25,7 +25,7 @@ def readings(read: Callable[[], T], timeout_s: float | None, waited_for: str) ->
     yield read()
     while True:
         if deadline is not None and time.monotonic() >= deadline:
-            raise away or TimedOut(f"{waited_for} did not come within {timeout_s:g} s")
+            raise away or TimedOut(f"timed out after {timeout_s:g} s, waiting for {waited_for}")
         time.sleep(INTERVAL_S)
         try:
             found = read()

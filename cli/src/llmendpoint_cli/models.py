@@ -31,7 +31,7 @@ def read_model(source: str, hub: str | None) -> Model:
             return read_folder(path)
         if source.startswith(NOT_HERE) or source.startswith(("file://", "/", ".")):
             raise NotFound(
-                f"{source} is not on this machine; name a local copy of the model's folder, or one on a hub"
+                f"{source} is not on this machine; give a local copy of the model's folder, or a model of a hub"
             )
         if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", source.removeprefix(HUB)):
             raise BadUsage(
@@ -77,9 +77,13 @@ def _page(hub: str, path: str, where: str) -> Any:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
-            raise NoAccess(f"{where} is not public, says the hub ({error.code}); set HF_TOKEN") from None
+            raise NoAccess(
+                f"{where} is not public (the hub answered {error.code}): set HF_TOKEN to a token that may read it"
+            ) from None
         if error.code == 404:
-            raise NotFound(f"the hub has no {path.rpartition('/')[2]} of {where}") from None
-        raise NoAccess(f"the hub answers {error.code} for {where}") from None
+            raise NotFound(f"the hub has no {path.rpartition('/')[2]} for {where}") from None
+        raise NoAccess(f"the hub answered {error.code} for {where}") from None
     except (OSError, ValueError) as error:
-        raise NoAccess(f"no usable answer for {where}: {error}; a local folder needs no hub") from None
+        raise NoAccess(
+            f"the hub gave no usable answer for {where}: {error}; a local folder needs no hub"
+        ) from None

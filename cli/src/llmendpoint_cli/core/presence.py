@@ -49,14 +49,17 @@ def view_operator(leases: Sequence[Object] | None, now: datetime | None) -> Oper
     if any(_holder(lease) and (now - renewed).total_seconds() < STALE_AFTER_S for lease, renewed in known):
         return OperatorView(Presence.WORKING)
     if not known:
-        return OperatorView(Presence.ABSENT, "no operator works in this cluster: it has never held its Lease")
+        return OperatorView(
+            Presence.ABSENT,
+            "no operator runs in this cluster: none has ever held the Lease llmendpoint-operator",
+        )
     lease, renewed = max(known, key=lambda pair: pair[1])
     if not _holder(lease) and (now - renewed).total_seconds() < STALE_AFTER_S:
         return UNKNOWN  # one has just ended, as on every upgrade; the next takes over in a moment
     return OperatorView(
         Presence.ABSENT,
-        f"no operator works: its Lease {full_name(lease)} was last renewed {age_text(renewed.isoformat(), now)} ago; "
-        "what follows is from then",
+        f"no operator runs: its Lease {full_name(lease)} was last renewed {age_text(renewed.isoformat(), now)} ago; "
+        "the status below is from then",
     )
 
 

@@ -44,7 +44,9 @@ class Request:
         """What stays when it is refused or taken back, as the end of a sentence."""
         if self.action is not Action.UNDO:
             return ""
-        return f"; the spec is that of revision {self.revision} already, change it where that is not wanted"
+        return (
+            f"; the spec is already that of revision {self.revision}: change it again if you do not want that"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def promoted_revision(endpoint: Object) -> str:
     rollout = rollout_of(endpoint)
     state = rollout.get("state", IDLE)
     if state not in (WAITING, OBSERVING):
-        raise Refused(f"{full_name(endpoint)}: nothing waits to be promoted; {_doing(endpoint)}")
+        raise Refused(f"{full_name(endpoint)}: there is no revision to promote; {_doing(endpoint)}")
     return str(rollout["green"])
 
 
@@ -83,16 +85,16 @@ def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) ->
         found = find_entry(kept, wanted)
         if found is None:
             known = ", ".join(f"{e.number} ({e.revision})" for e in kept) or "none"
-            raise NotFound(f"{full_name(endpoint)} has no revision {wanted}; kept are {known}")
+            raise NotFound(f"{full_name(endpoint)} has no revision {wanted}; it keeps {known}")
         if found.revision == target:
-            raise Refused(f"{full_name(endpoint)}: revision {found.revision} is what is asked for already")
+            raise Refused(f"{full_name(endpoint)}: the spec already asks for revision {found.revision}")
         if found.revision == rejection_of(endpoint).get("revision"):
             raise Refused(f"{full_name(endpoint)}: revision {found.revision} was rejected")
         return found.revision
     if not is_observed(endpoint):
         raise Refused(
-            f"{full_name(endpoint)}: the operator has not seen the latest change of the spec yet; ask again, or say "
-            "how far to go back by --to-revision"
+            f"{full_name(endpoint)}: the operator has not seen the latest change of the spec yet; try again, or "
+            "name the revision with --to-revision"
         )
     if active and active != target:
         return str(active)
@@ -108,9 +110,7 @@ def restarted_revision(endpoint: Object) -> str:
     """What is asked for now, whether it serves, is on its way or was rejected. Raises Refused when nothing is."""
     target = status_of(endpoint).get("targetRevision")
     if not target:
-        raise Refused(
-            f"{full_name(endpoint)}: no revision was made yet, so there is none to restart; {_doing(endpoint)}"
-        )
+        raise Refused(f"{full_name(endpoint)}: there is no revision to restart; {_doing(endpoint)}")
     return str(target)
 
 
@@ -120,8 +120,8 @@ def patch_for(endpoint: Object, request: Request, spec: Mapping[str, Any] | None
     waiting = pending(endpoint)
     if waiting is not None:
         raise Refused(
-            f"{full_name(endpoint)}: an earlier request ({waiting.get('action', '?')}) has no answer yet; is the "
-            "operator running? (kubectl get leases -A | grep llmendpoint-operator)"
+            f"{full_name(endpoint)}: the operator has not answered an earlier request yet "
+            f"({waiting.get('action', '?')}); check that it runs: kubectl get leases -A | grep llmendpoint-operator"
         )
     metadata = {
         "resourceVersion": endpoint["metadata"]["resourceVersion"],
@@ -151,7 +151,7 @@ def answer_to(endpoint: Object, request: Request) -> Answer | None:
     waiting = pending(endpoint)
     if waiting is not None and waiting["id"] != request.id:
         raise Refused(
-            f"{full_name(endpoint)}: somebody else's request ({waiting.get('action', '?')}) took its place"
+            f"{full_name(endpoint)}: another request ({waiting.get('action', '?')}) replaced this one before it was answered"
         )
     return None
 
@@ -162,5 +162,5 @@ def _doing(endpoint: Object) -> str:
     state = rollout.get("state", IDLE)
     serves = f"revision {active} serves" if active else "no revision serves yet"
     if state == IDLE:
-        return f"no rollout is under way, {serves}"
-    return f"the rollout of {rollout.get('green', '?')} is {state}, {serves}"
+        return f"no rollout is under way, and {serves}"
+    return f"the rollout of {rollout.get('green', '?')} is in state {state}, and {serves}"

@@ -14,8 +14,8 @@ def refusal(endpoint: Object) -> str | None:
     if provider == "none":
         return None
     return (
-        f"autoscaling decides on the number of replicas (provider {provider}); change autoscaling.minReplicas and "
-        "maxReplicas, or write provider: none"
+        f"autoscaling sets the number of replicas (provider {provider}); change spec.autoscaling.minReplicas and "
+        "maxReplicas, or set spec.autoscaling.provider to none"
     )
 
 
