@@ -44,6 +44,9 @@ lint: .venv/.stamp ## ruff, mypy --strict, import layers, generated files
 crds: .venv/.stamp ## write crds/ and docs/reference/resources.md from the pydantic models
 	@$(PY) -m llmendpoint_operator.api.generate && cp crds/*.yaml charts/llmendpoint/crds/
 
+reference: .venv/.stamp ## write what docs/reference takes from the chart, the CLI, the API and the metrics
+	@$(PY) -m tests.reference
+
 cluster: .venv/.stamp ## the embedded Kubernetes by itself
 	@$(PY) -m tests.cluster up
 
@@ -96,4 +99,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds reference cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock

@@ -40,8 +40,10 @@ LINT: tuple[tuple[str, ...], ...] = (
         "tests/stages.py",
         "tests/release.py",
         "tests/bench/cluster.py",
+        "tests/reference",
     ),
     ("python", "-m", "llmendpoint_operator.api.generate", "--check"),
+    ("python", "-m", "tests.reference", "--check"),
 )
 SELECTIONS = {
     "unit": stages_report.UNIT,
