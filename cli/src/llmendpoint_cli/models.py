@@ -1,4 +1,4 @@
-"""Where `kubectl llm plan` finds a model: in a folder, on a hub, or nowhere but in the numbers that it is given."""
+"""Where `kubectl llm plan` gets a model from: a folder, a hub, or numbers on the command line."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def read_model(source: str, hub: str | None) -> Model:
 
 
 def invented(parameters: str, layers: int, kv_heads: int, head_dim: int, context: int | None) -> Model:
-    """A dense model of so many parameters in 16 bits, of which only the given figures are known; the rest is as in a
-    Llama of that size. Raises BadUsage."""
+    """A dense model with this number of parameters in 16 bits. What the figures do not say is as in a Llama of that size.
+    Raises BadUsage."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([bBmM]?)", parameters)
     if found is None or not float(found[1]):
         raise BadUsage(f"--parameters {parameters}: write a number like 8B, 0.5B or 350M")

@@ -70,7 +70,8 @@ ModelOption = Annotated[
     option("With -f: read the model from here, not from where the file says.", "--model", metavar="MODEL"),
 ]
 Accelerators = Annotated[
-    Text, option("A name from the list below, or a product's name.  [default: try all]", metavar="NAME")
+    Text,
+    option("A name of the list of accelerators, or a product's name.  [default: try all]", metavar="NAME"),
 ]
 Memory = Annotated[
     Text, option("Memory of one accelerator that is not in the list, for example 24Gi.", metavar="BYTES")
@@ -147,7 +148,7 @@ def _overridden(
     max_model_len: int | None,
     max_num_seqs: int | None,
 ) -> Asked:
-    """Options go before what the manifest says; only an engine that divides a model gets another count than one."""
+    """Options take precedence over the manifest. Only an engine that divides a model gets another count than one."""
     load = replace(
         asked.load,
         max_model_len=max_model_len or asked.load.max_model_len,

@@ -1,7 +1,7 @@
-"""Requests to the operator: what is written, whether it makes sense now, and what became of it.
+"""Requests to the operator: what to write, whether it makes sense now, and the answer.
 
-A request names the revision that it is about, so that one which arrives late hits nothing else. What is refused here
-is what can be seen to be pointless; the operator decides all the rest, and refuses by itself what this program let by.
+A request names its revision, so that a late request does not hit another one. This program refuses what is clearly
+pointless. The operator decides everything else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Request:
 
     @property
     def left(self) -> str:
-        """What stays when it is refused or taken back, as the end of a sentence."""
+        """What stays after a refusal or a withdrawal, as the end of a sentence."""
         if self.action is not Action.UNDO:
             return ""
         return (
@@ -58,7 +58,7 @@ class Answer:
 
 
 def promoted_revision(endpoint: Object) -> str:
-    """The revision that waits. While it is observed the operator knows whether it waits, and answers. Raises Refused."""
+    """The revision that waits for promotion or is observed. Raises Refused."""
     rollout = rollout_of(endpoint)
     state = rollout.get("state", IDLE)
     if state not in (WAITING, OBSERVING):
@@ -67,7 +67,7 @@ def promoted_revision(endpoint: Object) -> str:
 
 
 def aborted_revision(endpoint: Object) -> str:
-    """The new revision of the rollout that is under way. Raises Refused."""
+    """The new revision of the rollout that is under way. Raises Refused without one."""
     rollout = rollout_of(endpoint)
     state = rollout.get("state", IDLE)
     if state in RESTING or state == ROLLING_BACK:
@@ -76,9 +76,8 @@ def aborted_revision(endpoint: Object) -> str:
 
 
 def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) -> str:
-    """The revision to go back to: the one named by hash or number; else the active one while another is asked for (on
-    its way, or rejected); else the last before it. Raises NotFound, or Refused when it is asked for already, or nobody knows
-    yet what is."""
+    """The revision to go back to. It is the one that `wanted` names by hash or number. Without `wanted` it is the active
+    revision if the spec asks for another one, else the last revision before it. Raises NotFound, or Refused."""
     kept, status = tuple(entries), status_of(endpoint)
     active, target = status.get("activeRevision"), status.get("targetRevision")
     if wanted is not None:
@@ -107,7 +106,7 @@ def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) ->
 
 
 def restarted_revision(endpoint: Object) -> str:
-    """What is asked for now, whether it serves, is on its way or was rejected. Raises Refused when nothing is."""
+    """The revision that the spec asks for, also if it was rejected. Raises Refused when there is none yet."""
     target = status_of(endpoint).get("targetRevision")
     if not target:
         raise Refused(f"{full_name(endpoint)}: there is no revision to restart; {_doing(endpoint)}")
@@ -115,8 +114,8 @@ def restarted_revision(endpoint: Object) -> str:
 
 
 def patch_for(endpoint: Object, request: Request, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A merge patch that writes the request, and `spec` over the spec, if nothing changed since `endpoint` was read.
-    Raises Refused while an earlier request waits for its answer: it would be lost."""
+    """A merge patch that writes the request and the changes of the spec, if nothing changed since `endpoint` was read.
+    Raises Refused while an earlier request waits for its answer, because that would be lost."""
     waiting = pending(endpoint)
     if waiting is not None:
         raise Refused(
@@ -131,7 +130,7 @@ def patch_for(endpoint: Object, request: Request, spec: Mapping[str, Any] | None
 
 
 def pending(endpoint: Object) -> Object | None:
-    """The request that has no answer yet; None when there is none, or one that nobody can read."""
+    """The request that has no answer yet; None when there is none, or when it cannot be read."""
     text = (endpoint["metadata"].get("annotations") or {}).get(REQUEST_ANNOTATION)
     try:
         found = json.loads(text or "null")
@@ -143,8 +142,8 @@ def pending(endpoint: Object) -> Object | None:
 
 
 def answer_to(endpoint: Object, request: Request) -> Answer | None:
-    """What the operator answered; None as long as it has not. Raises Refused when somebody's later request took the
-    place of this one before it was answered."""
+    """The operator's answer; None before there is one. Raises Refused when a later request replaced this one before it was
+    answered."""
     answer = status_of(endpoint).get("request") or {}
     if answer.get("id") == request.id:
         return Answer(answer.get("outcome") == "Accepted", str(answer.get("message", "")))
