@@ -55,6 +55,9 @@ docs-serve: .venv/.stamp ## the site on http://127.0.0.1:8000, built again at ev
 pictures: .venv/.stamp ## write docs/pictures/status.svg and rollback.svg from what kubectl llm prints
 	@$(PY) -m tests.docs.pictures
 
+reference: .venv/.stamp ## write what docs/reference takes from the chart, the CLI, the API and the metrics
+	@$(PY) -m tests.reference
+
 cluster: .venv/.stamp ## the embedded Kubernetes by itself
 	@$(PY) -m tests.cluster up
 
@@ -107,4 +110,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference

@@ -41,8 +41,10 @@ LINT: tuple[tuple[str, ...], ...] = (
         "tests/release.py",
         "tests/docs",
         "tests/bench/cluster.py",
+        "tests/reference",
     ),
     ("python", "-m", "llmendpoint_operator.api.generate", "--check"),
+    ("python", "-m", "tests.reference", "--check"),
 )
 SELECTIONS = {
     "unit": stages_report.UNIT,

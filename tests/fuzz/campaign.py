@@ -1,6 +1,6 @@
 """Sends what hypothesis draws, and judges every answer.
 
-An answer is wrong when it is a 5xx that docs/contribute/contracts.md does not name, when it does not come within a bound, or when the
+An answer is wrong when it is a 5xx that docs/reference/api.md does not name, when it does not come within a bound, or when the
 connection ends without one. After each batch every process must be alive.
 """
 

@@ -1,6 +1,7 @@
 """The chart as Helm renders it: what it refuses, what it holds, and that an API server takes it."""
 
 import json
+import re
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -297,6 +298,39 @@ def installed(control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
 def test_an_example_can_be_applied_as_it_is(installed: Cluster, path: Path) -> None:
     installed.kubectl("apply", "--dry-run=server", "-f", str(path))
+
+
+@pytest.mark.parametrize("namespace", ["", "team-a"])
+def test_the_notes_make_an_endpoint_where_it_is_served(installed: Cluster, namespace: str) -> None:
+    flags = ["-n", "llm-test", "--set", f"watchNamespace={namespace}", "--dry-run=client"]
+    text = installed.helm("install", "other", str(CHART), *flags).partition("NOTES:")[2]
+    indented = text.partition("<<EOF\n")[2].partition("  EOF\n")[0]
+    manifest = yaml.safe_load(indented)
+    where = namespace or "default"
+    assert manifest["metadata"]["namespace"] == where
+    assert f'"model": "{where}/{manifest["metadata"]["name"]}"' in text
+    manifest["metadata"]["namespace"] = "default"
+    installed.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(manifest))
+    assert "Set policies.mode to warn or enforce" in text
+
+
+def test_a_release_in_production_is_not_warned_of(control_plane: Cluster) -> None:
+    flags = ["-n", "llm-test", "--set", "policies.mode=enforce", "--dry-run=client"]
+    notes = control_plane.helm("install", "other", str(CHART), *flags).partition("NOTES:")[2]
+    assert "Note:" not in notes
+    alone = control_plane.helm("install", "other", str(CHART), *flags, "--set", "gateway.replicas=1")
+    assert "Set gateway.replicas to 2" in alone.partition("NOTES:")[2]
+
+
+def test_the_readme_of_the_chart_names_values_that_there_are(control_plane: Cluster) -> None:
+    readme = control_plane.helm("show", "readme", str(CHART))
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    named = re.findall(r"`([a-z][A-Za-z]+(?:\.[A-Za-z]+)*)`", readme.partition("| you want to")[2])
+    assert len(named) >= 7
+    for name in named:
+        found: Any = values
+        for part in name.split("."):
+            found = found[part]
 
 
 def test_with_keda_both_sides_get_certificates_of_one_authority(control_plane: Cluster) -> None:

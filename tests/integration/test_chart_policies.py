@@ -276,7 +276,7 @@ def test_the_operators_token_makes_and_changes_only_what_is_its_own(enforced: Cl
     assert not allowed(enforced, service("postgres", LABELS)), "a label that it brings makes nothing its own"
     delete = ("delete", "service", "-n", TENANT, "--dry-run=server", OPERATOR)
     enforced.kubectl(*delete, "ours")
-    with pytest.raises(CommandFailed, match="not made by the operator"):
+    with pytest.raises(CommandFailed, match="the operator did not make this object"):
         enforced.kubectl(*delete, "postgres")
     account = {
         "apiVersion": "v1",

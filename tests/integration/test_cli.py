@@ -178,7 +178,7 @@ def test_status_shows_revisions_pods_and_why_one_is_not_ready(endpoint: Endpoint
 
 def test_an_endpoint_that_no_operator_has_seen_says_so(endpoint: Endpoint) -> None:
     _, text, _ = endpoint.run("status")
-    assert "the operator has not yet seen generation 1" in text
+    assert "the operator has not seen generation 1 of the spec yet" in text
 
 
 def test_watching_for_a_program_gives_a_line_at_every_change(endpoint: Endpoint) -> None:
@@ -242,7 +242,7 @@ def test_what_makes_no_sense_is_refused_without_asking(endpoint: Endpoint, actio
     endpoint.write_status(activeRevision=BLUE, targetRevision=BLUE, rollout={"state": "Idle"})
     code, _, err = endpoint.run("rollout", action, "chat")
     assert code == 4
-    assert f"no rollout is under way, revision {BLUE} serves" in err
+    assert f"no rollout is under way, and revision {BLUE} serves" in err
     assert endpoint.request() is None
 
 
@@ -252,10 +252,11 @@ def test_without_an_operator_the_wait_ends_and_the_next_request_does_not_overwri
     endpoint.write_status(**WAITING)
     code, _, err = endpoint.run("rollout", "promote", "chat", "--timeout", "1")
     assert code == 5
-    assert "did not come within 1 s; the request stays on" in err
+    assert "timed out after 1 s, waiting for the operator's answer" in err
+    assert "the request stays on" in err
     code, _, err = endpoint.run("rollout", "abort", "chat")
     assert code == 4
-    assert "an earlier request (promote) has no answer yet" in err
+    assert "has not answered an earlier request yet (promote)" in err
     request = endpoint.request()
     assert request is not None
     assert request["action"] == "promote"
@@ -329,7 +330,7 @@ def test_rollout_status_that_takes_too_long_says_for_what_it_waited(endpoint: En
     code, out, err = endpoint.run("rollout", "status", "chat", "--timeout", "1")
     assert code == 5
     assert "Pending" in out
-    assert f"the verdict on {endpoint.namespace.name}/chat did not come within 1 s" in err
+    assert f"waiting for the result of the rollout of {endpoint.namespace.name}/chat" in err
 
 
 def test_a_request_is_about_what_was_looked_at_when_others_write_in_between(endpoint: Endpoint) -> None:

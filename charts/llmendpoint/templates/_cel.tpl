@@ -1,5 +1,5 @@
-{{/* A CEL expression: `value` (an expression) is one of `allowed`. An item that ends with * allows every text that begins
-so. Call with (dict "value" "e.name" "allowed" .Values.policies.allowed.env). */}}
+{{/* A CEL expression: the expression `value` gives one of `allowed`. An item that ends with * allows every text with that
+beginning. Call with (dict "value" "e.name" "allowed" .Values.policies.allowed.env). */}}
 {{- define "llmendpoint.cel.isOneOf" -}}
 {{- $tests := list }}
 {{- range .allowed }}
@@ -22,7 +22,7 @@ so. Call with (dict "value" "e.name" "allowed" .Values.policies.allowed.env). */
 {{- concat (list (.Values.hub.endpoint | default "https://huggingface.co")) .Values.hub.allowed | uniq | toJson }}
 {{- end }}
 
-{{/* The service account whose writes are bound. */}}
+{{/* The service account whose writes bounds.yaml limits. */}}
 {{- define "llmendpoint.operatorUser" -}}
 system:serviceaccount:{{ .Release.Namespace }}:llmendpoint-operator
 {{- end }}

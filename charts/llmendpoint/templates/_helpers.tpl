@@ -44,7 +44,7 @@ capabilities: {drop: [ALL]}
 http://llmendpoint-gateway.{{ .Release.Namespace }}.svc{{ if ne $port 80 }}:{{ $port }}{{ end }}/v1
 {{- end }}
 
-{{/* Where KEDA reaches the operator, and what its cluster-wide authentication is called. */}}
+{{/* The address at which KEDA reaches the operator, and the name of the ClusterTriggerAuthentication. */}}
 {{- define "llmendpoint.kedaAddress" -}}
 llmendpoint-operator.{{ .Release.Namespace }}.svc
 {{- end }}
@@ -52,7 +52,7 @@ llmendpoint-operator.{{ .Release.Namespace }}.svc
 llmendpoint-operator.{{ .Release.Namespace }}
 {{- end }}
 
-{{/* Who may read metrics and state: Prometheus, and whom networkPolicies.from adds. */}}
+{{/* Peers that may read metrics and state: Prometheus, and those of networkPolicies.from. */}}
 {{- define "llmendpoint.scrapers" -}}
 - namespaceSelector:
     matchLabels: {kubernetes.io/metadata.name: {{ .Values.prometheus.namespace }}}

@@ -1,5 +1,5 @@
-"""`kubectl llm`: shows what endpoints do, and asks the operator for what rollouts need. It edits a spec only to scale and to
-undo.
+"""`kubectl llm`: shows endpoints, and sends requests about rollouts to the operator. Two commands change a spec: `scale` and
+`rollout undo`.
 
-core/ decides what is shown, asked and said; everything else reads, writes and prints.
+core/ decides what to show, ask and say. Everything else reads, writes and prints.
 """

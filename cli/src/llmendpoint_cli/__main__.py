@@ -14,7 +14,17 @@ from .status import EXAMPLES, status
 from .top import EXAMPLES as TOP_EXAMPLES
 from .top import top
 
-EXIT_CODES = """Exit codes: 0 done; 1 the rollout failed, the model does not fit, or an error; 2 bad usage; 3 not found; 4 refused, here or by the operator; 5 not in time; 6 no access to the cluster.
+EXIT_CODES = """Exit codes:
+
+\b
+  0    done
+  1    the rollout failed, the model does not fit, or another error
+  2    bad usage
+  3    not found
+  4    refused by this program or by the operator
+  5    timed out
+  6    no access to the cluster or to the hub
+  130  stopped with Ctrl-C
 
 Examples:
 
@@ -27,7 +37,7 @@ Examples:
 
 app = typer.Typer(
     name="kubectl llm",
-    help="What LLM endpoints are doing, requests to their rollouts, and what a model needs.",
+    help="Show LLM endpoints, control their rollouts, and check what a model needs.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,

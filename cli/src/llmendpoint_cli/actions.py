@@ -14,13 +14,12 @@ from .errors import Conflict, NotFound, TimedOut
 from .follow import readings
 
 ATTEMPTS = 10
-"""Of writes; the operator writes the status of an endpoint in a rollout now and then."""
+"""To write. During a rollout the operator writes the status of the endpoint now and then."""
 
 
 def ask(client: Client, namespace: str, name: str, action: Action, about: Callable[[Json], str]) -> Request:
-    """Write the request about the revision that `about` finds, and with an undo the spec of that revision. What it saw is
-    what the write depends on: when the endpoint changed in between, it looks again. Raises what `about` raises, Refused,
-    Conflict."""
+    """Write the request; `about` finds its revision. An undo also writes the spec of that revision. If the endpoint
+    changes between the read and the write, begin again. Raises what `about` raises, Refused, Conflict."""
     for _ in range(ATTEMPTS):
         endpoint = client.endpoint(namespace, name)
         request = Request(uuid.uuid4().hex, action, about(endpoint))
@@ -30,18 +29,20 @@ def ask(client: Client, namespace: str, name: str, action: Action, about: Callab
         except Conflict:
             continue
         return request
-    raise Conflict(f"{namespace}/{name} changed {ATTEMPTS} times while the request was written; try again")
+    raise Conflict(
+        f"{namespace}/{name} changed {ATTEMPTS} times while this command tried to write the request; try again"
+    )
 
 
 def _spec_of(client: Client, endpoint: Json, request: Request) -> Json:
-    """What the spec lacks of the revision that is gone back to."""
+    """The change that turns the spec into that of the request's revision."""
     metadata = endpoint["metadata"]
     records = client.records(metadata["namespace"], metadata["name"])
     record = next((r for r in records if label_of(r, REVISION_LABEL) == request.revision), None)
     inputs = ((record or {}).get("data") or {}).get("inputs")
     if not inputs:
         raise NotFound(
-            f"{full_name(endpoint)}: no record says what revision {request.revision} was made from"
+            f"{full_name(endpoint)}: revision {request.revision} has no record of the spec that it was made from"
         )
     return spec_patch(endpoint["spec"], inputs)
 
@@ -56,7 +57,7 @@ def await_answer(client: Client, namespace: str, name: str, request: Request, ti
                 return answer
     except TimedOut as error:
         raise TimedOut(
-            f"{error}; the request stays on {namespace}/{name} and is answered when the operator runs again; to take "
-            f"it back: kubectl annotate llm {name} -n {namespace} llmendpoint.io/request-{request.left}"
+            f"{error}; the request stays on {namespace}/{name}, and the operator answers it when it runs again; to "
+            f"withdraw it: kubectl annotate llm {name} -n {namespace} llmendpoint.io/request-{request.left}"
         ) from None
     raise AssertionError("readings never end by themselves")

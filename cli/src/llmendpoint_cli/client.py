@@ -1,4 +1,4 @@
-"""The few calls that are needed, on one kept connection. Objects are plain JSON."""
+"""The calls to the API server, on one kept connection. Objects are plain JSON."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CACHED = {"resourceVersion": "0"}
 
 
 class Client:
-    """Reads endpoints, what belongs to them, and what the gateways know of them; writes one annotation and the count."""
+    """Reads endpoints, their pods and revisions, and the gateways' figures. Writes requests, specs and numbers of replicas."""
 
     def __init__(self, load: Callable[[], Access], warn: Callable[[str], None] = lambda _: None) -> None:
-        """`load` gives the credentials: at once, and again when the API server knows them no more (tokens expire). `warn`
-        hears what the API server warns of when something is written."""
+        """`load` returns the credentials. It is called at once, and again when the API server refuses them, because tokens
+        expire. `warn` gets the API server's warnings about a write."""
         self._load = load
         self._warn = warn
         self._cautions = Cautions()
@@ -48,7 +48,7 @@ class Client:
         )
 
     def endpoints(self, namespace: str | None) -> list[Json]:
-        """All LLMEndpoints of a namespace; None: of all."""
+        """All LLMEndpoints of a namespace; None: of all namespaces."""
         where = f"/namespaces/{quote(namespace)}" if namespace else ""
         return self._list(f"{GROUP_PATH}{where}/llmendpoints", CACHED)
 
@@ -65,7 +65,7 @@ class Client:
         return self._list(f"/apis/apps/v1/namespaces/{quote(namespace)}/controllerrevisions", selector)
 
     def patch_endpoint(self, namespace: str, name: str, patch: Json) -> Json:
-        """Merge patch. Raises Conflict when the object is not at the patch's resourceVersion any more."""
+        """Merge patch. Raises Conflict when the object has another resourceVersion than the patch."""
         path = (
             f"{GROUP_PATH}/namespaces/{quote(namespace)}/llmendpoints/{quote(name)}?fieldManager=kubectl-llm"
         )
@@ -137,7 +137,7 @@ class Client:
             connection.close()
 
     def _renewing(self, ask: Callable[[], tuple[int, T]]) -> tuple[int, T]:
-        """Credentials that have expired are loaded again, once, and the connection that had them is dropped."""
+        """Load expired credentials again, once, and drop the connection that had them."""
         status, answer = ask()
         if status != 401:
             return status, answer
@@ -167,7 +167,7 @@ class Client:
         return found
 
     def _exchange(self, method: str, path: str, data: str | None) -> tuple[int, str]:
-        """A kept connection may have been closed meanwhile: then once more on a fresh one."""
+        """The server may have closed the kept connection: then try once more on a fresh one."""
         fresh = self._connection is None
         try:
             connection = self._connection = self._connection or self._connect()

@@ -1,10 +1,10 @@
 """Every error this package raises, each with the exit code of the command that it ends.
 
 CliError (1)
-├── BadUsage (2)      an option or argument that cannot be meant
+├── BadUsage (2)      an option or argument with a wrong value
 ├── NotFound (3)      no such endpoint, revision or kind
-├── Refused (4)       the request makes no sense now, says this program or the operator
-├── TimedOut (5)      what was waited for did not come in time
+├── Refused (4)       this program or the operator refuses the request
+├── TimedOut (5)      something did not happen in time
 └── NoAccess (6)      no usable kubeconfig, no connection, not authorised
     └── Unreachable   the API server did not answer; it may come back
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 class CliError(Exception):
-    """The root: something is wrong on the server's side, or none of what is below."""
+    """The root: something is wrong on the server's side, or none of the errors below."""
 
     exit_code = 1
 
@@ -31,13 +31,13 @@ class NotFound(CliError):
 
 
 class Refused(CliError):
-    """Says what is the case instead, and what would be possible."""
+    """Says what the state is, and what is possible instead."""
 
     exit_code = 4
 
 
 class TimedOut(CliError):
-    """Says what was waited for, how long, and what the last state was."""
+    """Says what the command waited for, and how long."""
 
     exit_code = 5
 
@@ -49,7 +49,7 @@ class NoAccess(CliError):
 
 
 class Unreachable(NoAccess):
-    """No answer from the API server; those who follow something try again."""
+    """No answer from the API server; a command that follows something tries again."""
 
 
 class Conflict(CliError):

@@ -1,4 +1,4 @@
-"""Reading again and again until something holds. A short absence of the API server ends nothing.
+"""Read again and again until something holds. A short absence of the API server does not end that.
 
 Polling rather than watching: one object or two lists a second, from the API server's cache, and no state to lose
 when a connection breaks.
@@ -18,14 +18,14 @@ INTERVAL_S = 0.5
 
 
 def readings(read: Callable[[], T], timeout_s: float | None, waited_for: str) -> Iterator[T]:
-    """What `read` gives, every half second, at once first. After `timeout_s` raises TimedOut, or Unreachable when
-    the last attempt failed; so does the very first, which tells a wrong address from a short absence."""
+    """The result of `read`, at once and then every half second. After `timeout_s` it raises TimedOut, or Unreachable if
+    the last attempt failed. A failure of the first attempt is raised at once, because the address may be wrong."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     away: Unreachable | None = None
     yield read()
     while True:
         if deadline is not None and time.monotonic() >= deadline:
-            raise away or TimedOut(f"{waited_for} did not come within {timeout_s:g} s")
+            raise away or TimedOut(f"timed out after {timeout_s:g} s, waiting for {waited_for}")
         time.sleep(INTERVAL_S)
         try:
             found = read()

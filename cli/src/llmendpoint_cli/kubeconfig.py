@@ -1,7 +1,6 @@
 """How the API server is reached: the kubeconfig that kubectl would use.
 
-Written here rather than taken from the kubernetes package, which takes 1.4 s to import; a command of this program
-takes a fraction of that. Users with a token, a token file, a client certificate or an exec plugin are known.
+It does not use the kubernetes package, which takes 1.4 s to import: a command of this program takes a fraction of that. Users with a token, a token file, a client certificate or an exec plugin are known.
 """
 
 from __future__ import annotations
@@ -120,9 +119,11 @@ def _names(merged: Section, section: str) -> str:
 
 def _access(cluster: Section, user: Section, namespace: str) -> Access:
     if "auth-provider" in user:
-        raise NoAccess("the user has an auth-provider, which kubectl dropped in 1.26; use its exec plugin")
+        raise NoAccess(
+            "the user has an auth-provider, which kubectl dropped in 1.26; use an exec plugin instead"
+        )
     if "proxy-url" in cluster:
-        raise NoAccess("the cluster is reached by proxy-url, which kubectl llm does not know")
+        raise NoAccess("the cluster has a proxy-url, which kubectl llm does not support")
     server = str(cluster["server"]).rstrip("/")
     if "exec" in user:
         user = {**user, **_run_plugin(user["exec"], cluster)}

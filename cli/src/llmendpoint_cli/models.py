@@ -1,4 +1,4 @@
-"""Where `kubectl llm plan` finds a model: in a folder, on a hub, or nowhere but in the numbers that it is given."""
+"""Where `kubectl llm plan` gets a model from: a folder, a hub, or numbers on the command line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_model(source: str, hub: str | None) -> Model:
             return read_folder(path)
         if source.startswith(NOT_HERE) or source.startswith(("file://", "/", ".")):
             raise NotFound(
-                f"{source} is not on this machine; name a local copy of the model's folder, or one on a hub"
+                f"{source} is not on this machine; give a local copy of the model's folder, or a model of a hub"
             )
         if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", source.removeprefix(HUB)):
             raise BadUsage(
@@ -45,8 +45,8 @@ def read_model(source: str, hub: str | None) -> Model:
 
 
 def invented(parameters: str, layers: int, kv_heads: int, head_dim: int, context: int | None) -> Model:
-    """A dense model of so many parameters in 16 bits, of which only the given figures are known; the rest is as in a
-    Llama of that size. Raises BadUsage."""
+    """A dense model with this number of parameters in 16 bits. What the figures do not say is as in a Llama of that size.
+    Raises BadUsage."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([bBmM]?)", parameters)
     if found is None or not float(found[1]):
         raise BadUsage(f"--parameters {parameters}: write a number like 8B, 0.5B or 350M")
@@ -77,9 +77,13 @@ def _page(hub: str, path: str, where: str) -> Any:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
-            raise NoAccess(f"{where} is not public, says the hub ({error.code}); set HF_TOKEN") from None
+            raise NoAccess(
+                f"{where} is not public (the hub answered {error.code}): set HF_TOKEN to a token that may read it"
+            ) from None
         if error.code == 404:
-            raise NotFound(f"the hub has no {path.rpartition('/')[2]} of {where}") from None
-        raise NoAccess(f"the hub answers {error.code} for {where}") from None
+            raise NotFound(f"the hub has no {path.rpartition('/')[2]} for {where}") from None
+        raise NoAccess(f"the hub answered {error.code} for {where}") from None
     except (OSError, ValueError) as error:
-        raise NoAccess(f"no usable answer for {where}: {error}; a local folder needs no hub") from None
+        raise NoAccess(
+            f"the hub gave no usable answer for {where}: {error}; a local folder needs no hub"
+        ) from None

@@ -12,54 +12,68 @@ import typer
 from . import kubeconfig
 from .client import Client
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The LLMEndpoint.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the LLMEndpoint.", show_default=False)]
 NamesOrAll = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="One endpoint.  [default: all]", show_default=False)
+    str | None,
+    typer.Argument(metavar="[NAME]", help="Name of one LLMEndpoint.  [default: all]", show_default=False),
 ]
 Namespace = Annotated[
     str | None,
     typer.Option(
-        "--namespace", "-n", metavar="NS", help="Namespace.  [default: the context's]", show_default=False
+        "--namespace",
+        "-n",
+        metavar="NS",
+        help="Namespace of the LLMEndpoint.  [default: the context's]",
+        show_default=False,
     ),
 ]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Endpoints of every namespace.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on, and show every change.")]
+AllNamespaces = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="Show the endpoints of all namespaces.")
+]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Keep running, and show every change.")]
 Patience = Annotated[
     float | None,
     typer.Option(
         "--timeout",
         metavar="SECONDS",
         min=1,
-        help="Wait no longer.  [default: as long as it takes]",
+        help="Stop waiting after this time, with exit code 5.  [default: no limit]",
         show_default=False,
     ),
 ]
 Context = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="Context of the kubeconfig.  [default: the current one]", show_default=False
+        metavar="NAME", help="Context of the kubeconfig.  [default: the current context]", show_default=False
     ),
 ]
 Kubeconfig = Annotated[
     str | None,
     typer.Option(
-        metavar="PATH", help="Kubeconfig.  [default: $KUBECONFIG, else ~/.kube/config]", show_default=False
+        metavar="PATH",
+        help="Path of the kubeconfig.  [default: $KUBECONFIG, else ~/.kube/config]",
+        show_default=False,
     ),
 ]
 Answering = Annotated[
     float,
-    typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait for the operator's answer."),
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=1,
+        help="How long to wait for the operator's answer. After that the exit code is 5.",
+    ),
 ]
 
 
 class Output(StrEnum):
-    """How results are printed."""
+    """The output formats."""
 
     TEXT = "text"
     JSON = "json"
 
 
-Format = Annotated[Output, typer.Option("--output", "-o", help="How results are printed.")]
+Format = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
 class Session:
@@ -76,5 +90,5 @@ def print_warning(text: str) -> None:
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:
-    """To standard output, at once: somebody may be reading line by line."""
+    """To standard output, and at once: the reader may read line by line."""
     print(json.dumps(value, indent=indent, ensure_ascii=False), flush=True)

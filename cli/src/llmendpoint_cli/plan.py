@@ -1,4 +1,4 @@
-"""`kubectl llm plan`: no cluster is asked."""
+"""`kubectl llm plan`: needs no cluster."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .options import Format, Output, print_json
 
 NAMES = ", ".join(accelerator.name for accelerator in ACCELERATORS)
 
-EXAMPLES = f"""Exit codes: 0 it fits, 1 it does not, 2 bad usage, 3 no such model, 4 a model that cannot be read, 6 no answer from the hub.
+EXAMPLES = f"""Exit codes: 0 it fits; 1 it does not fit; 2 bad usage; 3 no such model; 4 the model cannot be read; 6 no access to the hub.
 
 Accelerators: {NAMES}.
 
 Examples:
 
 \b
-  kubectl llm plan ./Qwen3-8B                                         which accelerators would do
+  kubectl llm plan ./Qwen3-8B                                         all accelerators that would fit
   kubectl llm plan Qwen/Qwen3-8B --accelerator l4 --max-model-len 8192 --max-num-seqs 16
   kubectl llm plan -f chat.yaml --price 0.60 --tokens-per-second 900 --api-price 0.50
   kubectl llm plan -f chat.yaml --model ./Qwen3-8B -o json
@@ -51,34 +51,56 @@ Number = float | None
 ModelArgument = Annotated[
     Text,
     typer.Argument(
-        metavar="[MODEL]", help="A folder, or organisation/name[@revision] of a hub.", show_default=False
+        metavar="[MODEL]",
+        help="A folder, or a model of a hub: organisation/name[@revision].",
+        show_default=False,
     ),
 ]
-Filename = Annotated[Path | None, option("Manifest with LLMEndpoints.", "--filename", "-f", metavar="FILE")]
+Filename = Annotated[
+    Path | None,
+    option(
+        "File with LLMEndpoint manifests: plan what each of them asks for.",
+        "--filename",
+        "-f",
+        metavar="FILE",
+    ),
+]
 ModelOption = Annotated[
-    Text, option("Where the manifest's model is read instead.", "--model", metavar="MODEL")
+    Text,
+    option("With -f: read the model from here, not from where the file says.", "--model", metavar="MODEL"),
 ]
 Accelerators = Annotated[
-    Text, option("One of the list below, or a product's name.  [default: try all]", metavar="NAME")
+    Text,
+    option("A name of the list of accelerators, or a product's name.  [default: try all]", metavar="NAME"),
 ]
-Memory = Annotated[Text, option("Memory of one, such as 24Gi, where it is not in the list.", metavar="BYTES")]
-Count = Annotated[Whole, option("Accelerators of one replica.", metavar="N", minimum=1)]
+Memory = Annotated[
+    Text, option("Memory of one accelerator that is not in the list, for example 24Gi.", metavar="BYTES")
+]
+Count = Annotated[Whole, option("Number of accelerators for each replica.", metavar="N", minimum=1)]
 MaxModelLen = Annotated[
-    Whole, option("Tokens of one request.  [default: the model's]", metavar="TOKENS", minimum=1)
+    Whole, option("Most tokens of one request.  [default: the model's limit]", metavar="TOKENS", minimum=1)
 ]
-MaxNumSeqs = Annotated[Whole, option("Sequences in one batch.  [default: 256]", metavar="N", minimum=1)]
+MaxNumSeqs = Annotated[Whole, option("Most sequences in one batch.  [default: 256]", metavar="N", minimum=1)]
 Price = Annotated[
-    Number, option("USD per hour of one accelerator.  [default: a list price]", metavar="USD", minimum=0)
+    Number,
+    option("Price of one accelerator, in USD per hour.  [default: a list price]", metavar="USD", minimum=0),
 ]
 Throughput = Annotated[
-    Number, option("What one replica gave when it was measured.", metavar="N", minimum=0.001)
+    Number, option("Measured output tokens per second of one replica.", metavar="N", minimum=0.001)
 ]
 ApiPrice = Annotated[
-    Number, option("USD per million tokens of an API to compare with.", metavar="USD", minimum=0.000001)
+    Number,
+    option("Price of an API to compare with, in USD per million tokens.", metavar="USD", minimum=0.000001),
 ]
-Parameters = Annotated[Text, option("Instead of MODEL: how many, such as 8B.", metavar="N")]
-Described = Annotated[Whole, option("With --parameters.", metavar="N", minimum=1)]
-HubEndpoint = Annotated[Text, option("The hub.  [default: $HF_ENDPOINT, else the public one]", metavar="URL")]
+Parameters = Annotated[
+    Text, option("Instead of MODEL: its number of parameters, for example 8B.", metavar="N")
+]
+Layers = Annotated[Whole, option("With --parameters: number of layers.", metavar="N", minimum=1)]
+KvHeads = Annotated[Whole, option("With --parameters: number of KV heads.", metavar="N", minimum=1)]
+HeadDim = Annotated[Whole, option("With --parameters: size of one head.", metavar="N", minimum=1)]
+HubEndpoint = Annotated[
+    Text, option("Base URL of the hub.  [default: $HF_ENDPOINT, else the public hub]", metavar="URL")
+]
 
 
 def plan(
@@ -94,20 +116,20 @@ def plan(
     tokens_per_second: Throughput = None,
     api_price: ApiPrice = None,
     parameters: Parameters = None,
-    layers: Described = None,
-    kv_heads: Described = None,
-    head_dim: Described = None,
+    layers: Layers = None,
+    kv_heads: KvHeads = None,
+    head_dim: HeadDim = None,
     hub_endpoint: HubEndpoint = None,
     output: Format = Output.TEXT,
 ) -> None:
-    """Say whether a model fits an accelerator, what would, and what its tokens cost. No cluster is asked."""
+    """Check whether a model fits an accelerator. Also says what would fit and what tokens cost. Needs no cluster."""
     given = invented_of(parameters, layers, kv_heads, head_dim, max_model_len)
     named = model_option or model
     if sum(x is not None for x in (given, named)) > 1 or (
         filename is None and given is None and named is None
     ):
         raise BadUsage(
-            "name one model: MODEL, or -f FILE (with --model, where it is not of a hub), or --parameters"
+            "name one model: MODEL, or -f FILE (with --model, if this machine cannot read the file's model), or --parameters"
         )
     device, prices = device_of(accelerator, accelerator_memory), Prices(price, api_price, tokens_per_second)
     reports = []
@@ -126,7 +148,7 @@ def _overridden(
     max_model_len: int | None,
     max_num_seqs: int | None,
 ) -> Asked:
-    """Options go before what the manifest says; only an engine that divides a model gets another count than one."""
+    """Options take precedence over the manifest. Only an engine that divides a model gets another count than one."""
     load = replace(
         asked.load,
         max_model_len=max_model_len or asked.load.max_model_len,
@@ -151,7 +173,7 @@ def device_of(accelerator: str | None, memory: str | None) -> Device | None:
     known = recognise(accelerator)
     if known is None:
         raise BadUsage(
-            f"--accelerator {accelerator} is not known; known are {NAMES}; for another one give --accelerator-memory"
+            f"--accelerator {accelerator} is unknown; known are {NAMES}; for any other give --accelerator-memory"
         )
     return Device(known.memory, known.name)
 
@@ -168,7 +190,7 @@ def invented_of(
         return None
     if parameters is None or layers is None or kv_heads is None or head_dim is None:
         raise BadUsage(
-            "--parameters, --layers, --kv-heads and --head-dim describe a model together: give all four"
+            "--parameters, --layers, --kv-heads and --head-dim describe a model together: give all four of them"
         )
     return invented(parameters, layers, kv_heads, head_dim, context)
 

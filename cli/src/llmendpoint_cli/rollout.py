@@ -34,11 +34,11 @@ from .options import (
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Follow rollouts, and ask the operator to promote, abort, undo or restart. A request is an "
-    "annotation, which GitOps tools leave alone. Only undo edits the spec, too.",
+    help="Follow and control rollouts. To promote, abort, undo or restart one is a request to the operator: an "
+    "annotation, which GitOps tools leave alone. Only undo also changes the spec.",
 )
 
-STATUS_EXAMPLES = """Exit codes: 0 done, 1 rolled back, rejected or stalled, 3 no such endpoint, 5 not done in time.
+STATUS_EXAMPLES = """Exit codes: 0 done; 1 rolled back, rejected or stalled; 3 no such endpoint; 5 timed out.
 
 Examples:
 
@@ -49,8 +49,8 @@ Examples:
 UNDO_EXAMPLES = """Examples:
 
 \b
-  kubectl llm rollout undo chat                  the revision before
-  kubectl llm rollout history chat               which there are
+  kubectl llm rollout undo chat                  to the previous revision
+  kubectl llm rollout history chat               lists the revisions
   kubectl llm rollout undo chat --to-revision 3
 """
 
@@ -65,20 +65,21 @@ def status(
     name: Name,
     namespace: Namespace = None,
     follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Wait for the verdict, or say how far it is.")
+        bool,
+        typer.Option("--follow/--no-follow", help="Wait for the result, or print the current state once."),
     ] = True,
     timeout: Patience = None,
     output: Format = Output.TEXT,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Follow a rollout until it is done or has failed, and say which and why."""
+    """Follow a rollout to its result. Prints each step, and the reason of a failure."""
     session = Session(namespace, context, kubeconfig)
     last, started = None, time.monotonic()
     for endpoint in readings(
         lambda: session.client.endpoint(session.namespace, name),
         timeout,
-        f"the verdict on {session.namespace}/{name}",
+        f"the result of the rollout of {session.namespace}/{name}",
     ):
         progress = progress_of(endpoint)
         if progress != last:
@@ -108,7 +109,7 @@ def promote(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Let the revision that waits for it take over. Refused when none waits."""
+    """Let the new revision take over. It must wait for promotion, or be observed."""
     session = Session(namespace, context, kubeconfig)
     _ask(session, name, Action.PROMOTE, promoted_revision, timeout, output)
 
@@ -122,7 +123,7 @@ def abort(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Give up the rollout that is under way; the revision from before gets all requests again at once."""
+    """Stop the rollout. The previous revision gets all requests again at once."""
     session = Session(namespace, context, kubeconfig)
     _ask(session, name, Action.ABORT, aborted_revision, timeout, output)
 
@@ -134,7 +135,7 @@ def undo(
         str | None,
         typer.Option(
             metavar="REVISION",
-            help="Number or hash of a kept revision.  [default: the one before]",
+            help="Number or hash of a revision that is kept.  [default: the previous one]",
             show_default=False,
         ),
     ] = None,
@@ -144,7 +145,7 @@ def undo(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Go back to a revision that is kept, and write its spec back. Under GitOps revert the commit instead."""
+    """Go back to an earlier revision. Writes its spec back; with GitOps, revert the commit instead."""
     session = Session(namespace, context, kubeconfig)
 
     def target(endpoint: Json) -> str:
@@ -164,7 +165,7 @@ def restart(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Replace all pods by a rollout of what the spec asks for, with the runtime as it is now."""
+    """Roll out the current spec again. Takes the current runtime, and replaces all pods."""
     session = Session(namespace, context, kubeconfig)
     _ask(session, name, Action.RESTART, restarted_revision, timeout, output)
 
@@ -177,7 +178,7 @@ def history(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """List the revisions that are kept, and what changed from each to the next."""
+    """List the revisions that are kept. Also shows what changed from one to the next."""
     session = Session(namespace, context, kubeconfig)
     endpoint = session.client.endpoint(session.namespace, name)
     entries = history_of(endpoint, session.client.records(session.namespace, name))
@@ -191,7 +192,7 @@ def history(
 
         make_console().print(history_table(entries, datetime.now(UTC)))
     else:
-        print(f"no revision of {session.namespace}/{name} yet", file=sys.stderr)
+        print(f"{session.namespace}/{name} has no revision yet", file=sys.stderr)
 
 
 def _ask(
@@ -212,4 +213,4 @@ def _ask(
             f"{namespace}/{name}: the operator refuses to {action} {request.revision}: {answer.message}{request.left}"
         )
     print(f"{namespace}/{name}: {action} {request.revision}: {answer.message or 'accepted'}")
-    print(f"to follow it: kubectl llm rollout status {name} -n {namespace}")
+    print(f"follow it with: kubectl llm rollout status {name} -n {namespace}")

@@ -11,13 +11,13 @@ from .errors import CliError, Refused
 from .follow import readings
 from .options import Context, Format, Kubeconfig, Name, Namespace, Output, Patience, Session, print_json
 
-EXAMPLES = """Exit codes: 0 written, with --wait reached; 1 it cannot be reached; 3 no such endpoint; 4 autoscaling decides on the count; 5 not in time.
+EXAMPLES = """Exit codes: 0 written, and with --wait ready; 1 this number cannot be reached; 3 no such endpoint; 4 autoscaling sets the number; 5 timed out.
 
 Examples:
 
 \b
   kubectl llm scale chat --replicas 3
-  kubectl llm scale chat --replicas 0 -n team-a      keeps everything but the pods
+  kubectl llm scale chat --replicas 0 -n team-a      removes the pods and keeps the rest
   kubectl llm scale chat --replicas 3 --wait --timeout 1800
 """
 
@@ -25,16 +25,18 @@ Examples:
 def scale(
     name: Name,
     replicas: Annotated[
-        int, typer.Option(metavar="N", min=0, max=1000, help="How many.", show_default=False)
+        int, typer.Option(metavar="N", min=0, max=1000, help="Number of replicas.", show_default=False)
     ],
-    wait: Annotated[bool, typer.Option("--wait", help="Until so many are ready, and no others.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until exactly this many replicas are ready.")
+    ] = False,
     timeout: Patience = None,
     namespace: Namespace = None,
     output: Format = Output.TEXT,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Set the number of replicas: spec.replicas, through the scale subresource."""
+    """Set the number of replicas (spec.replicas)."""
     session = Session(namespace, context, kubeconfig)
     where = f"{session.namespace}/{name}"
     endpoint = session.client.endpoint(session.namespace, name)

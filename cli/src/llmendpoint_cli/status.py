@@ -26,9 +26,9 @@ EXAMPLES = """Examples:
 
 \b
   kubectl llm status                     all endpoints of the namespace
-  kubectl llm status chat -n team-a -w   one, live, until Ctrl-C
+  kubectl llm status chat -n team-a -w   one endpoint, live, until Ctrl-C
   kubectl llm status -A -o json | jq '.[] | select(.phase != "Ready")'
-  kubectl llm status chat -w -o json     a line of JSON at every change
+  kubectl llm status chat -w -o json     one line of JSON for every change
 """
 
 
@@ -41,12 +41,13 @@ def status(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Show endpoints with their revisions and pods, what they are doing, and why they are not ready."""
+    """Show what endpoints do. A tree for each of them: its revisions, its pods, and why one is not ready."""
     if all_namespaces and (name or namespace):
-        raise BadUsage("--all-namespaces shows every endpoint; leave out NAME and --namespace")
+        raise BadUsage("--all-namespaces shows all endpoints: leave out NAME and --namespace")
     session = Session(namespace, context, kubeconfig)
     if not watch:
-        _print_once(_read(session, name, all_namespaces), session.namespace, output)
+        where = "any namespace" if all_namespaces else f"namespace {session.namespace}"
+        _print_once(_read(session, name, all_namespaces), where, output)
     elif output is Output.JSON:
         _print_changes(session, name, all_namespaces)
     else:
@@ -63,7 +64,7 @@ def _read(session: Session, name: str | None, everywhere: bool) -> list[Endpoint
     return [view_endpoint(endpoint, pods, operator) for endpoint in sorted(found, key=full_name)]
 
 
-def _print_once(views: list[EndpointView], namespace: str, output: Output) -> None:
+def _print_once(views: list[EndpointView], where: str, output: Output) -> None:
     if output is Output.JSON:
         print_json(as_json(views))
     elif views:
@@ -71,7 +72,7 @@ def _print_once(views: list[EndpointView], namespace: str, output: Output) -> No
 
         make_console().print(status_trees(views, datetime.now(UTC)))
     else:
-        print(f"no LLMEndpoint in namespace {namespace}")
+        print(f"no LLMEndpoint in {where}")
 
 
 def _print_changes(session: Session, name: str | None, everywhere: bool) -> None:
@@ -89,7 +90,7 @@ def _show_live(session: Session, name: str | None, everywhere: bool) -> None:
 
     console = make_console()
     if not console.is_terminal:
-        raise BadUsage("--watch draws on a terminal; for a pipe use -w -o json")
+        raise BadUsage("--watch needs a terminal; for a pipe or a file use -w -o json")
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         for views in readings(lambda: _read(session, name, everywhere), None, ""):
             live.update(status_trees(views, datetime.now(UTC)), refresh=True)

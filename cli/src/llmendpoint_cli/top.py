@@ -1,4 +1,4 @@
-"""`kubectl llm top`: the gateways are asked, through the API server's proxy to their pods."""
+"""`kubectl llm top`: asks the gateways, through the API server's proxy to their pods."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMPLES = """Examples:
 
 \b
   kubectl llm top                       all endpoints of the namespace
-  kubectl llm top chat -n team-a -w     one with its replicas, live, until Ctrl-C
+  kubectl llm top chat -n team-a -w     one endpoint, live, until Ctrl-C
   kubectl llm top -A -o json | jq '.[] | select(.waiting > 0)'
 """
 
@@ -41,7 +41,7 @@ def top(
     gateway_namespace: Annotated[
         str | None,
         typer.Option(
-            metavar="NS", help="Where the gateway's pods are.  [default: look everywhere]", show_default=False
+            metavar="NS", help="Namespace of the gateway's pods.  [default: search all]", show_default=False
         ),
     ] = None,
     watch: Watch = False,
@@ -49,9 +49,9 @@ def top(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Show what runs and waits now: requests in the gateways, and the load that the engines report."""
+    """Show the current load. Requests in the gateways, and what each engine reports."""
     if all_namespaces and (name or namespace):
-        raise BadUsage("--all-namespaces shows every endpoint; leave out NAME and --namespace")
+        raise BadUsage("--all-namespaces shows all endpoints: leave out NAME and --namespace")
     session = Session(namespace, context, kubeconfig)
 
     def read() -> tuple[EndpointLoad, ...]:
@@ -85,7 +85,7 @@ def _read(
     if not demands:
         raise Unreachable(f"none of {len(pods)} gateways answers: {last}")
     if len(demands) < len(pods):
-        print(f"{len(pods) - len(demands)} of {len(pods)} gateways does not answer: {last}", file=sys.stderr)
+        print(f"{len(pods) - len(demands)} of {len(pods)} gateways do not answer: {last}", file=sys.stderr)
     return loads_of(endpoints, demands)
 
 
@@ -104,7 +104,7 @@ def _follow(read: Callable[[], tuple[EndpointLoad, ...]], output: Output) -> Non
 
     console = make_console()
     if not console.is_terminal:
-        raise BadUsage("--watch draws on a terminal; for a pipe use -w -o json")
+        raise BadUsage("--watch needs a terminal; for a pipe or a file use -w -o json")
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         for loads in readings(read, None, ""):
             live.update(load_table(loads), refresh=True)

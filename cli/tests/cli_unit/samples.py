@@ -9,6 +9,27 @@ Json = dict[str, Any]
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 BLUE, GREEN = "7d9f8c6b54", "0c1d2e3f4a"
+TOO_MANY_ERRORS = (
+    "error rate 9.8% (5 of 51 requests) is above the limit of 2.0% (spec.rollout.observe.errorRate.max)"
+)
+REJECTION = (
+    f"revision {GREEN} was rolled back (ErrorRateTooHigh): {TOO_MANY_ERRORS}; change the spec, or `kubectl llm rollout "
+    "restart` to try the same again"
+)
+NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+SCHEDULER_SAYS = (
+    "no node has 1 free nvidia.com/gpu; add nodes with it, free some, or lower spec.resources.accelerator.count (1). "
+    f"Scheduler: {NO_GPU}"
+)
+UNRESPONSIVE = (
+    f"pod chat-{BLUE}-a served and does not answer any more: unresponsive since 2026-11-21T11:58:00Z; see its logs; the "
+    "kubelet starts its engine again when the liveness probe fails, too"
+)
+CONFLICT = (
+    "requests for the model 'chat' go to team-b/chat: an older endpoint has the name; call this endpoint as "
+    "'team-a/chat', or choose other names in spec.model.servedNames"
+)
+"""Texts of the operator, word for word; operator/tests/operator_unit/endpoint/test_shown_texts.py compares them."""
 
 
 def condition(kind: str, status: bool, reason: str, message: str = "") -> Json:

@@ -149,7 +149,7 @@ def test_status_judges_the_operator_by_its_lease_and_the_servers_clock(
     path = write_config(tmp_path / "config", server.url)
     done = CliRunner().invoke(app, ["status", "chat", "-n", "team-a", "--kubeconfig", str(path)])
     assert "NoOperator" in done.output
-    assert "no operator works" in done.output
+    assert "no operator runs" in done.output
     assert [p for _, p, _, _ in server.asked if "/leases" in p] == [
         "/apis/coordination.k8s.io/v1/leases?resourceVersion=0&fieldSelector=metadata.name%3Dllmendpoint-operator"
     ]
@@ -357,7 +357,7 @@ def test_following_survives_an_absence_but_not_a_wrong_address(monkeypatch: pyte
 
 def test_following_ends_with_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "INTERVAL_S", 0.001)
-    with pytest.raises(TimedOut, match=r"the verdict did not come within 0\.01 s"):
+    with pytest.raises(TimedOut, match=r"timed out after 0\.01 s, waiting for the verdict"):
         list(readings(lambda: 1, 0.01, "the verdict"))
 
 

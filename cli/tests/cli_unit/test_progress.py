@@ -18,7 +18,7 @@ REJECTED = {
 @pytest.mark.parametrize(
     ("found", "verdict", "part"),
     [
-        (endpoint(generation=4), Verdict.RUNNING, "not yet seen"),
+        (endpoint(generation=4), Verdict.RUNNING, "has not seen"),
         (rolling("Warming"), Verdict.RUNNING, f"revision {GREEN}: 1 of 2 replicas ready; takes over from {BLUE}"),
         (rolling("Warming", autoscaling={"desiredReplicas": 5}), Verdict.RUNNING, "1 of 5 replicas ready"),
         (rolling("Observing", weights=(75, 25)), Verdict.RUNNING, "25 % of new requests"),

@@ -60,7 +60,7 @@ def test_promote_is_asked_only_of_what_may_wait_and_names_the_state_otherwise() 
     assert promoted_revision(rolling("AwaitingPromotion")) == GREEN
     with pytest.raises(
         Refused,
-        match=f"nothing waits to be promoted; the rollout of {GREEN} is Warming, revision {BLUE} serves",
+        match=f"there is no revision to promote; the rollout of {GREEN} is in state Warming, and revision {BLUE} serves",
     ):
         promoted_revision(rolling("Warming"))
 
@@ -99,12 +99,12 @@ def test_undo_without_a_revision_waits_until_the_operator_has_seen_the_spec() ->
 
 
 def test_undo_to_what_is_not_kept_lists_what_is() -> None:
-    with pytest.raises(NotFound, match=f"no revision 9; kept are 1 \\({OLDEST}\\), 2 \\({BLUE}\\)"):
+    with pytest.raises(NotFound, match=f"no revision 9; it keeps 1 \\({OLDEST}\\), 2 \\({BLUE}\\)"):
         undone_to(serving(), history_of(serving(), RECORDS), "9")
 
 
 def test_undo_to_what_is_asked_for_already_is_refused() -> None:
-    with pytest.raises(Refused, match="is what is asked for already"):
+    with pytest.raises(Refused, match="the spec already asks for revision"):
         undone_to(serving(), history_of(serving(), RECORDS), BLUE)
 
 
@@ -122,7 +122,7 @@ def test_undo_without_anything_before_is_refused() -> None:
 def test_restart_is_about_what_is_asked_for_even_when_it_was_rejected() -> None:
     assert restarted_revision(serving()) == BLUE
     assert restarted_revision(rolling("RolledBack", rejected={"revision": GREEN})) == GREEN
-    with pytest.raises(Refused, match="no revision was made yet"):
+    with pytest.raises(Refused, match="there is no revision to restart"):
         restarted_revision(endpoint())
 
 
@@ -148,11 +148,11 @@ def with_request(text: str, answered: Json | None = None) -> Json:
 @pytest.mark.parametrize("action", list(Action))
 def test_what_an_undo_has_written_stays_though_it_is_refused_or_taken_back(action: Action) -> None:
     said = Request("id-1", action, OLDEST).left
-    assert (f"spec is that of revision {OLDEST}" in said) == (action is Action.UNDO)
+    assert (f"spec is already that of revision {OLDEST}" in said) == (action is Action.UNDO)
 
 
 def test_a_request_that_waits_for_its_answer_is_not_overwritten() -> None:
-    with pytest.raises(Refused, match=r"an earlier request \(promote\) has no answer yet"):
+    with pytest.raises(Refused, match=r"has not answered an earlier request yet \(promote\)"):
         patch_for(with_request(REQUEST.as_annotation()), Request("id-2", Action.ABORT, GREEN))
 
 
@@ -175,7 +175,7 @@ def test_the_answer_is_the_one_with_our_id() -> None:
 
 def test_a_request_that_was_overwritten_before_its_answer_is_reported() -> None:
     other = Request("id-2", Action.ABORT, GREEN)
-    with pytest.raises(Refused, match=r"somebody else's request \(abort\)"):
+    with pytest.raises(Refused, match=r"another request \(abort\) replaced this one"):
         answer_to(with_request(other.as_annotation()), REQUEST)
 
 

@@ -15,9 +15,15 @@ from llmendpoint_cli.render import history_table, make_console, status_trees
 
 from .samples import (
     BLUE,
+    CONFLICT,
     GREEN,
+    NO_GPU,
     NOW,
     READY,
+    REJECTION,
+    SCHEDULER_SAYS,
+    TOO_MANY_ERRORS,
+    UNRESPONSIVE,
     Json,
     condition,
     endpoint,
@@ -65,31 +71,32 @@ CASES: dict[str, tuple[Json, list[Json]]] = {
     "rejected.txt": (
         endpoint(
             READY,
-            condition("Stalled", True, "RevisionRejected", f"revision {GREEN}: error rate 9.8 % of 51 requests, allowed are 2 %"),
-            activeRevision=BLUE, targetRevision=GREEN, readyReplicas=2,
-            rollout={"state": "RolledBack", "blue": BLUE, "green": GREEN, "stateSince": "2026-11-21T11:30:00Z"},
-            rejected={"revision": GREEN, "reason": "ErrorRate", "message": "9.8 %"},
+            *(condition(kind, True, "RevisionRejected", REJECTION) for kind in ("Degraded", "Stalled")),
+            activeRevision=BLUE, targetRevision=GREEN, readyReplicas=2, url="http://gateway.llm.svc/v1",
+            rollout={"state": "RolledBack", "mode": "Surge", "blue": BLUE, "green": GREEN, "stateSince": "2026-11-21T11:30:00Z"},
+            rejected={"revision": GREEN, "reason": "ErrorRateTooHigh", "message": TOO_MANY_ERRORS},
         ),
         [ready_pod(f"chat-7d9f8c6b54-{letter}", BLUE) for letter in "ab"],
     ),
     "hanging.txt": (
         endpoint(
-            condition("Ready", False, "Unresponsive", "no replica answers"),
-            condition("NameConflict", True, "NameTaken", "the name chat belongs to team-b/chat"),
+            condition("Ready", False, "EngineUnresponsive", UNRESPONSIVE),
+            condition("Degraded", True, "EngineUnresponsive", UNRESPONSIVE),
+            condition("NameConflict", True, "NameTaken", CONFLICT),
             condition("Scaling", True, "FollowingSignals", "within 1 to 4"),
-            condition("ScalingBlind", True, "NoFigures", "no gateway has told load for 60 s"),
+            condition("ScalingBlind", True, "NoFigures", "nobody has told load and demand for 3 polls or more"),
             activeRevision=BLUE, targetRevision=BLUE, replicas=1,
         ),
         [hanging_pod("chat-7d9f8c6b54-a", BLUE)],
     ),
     "no-accelerator.txt": (
         endpoint(
-            condition("Ready", False, "NoAcceleratorAvailable", "no node has 1 free nvidia.com/gpu; add nodes with it"),
-            condition("Degraded", True, "NoAcceleratorAvailable", "no node has 1 free nvidia.com/gpu; add nodes with it"),
+            condition("Ready", False, "NoAcceleratorAvailable", SCHEDULER_SAYS),
+            condition("Degraded", True, "NoAcceleratorAvailable", SCHEDULER_SAYS),
             targetRevision=GREEN,
             rollout={"state": "Provisioning", "green": GREEN, "mode": "Surge", "stateSince": "2026-11-21T11:58:00Z"},
         ),
-        [unschedulable_pod("chat-0c1d2e3f4a-a", GREEN, "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")],
+        [unschedulable_pod("chat-0c1d2e3f4a-a", GREEN, NO_GPU)],
     ),
     "too-large.txt": (
         endpoint(

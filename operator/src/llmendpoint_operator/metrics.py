@@ -20,43 +20,47 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         counter, gauge = self._counter, self._gauge
-        self.reconciles = counter("llmendpoint_operator_reconciles", "Reconciles by result", "result")
+        self.reconciles = counter("llmendpoint_operator_reconciles", "Reconciliations of endpoints", "result")
         self.reconcile_seconds = Histogram(
             "llmendpoint_operator_reconcile_seconds",
-            "Time of one reconcile, its writes included",
+            "Time of one reconciliation, with its writes",
             registry=self.registry,
         )
-        self.queue_depth = gauge("llmendpoint_operator_queue_depth", "Endpoints waiting to be reconciled")
+        self.queue_depth = gauge("llmendpoint_operator_queue_depth", "Endpoints that wait to be reconciled")
         self.writes = counter(
-            "llmendpoint_operator_writes", "Writes to the API server, Events and the Lease not counted", "kind", "verb"
+            "llmendpoint_operator_writes", "Writes to the API server, without Events and the Lease", "kind", "verb"
         )  # fmt: skip
         self.write_errors = counter(
             "llmendpoint_operator_write_errors",
-            "Writes that the API server refused or failed",
+            "Writes that the API server did not accept",
             "kind",
             "code",
         )
         self.watch_staleness = gauge(
-            "llmendpoint_operator_watch_staleness_seconds", "Time since the API server was last heard of", "resource"
+            "llmendpoint_operator_watch_staleness_seconds", "Time since the operator last heard from the API server", "resource"
         )  # fmt: skip
-        self.objects = gauge("llmendpoint_operator_cached_objects", "Objects in the caches", "resource")
+        self.objects = gauge(
+            "llmendpoint_operator_cached_objects", "Objects in the operator's caches", "resource"
+        )
         self.evidence_calls = counter(
-            "llmendpoint_operator_evidence_calls", "Questions to gateways and engines during rollouts", "kind", "result"
+            "llmendpoint_operator_evidence_calls", "Requests of the operator to gateways, engines and judges", "kind", "result"
         )  # fmt: skip
         self.watched = gauge(
-            "llmendpoint_operator_rollouts_watched", "Endpoints whose gateways or engines are being asked"
+            "llmendpoint_operator_rollouts_watched",
+            "Endpoints about whose rollout the operator asks gateways or engines",
         )
         self.scalings = counter(
-            "llmendpoint_operator_scalings", "Changes of the number of replicas by the builtin scaler",
+            "llmendpoint_operator_scalings", "Changes of a number of replicas by the builtin autoscaler",
             "direction", "reason",
         )  # fmt: skip
         self.demand_streams = gauge(
-            "llmendpoint_operator_demand_streams", "Gateways that tell load and demand"
+            "llmendpoint_operator_demand_streams",
+            "Gateways that report their load and demand to the operator",
         )
         self.circuits_open = gauge(
-            "llmendpoint_operator_circuits_open", "Endpoints whose requests a gateway refuses because too many failed"
+            "llmendpoint_operator_circuits_open", "Endpoints for which a gateway refuses requests because too many failed"
         )  # fmt: skip
-        self.leader = gauge("llmendpoint_operator_leader", "1 while this process holds the lease")
+        self.leader = gauge("llmendpoint_operator_leader", "1 while this process holds the Lease")
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(name, what, labels, registry=self.registry)
@@ -66,8 +70,8 @@ class Metrics:
 
 
 class Recommendations(Collector):
-    """How many replicas there is work for, where a HorizontalPodAutoscaler asks: read when the page is. An endpoint of
-    which nothing is known is not there."""
+    """The number of replicas that the load needs, for HorizontalPodAutoscalers. It is read when the page is read. An endpoint
+    without known load is left out."""
 
     def __init__(self, read: Callable[[], Iterable[tuple[Key, int]]]) -> None:
         self._read = read
@@ -76,7 +80,7 @@ class Recommendations(Collector):
         """As prometheus_client asks for it."""
         found = GaugeMetricFamily(
             RECOMMENDED_METRIC,
-            "Replicas that the load of an endpoint with autoscaling.provider hpa asks for, bounds not applied",
+            "Replicas that the load needs, before minReplicas and maxReplicas (provider hpa only)",
             labels=["namespace", ENDPOINT_NAME],
         )
         for key, replicas in self._read():

@@ -1,4 +1,4 @@
-"""`llmendpoint-server`: flags in, exit code out. docs/contribute/contracts.md lists both."""
+"""`llmendpoint-server`: flags (docs/contribute/contracts.md) in, exit code (docs/reference/exit-codes.md) out."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@
     │   ├── Unavailable          503 with Retry-After: loading, draining or failed; another replica may answer
     │   └── EngineFailed         500: the engine lost this request
     │       └── EngineEnded      … and every other: it is gone, or makes no step any more
-    ├── LoadError                the process ends, with the exit code of docs/contribute/contracts.md
+    ├── LoadError                the process ends, with the exit code of docs/reference/exit-codes.md
     │   ├── BadConfiguration     2
     │   ├── ModelNotFound        3
     │   ├── ModelUnavailable     1: the hub does not answer; a later start may succeed

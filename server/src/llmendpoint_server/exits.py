@@ -1,4 +1,4 @@
-"""From how serving ended to the exit code of docs/contribute/contracts.md."""
+"""From how serving ended to the exit code of docs/reference/exit-codes.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The API server's warnings about a write, as kubectl shows them: a policy that only warns, a field that is unknown.
 
-They come as headers, `Warning: 299 - "text"` (RFC 7234), and hold what others wrote: they are bounded, and no terminal
-obeys them.
+They come as headers, `Warning: 299 - "text"` (RFC 7234). Others wrote the texts, so their length is bounded, and control
+characters for terminals are removed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Cautions:
         self._shown: set[str] = set()
 
     def new_in(self, headers: Iterable[str]) -> list[str]:
-        """What is to be shown of an answer's headers, of which each character is a byte."""
+        """The warnings of an answer that were not shown yet. Each character of a header is a byte."""
         found = []
         for text in _texts(headers):
             if text in self._shown or len(self._shown) > MOST:
@@ -54,7 +54,7 @@ def _decoded(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line, without what a terminal obeys or nobody sees."""
+    """One line, without control characters and invisible characters."""
     visible = "".join(character if character.isprintable() else " " for character in text)
     line = " ".join(visible.split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

@@ -1,4 +1,4 @@
-"""What the gateways know of an endpoint's requests and replicas now, put together from their `/demand`."""
+"""The load of endpoints and replicas now, from the `/demand` of all gateways."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from .objects import Object, full_name, status_of, wanted_of
 
 BREAKERS = ("closed", "half-open", "open")
-"""From good to bad; what one gateway finds broken is shown."""
+"""From good to bad. The worst state of all gateways is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLoad:
-    """`in_flight`: requests that the gateways have there. The others are the engine's own figures; None: unknown."""
+    """`in_flight`: requests of the gateways at this replica. The others are the engine's own figures; None: unknown."""
 
     pod: str
     in_flight: int
@@ -26,7 +26,7 @@ class ReplicaLoad:
 
 @dataclass(frozen=True, slots=True)
 class EndpointLoad:
-    """`waiting`: requests that wait in the gateways for a replica. None: no gateway tells."""
+    """`waiting`: requests that wait in the gateways for a replica. None: no gateway reports it."""
 
     endpoint: str
     wanted: int
@@ -68,7 +68,7 @@ def _replicas(told: Sequence[Mapping[str, Any]]) -> tuple[ReplicaLoad, ...]:
 
 
 def _replica(pod: str, told: Sequence[Mapping[str, Any]]) -> ReplicaLoad:
-    """Requests are each gateway's own; of the engine's figures the freshest reading is taken."""
+    """Each gateway counts its own requests: they are added up. Of the engine's figures the newest reading is taken."""
     in_flight = sum(int(r.get("in_flight", 0)) for r in told)
     readings = [r["load"] for r in told if r.get("load")]
     if not readings:

@@ -1,4 +1,4 @@
-"""Reading API objects: plain JSON, of which any part may be missing while others are still writing it."""
+"""Reading API objects: plain JSON. Any part may be missing while others still write it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def label_of(thing: Object, label: str) -> str | None:
 
 
 def status_of(thing: Object) -> Object:
-    """The status; empty while nobody wrote one."""
+    """The status; empty before the first one is written."""
     found: Object = thing.get("status") or {}
     return found
 
@@ -49,7 +49,7 @@ def rejection_of(endpoint: Object) -> Object:
 
 
 def wanted_of(endpoint: Object) -> int:
-    """Replicas that there shall be: the scaler's count, or without one that of the spec."""
+    """The wanted number of replicas: that of autoscaling, else that of the spec."""
     scaled: Object = status_of(endpoint).get("autoscaling") or {}
     return int(scaled.get("desiredReplicas", endpoint["spec"].get("replicas", 1)))
 
@@ -93,7 +93,7 @@ def age_text(since: object, now: datetime) -> str:
 
 
 def parse_time(text: object) -> datetime | None:
-    """An RFC 3339 time of the API; None when it is none."""
+    """An RFC 3339 time of the API; None for anything else."""
     try:
         found = datetime.fromisoformat(str(text))
     except ValueError:

@@ -18,7 +18,7 @@ from llmendpoint_fit.core.verdict import Fit, Question, evaluate, loads, what_wo
 COUNTS = (1, 2, 4, 8)
 """Accelerators of one replica that are tried where none is named."""
 
-NONE_HOLDS = "no known accelerator holds it, eight of them included"
+NONE_HOLDS = "no known accelerator holds it, not even eight of one kind"
 ONE_ACCELERATOR = f"the runtime {OURS} uses one accelerator"
 
 

@@ -1,4 +1,4 @@
-"""Whether an operator works in the cluster: judged by the Lease that the one which leads renews every few seconds.
+"""Whether an operator runs in the cluster. The operator that leads renews its Lease every few seconds.
 
 | the Leases that can be read | presence |
 |---|---|
@@ -18,7 +18,7 @@ from .objects import Object, age_text, full_name, parse_time
 
 LEASE_NAME = "llmendpoint-operator"
 STALE_AFTER_S = 60.0
-"""A few times what a Lease lasts: another operator needs some seconds to take it over, and a busy one may be late."""
+"""A few times the duration of a Lease: another operator needs some seconds to take over, and a busy one may be late."""
 
 
 class Presence(StrEnum):
@@ -41,22 +41,25 @@ UNKNOWN = OperatorView(Presence.UNKNOWN)
 
 
 def view_operator(leases: Sequence[Object] | None, now: datetime | None) -> OperatorView:
-    """By the table above. `now` is the API server's time, since a laptop's may be wrong; None where it is not known.
-    With several operators (one for each namespace) one that works is enough: a Lease does not tell what it watches."""
+    """By the table above. `now` is the API server's time, because the time of a laptop may be wrong; None if unknown.
+    With several operators, one for each namespace, one that runs is enough: a Lease does not say what it watches."""
     if leases is None or now is None:
         return UNKNOWN
     known = [(lease, renewed) for lease in leases if (renewed := _renewed(lease)) is not None]
     if any(_holder(lease) and (now - renewed).total_seconds() < STALE_AFTER_S for lease, renewed in known):
         return OperatorView(Presence.WORKING)
     if not known:
-        return OperatorView(Presence.ABSENT, "no operator works in this cluster: it has never held its Lease")
+        return OperatorView(
+            Presence.ABSENT,
+            "no operator runs in this cluster: none has ever held the Lease llmendpoint-operator",
+        )
     lease, renewed = max(known, key=lambda pair: pair[1])
     if not _holder(lease) and (now - renewed).total_seconds() < STALE_AFTER_S:
         return UNKNOWN  # one has just ended, as on every upgrade; the next takes over in a moment
     return OperatorView(
         Presence.ABSENT,
-        f"no operator works: its Lease {full_name(lease)} was last renewed {age_text(renewed.isoformat(), now)} ago; "
-        "what follows is from then",
+        f"no operator runs: its Lease {full_name(lease)} was last renewed {age_text(renewed.isoformat(), now)} ago; "
+        "the status below is from then",
     )
 
 

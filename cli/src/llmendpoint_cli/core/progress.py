@@ -53,7 +53,7 @@ def progress_of(endpoint: Object) -> Progress:
     status, conditions = status_of(endpoint), conditions_of(endpoint)
     state = str(rollout_of(endpoint).get("state", "Idle"))
     if not is_observed(endpoint):
-        return Progress(Verdict.RUNNING, "Pending", "the operator has not yet seen this spec")
+        return Progress(Verdict.RUNNING, "Pending", "the operator has not seen this spec yet")
     if failure := _rejected(endpoint):
         return Progress(Verdict.FAILED, state, failure)
     if is_true(conditions.get("Stalled")):
@@ -102,7 +102,7 @@ def _under_way(endpoint: Object, state: str) -> str:
     if said := rollout.get("message"):
         parts.append(str(said))
     if state == WAITING:
-        parts.append(f"verified; to go on: kubectl llm rollout promote {name_of(endpoint)}")
+        parts.append(f"verified; to continue: kubectl llm rollout promote {name_of(endpoint)}")
     return "; ".join(parts)
 
 

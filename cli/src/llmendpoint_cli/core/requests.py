@@ -1,7 +1,7 @@
-"""Requests to the operator: what is written, whether it makes sense now, and what became of it.
+"""Requests to the operator: what to write, whether it makes sense now, and the answer.
 
-A request names the revision that it is about, so that one which arrives late hits nothing else. What is refused here
-is what can be seen to be pointless; the operator decides all the rest, and refuses by itself what this program let by.
+A request names its revision, so that a late request does not hit another one. This program refuses what is clearly
+pointless. The operator decides everything else.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ class Request:
 
     @property
     def left(self) -> str:
-        """What stays when it is refused or taken back, as the end of a sentence."""
+        """What stays after a refusal or a withdrawal, as the end of a sentence."""
         if self.action is not Action.UNDO:
             return ""
-        return f"; the spec is that of revision {self.revision} already, change it where that is not wanted"
+        return (
+            f"; the spec is already that of revision {self.revision}: change it again if you do not want that"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +58,16 @@ class Answer:
 
 
 def promoted_revision(endpoint: Object) -> str:
-    """The revision that waits. While it is observed the operator knows whether it waits, and answers. Raises Refused."""
+    """The revision that waits for promotion or is observed. Raises Refused."""
     rollout = rollout_of(endpoint)
     state = rollout.get("state", IDLE)
     if state not in (WAITING, OBSERVING):
-        raise Refused(f"{full_name(endpoint)}: nothing waits to be promoted; {_doing(endpoint)}")
+        raise Refused(f"{full_name(endpoint)}: there is no revision to promote; {_doing(endpoint)}")
     return str(rollout["green"])
 
 
 def aborted_revision(endpoint: Object) -> str:
-    """The new revision of the rollout that is under way. Raises Refused."""
+    """The new revision of the rollout that is under way. Raises Refused without one."""
     rollout = rollout_of(endpoint)
     state = rollout.get("state", IDLE)
     if state in RESTING or state == ROLLING_BACK:
@@ -74,25 +76,24 @@ def aborted_revision(endpoint: Object) -> str:
 
 
 def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) -> str:
-    """The revision to go back to: the one named by hash or number; else the active one while another is asked for (on
-    its way, or rejected); else the last before it. Raises NotFound, or Refused when it is asked for already, or nobody knows
-    yet what is."""
+    """The revision to go back to. It is the one that `wanted` names by hash or number. Without `wanted` it is the active
+    revision if the spec asks for another one, else the last revision before it. Raises NotFound, or Refused."""
     kept, status = tuple(entries), status_of(endpoint)
     active, target = status.get("activeRevision"), status.get("targetRevision")
     if wanted is not None:
         found = find_entry(kept, wanted)
         if found is None:
             known = ", ".join(f"{e.number} ({e.revision})" for e in kept) or "none"
-            raise NotFound(f"{full_name(endpoint)} has no revision {wanted}; kept are {known}")
+            raise NotFound(f"{full_name(endpoint)} has no revision {wanted}; it keeps {known}")
         if found.revision == target:
-            raise Refused(f"{full_name(endpoint)}: revision {found.revision} is what is asked for already")
+            raise Refused(f"{full_name(endpoint)}: the spec already asks for revision {found.revision}")
         if found.revision == rejection_of(endpoint).get("revision"):
             raise Refused(f"{full_name(endpoint)}: revision {found.revision} was rejected")
         return found.revision
     if not is_observed(endpoint):
         raise Refused(
-            f"{full_name(endpoint)}: the operator has not seen the latest change of the spec yet; ask again, or say "
-            "how far to go back by --to-revision"
+            f"{full_name(endpoint)}: the operator has not seen the latest change of the spec yet; try again, or "
+            "name the revision with --to-revision"
         )
     if active and active != target:
         return str(active)
@@ -105,23 +106,21 @@ def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) ->
 
 
 def restarted_revision(endpoint: Object) -> str:
-    """What is asked for now, whether it serves, is on its way or was rejected. Raises Refused when nothing is."""
+    """The revision that the spec asks for, also if it was rejected. Raises Refused when there is none yet."""
     target = status_of(endpoint).get("targetRevision")
     if not target:
-        raise Refused(
-            f"{full_name(endpoint)}: no revision was made yet, so there is none to restart; {_doing(endpoint)}"
-        )
+        raise Refused(f"{full_name(endpoint)}: there is no revision to restart; {_doing(endpoint)}")
     return str(target)
 
 
 def patch_for(endpoint: Object, request: Request, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A merge patch that writes the request, and `spec` over the spec, if nothing changed since `endpoint` was read.
-    Raises Refused while an earlier request waits for its answer: it would be lost."""
+    """A merge patch that writes the request and the changes of the spec, if nothing changed since `endpoint` was read.
+    Raises Refused while an earlier request waits for its answer, because that would be lost."""
     waiting = pending(endpoint)
     if waiting is not None:
         raise Refused(
-            f"{full_name(endpoint)}: an earlier request ({waiting.get('action', '?')}) has no answer yet; is the "
-            "operator running? (kubectl get leases -A | grep llmendpoint-operator)"
+            f"{full_name(endpoint)}: the operator has not answered an earlier request yet "
+            f"({waiting.get('action', '?')}); check that it runs: kubectl get leases -A | grep llmendpoint-operator"
         )
     metadata = {
         "resourceVersion": endpoint["metadata"]["resourceVersion"],
@@ -131,7 +130,7 @@ def patch_for(endpoint: Object, request: Request, spec: Mapping[str, Any] | None
 
 
 def pending(endpoint: Object) -> Object | None:
-    """The request that has no answer yet; None when there is none, or one that nobody can read."""
+    """The request that has no answer yet; None when there is none, or when it cannot be read."""
     text = (endpoint["metadata"].get("annotations") or {}).get(REQUEST_ANNOTATION)
     try:
         found = json.loads(text or "null")
@@ -143,15 +142,15 @@ def pending(endpoint: Object) -> Object | None:
 
 
 def answer_to(endpoint: Object, request: Request) -> Answer | None:
-    """What the operator answered; None as long as it has not. Raises Refused when somebody's later request took the
-    place of this one before it was answered."""
+    """The operator's answer; None before there is one. Raises Refused when a later request replaced this one before it was
+    answered."""
     answer = status_of(endpoint).get("request") or {}
     if answer.get("id") == request.id:
         return Answer(answer.get("outcome") == "Accepted", str(answer.get("message", "")))
     waiting = pending(endpoint)
     if waiting is not None and waiting["id"] != request.id:
         raise Refused(
-            f"{full_name(endpoint)}: somebody else's request ({waiting.get('action', '?')}) took its place"
+            f"{full_name(endpoint)}: another request ({waiting.get('action', '?')}) replaced this one before it was answered"
         )
     return None
 
@@ -162,5 +161,5 @@ def _doing(endpoint: Object) -> str:
     state = rollout.get("state", IDLE)
     serves = f"revision {active} serves" if active else "no revision serves yet"
     if state == IDLE:
-        return f"no rollout is under way, {serves}"
-    return f"the rollout of {rollout.get('green', '?')} is {state}, {serves}"
+        return f"no rollout is under way, and {serves}"
+    return f"the rollout of {rollout.get('green', '?')} is in state {state}, and {serves}"

@@ -1,6 +1,6 @@
 """The spec that a kept revision was made from, as a change of the present one.
 
-It is written by whoever undoes an edit, so that the API server judges it as it judges every other edit of theirs.
+The user who undoes an edit writes it, so the API server checks it like every other edit of that user.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 INPUTS = ("model", "runtime", "resources", "engine", "terminationGracePeriodSeconds")
 """Fields of a spec whose change makes a new revision."""
 KEPT = frozenset({"resources.accelerator.product", "resources.accelerator.memory"})
-"""Fields within them whose change makes none. No record has them, so they stay while the accelerator's kind is the same."""
+"""Fields among them whose change makes no new revision. Records lack them, so they stay while the kind is the same."""
 
 
 def spec_patch(spec: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A merge patch after which `spec` asks for what a revision recorded; empty when it does already. A field that `inputs`
-    leaves out, or has empty, gets its default."""
+    """A merge patch that makes `spec` ask for what a revision recorded; empty when it does already. A field that is absent
+    or empty in `inputs` gets its default."""
     return _differences(
         {field: spec[field] for field in INPUTS if field in spec},
         {field: inputs[field] for field in INPUTS if field in inputs},

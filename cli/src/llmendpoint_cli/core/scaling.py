@@ -1,4 +1,4 @@
-"""Whether somebody may set the number of replicas, and when it is reached."""
+"""Whether a user may set the number of replicas, and when it is reached."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .objects import Object, conditions_of, is_observed, is_true, reason_text, s
 
 
 def refusal(endpoint: Object) -> str | None:
-    """Why a count that is set by hand would not last; None when it would."""
+    """Why a number that a user sets would not last; None when it would."""
     autoscaling = endpoint["spec"].get("autoscaling")
     if not autoscaling:
         return None
@@ -14,20 +14,20 @@ def refusal(endpoint: Object) -> str | None:
     if provider == "none":
         return None
     return (
-        f"autoscaling decides on the number of replicas (provider {provider}); change autoscaling.minReplicas and "
-        "maxReplicas, or write provider: none"
+        f"autoscaling sets the number of replicas (provider {provider}); change spec.autoscaling.minReplicas and "
+        "maxReplicas, or set spec.autoscaling.provider to none"
     )
 
 
 def reached(endpoint: Object, count: int) -> bool:
-    """Whether so many replicas are there and ready, and no others."""
+    """Whether exactly this many replicas exist, and all are ready."""
     status = status_of(endpoint)
     there, ready = int(status.get("replicas", 0)), int(status.get("readyReplicas", 0))
     return is_observed(endpoint) and there == count and ready == count
 
 
 def hopeless(endpoint: Object) -> str | None:
-    """Why it will not be reached without a change; None while it may."""
+    """Why the number cannot be reached without a change; None while it can."""
     stalled = conditions_of(endpoint).get("Stalled")
     if stalled is None or not is_true(stalled) or not is_observed(endpoint):
         return None

@@ -119,7 +119,7 @@ def reasons(endpoint: Object) -> tuple[str, ...]:
     """Why it is not as it should be, each cause once; empty when all is well."""
     if not is_observed(endpoint):
         generation = endpoint["metadata"].get("generation")
-        return (f"the operator has not yet seen generation {generation} of the spec; is it running?",)
+        return (f"the operator has not seen generation {generation} of the spec yet; check that it runs",)
     conditions = conditions_of(endpoint)
     wrong = [conditions["Ready"]] if "Ready" in conditions and not is_true(conditions["Ready"]) else []
     wrong += [conditions[kind] for kind in ("Stalled", "Degraded") if is_true(conditions.get(kind))]

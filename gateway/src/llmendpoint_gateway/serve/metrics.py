@@ -24,17 +24,20 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._decisions = Counter(
-            f"{PREFIX}decisions", "Requests decided, by outcome", ["outcome"], registry=self.registry
+            f"{PREFIX}decisions",
+            "Requests, by what the gateway did with them",
+            ["outcome"],
+            registry=self.registry,
         )
         self._seconds = Histogram(
             f"{PREFIX}decision_seconds",
-            "Time to parse a request's body and to pick its replica",
+            "Time to parse a request's body and to choose a replica",
             buckets=BUCKETS,
             registry=self.registry,
         )
         self._waited = Histogram(
             f"{PREFIX}waited_seconds",
-            "How long requests waited that had to, until a replica had room",
+            "How long a request waited until a replica had room, if it had to wait",
             buckets=WAIT_BUCKETS,
             registry=self.registry,
         )
@@ -66,26 +69,34 @@ class StateCollector(Collector):
     def _of_configuration(self) -> Iterable[Metric]:
         staleness = self._placement.reach.seconds(self._placement.now())
         for name, text, value in (
-            ("snapshot_generation", "Changes of what Envoy is to hold", self._control.generation),
+            ("snapshot_generation", "Number of the newest configuration for Envoy", self._control.generation),
             (
                 "acknowledged_generation",
-                "The last generation that Envoy took",
+                "Number of the configuration that Envoy accepted last",
                 self._ads.acknowledged_generation,
             ),
-            ("envoy_connected", "1 while Envoy is connected", self._ads.connected),
-            ("synced", "1 once both kinds have been listed", self._control.synced),
-            ("watch_staleness_seconds", "How long the API server has been out of reach", staleness),
+            ("envoy_connected", "1 while Envoy is connected to the picker", self._ads.connected),
+            (
+                "synced",
+                "1 once the picker has listed all LLMEndpoints and EndpointSlices",
+                self._control.synced,
+            ),
+            (
+                "watch_staleness_seconds",
+                "How long the API server has been out of reach, 0 while it is in reach",
+                staleness,
+            ),
         ):
             yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(value))
         yield CounterMetricFamily(
-            f"{PREFIX}nacks", "Snapshots that Envoy refused", value=float(self._ads.nacks)
+            f"{PREFIX}nacks", "Configurations that Envoy refused", value=float(self._ads.nacks)
         )
 
     def _of_breakers(self) -> Iterable[Metric]:
         breakers, circuits = self._placement.breakers, self._placement.circuits
         ejections = CounterMetricFamily(
             f"{PREFIX}ejections",
-            "Replicas taken out of the pick, by what their requests ended with",
+            "Ejections of replicas, by how their requests ended",
             labels=["cause"],
         )
         for cause, number in breakers.ejections.items():
@@ -93,20 +104,22 @@ class StateCollector(Collector):
         yield ejections
         ejected = GaugeMetricFamily(
             f"{PREFIX}ejected",
-            "Replicas that are out of the pick, or tried by single requests",
+            "1 for a replica that is ejected, or that gets single trial requests only",
             labels=["address"],
         )
         for address in breakers.ejected:
             ejected.add_metric([address], 1)
         yield ejected
         openings = CounterMetricFamily(
-            f"{PREFIX}circuit_openings", "Endpoints whose breaker opened, by cause", labels=["cause"]
+            f"{PREFIX}circuit_openings",
+            "How often the breaker of an endpoint opened, by cause",
+            labels=["cause"],
         )
         for reason, number in circuits.openings.items():
             openings.add_metric([reason.value], number)
         yield openings
         opened = GaugeMetricFamily(
-            f"{PREFIX}circuit_open", "1 while an endpoint's breaker is not closed", labels=["endpoint"]
+            f"{PREFIX}circuit_open", "1 while the endpoint's breaker is not closed", labels=["endpoint"]
         )
         for endpoint in circuits.open:
             opened.add_metric([endpoint], 1)
@@ -115,19 +128,23 @@ class StateCollector(Collector):
     def _of_requests(self) -> Iterable[Metric]:
         queue = self._placement.waiting
         waiting = GaugeMetricFamily(
-            f"{PREFIX}waiting", "Requests that wait for a replica", labels=["endpoint"]
+            f"{PREFIX}waiting", "Requests that wait for a replica of the endpoint", labels=["endpoint"]
         )
         for endpoint in queue:
             waiting.add_metric([endpoint], queue.count(endpoint))
         yield waiting
         for name, text, number in (
-            ("suspects", "Requests that were there when a replica crashed", len(self._placement.poison)),
-            ("waiting_requests", "Requests that wait for any replica", queue.requests),
-            ("waiting_bytes", "Size of their bodies", queue.bytes),
+            (
+                "suspects",
+                "Requests that were in flight at a replica when it crashed",
+                len(self._placement.poison),
+            ),
+            ("waiting_requests", "Requests that wait for a replica, of all endpoints", queue.requests),
+            ("waiting_bytes", "Size of the bodies of all waiting requests", queue.bytes),
         ):
             yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(number))
         in_flight = GaugeMetricFamily(
-            f"{PREFIX}in_flight", "Requests in flight", labels=["cluster", "address"]
+            f"{PREFIX}in_flight", "Requests in flight at a replica", labels=["cluster", "address"]
         )
         for cluster, counts in self._placement.in_flight.counts.items():
             for address, count in counts.items():
@@ -150,11 +167,11 @@ class EnvoyCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         if self.connections is not None:
             yield GaugeMetricFamily(
-                f"{PREFIX}connections", "Connections that callers have open", value=self.connections
+                f"{PREFIX}connections", "Open connections of callers", value=self.connections
             )
         if self.refused is not None:
             yield CounterMetricFamily(
                 f"{PREFIX}overload_refusals",
-                "Requests refused because Envoy has as many under way as it has room for",
+                "Requests that Envoy refused because it had as many as it has room for",
                 value=self.refused,
             )

@@ -1,4 +1,4 @@
-"""The metrics page. Names are vLLM's where the meaning is the same, so that dashboards, KEDA triggers and routers work."""
+"""The metrics page. A metric has vLLM's name where it means the same, so that dashboards, KEDA triggers and routers work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REQUEST_BUCKETS = (0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 60
 
 
 class EngineCollector(Collector):
-    """What the engine last said of itself, read when the page is."""
+    """The engine's last report of itself. It is read when the page is read."""
 
     def __init__(self, engine: Engine, model: str) -> None:
         self._engine = engine
@@ -46,35 +46,39 @@ class EngineCollector(Collector):
         stats = self._engine.stats
         done = stats.counters
         gauges = (
-            ("vllm:num_requests_running", "Requests in the running batch.", stats.running),
-            ("vllm:num_requests_waiting", "Requests in the queue.", stats.waiting),
+            ("vllm:num_requests_running", "Requests in the running batch", stats.running),
+            ("vllm:num_requests_waiting", "Requests in the engine's queue", stats.waiting),
             (
                 "vllm:kv_cache_usage_perc",
-                "Share of the KV cache's pages that live requests hold, 0 to 1.",
+                "Share of the KV cache that requests hold now",
                 stats.kv_usage,
             ),
-            ("vllm:gpu_cache_usage_perc", "Older name of vllm:kv_cache_usage_perc.", stats.kv_usage),
+            ("vllm:gpu_cache_usage_perc", "Older name of vllm:kv_cache_usage_perc", stats.kv_usage),
             (
                 "llmendpoint:outstanding_tokens",
-                "Tokens still to be computed for all requests.",
+                "Tokens that the engine still has to compute for its requests",
                 stats.outstanding_tokens,
             ),
         )
         counters = (
-            ("vllm:prompt_tokens", "Prompt tokens processed.", done.prompt_tokens),
-            ("vllm:generation_tokens", "Tokens generated.", done.generated_tokens),
+            ("vllm:prompt_tokens", "Prompt tokens that the engine has processed", done.prompt_tokens),
+            ("vllm:generation_tokens", "Tokens that the engine has generated", done.generated_tokens),
             (
                 "vllm:prefix_cache_queries",
-                "Prompt tokens looked up in the prefix cache.",
+                "Prompt tokens that the engine looked up in the prefix cache",
                 done.prefix_cache_queries,
             ),
-            ("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", done.prefix_cache_hits),
+            (
+                "vllm:prefix_cache_hits",
+                "Prompt tokens that the engine found in the prefix cache",
+                done.prefix_cache_hits,
+            ),
             (
                 "vllm:num_preemptions",
-                "Requests put back into the queue for want of pages.",
+                "Requests that went back to the queue because the KV cache was full",
                 done.preemptions,
             ),
-            ("llmendpoint:engine_steps", "Steps of the engine.", done.steps),
+            ("llmendpoint:engine_steps", "Steps that the engine has made", done.steps),
         )
         for name, help_text, value in gauges:
             gauge = GaugeMetricFamily(name, help_text, labels=["model_name"])
@@ -98,32 +102,38 @@ class Metrics:
             return Histogram(name, text, ["model_name"], buckets=buckets, registry=registry).labels(model)
 
         self.first_token = histogram(
-            "vllm:time_to_first_token_seconds", "From arrival to the first token.", FIRST_TOKEN_BUCKETS
+            "vllm:time_to_first_token_seconds",
+            "Time from the arrival of a request to its first token",
+            FIRST_TOKEN_BUCKETS,
         )
         self.inter_token = histogram(
-            "vllm:inter_token_latency_seconds", "Between two tokens of an answer.", TOKEN_BUCKETS
+            "vllm:inter_token_latency_seconds", "Time between two tokens of an answer", TOKEN_BUCKETS
         )
         self.per_output_token = histogram(
             "vllm:request_time_per_output_token_seconds",
-            "Mean over an answer's tokens after the first.",
+            "Mean time between the tokens of one answer, after its first token",
             TOKEN_BUCKETS,
         )
         self.end_to_end = histogram(
-            "vllm:e2e_request_latency_seconds", "From arrival to the last token.", REQUEST_BUCKETS
+            "vllm:e2e_request_latency_seconds",
+            "Time from the arrival of a request to its last token",
+            REQUEST_BUCKETS,
         )
         self._finished = Counter(
             "vllm:request_success",
-            "Requests that ended with an answer, by reason.",
+            "Requests that have ended without an error, by the reason",
             ["model_name", "finished_reason"],
             registry=registry,
         )
         self._refused = Counter(
             "llmendpoint:requests_refused",
-            "Requests answered with an error, by status.",
+            "Requests that were answered with an error, by HTTP status",
             ["model_name", "status"],
             registry=registry,
         )
-        ready = Gauge("llmendpoint:ready", "1 while /ready answers 200.", ["model_name"], registry=registry)
+        ready = Gauge(
+            "llmendpoint:ready", "1 while GET /ready answers 200", ["model_name"], registry=registry
+        )
         ready.labels(model).set_function(lambda: float(engine.state == "ready" and engine.failure() is None))
         for reason in ("stop", "length", "abort"):  # so that a rate() sees each from the start
             self._finished.labels(model, reason)

@@ -1,4 +1,4 @@
-"""`llmendpoint-model`: flags in, exit code out. docs/contribute/contracts.md lists both."""
+"""`llmendpoint-model`: flags (docs/contribute/contracts.md) in, exit code (docs/reference/exit-codes.md) out."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ examples:
 environment: HF_ENDPOINT, HF_TOKEN; AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
 AWS_SESSION_TOKEN; HTTPS_PROXY and its like.
 
-exit codes: 0 done, 1 the source does not answer (a later try may succeed), 2 a bad flag, 3 the model is not there, 5 its
-weights are pickles, 6 no space, 7 access denied, 8 what arrives is not what the source lists, 9 the source changed since
-the revision was made; the last line on standard error then names the cause.
+exit codes: 0 done, 1 the source does not answer (a later try may succeed), 2 a bad flag or a volume that cannot be
+written, 3 the model is not there, 5 its weights are pickles, 6 no space, 7 access denied, 8 the files that arrive are not
+those of the source, 9 the source has changed since the revision was made. The last line on standard error names the cause.
 """
 
 

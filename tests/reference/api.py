@@ -1,0 +1,128 @@
+"""What callers of the HTTP API may send: the fields and bounds of the bundled engine, and the bounds of the gateway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+
+from llmendpoint_gateway.core.envoy import bounds
+from llmendpoint_gateway.core.request.body import MOST_MODEL_BYTES
+from llmendpoint_gateway.core.request.paths import API_PATHS, MOST_PATH
+from llmendpoint_server import limits
+from llmendpoint_server.api.body import LARGE_AT_ONCE, LARGE_BYTES, PLACE_WAIT_S
+from llmendpoint_server.api.explain import FORMS
+from llmendpoint_server.api.preprocess import DEFAULT_COMPLETION_TOKENS, WAITING_MAX
+from llmendpoint_server.api.schemas import (
+    UNSUPPORTED,
+    ChatBody,
+    CompletionBody,
+    GenerationBody,
+    StreamOptions,
+)
+from tests.reference.pages import table
+
+NO_EFFECT = "Accepted, without effect."
+OF_THE_MODEL = "the model's `generation_config.json`"
+MEANINGS: dict[str, tuple[str, str]] = {
+    "model": ("required", "Which endpoint is asked: `namespace/name`, or one of its served names."),
+    "messages": ("required", "`chat/completions` only: the conversation."),
+    "prompt": ("required", "`completions` only: the text to continue."),
+    "stream": ("false", "Send the answer token by token, as server-sent events."),
+    "stream_options.include_usage": ("false", "With `stream`: one more chunk at the end, with the token counts."),
+    "stream_options.include_obfuscation": ("", NO_EFFECT),
+    "max_tokens": (
+        f"chat: all that the model's length leaves; completions: {DEFAULT_COMPLETION_TOKENS}",
+        "Most tokens of the answer. A higher value than the model's length leaves is lowered to that.",
+    ),
+    "max_completion_tokens": ("", "`chat/completions` only: takes precedence over `max_tokens`."),
+    "temperature": (f"{OF_THE_MODEL}, else 1", "How random the choice of tokens is. 0 always takes the likeliest."),
+    "top_p": (f"{OF_THE_MODEL}, else 1", "Choose among the likeliest tokens that together have this probability."),
+    "top_k": (f"{OF_THE_MODEL}, else no limit", "Choose among this many of the likeliest tokens."),
+    "seed": ("random", "Where the random choice starts."),
+    "stop": ("none", "The answer ends before the first of these texts."),
+    "stop_token_ids": ("none", "The answer ends before the first of these tokens."),
+    "ignore_eos": ("false", "Go on after the model's own end token."),
+    "cache_salt": ("none", "The prefix cache is shared only with requests that have the same salt."),
+    **dict.fromkeys(
+        (
+            "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+            "prompt_cache_retention", "parallel_tool_calls",
+        ),
+        ("", NO_EFFECT),
+    ),
+}  # fmt: skip
+"""Default and meaning of every field that the engine takes."""
+
+
+def fields() -> str:
+    """A row for each field. Raises ValueError where one has no meaning here, or is not there any more."""
+    taken = list(taken_fields())
+    if differing := set(taken) ^ MEANINGS.keys():
+        raise ValueError(f"fields and their meanings differ: {', '.join(sorted(differing))}")
+    rows = ((f"`{name}`", FORMS[name], *MEANINGS[name]) for name in MEANINGS)
+    return table(("field", "must be", "default", "meaning"), rows)
+
+
+def taken_fields() -> Iterator[str]:
+    """By both kinds of completion, but for those that are taken only with a value that asks for nothing."""
+    own = [f.name for kind in (ChatBody, CompletionBody) for f in msgspec.structs.fields(kind)]
+    for name in dict.fromkeys((*own, *(f.name for f in msgspec.structs.fields(GenerationBody)))):
+        if name == "stream_options":
+            yield from (f"{name}.{f.name}" for f in msgspec.structs.fields(StreamOptions))
+        elif name not in UNSUPPORTED:
+            yield name
+
+
+def unsupported() -> str:
+    rows = (
+        (f"`{name}`", " or ".join(f"`{json.dumps(value)}`" for value in (None, *neutral)))
+        for name, neutral in UNSUPPORTED.items()
+    )
+    return table(("field", "accepted only as"), rows)
+
+
+def paths() -> str:
+    return "\n".join(f"- `POST {path}`" for path in sorted(API_PATHS))
+
+
+def engine_bounds() -> str:
+    rows = (
+        ("body", f"{_mib(limits.BODY_BYTES_FLOOR)}, or {limits.BODY_BYTES_PER_TOKEN} bytes for each token of the model's "
+         f"length if that is more; never more than {_mib(limits.BODY_BYTES_MAX)}", "413 `body_too_large`"),
+        ("body with a character outside the Basic Multilingual Plane, such as an emoji",
+         f"{limits.WIDE_CHARACTERS_FLOOR:,} characters, and {limits.WIDE_CHARACTERS_PER_TOKEN} more for each token of the "
+         "model's length", "413 `body_too_large`"),
+        ("fields and list items of a body", f"{limits.BODY_VALUES_MAX:,}; for `/v1/completions` one more for each token of "
+         "the model's length", "400"),
+        (f"bodies over {_mib(LARGE_BYTES)} at one time", f"{LARGE_AT_ONCE}; one more waits up to {PLACE_WAIT_S:g} s",
+         "503 `unavailable`"),
+        ("prompts that wait to be tokenized", f"{WAITING_MAX}", "429 `queue_full`"),
+        ("request line and headers", f"{limits.HEADER_BYTES_MAX >> 10} KiB", "431"),
+        ("arrival of the headers", f"{limits.HEADER_SECONDS_MAX:g} s", "408"),
+        ("arrival of the body", f"{limits.BODY_SECONDS_MAX:g} s; {limits.LARGE_BODY_SECONDS_MAX:g} s for the part above "
+         f"{_mib(LARGE_BYTES)}", "408 `body_timeout`"),
+        ("messages of a chat", f"{limits.MESSAGES_MAX:,}, each with at most {limits.PARTS_MAX:,} text parts", "400"),
+    )  # fmt: skip
+    return table(("what", "limit", "above it"), rows)
+
+
+def gateway_bounds() -> str:
+    rows = (
+        ("body", _mib(bounds.MAX_BODY_BYTES), "413 `body_too_large`"),
+        ("arrival of the whole request", f"{bounds.REQUEST_TIMEOUT[:-1]} s; its headers {bounds.HEADERS_TIMEOUT[:-1]} s",
+         "408 `request_timeout`"),
+        ("headers", f"{bounds.MAX_HEADERS_KB} KiB, and {bounds.MAX_HEADERS} of them", "431 `headers_too_large`"),
+        ("path with its query", f"{MOST_PATH:,} characters", "414 `uri_too_long`"),
+        ("JSON text of `model`", f"{MOST_MODEL_BYTES} bytes", "400 `invalid_request`"),
+        ("requests at one time on one HTTP/2 connection", f"{bounds.MAX_STREAMS}", "they wait for the connection"),
+        ("silence of a stream", f"{bounds.STREAM_IDLE_TIMEOUT[:-1]} s", "the connection is closed"),
+        ("time without reading an answer that is there", f"{bounds.READER_TIMEOUT} s", "the connection is closed"),
+        ("connection without a request", f"{bounds.IDLE_TIMEOUT[:-1]} s, less when few are left", "it is closed"),
+    )  # fmt: skip
+    return table(("what", "limit", "above it"), rows)
+
+
+def _mib(size: int) -> str:
+    return f"{size >> 20} MiB"
