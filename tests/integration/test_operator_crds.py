@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
+from llmendpoint_operator.api import API_VERSION
+from llmendpoint_operator.api.examples import EXAMPLES
 from tests.cluster import Cluster
 from tests.cluster.errors import CommandFailed
 from tests.integration.operator_process import ROOT, RUNTIME, Namespace, endpoint, install
@@ -255,6 +258,18 @@ def test_a_good_spec_is_taken(namespace: Namespace, spec: dict[str, Any]) -> Non
     manifest = endpoint("x", namespace.name)
     manifest["spec"] = {"model": {"source": "embedded://demo"}, **spec}
     create(namespace, manifest)
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_every_example_of_the_reference_is_taken(namespace: Namespace, kind: str) -> None:
+    """All at once: kubectl refuses the whole list where one is refused, or has a field that is not known."""
+    needed = {"LLMEndpoint": {"model": {"source": "embedded://demo"}}, "LLMRuntime": {"image": "i"}}[kind]
+    items = []
+    for number, example in enumerate(EXAMPLES[kind].values()):
+        metadata = {"name": f"x{number}", "namespace": namespace.name}
+        spec = {**needed, **yaml.safe_load(example)}
+        items.append({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
+    create(namespace, {"apiVersion": "v1", "kind": "List", "items": items})
 
 
 def test_a_bad_runtime_is_refused(namespace: Namespace) -> None:
