@@ -1,4 +1,4 @@
-"""The examples of docs/reference/: parts of a spec as YAML, by the path of the field that they show.
+"""The examples of docs/reference/: parts of a spec as YAML, by the path of the field that they show; "" is a whole spec.
 
 Each is a whole value of the top-level fields that it names. Tests give them to the models and to a real API server.
 """
@@ -8,6 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 LLMENDPOINT: Mapping[str, str] = {
+    "": """
+model:
+  source: embedded://demo
+engine:
+  device: cpu
+""",
     "model": """
 model:
   source: hf://Qwen/Qwen3-8B@main
@@ -153,6 +159,16 @@ circuitBreaker: {errorRate: 0.5, windowSeconds: 30, minRequests: 20, openSeconds
 }
 
 LLMRUNTIME: Mapping[str, str] = {
+    "": """
+image: registry.example/llm/engine:1.0
+args:
+  - value: --model=$(model.path)
+  - value: --port=$(ports.http)
+readiness: Generation
+probes:
+  startup: {path: /health}
+  live: {path: /health}
+""",
     "image": """
 image: registry.example/llm/engine:1.0
 """,

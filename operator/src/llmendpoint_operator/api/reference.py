@@ -35,6 +35,9 @@ def reference_page(crd: dict[str, Any], examples: Mapping[str, str]) -> str:
         f"This page has every field. `kubectl explain {names['singular']}.spec` shows the same in a terminal. `make crds` writes "
         "the page from the operator's models: change a text there."
     )
+    if "" in examples:
+        head = f"apiVersion: {crd['spec']['group']}/{version['name']}\nkind: {names['kind']}\nmetadata:\n  name: example\n"
+        lines += ["A small one:", f"```yaml\n{head}{_spec(examples[''])}```"]
     lines += ["## Spec", _escaped(spec["description"]), "\n".join(_overview(spec))]
     lines += _refusals([schema, spec])
     for name, sub in spec["properties"].items():
@@ -83,8 +86,7 @@ def _section(
     yield from _refusals([schema, items])
     if _plain(path) in examples:
         yield "Example:"
-        indented = "".join(f"  {line}\n" for line in examples[_plain(path)].strip().splitlines())
-        yield f"```yaml\nspec:\n{indented}```"
+        yield f"```yaml\n{_spec(examples[_plain(path)])}```"
     yield from _children(items or schema, path, level + 1, examples)
 
 
@@ -104,6 +106,10 @@ def _children(schema: Schema, path: str, level: int, examples: Mapping[str, str]
     for name, sub in fields.items():
         if name not in small:
             yield from _section(sub, _below(path, name, sub), name in required, level, examples)
+
+
+def _spec(example: str) -> str:
+    return "spec:\n" + "".join(f"  {line}\n" for line in example.strip().splitlines())
 
 
 def _below(path: str, name: str, schema: Schema) -> str:
