@@ -42,7 +42,7 @@ fuzz: .venv/.stamp ## 20,000 requests of every kind to the real server and throu
 lint: .venv/.stamp ## ruff, mypy --strict, import layers, generated files
 	@$(PY) -m tests.stages --only lint
 
-crds: .venv/.stamp ## write crds/ and docs/reference/resources.md from the pydantic models
+crds: .venv/.stamp ## write crds/ and docs/reference/ from the pydantic models
 	@$(PY) -m llmendpoint_operator.api.generate && cp crds/*.yaml charts/llmendpoint/crds/
 
 docs: .venv/.stamp ## the site, into build/site/; fails at a broken link, a broken anchor or a page that mkdocs.yml lacks

@@ -52,7 +52,7 @@ def test_of_four_replicas_the_idle_one_goes_and_no_stream_is_cut(product: Produc
         [chosen] = [e["message"] for e in product.events(name) if e["reason"] == "ReplicaChosen"]
         assert (
             chosen
-            == f"replica {idle} goes, with 0 requests in flight; of those that stay the least busy has 1"
+            == f"replica {idle} is removed, with 0 requests in flight; the least busy of the others has 1"
         )
 
 

@@ -65,7 +65,7 @@ async def test_a_dead_engine_opens_the_breaker_as_the_status_says_and_its_return
             await stage.until("the condition", lambda: bool(stage.condition("CircuitOpen")))
             condition = stage.condition("CircuitOpen")
             assert (condition["status"], condition["reason"]) == ("True", "RequestsFail")
-            assert "answered with 503 and Retry-After by every gateway" in condition["message"]
+            assert "get 503 and Retry-After from every gateway" in condition["message"]
             [opened] = await told(stage, "CircuitOpened")
             failed, among = figures(opened)
             assert 1 <= failed <= among
@@ -73,7 +73,7 @@ async def test_a_dead_engine_opens_the_breaker_as_the_status_says_and_its_return
             engine.start()
             await answered(gateway, stage, "ok")
             await stage.until("the condition to go", lambda: not stage.condition("CircuitOpen"))
-            assert await told(stage, "CircuitClosed") == ["every gateway sends requests again"]
+            assert await told(stage, "CircuitClosed") == ["every gateway sends requests to replicas again"]
 
 
 async def answered(gateway: Gateway, stage: Stage, expected: str) -> None:

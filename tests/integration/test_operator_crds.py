@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
+from llmendpoint_operator.api import API_VERSION
+from llmendpoint_operator.api.examples import EXAMPLES
 from tests.cluster import Cluster
 from tests.cluster.errors import CommandFailed
 from tests.integration.operator_process import ROOT, RUNTIME, Namespace, endpoint, install
@@ -57,12 +60,12 @@ def schedule(**fields: Any) -> dict[str, Any]:
         (
             "x",
             {"model": {"source": "pvc://a/b", "cache": {"claimName": "c"}}},
-            "model.cache is for what is downloaded",
+            "model.cache needs a source that is downloaded",
         ),
         (
             "x",
             {"model": {"source": "embedded://demo", "allowPickle": True}},
-            "model.allowPickle is about what is downloaded",
+            "model.allowPickle needs a source that is downloaded",
         ),
         (
             "x",
@@ -75,7 +78,7 @@ def schedule(**fields: Any) -> dict[str, Any]:
             {"model": {"source": "s3://b12/m", "cache": {"claimName": "c", "scope": "Pod"}}},
             '"Shared", "Node"',
         ),
-        ("x", {"model": {"source": "file:///a/../etc/passwd"}}, "may not contain '..'"),
+        ("x", {"model": {"source": "file:///a/../etc/passwd"}}, "must not contain '..'"),
         ("x", {"model": {}}, "spec.model.source: Required value"),
         (
             "x",
@@ -99,10 +102,10 @@ def schedule(**fields: Any) -> dict[str, Any]:
         (
             "x",
             {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}},
-            "minReplicas may not be above autoscaling.maxR",
+            "minReplicas must not be above autoscaling.maxR",
         ),
         ("x", {"autoscaling": {"maxReplicas": 2, "idleReplicas": 1}}, "idleReplicas must be below"),
-        ("x", {"autoscaling": {"maxReplicas": 2, "activationThreshold": 5}}, "may not be above the target"),
+        ("x", {"autoscaling": {"maxReplicas": 2, "activationThreshold": 5}}, "must not be above the target"),
         (
             "x",
             {
@@ -112,7 +115,7 @@ def schedule(**fields: Any) -> dict[str, Any]:
                     "signals": {"concurrency": {"target": 8}},
                 }
             },
-            "may not be above the target",
+            "must not be above the target",
         ),
         (
             "x",
@@ -127,7 +130,7 @@ def schedule(**fields: Any) -> dict[str, Any]:
         (
             "x",
             {"autoscaling": {"maxReplicas": 2, "fallback": {"replicas": 3}}},
-            "fallback.replicas may not be above",
+            "fallback.replicas must not be above",
         ),
         (
             "x",
@@ -142,7 +145,7 @@ def schedule(**fields: Any) -> dict[str, Any]:
         (
             "x",
             {"autoscaling": {"maxReplicas": 2, "schedules": [schedule(minReplicas=3)]}},
-            "in autoscaling.schedules",
+            "in each of autoscaling.schedules",
         ),
         (
             "x",
@@ -164,14 +167,14 @@ def schedule(**fields: Any) -> dict[str, Any]:
         ),
         ("x", {"rollout": {"strategy": "Recreate", "capacity": "Surge"}}, "leave rollout.capacity out"),
         ("x", {"rollout": {"strategy": "Recreate", "promotion": "Manual"}}, "write promotion: Auto"),
-        ("x", prompts({}), "needs expect (what the answer must hold) or compare"),
+        ("x", prompts({}), "needs expect (what the answer must contain) or compare"),
         ("x", prompts({"expect": {}}), "needs contains, matches or equals"),
         ("x", prompts({"expect": {"matches": "(?=a)"}}), "error parsing regexp"),
         ("x", prompts({"compare": {"mode": "Judge"}}), "needs endpoint: <namespace>/<name>"),
         (
             "x",
             prompts({"compare": {"mode": "Exact", "minSimilarity": 0.9}}),
-            "minSimilarity belongs to mode: Similarity",
+            "minSimilarity needs mode: Similarity",
         ),
         ("x", {"terminationGracePeriodSeconds": 5}, "greater than or equal to 15"),
         ("x", {"replica": 2}, 'unknown field "spec.replica"'),
@@ -255,6 +258,18 @@ def test_a_good_spec_is_taken(namespace: Namespace, spec: dict[str, Any]) -> Non
     manifest = endpoint("x", namespace.name)
     manifest["spec"] = {"model": {"source": "embedded://demo"}, **spec}
     create(namespace, manifest)
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_every_example_of_the_reference_is_taken(namespace: Namespace, kind: str) -> None:
+    """All at once: kubectl refuses the whole list where one is refused, or has a field that is not known."""
+    needed = {"LLMEndpoint": {"model": {"source": "embedded://demo"}}, "LLMRuntime": {"image": "i"}}[kind]
+    items = []
+    for number, example in enumerate(EXAMPLES[kind].values()):
+        metadata = {"name": f"x{number}", "namespace": namespace.name}
+        spec = {**needed, **yaml.safe_load(example)}
+        items.append({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
+    create(namespace, {"apiVersion": "v1", "kind": "List", "items": items})
 
 
 def test_a_bad_runtime_is_refused(namespace: Namespace) -> None:

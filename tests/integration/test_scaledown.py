@@ -60,7 +60,7 @@ async def test_of_four_the_idle_one_goes(stages: Stages) -> None:
         [chosen] = [event["message"] for event in events if event["reason"] == "ReplicaChosen"]
         assert (
             chosen
-            == f"replica {idle} goes, with 0 requests in flight; of those that stay the least busy has 7"
+            == f"replica {idle} is removed, with 0 requests in flight; the least busy of the others has 7"
         )
 
 

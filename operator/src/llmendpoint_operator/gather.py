@@ -180,7 +180,9 @@ def _runtime_gone(caches: Caches, endpoint: Endpoint) -> str:
         return ""
     name = endpoint.spec.runtime.name
     if caches.missing(resources.RUNTIMES):
-        return "the cluster knows no LLMRuntime (llmendpoint.io/v1alpha1): install the chart's CRDs again"
+        return (
+            "the cluster has no resource LLMRuntime (llmendpoint.io/v1alpha1): install the chart's CRDs again"
+        )
     if caches.get(resources.RUNTIMES, "", name) is None:
         return f"LLMRuntime {name} does not exist: make it again, or correct spec.runtime.name"
     return ""

@@ -1,4 +1,4 @@
-"""The custom resources as pydantic models: the one source of crds/ and docs/reference/resources.md."""
+"""The custom resources as pydantic models: the one source of crds/ and of docs/reference/."""
 
 from .llmendpoint import (
     Accelerator,

@@ -28,57 +28,60 @@ CRON_PATTERN = "^" + " +".join(map(_field, (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKD
 
 CRON_RULE = rule(
     f"self.matches('(?i){CRON_PATTERN}')",
-    "autoscaling.schedules[].start and end are five fields of cron: minute, hour, day of the month, month, day of the "
-    "week; for example '30 7 * * mon-fri'",
+    "autoscaling.schedules[].start and end need five fields of cron: minute, hour, day of the month, month, day "
+    "of the week; for example '30 7 * * mon-fri'",
 )
 BOUNDS_RULE = rule(
     "self.minReplicas <= self.maxReplicas",
-    "autoscaling.minReplicas may not be above autoscaling.maxReplicas; for example minReplicas: 1 with maxReplicas: 4",
+    "autoscaling.minReplicas must not be above autoscaling.maxReplicas; for example minReplicas: 1 with "
+    "maxReplicas: 4",
 )
 IDLE_RULE = rule(
     "!has(self.idleReplicas) || self.idleReplicas < self.minReplicas",
-    "autoscaling.idleReplicas must be below autoscaling.minReplicas, or be left out; for example idleReplicas: 0 with "
-    "minReplicas: 2",
+    "autoscaling.idleReplicas must be below autoscaling.minReplicas; for example idleReplicas: 0 with "
+    "minReplicas: 2. Leave it out if an idle endpoint should keep minReplicas",
 )
 ACTIVATION_RULE = rule(
     "has(self.signals) ? (!has(self.signals.queueDepth) || self.activationThreshold <= self.signals.queueDepth.target) "
     "&& (!has(self.signals.concurrency) || self.activationThreshold <= self.signals.concurrency.target) "
     ": self.activationThreshold <= 4",
-    "autoscaling.activationThreshold may not be above the target of queueDepth (4 where none is written) or concurrency: "
-    "requests would wait for a replica that never comes; for example activationThreshold: 0",
+    "autoscaling.activationThreshold must not be above the target of queueDepth (4 if you set none) or of "
+    "concurrency, because requests would wait for a replica that never starts; for example activationThreshold: 0",
 )
 SIGNALS_RULE = rule(
     "has(self.queueDepth) || has(self.concurrency) || has(self.kvCacheUtilization)",
-    "autoscaling.signals needs queueDepth, concurrency or kvCacheUtilization; for example queueDepth: {target: 4}. ttft alone is "
-    "not enough: it never lowers the number, and does not see requests that wait in the gateway",
+    "autoscaling.signals needs queueDepth, concurrency or kvCacheUtilization; for example queueDepth: {target: "
+    "4}. ttft alone is not enough: it never lowers the number of replicas, and it does not count requests that "
+    "wait in the gateway",
 )
 FALLBACK_BOUNDS_RULE = rule(
     "!has(self.fallback) || self.fallback.replicas <= self.maxReplicas",
-    "autoscaling.fallback.replicas may not be above autoscaling.maxReplicas",
+    "autoscaling.fallback.replicas must not be above autoscaling.maxReplicas; for example replicas: 2 with "
+    "maxReplicas: 4",
 )
 SCHEDULE_RULE = rule(
     "has(self.minReplicas) || has(self.maxReplicas)",
-    "autoscaling.schedules[] needs minReplicas, maxReplicas or both; for example minReplicas: 3",
+    "each of autoscaling.schedules needs minReplicas, maxReplicas or both; for example minReplicas: 3",
 )
 SCHEDULE_BOUNDS_RULE = rule(
     "!has(self.schedules) || self.schedules.all(s, (has(s.minReplicas) ? s.minReplicas : self.minReplicas) <= "
     "(has(s.maxReplicas) ? s.maxReplicas : self.maxReplicas))",
-    "in autoscaling.schedules minReplicas may not be above maxReplicas; where one of them is left out, the one of "
-    "autoscaling itself holds",
+    "in each of autoscaling.schedules, minReplicas must not be above maxReplicas; if a schedule leaves out one of "
+    "them, the value of autoscaling itself applies",
 )
 
 SCHEDULE_PROVIDER_RULE = rule(
     "!has(self.schedules) || self.provider == 'builtin' || self.provider == 'none' || self.schedules.size() == 0",
-    "autoscaling.schedules need provider: builtin",
+    "autoscaling.schedules need provider: builtin; leave them out with keda or hpa",
 )
 KEDA_RULE = rule(
     "self.provider != 'keda' || !has(self.idleReplicas) || self.idleReplicas == 0",
-    "autoscaling.idleReplicas can only be 0 with provider: keda",
+    "with provider: keda, autoscaling.idleReplicas can only be 0; write 0 or leave it out",
 )
 HPA_RULE = rule(
     "self.provider != 'hpa' || (self.minReplicas > 0 && !has(self.idleReplicas) && !has(self.fallback))",
-    "a HorizontalPodAutoscaler knows neither none nor idle replicas nor a fallback: with provider: hpa set "
-    "autoscaling.minReplicas to 1 or more, and leave idleReplicas and fallback out",
+    "with provider: hpa, set autoscaling.minReplicas to 1 or more, and leave idleReplicas and fallback out: a "
+    "HorizontalPodAutoscaler supports neither zero replicas nor these fields",
 )
 
 Count = Annotated[int, Field(ge=0, le=1000)]
@@ -99,106 +102,110 @@ class QueueDepthSignal(ApiModel):
     """Requests that wait: in the gateways, and in replicas that are full."""
 
     target: Annotated[int, Field(ge=1, le=100_000)]
-    """Waiting requests for which one replica more is started; for example 4."""
+    """Number of waiting requests for which the scaler adds one replica; for example 4."""
 
 
 class ConcurrencySignal(ApiModel):
-    """Requests that wait or are answered."""
+    """Requests that wait or run."""
 
     target: Annotated[int, Field(ge=1, le=100_000)]
-    """Requests for each replica."""
+    """Number of waiting and running requests for each replica; for example 8."""
 
 
 class KvCacheSignal(ApiModel):
-    """Memory that running sequences hold, as the engines tell it."""
+    """Memory of the KV cache that running requests use, as the engines report it."""
 
     target: Annotated[float, Field(gt=0, le=1)]
-    """Share of the memory for keys and values that is to be in use, from 0 to 1; for example 0.8."""
+    """Share of the KV cache memory that requests should use, above 0 and up to 1; for example 0.8."""
 
 
 class TtftSignal(ApiModel):
     """Time to the first token, as the engines measure it."""
 
     target: Annotated[float, Field(gt=0, le=3600)]
-    """Seconds that its 95th percentile is to stay below; for example 1.5."""
+    """Seconds. The 95th percentile of the time to the first token should stay below this; for example 1.5."""
 
 
 class SignalsSpec(ApiModel, json_schema_extra=rules(SIGNALS_RULE)):
-    """What the number of replicas follows; of several signals the largest number wins."""
+    """What the number of replicas follows. If there are several signals, the largest number applies."""
 
     queue_depth: QueueDepthSignal | None = None
-    """Waiting requests. It lowers the number only when what runs and waits fits the remaining replicas at 80 % of their
-    sequences."""
+    """Follow the number of waiting requests. The scaler removes replicas only if all waiting and running requests
+    fit into the remaining replicas at 80 % of their sequences (`engine.maxNumSeqs`)."""
     concurrency: ConcurrencySignal | None = None
-    """Waiting and running requests; it needs no load figures of the engine."""
+    """Follow the number of waiting and running requests. This signal needs no load figures from the engine."""
     kv_cache_utilization: KvCacheSignal | None = None
-    """Memory in use for keys and values."""
+    """Follow the KV cache memory in use."""
     ttft: TtftSignal | None = None
-    """Time to the first token: one replica more while its 95th percentile over the last minute is above the target, of 20
-    requests at least, and requests share replicas. It never lowers the number."""
+    """Follow the time to the first token. The scaler adds one replica while the 95th percentile of the last minute
+    is above the target. This needs at least 20 requests in that minute, and more requests than replicas. The signal
+    never removes replicas."""
 
 
 class ScalingPolicy(ApiModel):
-    """How much may change within a period."""
+    """A limit on how much the number of replicas may change within a period."""
 
     type: Literal["Pods", "Percent"]
-    """Whether `value` counts replicas, or percent of those at the period's begin."""
+    """What `value` counts. `Pods`: replicas. `Percent`: percent of the replicas at the start of the period."""
     value: Annotated[int, Field(ge=1, le=100_000)]
-    """The largest change."""
+    """Largest change within the period."""
     period_seconds: Annotated[int, Field(ge=1, le=1800)]
-    """Seconds."""
+    """Length of the period in seconds."""
 
 
 class ScalingRules(ApiModel):
-    """How fast the number may change in one direction; as in a HorizontalPodAutoscaler."""
+    """How fast the number of replicas may change in one direction, as in a HorizontalPodAutoscaler."""
 
     stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)] | None = None
-    """Seconds over which the most cautious recommendation is taken. Absent: 0 for scaleUp, 300 for scaleDown."""
+    """Seconds of past recommendations that the scaler looks at. It follows the most cautious of them. If not set: 0
+    for scaleUp, 300 for scaleDown."""
     select_policy: Literal["Max", "Min", "Disabled"] = "Max"
-    """Which policy holds when there are several: the one that allows the most (Max) or the least (Min). Disabled: no
-    change in this direction."""
+    """Which policy applies if there are several. `Max`: the policy that allows the largest change. `Min`: the
+    policy that allows the smallest change. `Disabled`: no change in this direction."""
     policies: Annotated[tuple[ScalingPolicy, ...], Field(max_length=8)] = ()
-    """Limits on the rate of change. Absent: none."""
+    """Limits on the rate of change. If not set, the rate has no limit."""
 
 
 class BehaviorSpec(ApiModel):
     """How fast the number of replicas may change."""
 
     scale_up: ScalingRules = ScalingRules()
-    """Upwards."""
+    """How fast replicas may be added."""
     scale_down: ScalingRules = ScalingRules()
-    """Downwards."""
+    """How fast replicas may be removed."""
 
 
 class FallbackSpec(ApiModel):
-    """How many replicas there are while the load is unknown."""
+    """Number of replicas while the load is unknown."""
 
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Polls in a row without any figure after which it holds."""
+    """Number of polls in a row without load figures after which the fallback applies."""
     replicas: Count
-    """The number. With behavior currentReplicas it is ignored."""
+    """Number of replicas while the fallback applies. With behavior currentReplicas this number has no effect."""
     behavior: Literal[
         "static", "currentReplicas", "currentReplicasIfHigher", "currentReplicasIfLower"
     ] = "static"  # fmt: skip
-    """static: `replicas`. currentReplicas: what there is. currentReplicasIfHigher: the larger of both.
-    currentReplicasIfLower: the smaller of both."""
+    """Which number applies. `static`: `replicas`. `currentReplicas`: the current number. `currentReplicasIfHigher`:
+    the larger of the two. `currentReplicasIfLower`: the smaller of the two."""
 
 
 class Schedule(ApiModel, json_schema_extra=rules(SCHEDULE_RULE)):
-    """Other bounds for a time that comes again."""
+    """Other bounds for a time that repeats, for example for office hours."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
-    """Name, as Events show it."""
+    """Name of the schedule. Events show it."""
     start: Cron
-    """When it begins, as five fields of cron: `30 7 * * mon-fri`."""
+    """When the schedule begins, as five fields of cron (minute, hour, day of the month, month, day of the week);
+    for example `30 7 * * mon-fri`."""
     end: Cron
-    """When it ends."""
+    """When the schedule ends, in the same form as `start`."""
     time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
-    """Name of a time zone, for example `Europe/Berlin`."""
+    """Time zone of `start` and `end`; for example `Europe/Berlin`."""
     min_replicas: Count | None = None
-    """Replicas at least, idle or not. Absent: as without the schedule."""
+    """Smallest number of replicas during the schedule. It applies to an idle endpoint too. If not set, the schedule
+    does not change it."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Replicas at most. Absent: as without the schedule."""
+    """Largest number of replicas during the schedule. If not set, the schedule does not change it."""
 
 
 class AutoscalingSpec(
@@ -214,49 +221,57 @@ class AutoscalingSpec(
         HPA_RULE,
     ),
 ):
-    """How many replicas serve the model, by what callers ask for."""
+    """How the number of replicas follows the load."""
 
     provider: Provider = Provider.BUILTIN
-    """builtin: the operator decides, from what the gateways report; `spec.replicas` is only the first count. keda: a
-    ScaledObject, and the operator as its external scaler. hpa: a HorizontalPodAutoscaler on the operator's recommendation.
-    Both write `spec.replicas`, which a manifest then leaves out. none: nobody decides, and `spec.replicas` holds."""
+    """Who sets the number of replicas. With keda and hpa that autoscaler writes `spec.replicas`, so leave
+    `spec.replicas` out of your manifest. `builtin`: the operator, from the load that the gateways report;
+    `spec.replicas` is only the first count. `keda`: KEDA, by a ScaledObject that the operator makes; the operator
+    is its external scaler. `hpa`: a HorizontalPodAutoscaler that the operator makes; it follows the operator's
+    recommendation. `none`: nobody; `spec.replicas` applies."""
     min_replicas: Count = 1
-    """Replicas at least. 0: none while nobody calls; the first request waits in the gateway until one has loaded."""
+    """Smallest number of replicas. With 0, an endpoint that gets no requests has no replica; the next request waits
+    in the gateway until a replica has loaded the model."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
-    """Replicas at most."""
+    """Largest number of replicas."""
     idle_replicas: Count | None = None
-    """Replicas while nobody calls, where that is fewer than minReplicas."""
+    """Number of replicas while the endpoint is idle. It must be below minReplicas. If not set, an idle endpoint
+    keeps minReplicas."""
     activation_threshold: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """The endpoint is called while more requests than this wait or run."""
+    """Number of waiting and running requests up to which the endpoint counts as idle."""
     cooldown_period: Annotated[int, Field(ge=0, le=86_400)] = 300
-    """Seconds without calls after which the endpoint goes to idleReplicas, or to minReplicas where that is 0."""
+    """Seconds for which the endpoint must be idle before it goes to idleReplicas, or to 0 if minReplicas is 0."""
     polling_interval: Annotated[int, Field(ge=1, le=3600)] = 5
-    """Seconds between two decisions. A request that waits for an endpoint without replicas does not wait for the next."""
+    """Seconds between two decisions. A request for an endpoint without replicas starts a replica at once; it does
+    not wait for the next decision."""
     signals: SignalsSpec | None = None
-    """What the number of replicas follows. Absent: queueDepth with a target of 4."""
+    """What the number of replicas follows. If there are several signals, the largest number applies. If not set:
+    queueDepth with target 4."""
     behavior: BehaviorSpec = BehaviorSpec()
     """How fast the number of replicas may change."""
     fallback: FallbackSpec | None = None
-    """How many replicas there are while the load is unknown. Absent: the number stays."""
+    """Number of replicas while the load is unknown. If not set, the number does not change during this time."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16, json_schema_extra=map_list("name"))] = ()
-    """Other bounds at certain times. Where several hold, the largest of each bound does."""
+    """Other bounds at certain times. If several schedules apply at once, the largest minReplicas and the largest
+    maxReplicas apply."""
 
 
 class AutoscalingStatus(ApiModel):
-    """The last decision on the number of replicas."""
+    """The last decision about the number of replicas."""
 
     desired_replicas: int
-    """Replicas that there shall be."""
+    """Number of replicas that the scaler wants."""
     spec_replicas: int | None = None
-    """`spec.replicas` as it was last seen: a change of it, as by `kubectl scale`, is followed once."""
+    """Value of `spec.replicas` that the operator saw last. The scaler follows a change of it once, for example
+    after `kubectl scale`."""
     last_scaled_at: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
     """When desiredReplicas last changed."""
     previous_replicas: int | None = None
-    """What it was before."""
+    """Value of desiredReplicas before that change."""
     reason: Annotated[str, Field(max_length=128)] | None = None
     """Why it changed, in one word."""
     message: Sentence | None = None
-    """Why, with the figures of that moment."""
+    """Why it changed, with the figures of that moment."""
     handed_over_at: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
-    """When provider keda or hpa took the place of builtin. desiredReplicas holds until spec.replicas reaches it, or the
-    new scaler has followed its metric for 300 s."""
+    """When provider changed from builtin to keda or hpa. desiredReplicas stays until `spec.replicas` reaches it, or
+    until the new scaler has followed its metric for 300 seconds."""

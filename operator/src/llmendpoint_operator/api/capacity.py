@@ -12,55 +12,57 @@ Text = Annotated[str, Field(max_length=128)]
 
 
 class KnownAttention(ApiModel):
-    """Layers that keep the same of each token."""
+    """A group of layers that store the same amount of memory for each token."""
 
     layers: int
-    """How many layers."""
+    """Number of layers in this group."""
     width: int
-    """Elements of a token in each of them, keys and values together."""
+    """Number of elements that one layer stores for each token, keys and values together."""
     split: int
-    """Over how many accelerators they can be divided: the key heads."""
+    """Largest number of accelerators that can divide the keys and values: the number of key heads."""
     window: int | None = None
-    """Length of the sliding window in tokens. Absent: these layers look at all tokens."""
+    """Length of the sliding window in tokens. If not set, these layers attend to all tokens."""
     expanded: int | None = None
-    """Of a latent: elements of the keys and values of all heads that are computed from it."""
+    """Only with latent attention: number of elements of the keys and values of all heads, which the engine computes
+    from the latent."""
 
 
 class KnownModel(ApiModel):
-    """What decides how much memory a model takes, from its config.json and its weight files."""
+    """What decides how much memory a model needs, from its config.json and its weight files."""
 
     architecture: Text
-    """As the config names it."""
+    """Architecture, as config.json names it."""
     attention: Annotated[tuple[KnownAttention, ...], Field(max_length=8)]
-    """Groups of layers that store equally much for each token."""
+    """Groups of layers that store the same amount of memory for each token."""
     heads: int
-    """Query heads."""
+    """Number of query heads."""
     hidden: int
     """Width of the residual stream."""
     intermediate: int
     """Width of the feed-forward layers."""
     vocabulary: int
-    """Tokens that there are."""
+    """Number of tokens in the vocabulary."""
     context: int | None = None
-    """Tokens of the longest sequence that the model was made for."""
+    """Number of tokens of the longest sequence that the model supports."""
     dtype: Text
-    """Number format that the config names."""
+    """Number format that config.json names."""
     quantization: Text | None = None
-    """Method and bits, where the weights are quantized."""
+    """Quantization method and number of bits. If not set, the weights are not quantized."""
     parameters: int = 0
-    """Parameters, counted from the config."""
+    """Number of parameters, computed from config.json."""
     active_parameters: int = 0
-    """Those that one token uses: fewer in a mixture of experts."""
+    """Number of parameters that one token uses. In a mixture of experts it is below `parameters`."""
     weights: Annotated[dict[str, int], Field(max_length=32)]
-    """Bytes of the weights by the number format that they are stored in."""
+    """Size of the weights in bytes, for each number format in which they are stored."""
 
 
 class CapacityStatus(ApiModel):
-    """What was found out about the model of a revision, so that a restart of the operator asks nobody again."""
+    """What the operator knows about the model of a revision. It is kept here, so that the operator does not read
+    the model again after a restart."""
 
     revision: Annotated[str, Field(max_length=63)]
     """Hash of the revision."""
     model: KnownModel | None = None
-    """What it is. Absent: it could not be read."""
+    """Figures of the model. If not set, the operator could not read them."""
     problem: Annotated[str, Field(max_length=1024)] | None = None
-    """Why it could not be read."""
+    """Why the operator could not read the model."""

@@ -13,18 +13,24 @@ GROUP = "llmendpoint.io"
 VERSION = "v1alpha1"
 
 ENDPOINT_COLUMNS = (
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether requests are answered", 0),
+    (
+        "Ready",
+        "string",
+        '.status.conditions[?(@.type=="Ready")].status',
+        "Whether the endpoint answers requests",
+        0,
+    ),
     ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', "Why, in one word", 0),
-    ("Replicas", "string", ".status.readyReplicas", "Ready replicas of the active revision", 0),
+    ("Replicas", "string", ".status.readyReplicas", "Number of ready replicas of the active revision", 0),
     ("Revision", "string", ".status.activeRevision", "The revision that gets requests", 0),
     ("URL", "string", ".status.url", "Base URL for an OpenAI SDK", 0),
     ("Age", "date", ".metadata.creationTimestamp", "", 0),
-    ("Model", "string", ".spec.model.source", "Where the model lies", 1),
+    ("Model", "string", ".spec.model.source", "Where the model comes from", 1),
     (
         "Message",
         "string",
         '.status.conditions[?(@.type=="Degraded")].message',
-        "What is wrong, when something is",
+        "What is wrong, if anything is",
         1,
     ),
 )
@@ -79,7 +85,7 @@ def _definition(kind: str, scope: str, short: list[str], version: dict[str, Any]
 def llmendpoint_crd() -> dict[str, Any]:
     """The definition of LLMEndpoint."""
     schema = _object(
-        "A large language model served by identical replicas behind one OpenAI-compatible URL.",
+        "A large language model that identical replicas serve behind one OpenAI-compatible URL.",
         {"spec": structural_schema(LLMEndpointSpec), "status": structural_schema(LLMEndpointStatus)},
         **rules(NAME_RULE),
     )
@@ -100,7 +106,7 @@ def llmendpoint_crd() -> dict[str, Any]:
 def llmruntime_crd() -> dict[str, Any]:
     """The definition of LLMRuntime."""
     schema = _object(
-        "How to run one engine. A change applies to new revisions only: running pods stay as they are.",
+        "How to run one engine. A change applies to new revisions only; running pods stay as they are.",
         {"spec": structural_schema(LLMRuntimeSpec)},
     )
     version = {

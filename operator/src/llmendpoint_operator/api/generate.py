@@ -1,4 +1,4 @@
-"""Write crds/*.yaml (and the chart's copy of them) and docs/reference/resources.md from the models.
+"""Write crds/*.yaml (and the chart's copy of them) and docs/reference/<kind>.md from the models.
 
 python -m llmendpoint_operator.api.generate            write what differs
 python -m llmendpoint_operator.api.generate --check    exit 1 when something would be written
@@ -15,6 +15,7 @@ import yaml
 
 from ..errors import SchemaError
 from .crds import all_crds
+from .examples import EXAMPLES
 from .reference import reference_page
 from .schema import lint
 
@@ -47,7 +48,8 @@ def render() -> dict[str, str]:
         if len(text.encode()) >= SIZE_LIMIT:
             raise SchemaError(f"{name} has {len(text.encode())} bytes, of {SIZE_LIMIT} allowed")
         files[f"crds/{name}"] = files[f"charts/llmendpoint/crds/{name}"] = text
-    files["docs/reference/resources.md"] = reference_page(list(crds.values()))
+        kind = crd["spec"]["names"]["kind"]
+        files[f"docs/reference/{kind.lower()}.md"] = reference_page(crd, EXAMPLES[kind])
     return files
 
 

@@ -19,14 +19,15 @@ from .traffic import CircuitBreakerSpec, TrafficSpec
 
 NAME_RULE = rule(
     "size(self.metadata.name) <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-    "metadata.name must be at most 52 characters of a-z, 0-9 and '-', begin with a letter and end with a letter or "
-    "digit, because Services and Deployments are named after it; for example qwen3-chat",
+    "metadata.name must have at most 52 characters of a-z, 0-9 and '-', begin with a letter and end with a letter "
+    "or digit, because Services and Deployments get names that begin with it; for example qwen3-chat",
 )
 RESERVED_ARGS_RULE = rule(
     "self.name != 'llmendpoint' || !has(self.args) || !self.args.exists(a, "
     "a.matches('^--(model|served-model-name|host|port|drain-timeout)(=.*)?$'))",
-    "runtime.args may not hold --model, --served-model-name, --host, --port or --drain-timeout: the operator sets them; "
-    "use spec.model.source, spec.model.servedNames and spec.terminationGracePeriodSeconds instead",
+    "runtime.args must not contain --model, --served-model-name, --host, --port or --drain-timeout, because the "
+    "operator sets them; use spec.model.source, spec.model.servedNames and spec.terminationGracePeriodSeconds "
+    "instead",
 )
 ACCELERATOR_KIND_RULE = rule(
     "self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",
@@ -69,62 +70,67 @@ class EnvVar(ApiModel):
     name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     """Name of the variable."""
     value: Annotated[str, Field(max_length=4096)] = ""
-    """Value of the variable, in clear: it is readable by everyone who may read the endpoint, so never a secret."""
+    """Value of the variable. Everyone who may read this resource can read the value, so never write a secret
+    here."""
 
 
 class RuntimeRef(ApiModel, json_schema_extra=rules(RESERVED_ARGS_RULE)):
-    """Which engine runs the model. Of the arguments, those given here come last."""
+    """Which engine runs the model, and how."""
 
     name: Name = "llmendpoint"
-    """Name of an LLMRuntime, a cluster-wide resource that says how to run one engine. See `kubectl get llmruntimes`."""
+    """Name of an LLMRuntime, the cluster-wide resource that says how to run one engine. `kubectl get llmruntimes`
+    lists them."""
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    """Container image in place of the runtime's own."""
+    """Container image of the engine. If not set, the image of the LLMRuntime."""
     args: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=32)] = ()
-    """Further arguments for the engine, one word each, after those that the runtime gives."""
+    """More arguments for the engine, one word in each item. They come after the arguments of the LLMRuntime."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=map_list("name"))] = ()
-    """Further environment variables of the engine container; they win over the runtime's. What downloads the model gets
-    of them AWS_REGION, AWS_DEFAULT_REGION, and HF_ENDPOINT and AWS_ENDPOINT_URL where the platform allows that hub (chart
-    value hub.allowed); proxies and certificates of downloads are the LLMRuntime's."""
+    """More environment variables of the engine container. They override those of the LLMRuntime. The model downloader
+    gets only AWS_REGION and AWS_DEFAULT_REGION from here, and HF_ENDPOINT and AWS_ENDPOINT_URL if the chart value
+    hub.allowed lists that hub. Set proxies and certificates for downloads in the LLMRuntime."""
 
 
 class Accelerator(ApiModel):
     """Accelerators of one replica, as a device plugin advertises them."""
 
     kind: Annotated[str, Field(min_length=1, max_length=128, json_schema_extra=rules(ACCELERATOR_KIND_RULE))]
-    """Extended resource name, for example `nvidia.com/gpu`. `kubectl describe node` lists what a node has."""
+    """Name of the extended resource, for example `nvidia.com/gpu`. `kubectl describe node` shows what a node
+    has."""
     count: Annotated[int, Field(ge=1, le=64)] = 1
-    """How many of them one replica needs."""
+    """Number of accelerators for each replica."""
     product: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """Which product it is, for the condition CapacityFits: a name of docs/concepts/sizing.md such as `l4`, or as node labels have
-    it, `NVIDIA-L4`. Absent: the nodes' labels say it. It selects no nodes, and a change of it makes no new revision."""
+    """Product name of the accelerator, for the condition CapacityFits: a name from docs/concepts/sizing.md such as
+    `l4`, or the value of a node label such as `NVIDIA-L4`. If not set, the operator reads it from the labels of the
+    nodes. It selects no nodes, and a change makes no new revision."""
     memory: ByteQuantity | None = None
-    """Memory of one, for example `24Gi`, where neither the product nor the nodes tell. A change of it makes no new
-    revision."""
+    """Memory of one accelerator, for example `24Gi`. Needed only if neither `product` nor the nodes tell it. A
+    change makes no new revision."""
 
 
 class Toleration(ApiModel):
-    """A node taint that the replicas tolerate; as in a Pod."""
+    """A node taint that the replicas tolerate, as in a Pod."""
 
     key: Annotated[str, Field(max_length=316)] | None = None
-    """Taint key. Empty with operator Exists tolerates every taint."""
+    """Key of the taint. If not set, and operator is Exists, every taint is tolerated."""
     operator: Literal["Equal", "Exists"] = "Equal"
-    """Whether `value` must be equal, or the taint need only exist."""
+    """How the taint is compared. `Equal`: its value must equal `value`. `Exists`: it only needs to exist."""
     value: Annotated[str, Field(max_length=63)] | None = None
-    """Taint value, with operator Equal."""
+    """Value of the taint. Only with operator Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Effect to tolerate. Absent: all of them."""
+    """Effect of the taint. If not set, every effect is tolerated."""
 
 
 class ResourcesSpec(ApiModel):
     """What one replica needs from a node."""
 
     accelerator: Accelerator | None = None
-    """Accelerators of each replica. Absent: none."""
+    """Accelerators of each replica. If not set, a replica has none."""
     cpu: Quantity | None = None
-    """CPU requested for each replica, for example `4` or `500m`. There is no CPU limit: throttling an engine only
+    """CPU request of each replica, for example `4` or `500m`. The operator sets no CPU limit, because a limit only
     adds latency."""
     memory: Quantity | None = None
-    """Memory of each replica, for example `16Gi`: requested, and the limit at which the container is killed."""
+    """Memory of each replica, for example `16Gi`. It is the request and also the limit; a container that uses more
+    is killed."""
     node_selector: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16)] | None = (
         None
     )
@@ -134,23 +140,25 @@ class ResourcesSpec(ApiModel):
 
 
 class EngineSpec(ApiModel):
-    """Settings of the engine. What is absent is the engine's own default."""
+    """Settings of the engine. For a field that is not set, the engine uses its own default."""
 
     device: Device = Device.AUTO
-    """Where the engine computes; `auto` takes the accelerator where there is one."""
+    """Where the engine computes. `auto`: on the accelerator if there is one, else on the CPU. `cpu`: on the CPU.
+    `cuda`: on the accelerator; this needs `resources.accelerator`."""
     dtype: DType = DType.AUTO
-    """Number format of weights and activations; `auto` takes bfloat16; float16 where an accelerator has none or
-    the model was saved in it; on processors without bfloat16 float32."""
+    """Number format of weights and activations. With `auto` the engine uses bfloat16, with two exceptions. It uses
+    float16 if the accelerator has no bfloat16 or the model was saved in float16. It uses float32 on a CPU without
+    bfloat16."""
     max_model_len: Annotated[int, Field(ge=1, le=16_777_216)] | None = None
-    """Tokens of prompt plus output of one request. Absent: what the model allows."""
+    """Largest number of tokens of one request, prompt and output together. If not set, the limit of the model."""
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Sequences computed in one batch."""
+    """Largest number of requests that one replica computes in one batch. If not set, the engine's own default."""
     max_queued_requests: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Requests that wait in one replica before the next is answered with 429."""
+    """Largest number of requests that wait in one replica. The replica answers a further request with 429."""
     kv_cache_memory: ByteQuantity | None = None
-    """Memory for keys and values of all running sequences, for example `2Gi`."""
+    """Memory for the KV cache, which holds keys and values of all running requests; for example `2Gi`."""
     prefix_caching: bool = True
-    """Keep the keys and values of finished prompts, so that a prompt that begins alike is not computed again."""
+    """Keep the KV cache of finished prompts. A later prompt with the same beginning then starts faster."""
 
 
 class PodInputs(ApiModel):
@@ -163,49 +171,57 @@ class PodInputs(ApiModel):
     resources: ResourcesSpec = ResourcesSpec()
     """What one replica needs from a node."""
     engine: EngineSpec = EngineSpec()
-    """Settings of the engine."""
+    """Settings of the engine. For a field that is not set, the engine uses its own default."""
     progress_deadline_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
-    """Seconds that a replica may take to load the model and warm up before its container is started again and the
-    rollout is reported as stalled. A change of it makes no new revision: the rollout that goes on has the new deadline,
-    containers of revisions that exist keep their budget to start."""
+    """Seconds that a replica may take to load the model and warm up. After that its container is restarted, and the
+    operator reports the rollout as stalled. A change makes no new revision: the current rollout uses the new
+    deadline, but containers of existing revisions keep the time to start that they were made with."""
     termination_grace_period_seconds: Annotated[int, Field(ge=15, le=86_400)] = 60
-    """Seconds that a replica has to finish its requests when it is stopped. The first 5 pass before it is told, so
-    that no new request is on its way to it. With 60, the default, a new revision gets as long as a generation of
-    engine.maxModelLen tokens takes where that is longer: slo.itlSeconds each, else 0.05; 3600 at most."""
+    """Seconds that a replica has to finish its requests when it stops. For the first 5 seconds the replica still
+    accepts requests, because some may already be on their way. With the default, 60, a new revision gets more time
+    if a generation of `engine.maxModelLen` tokens takes longer (`slo.ttftSeconds`, then `slo.itlSeconds` or 0.05
+    for each token), but at most 3600."""
 
 
 class LLMEndpointSpec(PodInputs, json_schema_extra=rules(CUDA_RULE)):
-    """The wanted state of an endpoint."""
+    """The desired state of the endpoint."""
 
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
-    """How many replicas serve the model. 0 keeps everything but the pods. `kubectl scale` sets it. With autoscaling by
-    provider builtin it is the first count, and a change of it is where the scaler goes on from."""
+    """Number of replicas. 0 removes the pods and keeps everything else. `kubectl scale` sets it. With `autoscaling`
+    and provider builtin it is only the first count; if you change it later, the scaler continues from the new
+    count."""
     autoscaling: AutoscalingSpec | None = None
-    """How many replicas serve the model, by what callers ask for. Absent: `replicas`."""
+    """How the number of replicas follows the load. If not set, `replicas` applies."""
     revision_history_limit: Annotated[int, Field(ge=0, le=20)] = 3
-    """How many old revisions are kept, scaled to zero, so that going back to one of them makes nothing new."""
+    """Number of old revisions that the operator keeps, with zero replicas, so that you can go back to one of
+    them."""
     rollout: RolloutSpec = RolloutSpec()
-    """How a new revision takes over."""
+    """How a new revision replaces the old one."""
     slo: SloSpec = SloSpec()
-    """What the endpoint's users are promised."""
+    """Latencies that the endpoint should keep, as 95th percentiles. A rollout uses them as limits while it observes
+    the new revision."""
     security: SecuritySpec = SecuritySpec()
-    """Who may reach the endpoint's pods."""
+    """Who may connect to the pods of the endpoint."""
     traffic: TrafficSpec = TrafficSpec()
-    """How the gateway treats requests."""
+    """How the gateway handles the requests of the endpoint."""
     circuit_breaker: CircuitBreakerSpec = CircuitBreakerSpec()
-    """When the gateway stops sending requests to the endpoint, because they only fail."""
+    """When the gateway stops sending requests to the endpoint because they only fail. The breaker opens at
+    `errorRate`, and when every replica is ejected. While it is open, the gateway answers at once with 503 and
+    Retry-After. After `openSeconds` the gateway sends one request at a time as a trial; good answers close the
+    breaker. While a rollout observes its new revision, the breaker stays closed, because the rollout can roll
+    back."""
 
 
 class Condition(ApiModel):
-    """One aspect of the endpoint's state; as in metav1."""
+    """One aspect of the state of the endpoint, as in metav1."""
 
     type: Annotated[str, Field(max_length=64)]
     """Ready, Progressing, Degraded, Scaling, ScalingBlind, CapacityFits, CircuitOpen, NotOwned, NameConflict,
     RuntimeMissing, Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Whether the condition is true."""
     observed_generation: int | None = None
-    """The metadata.generation that the condition is about."""
+    """The metadata.generation that the condition describes."""
     last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
     """When `status` last changed."""
     reason: Annotated[str, Field(max_length=128)]
@@ -218,60 +234,65 @@ class RevisionStatus(ApiModel):
     """The pods of one revision."""
 
     name: Annotated[str, Field(max_length=63)]
-    """Hash of the revision; its ControllerRevision and Deployment are named `<endpoint>-<hash>`."""
+    """Hash of the revision. Its ControllerRevision and its Deployment have the name `<endpoint>-<hash>`."""
     replicas: int = 0
-    """Pods of this revision that are not being deleted."""
+    """Number of pods of this revision, without those that are being deleted."""
     ready_replicas: int = 0
-    """Those of them that have loaded the model and answered a warm-up generation."""
+    """Number of these pods that have loaded the model and answered a warm-up request."""
 
 
 class LLMEndpointStatus(ApiModel):
     """What the operator has seen and decided."""
 
     observed_generation: int | None = None
-    """The metadata.generation that this status is about."""
+    """The metadata.generation that this status describes."""
     active_revision: Annotated[str, Field(max_length=63)] | None = None
-    """Hash of the revision that gets new requests, or most of them. Absent: none has been ready yet."""
+    """Hash of the revision that gets new requests, or most of them. Not set until a revision has been ready."""
     target_revision: Annotated[str, Field(max_length=63)] | None = None
-    """Hash of the revision that the spec asks for."""
+    """Hash of the revision that the spec describes."""
     switched_at: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
-    """When the assignment of requests to revisions last changed."""
+    """When the operator last changed which revision gets which share of the requests."""
     traffic: TrafficStatus | None = None
-    """Who gets new requests."""
+    """Which revision gets new requests."""
     rollout: RolloutStatus | None = None
-    """The rollout that goes on, or how the last one ended."""
+    """The current rollout, or how the last one ended."""
     model: ModelStatus | None = None
-    """The model of the revision that the spec asks for, where it is downloaded."""
+    """The downloaded model of the revision that the spec describes."""
     rejected: RejectedStatus | None = None
-    """The revision that the spec asks for, when it was rolled back."""
+    """The revision that the spec describes, if it was rolled back."""
     request: RequestStatus | None = None
-    """The answer to the last request made by annotation."""
+    """The answer to the last request by annotation, such as `kubectl llm rollout promote` makes."""
     override: OverrideStatus | None = None
-    """A revision in place of the spec's own, after `restart` or its `undo`."""
+    """A revision that runs in place of the one that the spec describes, after `kubectl llm rollout restart` or its
+    `undo`."""
     autoscaling: AutoscalingStatus | None = None
-    """The last decision on the number of replicas."""
+    """The last decision about the number of replicas."""
     replicas: int = 0
-    """Pods of the active revision."""
+    """Number of pods of the active revision."""
     ready_replicas: int = 0
-    """Ready pods of the active revision."""
+    """Number of ready pods of the active revision."""
     selector: Annotated[str, Field(max_length=512)] | None = None
-    """Label selector of the active revision's pods, for autoscalers."""
+    """Label selector of the pods of the active revision, for autoscalers."""
     revisions: Annotated[
         tuple[RevisionStatus, ...], Field(max_length=64, json_schema_extra=map_list("name"))
     ] = ()
-    """Pods by revision."""
+    """Pods of each revision."""
     paths: Annotated[tuple[PassedPath, ...], Field(max_length=MOST_PATHS)] = ()
-    """Further paths that the gateway passes to this endpoint: the LLMRuntime of its active revision declares them."""
+    """More paths that the gateway passes to this endpoint. The LLMRuntime of the active revision declares them."""
     url: Annotated[str, Field(max_length=512)] | None = None
-    """Base URL for an OpenAI SDK; the model name is `<namespace>/<name>` or a served name."""
+    """Base URL for an OpenAI SDK. The model name is `<namespace>/<name>` or one of the served names."""
     capacity: CapacityStatus | None = None
-    """What is known of the model's memory."""
+    """What the operator knows about the memory that the model needs."""
     conditions: Annotated[
         tuple[Condition, ...], Field(max_length=16, json_schema_extra=map_list("type"))
     ] = ()
-    """Ready: requests are answered. Progressing: a revision is coming up. Degraded: something is wrong, with the
-    cause. Scaling and ScalingBlind, with autoscaling: what the scaler follows, and whether it knows the load.
-    CapacityFits: the model fits the accelerators; a warning, which holds nothing up. CircuitOpen: gateways refuse
-    requests, since too many failed. NotOwned: an object of somebody else has the name of a child, and is left alone.
-    NameConflict: an older endpoint has a model name that this one claims. RuntimeMissing: the LLMRuntime is gone.
-    Reconciling and Stalled, like these four, are there with status True alone, for tools that read kstatus."""
+    """What is true of the endpoint. The last six of these types are present only while their status is True.
+    `Ready`: whether the endpoint answers requests; also True if it is scaled to zero on purpose. `Progressing`:
+    whether a revision or a replica is starting. `Degraded`: whether something is wrong; reason and message name the
+    cause. `Scaling`: whether the scaler follows its signals; only with autoscaling. `ScalingBlind`: whether the
+    scaler knows no load; only with autoscaling. `CapacityFits`: whether the model fits the accelerators. It is a
+    warning and stops nothing. `CircuitOpen`: gateways refuse requests, because too many requests failed.
+    `NotOwned`: an object of somebody else has a name that the endpoint needs; the operator does not change that
+    object. `NameConflict`: an older endpoint has a model name that this one claims. `RuntimeMissing`: the
+    LLMRuntime does not exist. `Reconciling`: work goes on; for tools that read kstatus. `Stalled`: the state will
+    not improve without a change; for tools that read kstatus."""

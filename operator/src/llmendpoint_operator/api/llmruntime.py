@@ -41,8 +41,8 @@ PROBE_PORT = 8090
 
 PORT_RULE = rule(
     f"self.readiness != 'Generation' || self.ports.http != {PROBE_PORT}",
-    f"ports.http: {PROBE_PORT} is the port of the sidecar that readiness: Generation adds; let the engine listen on "
-    "another one, for example 8000",
+    f"ports.http must not be {PROBE_PORT} with readiness: Generation, because the sidecar uses this port; let the "
+    "engine listen on another port, for example 8000",
 )
 
 Path = Annotated[str, Field(min_length=1, max_length=256, json_schema_extra=rules(PATH_RULE))]
@@ -52,14 +52,14 @@ class Argument(ApiModel):
     """One argument of the engine."""
 
     value: Annotated[str, Field(min_length=1, max_length=1024)]
-    """The argument, one word; `$(path)` stands for a field of the endpoint, such as `--dtype=$(engine.dtype)`. A
-    list field, such as model.servedNames, gives one argument for each of its items. Known are the fields of
-    spec.engine as engine.<field>, and model.path, model.source, model.revision (the commit of an hf:// source), model.servedNames,
-    ports.http, drainSeconds,
-    accelerator.count, namespace and name."""
+    """The argument, one word. `$(field)` stands for a field of the endpoint, for example `--dtype=$(engine.dtype)`.
+    A list, such as model.servedNames, gives one argument for each item. You can use the fields of spec.engine as
+    engine.<field>, and model.path, model.source, model.revision (the commit of an hf:// source), model.servedNames,
+    ports.http, drainSeconds, accelerator.count, namespace and name."""
     when: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^!?[a-z][A-Za-z.]*$")] | None = None
-    """The argument is given only when this field is set (and not false or empty); with `!` before it, only when
-    it is not. Example: engine.maxModelLen, or !engine.prefixCaching."""
+    """Name of a field, for example engine.maxModelLen. The argument is given only if this field is set and is not
+    false or empty. With `!` before the name, for example !engine.prefixCaching, the argument is given only in the
+    other cases. If not set, the argument is always given."""
 
 
 class RuntimePorts(ApiModel):
@@ -77,54 +77,54 @@ class Readiness(StrEnum):
 
 
 class Probe(ApiModel):
-    """An HTTP probe: 2xx or 3xx is success."""
+    """An HTTP probe. An answer of 2xx or 3xx is a success."""
 
     path: Path
-    """Path on the http port."""
+    """Path on the http port. An answer of 2xx or 3xx is a success."""
 
 
 class Probes(ApiModel):
     """What the kubelet asks the engine."""
 
     startup: Probe = Probe(path="/ready")
-    """Succeeds once the model is loaded and warmed up; liveness is asked only afterwards, and the container is
-    started again when it takes longer than the endpoint's progressDeadlineSeconds."""
+    """Succeeds when the model is loaded and warmed up. The kubelet asks `live` only after that. If it takes longer
+    than the endpoint's progressDeadlineSeconds, the container is restarted."""
     ready: Probe = Probe(path="/ready")
-    """Succeeds while the replica takes new requests."""
+    """Succeeds while the replica accepts new requests."""
     live: Probe = Probe(path="/health")
-    """Succeeds while the engine makes progress; the container is started again when it fails."""
+    """Succeeds while the engine makes progress. If it fails, the container is restarted."""
 
 
 class VolumeMount(ApiModel):
-    """Where a volume appears in the engine container; as in a Pod."""
+    """Where a volume appears in the engine container, as in a Pod."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     """Name of a volume of this runtime."""
     mount_path: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Absolute path in the container. /tmp and /models are the operator's."""
+    """Absolute path in the container. The operator uses /tmp and /models itself."""
     sub_path: Annotated[str, Field(max_length=1024)] | None = None
-    """Path inside the volume."""
+    """Path inside the volume. If not set, the whole volume."""
     read_only: bool = False
-    """Mount it read-only."""
+    """Mount the volume read-only."""
 
 
 class Volume(ApiModel):
-    """A volume of the pod; every volume type of a Pod may be given beside the name."""
+    """A volume of the pod. Beside the name, give one volume type, as in a Pod."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
-    """Name of the volume. `tmp` and names that begin with `model-` are the operator's."""
+    """Name of the volume. The operator itself uses `tmp` and names that begin with `model-`."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
 
 
 class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
     """How to run one engine. Pods run as user 65532 under the restricted Pod Security level, with a read-only root
-    file system, a writable /tmp and no service-account token."""
+    file system, a writable /tmp and no service account token."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)]
-    """Container image with the engine, by tag or digest."""
+    """Container image of the engine, by tag or digest."""
     command: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=16)] = ()
-    """Command in place of the image's entry point."""
+    """Command of the engine container. If not set, the entry point of the image."""
     args: Annotated[tuple[Argument, ...], Field(max_length=64)] = ()
     """Arguments of the engine, in this order."""
     ports: RuntimePorts = RuntimePorts()
@@ -141,29 +141,31 @@ class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
         ],
         Field(max_length=MOST_PATHS, json_schema_extra=set_list()),
     ] = ()
-    """Further paths of the engine that callers may POST to, for example /v1/rerank or /pooling. The gateway passes them to
-    endpoints with this runtime, also as /<namespace>/<name>/<path>; docs/concepts/gateway.md ("What passes") lists the paths that
-    always pass. A change restarts no pod and makes no revision."""
+    """More paths of the engine that callers may POST to, for example /v1/rerank or /pooling. The gateway passes
+    them to endpoints with this runtime, also as /<namespace>/<name>/<path>. docs/concepts/gateway.md ("What
+    passes") lists the paths that always pass. A change restarts no pod and makes no new revision."""
     readiness: Readiness = Readiness.NATIVE
-    """Native: probes.ready is asked, and the engine itself says so only after a generation. Generation: for an engine
-    that has no such path. A sidecar, llmendpoint-probe, makes a generation through /v1/chat/completions (or
-    /v1/completions) after each start of the engine, and only then is the pod ready; probes.ready is not used, and
-    probes.startup and probes.live must name paths that the engine has, such as /health. The sidecar also finds out when
-    such an engine is stuck, see stuckAfterSeconds."""
+    """What proves that a replica can answer. `Native`: the engine itself. The kubelet asks probes.ready, which must
+    succeed only after the engine has generated a token. `Generation`: a sidecar, llmendpoint-probe, for an engine
+    without such a path. After each start of the engine it sends one request to /v1/chat/completions (or
+    /v1/completions), and only then is the pod ready. It also finds out when the engine is stuck; see
+    stuckAfterSeconds. probes.ready is not used, and probes.startup and probes.live must name paths that the engine
+    has, such as /health."""
     stuck_after_seconds: Annotated[int, Field(ge=10, le=86_400)] = 120
-    """Only with readiness: Generation. An engine that has answered, and then for so long answers no generation and counts
-    no token in its /metrics, is stuck, and its container is started again. Set it above the longest wait in the engine's
-    own queue where its /metrics does not count tokens."""
+    """Seconds after which a stuck engine is restarted. Only with readiness: Generation. An engine is stuck if it
+    has answered before, and in this time answers no request of the sidecar and counts no new token in its /metrics.
+    If its /metrics counts no tokens, choose more than the longest wait in the engine's own queue."""
     probe_image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    """Image of the sidecar. Absent: the operator's own, which a revision records when it is made."""
+    """Image of the sidecar llmendpoint-probe. If not set, the image of the operator. A revision records the image
+    when it is made."""
     model_image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    """Image with llmendpoint-model, which downloads models. Absent: the operator's --model-image, which a revision
-    records when it is made."""
+    """Image with llmendpoint-model, which downloads models. If not set, the operator's --model-image. A revision
+    records the image when it is made."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=map_list("name"))] = ()
-    """Environment variables of the engine container, and of what downloads the model."""
+    """Environment variables of the engine container and of the model downloader."""
     volumes: Annotated[tuple[Volume, ...], Field(max_length=16, json_schema_extra=map_list("name"))] = ()
-    """Further volumes of the pod, such as a cache."""
+    """More volumes of the pod, for example a cache."""
     volume_mounts: Annotated[
         tuple[VolumeMount, ...], Field(max_length=16, json_schema_extra=map_list("mountPath"))
     ] = ()
-    """Where those volumes appear in the engine container."""
+    """Where these volumes appear in the engine container."""

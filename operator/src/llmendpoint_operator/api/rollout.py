@@ -13,7 +13,7 @@ from .verification import VerificationSpec
 
 SORTED_RULE = rule(
     "self.map(s, s.weight).isSorted()",
-    "the weights of rollout.canary.steps must grow; for example weights 10, 25, 50",
+    "the weights of rollout.canary.steps must grow from step to step; for example weights 10, 25, 50",
 )
 CANARY_RULE = rule(
     "(self.strategy == 'Canary') == has(self.canary)",
@@ -22,16 +22,17 @@ CANARY_RULE = rule(
 )
 CANARY_CAPACITY_RULE = rule(
     "self.strategy != 'Canary' || self.capacity in ['Auto', 'Surge']",
-    "rollout.strategy: Canary needs pods of both revisions; write capacity: Auto or Surge",
+    "rollout.strategy: Canary needs pods of both revisions at the same time; write capacity: Auto or Surge",
 )
 RECREATE_RULE = rule(
     "self.strategy != 'Recreate' || self.capacity in ['Auto', 'Recreate']",
-    "rollout.strategy: Recreate stops the old revision first; leave rollout.capacity out, or write strategy: BlueGreen",
+    "rollout.strategy: Recreate stops the old revision first, so other capacities do not go with it; leave "
+    "rollout.capacity out, or write strategy: BlueGreen",
 )
 MANUAL_RULE = rule(
     "self.promotion != 'Manual' || (self.strategy != 'Recreate' && self.capacity != 'Recreate')",
-    "rollout.promotion: Manual with Recreate would hold all requests until somebody promotes; write promotion: Auto, or "
-    "another strategy or capacity",
+    "rollout.promotion: Manual does not go with Recreate, because all requests would wait until you promote; "
+    "write promotion: Auto, or another strategy or capacity",
 )
 
 
@@ -56,51 +57,56 @@ class CanaryStep(ApiModel):
     """One share of the requests for the new revision."""
 
     weight: Annotated[int, Field(ge=1, le=99)]
-    """Percent of new requests."""
+    """Percent of new requests that the new revision gets."""
     duration: Annotated[int, Field(ge=0, le=86_400)] = 60
-    """Seconds of watching, with the limits of `observe`."""
+    """Seconds of observation at this step, with the limits of `observe`."""
 
 
 class CanarySpec(ApiModel):
-    """Growing shares of the requests before the whole."""
+    """Growing shares of the requests for the new revision."""
 
     steps: Annotated[
         tuple[CanaryStep, ...],
         Field(min_length=1, max_length=20, json_schema_extra=rules(SORTED_RULE)),
     ]
-    """The shares in order. After the last comes 100 %, watched as `observe` says."""
+    """The shares in order. After the last step the new revision gets 100 %, and `observe` applies."""
 
 
 class RolloutSpec(
     ApiModel,
     json_schema_extra=rules(CANARY_RULE, CANARY_CAPACITY_RULE, RECREATE_RULE, MANUAL_RULE),
 ):
-    """How a new revision takes over."""
+    """How a new revision replaces the old one."""
 
     strategy: Strategy = Strategy.BLUE_GREEN
-    """BlueGreen: all requests at once. Canary: in growing shares. Recreate: the old revision stops first."""
+    """How requests move to the new revision. `BlueGreen`: all at once. `Canary`: in growing shares; needs `canary`.
+    `Recreate`: the old revision stops before the new one starts."""
     capacity: Capacity = Capacity.AUTO
-    """Where the new pods find room. Surge: beside the old ones. InPlace: by exchange in waves, requests by ready pods.
-    Recreate: in place of all the old ones, requests wait in the gateway meanwhile (chart value gateway.holdSeconds). Auto: Surge; when a new pod stays unschedulable
-    and no node is to come, InPlace. With a single replica, which answers, Auto waits for a node and never stops it: write
-    Recreate where that is wanted."""
+    """Where the new pods get room. `Auto`: like Surge; if a new pod stays unschedulable and no node will come, like
+    InPlace. With a single replica that answers, Auto waits for a node and never stops that replica; if you want it
+    stopped, write Recreate. `Surge`: beside the old pods. `InPlace`: in place of old pods, in waves. Each revision
+    gets requests in proportion to its ready pods. `Recreate`: in place of all old pods. Requests wait in the
+    gateway meanwhile, for the chart value gateway.holdSeconds at most."""
     min_available: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Smallest number of ready pods, of both revisions together, during an exchange in place. Where it leaves no pod to
-    exchange, the rollout is given up after progressDeadlineSeconds."""
+    """Smallest number of ready pods, of both revisions together, while pods are exchanged in place. If this leaves
+    no pod to exchange, the operator gives up the rollout after progressDeadlineSeconds."""
     unschedulable_seconds: Annotated[int, Field(ge=0, le=86_400)] = 600
-    """Seconds for which a new pod may stay unschedulable before capacity Auto takes an old one's place, while no
-    autoscaler says whether a node comes. Where one says that a node comes, or a scheduling gate holds the pod, it waits
-    longer; where one says that none comes, it does not wait."""
+    """Seconds for which a new pod may stay unschedulable before capacity Auto uses the room of an old pod. It
+    counts while no autoscaler says whether a node comes. If an autoscaler says that a node comes, or a scheduling
+    gate holds the pod, the operator waits longer. If an autoscaler says that no node comes, the operator does not
+    wait."""
     promotion: Literal["Auto", "Manual"] = "Auto"
-    """Manual: a verified revision gets no requests before `kubectl llm rollout promote`."""
+    """What a verified revision needs to get requests. `Auto`: nothing from you. With a limit relative to the old
+    revision, it waits until that one has been measured. `Manual`: `kubectl llm rollout promote`."""
     verification: VerificationSpec = VerificationSpec()
-    """Questions to a new revision before it gets requests."""
+    """Prompts that a new revision must answer well before it gets requests. Without prompts, the warm-up request
+    that makes a pod Ready is the whole verification."""
     observe: ObserveSpec = ObserveSpec()
-    """The watch on live requests after the switch."""
+    """How live requests are observed after the switch, while the old revision keeps its pods for a rollback."""
     canary: CanarySpec | None = None
-    """Shares of the requests, with strategy Canary."""
+    """Growing shares of the requests for the new revision. Only with strategy Canary, which needs it."""
     scale_down_delay: Annotated[int, Field(ge=0, le=86_400)] = 10
-    """Seconds for which the old revision keeps its pods at least after the new one has taken over; it gets no new
-    requests then. Requests that still run afterwards have terminationGracePeriodSeconds to end."""
+    """Seconds for which the old revision keeps its pods after the new one has taken over, at least. It gets no new
+    requests in this time. Requests that still run after it have terminationGracePeriodSeconds to end."""
     abort_scale_down_delay: Annotated[int, Field(ge=0, le=86_400)] = 30
-    """Seconds for which a revision that was rolled back keeps its pods, to be looked at."""
+    """Seconds for which a revision that was rolled back keeps its pods, so that you can look at them."""

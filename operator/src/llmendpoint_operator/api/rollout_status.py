@@ -47,67 +47,69 @@ class Weight(ApiModel):
 
 
 class TrafficStatus(ApiModel):
-    """Who gets new requests; gateways follow it and report its epoch."""
+    """Which revision gets new requests. The gateways follow it and report its epoch."""
 
     epoch: int
-    """Grows with every change of the assignment."""
+    """Number of this assignment of requests to revisions. It grows with every change; the gateways report which one
+    they follow."""
     weights: Annotated[tuple[Weight, ...], Field(max_length=16, json_schema_extra=map_list("revision"))] = ()
-    """Shares by revision; they sum to 100."""
+    """Shares of the revisions in percent. Their sum is 100."""
     draining: Annotated[
         tuple[Annotated[str, Field(max_length=253)], ...],
         Field(max_length=1000, json_schema_extra=set_list()),
     ] = ()
-    """Pods that get no new requests because they are about to be removed."""
+    """Pods that get no new requests, because the operator will remove them soon."""
     draining_since: Time | None = None
-    """When a pod was last added to them; gateways have 10 s to follow."""
+    """When a pod was last added to `draining`. The gateways have 10 seconds to follow."""
 
 
 class BaselineStatus(ApiModel):
-    """The old revision's own figures before the switch."""
+    """Figures of the old revision before the switch."""
 
     requests: int
-    """Requests that ended."""
+    """Number of requests that ended."""
     errors: int
-    """Those of them that failed."""
+    """Number of these requests that failed."""
     ttft_p95_milliseconds: int | None = None
-    """95th percentile of the time to the first token."""
+    """95th percentile of the time to the first token, in milliseconds."""
     itl_p95_milliseconds: int | None = None
-    """95th percentile of the time between two tokens."""
+    """95th percentile of the time between two tokens, in milliseconds."""
 
 
 class RolloutStatus(ApiModel):
-    """The rollout that goes on, or how the last one ended."""
+    """The current rollout, or how the last one ended."""
 
     state: RolloutState
-    """Where it is."""
+    """State of the rollout. docs/concepts/rollouts.md explains the states."""
     blue: Hash | None = None
-    """The old revision, which a rollback returns to."""
+    """Hash of the old revision. A rollback returns to it."""
     green: Hash | None = None
-    """The new revision."""
+    """Hash of the new revision."""
     mode: Mode | None = None
-    """Where the new pods find room."""
+    """Where the new pods get room in this rollout: what `spec.rollout.capacity` led to."""
     started_at: Time | None = None
-    """When it began."""
+    """When the rollout began."""
     state_since: Time | None = None
     """When `state` or `step` last changed."""
     progress_since: Time | None = None
-    """From when spec.progressDeadlineSeconds counts; a verification has them for itself, from `stateSince`."""
+    """When the time of `spec.progressDeadlineSeconds` began. A verification has this time for itself, from
+    `stateSince`."""
     step: int | None = None
-    """With a canary: which of its steps, from 0. In place: how many new pods are wanted so far."""
+    """With a canary: index of the current step, from 0. In place: number of new pods that are wanted so far."""
     weight: Annotated[int, Field(ge=1, le=100)] | None = None
-    """With a canary: percent of new requests for the new revision at this step."""
+    """With a canary: percent of new requests that the new revision gets at this step."""
     verified: bool | None = None
     """Whether the new revision has passed its verification."""
     promoted: bool | None = None
-    """Whether it was promoted, by itself or by hand."""
+    """Whether the new revision was promoted, by the operator or by you."""
     baseline: BaselineStatus | None = None
-    """The old revision's figures at the switch."""
+    """Figures of the old revision before the switch."""
     message: Sentence | None = None
-    """What it waits for, when that is something unusual."""
+    """What the rollout waits for, if that is something unusual."""
 
 
 class RejectedStatus(ApiModel):
-    """A revision that was rolled back. It is not tried again while the spec asks for it."""
+    """A revision that was rolled back. The operator does not try it again while the spec describes it."""
 
     revision: Hash
     """Hash of the revision."""
@@ -116,28 +118,29 @@ class RejectedStatus(ApiModel):
     message: Sentence
     """The cause with its figures."""
     at: Time
-    """When."""
+    """When it was rolled back."""
 
 
 class RequestStatus(ApiModel):
-    """The answer to the last request made by annotation `llmendpoint.io/request`."""
+    """The answer to the last request by annotation `llmendpoint.io/request`."""
 
     id: Annotated[str, Field(max_length=128)]
-    """The request's own id; each is answered once."""
+    """Id of the request. The operator answers each id once."""
     action: Annotated[str, Field(max_length=32)]
-    """What was asked for."""
+    """What was asked for, for example promote."""
     outcome: Literal["Accepted", "Refused"]
-    """Whether it is done."""
+    """Whether the operator does what was asked for."""
     message: Sentence
-    """What follows, or why not."""
+    """What follows, or why the request was refused."""
 
 
 class OverrideStatus(ApiModel):
-    """A revision other than the spec's own, after `restart` or its `undo`. It ends with the next change of the spec."""
+    """A revision that runs in place of the one that the spec describes, after `restart` or its `undo`. It ends with
+    the next change of the spec."""
 
     inputs: Hash
-    """Hash of what the spec asked for when it began."""
+    """Hash of what the spec described when the override began."""
     revision: Hash
-    """The revision in its place."""
+    """Hash of the revision that runs."""
     salt: Annotated[str, Field(max_length=128)] | None = None
-    """Of a restart: the request's id, which makes the revision's hash another one."""
+    """Only after a restart: id of the request. It gives the revision a new hash."""

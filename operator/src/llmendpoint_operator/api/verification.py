@@ -10,17 +10,18 @@ from .base import ApiModel, map_list, rule, rules, set_list
 
 REGEX_RULE = rule(
     "''.matches(self) || !''.matches(self)",
-    "rollout.verification.prompts[].expect.matches must be a regular expression in RE2's syntax (no look-around, no "
+    "rollout.verification.prompts[].expect.matches must be a regular expression in RE2 syntax (no look-around, no "
     "back-references); for example (?i)paris",
 )
 EXPECT_RULE = rule(
     "has(self.contains) || has(self.matches) || has(self.equals)",
-    "rollout.verification.prompts[].expect needs contains, matches or equals; for example expect: {contains: [Paris]}",
+    "rollout.verification.prompts[].expect needs contains, matches or equals; for example expect: {contains: "
+    "[Paris]}",
 )
 PROMPT_RULE = rule(
     "has(self.expect) || has(self.compare)",
-    "rollout.verification.prompts[] needs expect (what the answer must hold) or compare (with what the old revision "
-    "answers); for example expect: {contains: [Paris]}",
+    "rollout.verification.prompts[] needs expect (what the answer must contain) or compare (with the answer of "
+    "the old revision); for example expect: {contains: [Paris]}",
 )
 JUDGE_RULE = rule(
     "self.mode == 'Judge' ? has(self.endpoint) : !has(self.endpoint) && !has(self.instruction)",
@@ -29,55 +30,58 @@ JUDGE_RULE = rule(
 )
 SIMILARITY_RULE = rule(
     "self.mode == 'Similarity' || !has(self.minSimilarity)",
-    "rollout.verification.prompts[].compare.minSimilarity belongs to mode: Similarity; write that mode or leave it out",
+    "rollout.verification.prompts[].compare.minSimilarity needs mode: Similarity; write that mode or leave "
+    "minSimilarity out",
 )
 
 
 class Expectation(ApiModel, json_schema_extra=rules(EXPECT_RULE)):
-    """What an answer must be like; all that is given must hold."""
+    """What the answer must be like. All fields that are set must hold."""
 
     contains: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...],
         Field(min_length=1, max_length=16, json_schema_extra=set_list()),
     ] | None = None  # fmt: skip
-    """Texts that must all occur in the answer, in this spelling."""
+    """Texts that must all occur in the answer, with the same upper and lower case."""
     matches: Annotated[
         str, Field(min_length=1, max_length=512, json_schema_extra=rules(REGEX_RULE))
     ] | None = None  # fmt: skip
-    """Regular expression (RE2) that must match somewhere in the answer; `^` and `$` bind it to the ends."""
+    """Regular expression (RE2) that must match somewhere in the answer. `^` and `$` stand for its start and end."""
     equals: Annotated[str, Field(min_length=1, max_length=8192)] | None = None
     """The whole answer, without white space at its ends."""
 
 
 class Comparison(ApiModel, json_schema_extra=rules(JUDGE_RULE, SIMILARITY_RULE)):
-    """How the answer must compare with what the old revision answers to the same prompt. Skipped for a first revision."""
+    """How the answer must compare with the answer of the old revision to the same prompt. A first revision is not
+    compared."""
 
     mode: Literal["Exact", "Similarity", "Judge"]
-    """Exact: the same text. Similarity: at least `minSimilarity`. Judge: another model says whether the new answer is
-    as good."""
+    """How the answers are compared. `Exact`: the texts must be the same. `Similarity`: their similarity must be at
+    least `minSimilarity`. `Judge`: another model says whether the new answer is as good."""
     min_similarity: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Least similarity of the two texts, from 0 to 1 (Similarity). Absent: 0.8."""
+    """Smallest similarity of the two texts, from 0 to 1. Only with mode Similarity. If not set: 0.8."""
     endpoint: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    """The judge: `<namespace>/<name>` of an LLMEndpoint of the same namespace, or of one that the platform allows
-    (chart value judge.allowedNamespaces), or the base URL of an OpenAI API on an allowed host (judge.allowedHosts)
-    (Judge)."""
+    """The model that judges. Only with mode Judge, which needs it. `<namespace>/<name>`: an LLMEndpoint of the same
+    namespace, or of one in the chart value judge.allowedNamespaces. `https://<host>/v1`: the base URL of an OpenAI
+    API on a host in the chart value judge.allowedHosts."""
     instruction: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    """What the judge is told to look at, in your words (Judge)."""
+    """What the judge should look at, in your words. Only with mode Judge."""
 
 
 class Prompt(ApiModel, json_schema_extra=rules(PROMPT_RULE)):
-    """One question that a new revision must answer well before it gets requests."""
+    """One prompt that a new revision must answer well before it gets requests."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
-    """Name of the prompt, as conditions and Events show it."""
+    """Name of the prompt. Conditions and Events show it."""
     prompt: Annotated[str, Field(min_length=1, max_length=8192)]
-    """The question, sent as one user message with temperature 0."""
+    """The prompt. It is sent as one user message with temperature 0."""
     max_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
-    """Tokens of the answer at most."""
+    """Largest number of tokens of the answer."""
     expect: Expectation | None = None
-    """What the answer must be like."""
+    """What the answer must be like. All fields that are set must hold."""
     compare: Comparison | None = None
-    """How the answer must compare with the old revision's."""
+    """How the answer must compare with the answer of the old revision to the same prompt. A first revision is not
+    compared."""
 
 
 class VerificationSpec(ApiModel):
@@ -85,9 +89,9 @@ class VerificationSpec(ApiModel):
     Ready is the whole verification."""
 
     prompts: Annotated[tuple[Prompt, ...], Field(max_length=16, json_schema_extra=map_list("name"))] = ()
-    """The questions. The first wrong answer rejects the revision."""
+    """The prompts. The first wrong answer rejects the revision."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
-    """Seconds in which each must be answered; more than 600 count as 600."""
+    """Seconds in which each prompt must be answered. More than 600 counts as 600."""
     verify_at_zero: bool = True
-    """Whether a new revision of an endpoint that is scaled to zero starts one replica to be verified, and goes back to
-    zero after."""
+    """Start one replica to verify a new revision even if the endpoint is scaled to zero. The endpoint goes back to
+    zero after it."""

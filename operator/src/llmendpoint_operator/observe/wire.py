@@ -70,7 +70,7 @@ class Wire:
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise Unanswered("the answer is no JSON") from error
+            raise Unanswered("the answer is not JSON") from error
 
     async def lines(
         self, kind: str, url: str, silence_s: float, headers: Headers = NO_HEADERS

@@ -132,7 +132,7 @@ def test_after_a_restart_fields_are_told_from_the_revision_before() -> None:
     old = Revision("old", 1, 1, make_spec(engine={"maxNumSeqs": 2}), RUNTIME)
     found = manifest(engine={"maxNumSeqs": 4})
     assert change(found, None, revisions={"old": old}).fields == ("engine.maxNumSeqs",)
-    assert "not known" in change(found, None).event().message
+    assert "unknown fields" in change(found, None).event().message
 
 
 def test_a_new_endpoint_is_told_as_created() -> None:

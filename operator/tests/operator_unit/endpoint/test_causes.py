@@ -180,7 +180,7 @@ def test_an_engine_that_served_and_hangs_is_unresponsive_since_then() -> None:
     cause = find_cause(None, [hung])
     assert cause is not None
     assert cause.reason == "EngineUnresponsive"
-    assert "unresponsive since 2026-01-01T01:00:00Z" in cause.message
+    assert "has not answered since 2026-01-01T01:00:00Z" in cause.message
     again = served(
         ready_at="2026-01-01T01:00:00Z", started_at="2026-01-01T00:30:00Z", started=True,
         lastState={"terminated": {"exitCode": 137}},

@@ -135,7 +135,7 @@ def test_the_only_job_of_files_whose_nodes_do_not_exist_goes_in_the_end() -> Non
     [(job, told)] = sweeps(api, 13, 14)
     assert api.deleted == [name]
     assert (job, told.reason, told.type) == (name, "ModelNotRemoved", "Warning")
-    assert "not tried again" in told.message
+    assert "does not try again" in told.message
 
 
 def test_after_the_retention_the_files_go_with_the_job_that_brought_them() -> None:

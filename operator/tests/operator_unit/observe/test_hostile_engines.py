@@ -166,5 +166,5 @@ async def test_a_body_that_comes_compressed_all_the_same_is_not_unpacked() -> No
     app.add_routes([web.get("/", packed)])
     async with Servers() as serving, Wire(Metrics()) as wire:
         url = base_url(await serving.add(app, port), port)
-        with pytest.raises(Unanswered, match="no JSON"):
+        with pytest.raises(Unanswered, match="not JSON"):
             await wire.json("prompt", url, 5)

@@ -72,7 +72,7 @@ def test_the_kubelet_writes_no_secret_into_the_name_of_a_folder() -> None:
     fake = ModelCluster(spec=make_spec(model={**S3, "source": source}))
     fake.settle(NOW)
     assert fake.jobs() == {}
-    assert "spec.model.source may not hold '$('" in fake.condition("Stalled")["message"]
+    assert "spec.model.source must not contain '$('" in fake.condition("Stalled")["message"]
 
 
 @pytest.mark.parametrize("value", ["https://huggingface.co", "https://huggingface.co:443/", ""])

@@ -37,5 +37,5 @@ def test_an_unknown_action_is_refused_with_those_that_there_are() -> None:
     cluster.settle()
     assert cluster.status["request"] == {
         "id": "r-1", "action": "explode", "outcome": "Refused",
-        "message": "'explode' is none of promote, abort, undo, restart",
+        "message": "'explode' is not one of promote, abort, undo, restart",
     }  # fmt: skip

@@ -89,7 +89,7 @@ def test_a_restart_does_not_bring_back_what_was_undone() -> None:
     answer = it.ask("restart", it.blue, "r-2")
     assert answer["outcome"] == "Refused"
     assert answer["message"] == (
-        f"an undo to revision {it.blue} holds, while the spec asks for {undone}; change the spec first"
+        f"an undo to revision {it.blue} is in effect, while the spec asks for {undone}; change the spec first"
     )
     assert it.cluster.target == it.blue
     it.edit(1)

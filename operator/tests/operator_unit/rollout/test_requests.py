@@ -43,7 +43,7 @@ def test_an_abort_names_its_revision_and_rejects_it() -> None:
     assert it.ask("abort", it.blue)["outcome"] == "Refused"
     answer = it.ask("abort", green, "r-2")
     assert answer == {
-        "id": "r-2", "action": "abort", "outcome": "Accepted", "message": f"revision {green} is given up",
+        "id": "r-2", "action": "abort", "outcome": "Accepted", "message": f"revision {green} is aborted",
     }  # fmt: skip
     assert it.cluster.state == "RolledBack"
     assert it.rejected["reason"] == "Aborted"

@@ -41,7 +41,7 @@ def test_an_open_breaker_is_a_condition_and_an_event_with_the_figures_and_its_en
     written = status_written(cluster, a=OPEN, b=CLOSED)
     assert written is not None
     assert condition(cluster)["status"] == "True"
-    assert "by a," in condition(cluster)["message"]
+    assert "from a and" in condition(cluster)["message"]
     [event] = written.events
     assert (event.reason, event.type) == ("CircuitOpened", "Warning")
     assert "a: 37 of 40 failed" in event.message
@@ -61,7 +61,7 @@ def test_a_breaker_that_opened_without_an_error_rate_has_no_figures_to_tell() ->
 def test_a_breaker_that_goes_on_being_open_writes_nothing_though_its_figures_move() -> None:
     cluster = serving()
     status_written(cluster, a=OPEN)
-    assert "by every gateway," in condition(cluster)["message"]
+    assert "from every gateway and" in condition(cluster)["message"]
     assert status_written(cluster, a=Circuit("half-open", 1, 1)) is None
     assert status_written(cluster, a=Circuit("open", 2, 2)) is None
 

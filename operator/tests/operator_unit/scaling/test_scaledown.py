@@ -120,7 +120,7 @@ def test_the_event_names_the_pod_and_the_numbers() -> None:
     assert step.event is not None
     assert (
         step.event.message
-        == "replica b goes, with 0 requests in flight; of those that stay the least busy has 5"
+        == "replica b is removed, with 0 requests in flight; the least busy of the others has 5"
     )
 
 

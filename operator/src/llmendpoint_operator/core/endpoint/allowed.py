@@ -91,14 +91,14 @@ def environment_refused(inputs: PodInputs, allowed: Allowed) -> Cause | None:
         return None
     if "$(" in inputs.model.source:
         said = "the kubelet would replace $(...) by a variable of the downloader, such as its credentials"
-        return _refused(f"spec.model.source may not hold '$(': {said}; rename the folder")
+        return _refused(f"spec.model.source must not contain '$(': {said}; rename the folder")
     for item in inputs.runtime.env:
         where = f"spec.runtime.env {item.name}"
         if item.name in HUB_VARIABLES and item.value and not allowed.hub(item.value):
             hint = f"allowed are {_listed(allowed.hubs)} (hub.allowed of the chart)"
             return _refused(f"{where}: models are not downloaded from {item.value!r}; {hint}")
         if item.name in REGION_VARIABLES and item.value and not _REGION.fullmatch(item.value):
-            return _refused(f"{where}: {item.value!r} is no region; write one such as eu-north-1")
+            return _refused(f"{where}: {item.value!r} is not a region; write for example eu-north-1")
         if _ROUTES.fullmatch(item.name):
             hint = f"leave it out, or let an administrator set it in spec.env of LLMRuntime {inputs.runtime.name}"
             return _refused(f"{where}: only the platform sets proxies and certificates of downloads; {hint}")

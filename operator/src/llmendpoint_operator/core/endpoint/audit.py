@@ -173,7 +173,7 @@ def _text(value: Any) -> str:
 
 def _listed(fields: tuple[str, ...] | None, values: Mapping[str, str]) -> str:
     if fields is None:
-        return "fields that are not known, because the operator did not run before"
+        return "unknown fields, because the operator did not run before"
     more = f" and {len(fields) - PATHS_SHOWN} more" if len(fields) > PATHS_SHOWN else ""
     told = (f"{path} ({values[path]})" if path in values else path for path in fields[:PATHS_SHOWN])
-    return ", ".join(told) + more if fields else "nothing that is read"
+    return ", ".join(told) + more if fields else "nothing that the operator reads"

@@ -189,8 +189,8 @@ def unresponsive(pod: Manifest) -> Cause | None:
         return None
     if str(running.get("startedAt") or "") > since:
         return None
-    said = f"pod {_name(pod)} served and does not answer any more: unresponsive since {since}"
-    hint = "see its logs; the kubelet starts its engine again when the liveness probe fails, too"
+    said = f"pod {_name(pod)} answered before, but has not answered since {since}"
+    hint = "see its logs; the kubelet restarts the engine if the liveness probe fails too"
     return Cause("EngineUnresponsive", f"{said}; {hint}")
 
 

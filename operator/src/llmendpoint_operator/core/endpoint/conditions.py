@@ -29,19 +29,22 @@ from ..sentences import fitting
 from .causes import Cause
 
 STATES: Mapping[State, tuple[str, str]] = {
-    State.VERIFYING: ("Verifying", "revision {green} is asked the prompts of spec.rollout.verification"),
+    State.VERIFYING: (
+        "Verifying",
+        "the operator sends the prompts of spec.rollout.verification to revision {green}",
+    ),
     State.AWAITING_PROMOTION: (
         "AwaitingPromotion",
-        "revision {green} is verified; it gets requests after `kubectl llm rollout promote`, with promotion: Auto once "
-        "the revision before it has been measured for comparison",
+        "revision {green} is verified; with promotion: Manual it gets requests after `kubectl llm rollout promote`, with "
+        "promotion: Auto as soon as the old revision has been measured for comparison",
     ),
-    State.SWITCHING: ("Switching", "gateways are switched to revision {green}"),
+    State.SWITCHING: ("Switching", "the gateways switch to revision {green}"),
     State.OBSERVING: (
         "Observing",
         "revision {green} gets requests and is observed; it may still be rolled back",
     ),
-    State.DRAINING: ("Draining", "the last requests of the revision before {green} end"),
-    State.ROLLING_BACK: ("RollingBack", "requests go back to the revision before"),
+    State.DRAINING: ("Draining", "the revision before {green} finishes its last requests"),
+    State.ROLLING_BACK: ("RollingBack", "the old revision gets all requests back"),
 }
 """Reason and message of a rollout that goes on, where counts of ready pods say nothing. States of waiting for pods are
 not in it."""
@@ -120,7 +123,7 @@ def ready_at_zero(view: View) -> Condition | None:
     if view.wanted > 0 or view.active is None:
         return None
     if view.scaled:
-        said = "nobody calls; the next request waits in the gateway until a replica has loaded"
+        said = "the endpoint gets no requests; the next request waits in the gateway until a replica has loaded the model"
         return Condition("Ready", "True", "ScaledToZero", said)
     return Condition("Ready", "True", "ScaledToZero", "spec.replicas is 0; raise it to serve requests")
 
@@ -246,7 +249,7 @@ def runtime_missing(view: View) -> Condition | None:
     """Nothing new can be made."""
     if not view.runtime_gone:
         return None
-    said = f"{view.runtime_gone}; the revisions that there are go on as they are, and no new one can be made"
+    said = f"{view.runtime_gone}; existing revisions keep running, but no new one can be made"
     return Condition("RuntimeMissing", "True", "RuntimeNotFound", said)
 
 

@@ -104,5 +104,5 @@ def said(dispute: Dispute) -> str:
     """Who does what, and what to do about it."""
     what = f"{dispute.kind} {dispute.name}: {dispute.field or 'a field'}"
     who = dispute.by or "an admission policy or webhook"
-    hint = "let it leave this object alone; until then the operator tries again ever more seldom"
+    hint = "exclude this object there; until then the operator tries again after growing pauses"
     return fitting(f"{what} is not as the operator writes it, because {who} changes it back; {hint}")

@@ -118,7 +118,7 @@ def foreign_cause(foreign: Foreigners, made_at: datetime | None, now: datetime) 
     if awaited:
         said = f"waits until garbage collection has deleted {what} of the endpoint that had this name before"
         return Cause("NameInUse", fitting(said), expected=True)
-    said = f"{what} already exists and does not belong to this endpoint, so it is left as it is"
+    said = f"{what} already exists and does not belong to this endpoint, so the operator does not change it"
     hint = "delete or rename it, or give the LLMEndpoint another name"
     return Cause("NotOwned", fitting(f"{said}; {hint}"), permanent=True)
 

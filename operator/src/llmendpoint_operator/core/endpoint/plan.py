@@ -191,12 +191,12 @@ def _record(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
         number = rollout.number if is_target or live is None else int(live.get("revision", 0))
         wanted = make_controller_revision(snapshot.endpoint.owner, revision.hash, number, data)
         if live is None:
-            yield Apply(wanted, Event("RevisionCreated", f"revision {revision.hash} is coming up"))
+            yield Apply(wanted, Event("RevisionCreated", f"revision {revision.hash} is starting"))
         elif first_difference(wanted, live) is not None:
             reused = number != int(live.get("revision", 0))
             yield Apply(
                 wanted,
-                Event("RevisionReused", f"revision {revision.hash} is coming up again") if reused else None,
+                Event("RevisionReused", f"revision {revision.hash} is starting again") if reused else None,
             )
 
 

@@ -23,8 +23,8 @@ def find_storm(pods: Sequence[Manifest], now: datetime) -> Cause | None:
     for pod, _ in _storms(pods, now):
         ended = engine_exited(pod)
         if ended is not None and not ended.permanent:
-            said = f"{ended.message}. It becomes ready and ends again, {RESTARTS} times or more by now"
-            hint = "`kubectl logs --previous` has its words; each time its requests are lost"
+            said = f"{ended.message}. It became ready and ended again {RESTARTS} times or more"
+            hint = "`kubectl logs --previous` shows its last output; each time its requests are lost"
             return Cause("RestartStorm", f"{said}; {hint}")
     return None
 

@@ -64,7 +64,7 @@ def model_steps(
     elif identity is not None and identity.commit and retry_in(snapshot.task, now) == 0:
         hub = hub_of(spec, snapshot.runtime)
         name = snapshot.task.job or model_files(spec.model, identity.commit, hub).job_name
-        event = Event("ModelDownloadRetried", f"Job {name} had failed and is made anew", "Warning")
+        event = Event("ModelDownloadRetried", f"Job {name} failed and is made again", "Warning")
         yield Delete("batch/v1", "Job", owner.namespace, name, event, shared=True)
 
 

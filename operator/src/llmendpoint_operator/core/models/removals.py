@@ -91,7 +91,7 @@ def why_failed(removal: Manifest, pods: Sequence[Manifest]) -> str:
     if ended is not None:
         return ended.said
     failed = condition_of(removal, "Failed") or {}
-    return str(failed.get("message") or failed.get("reason") or "nobody says why")
+    return str(failed.get("message") or failed.get("reason") or "the cause is unknown")
 
 
 def removal_cause(record: Manifest) -> Cause | None:
@@ -100,7 +100,8 @@ def removal_cause(record: Manifest) -> Cause | None:
     if failure is None:
         return None
     return Cause(
-        REASON, f"{_what(record)}: {failure.said}; {_hint(record)}; it is tried again ever more seldom"
+        REASON,
+        f"{_what(record)}: {failure.said}; {_hint(record)}; the operator tries again after growing pauses",
     )
 
 
@@ -113,7 +114,9 @@ def failed_event(record: Manifest, failure: Failure) -> Event:
 def given_up_event(record: Manifest, said: str) -> Event:
     """Nobody will try again."""
     return Event(
-        REASON, f"{_what(record)}: {said}; it is not tried again, and files that are there stay", "Warning"
+        REASON,
+        f"{_what(record)}: {said}; the operator does not try again, and remaining files stay",
+        "Warning",
     )
 
 

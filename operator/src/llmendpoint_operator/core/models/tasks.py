@@ -21,7 +21,7 @@ RETRY_SECONDS = 300
 
 _SOURCE = "correct spec.model.source"
 EXITS = {
-    1: ("ModelUnavailable", "it is tried again; if it stays so, correct spec.model.source", False),
+    1: ("ModelUnavailable", "the operator tries again; if it keeps failing, correct spec.model.source", False),
     2: ("ModelCacheUnusable", "correct spec.model.cache.claimName, or make its volume writable", True),
     3: ("ModelNotFound", _SOURCE, True),
     5: ("ModelFormatRefused", "name one with *.safetensors or *.gguf in spec.model.source, or, for an engine that "
@@ -29,7 +29,7 @@ EXITS = {
     6: ("ModelCacheFull", "enlarge the claim of spec.model.cache.claimName, or name another one", True),
     7: ("ModelAccessDenied", "correct spec.model.source, or name a Secret with the credentials in "
         "spec.model.credentials.secretName", True),
-    8: ("ModelCorrupt", "upload the model anew, or correct spec.model.source", True),
+    8: ("ModelCorrupt", "upload the model again, or correct spec.model.source", True),
     9: ("ModelSourceChanged", "`kubectl llm rollout restart` makes a revision of what lies in spec.model.source now", True),
 }  # fmt: skip
 """By exit code: reason, what to do, and whether it stays so until somebody changes something."""

@@ -34,7 +34,7 @@ def narrate(s: Situation, event: Event, why: Occurrence) -> KubernetesEvent | No
     back = f"{blue} gets all requests" if s.progress.blue else "nothing gets requests"
     told = {
         Event.NEW_TARGET: ("RolloutStarted", f"from revision {_next_blue(s) or 'none'} to {s.target}"),
-        Event.REVERTED: ("RolloutReverted", f"revision {green} is not asked for any more; {back}"),
+        Event.REVERTED: ("RolloutReverted", f"revision {green} is not wanted by the spec any more; {back}"),
         Event.NO_ROOM: ("NoRoomBeside", f"revision {green} takes the place of {blue}: {why.message}"),
         Event.VERIFIED: ("RevisionVerified", f"revision {green} loaded, generated and answered as expected"),
         Event.STEP_PASSED: ("CanaryStepPassed", f"revision {green} at {s.canary_weight} %: {why.message}"),

@@ -54,7 +54,7 @@ def aborted(s: Situation) -> Occurrence | None:
     """By an accepted request."""
     if s.accepted is None or not s.asked_to("abort"):
         return None
-    return Occurrence("Aborted", f"given up by request {s.accepted.id}")
+    return Occurrence("Aborted", f"aborted by request {s.accepted.id}")
 
 
 def overdue(s: Situation) -> Occurrence | None:
@@ -81,7 +81,7 @@ def no_room(s: Situation) -> Occurrence | None:
     """Capacity Auto takes old pods' places when the new ones find no others, and none are to come. Where the spec was
     edited to ask for their places, it gets them."""
     if asks_for_places(s):
-        return Occurrence("NoRoom", "spec.rollout asks for it now")
+        return Occurrence("NoRoom", "spec.rollout asks for the places of the old pods now")
     since, prospect = unschedulable_since(s), s.prospect
     if since is None or prospect in (None, Prospect.COMING):
         return None
@@ -149,7 +149,7 @@ def acknowledged(s: Situation) -> Occurrence | None:
         return YES
     if s.remaining(s.progress.state_since, ACKNOWLEDGE_SECONDS) > 0:
         return None
-    late = ", ".join(s.laggards or ()) or "nobody could be asked"
+    late = ", ".join(s.laggards or ()) or "no gateway could be asked"
     return Occurrence(
         "GatewaysLate", f"not acknowledged within {ACKNOWLEDGE_SECONDS} s by all gateways: {late}"
     )
@@ -183,7 +183,7 @@ def step_changed(s: Situation) -> Occurrence | None:
 def confirmed(s: Situation) -> Occurrence | None:
     """Of the whole; or somebody takes it for good at whatever step it is."""
     if s.accepted is not None and s.asked_to("promote"):
-        return Occurrence("Promoted", f"taken for good by request {s.accepted.id}")
+        return Occurrence("Promoted", f"promoted by request {s.accepted.id}")
     return _passed(s) if s.canary_weight is None else None
 
 

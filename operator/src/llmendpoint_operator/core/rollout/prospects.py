@@ -121,11 +121,13 @@ def waiting_cause(pods: Iterable[Manifest], told: Mapping[str, Told], now: datet
         if not comes(pod, told, now):
             continue
         if is_gated(pod):
-            said = f"pod {name} has a scheduling gate; whoever set it (Kueue, for example) removes it"
+            said = (
+                f"pod {name} has a scheduling gate; the tool that set it (for example Kueue) must remove it"
+            )
             return Cause("SchedulingGated", said, expected=True)
         word = told.get(name)
         said = f": {word.message}" if word and word.message else ""
-        return Cause("WaitingForNode", f"pod {name} waits for a node that is to come{said}", expected=True)
+        return Cause("WaitingForNode", f"pod {name} waits for a node that will come{said}", expected=True)
     return None
 
 

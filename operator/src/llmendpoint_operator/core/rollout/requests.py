@@ -72,7 +72,7 @@ def answer(
         return case.refuse(request.problem)
     rule = _ACTIONS.get(request.action)
     if rule is None:
-        return case.refuse(f"{request.action!r} is none of {', '.join(_ACTIONS)}")
+        return case.refuse(f"{request.action!r} is not one of {', '.join(_ACTIONS)}")
     return rule(case)
 
 
@@ -83,7 +83,7 @@ def _promote(case: _Case) -> Answer:
     if asked != progress.green:
         return case.refuse(f"revision {asked} does not wait for a promotion; {progress.green} does")
     if progress.state is State.OBSERVING:
-        return case.accept(f"revision {asked} is taken without further observation")
+        return case.accept(f"revision {asked} takes over without further observation")
     return case.accept(f"revision {asked} gets requests as soon as enough of its replicas are ready")
 
 
@@ -96,7 +96,7 @@ def _abort(case: _Case) -> Answer:
         return case.refuse(f"the rollout is about revision {progress.green}, not {asked}")
     if progress.blue is None and progress.state in WITH_REQUESTS:
         return case.refuse(f"revision {asked} is the first; there is none to go back to")
-    return case.accept(f"revision {asked} is given up")
+    return case.accept(f"revision {asked} is aborted")
 
 
 def _undo(case: _Case) -> Answer:
@@ -118,7 +118,7 @@ def _undo(case: _Case) -> Answer:
     if asked == case.current:
         return case.accept(f"back to revision {asked}, which the spec asks for")
     if was_lost(case.snapshot, case.active) and asked != case.active:
-        return case.refuse("it was made before the status was lost; ask again")
+        return case.refuse("the request was made before the status was lost; ask again")
     message = f"back to revision {asked}, until the spec changes"
     return case.accept(message, Override(current_hash(case.spec, case.snapshot.revisions), asked))
 
@@ -128,14 +128,14 @@ def _restart(case: _Case) -> Answer:
     inputs = current_hash(case.spec, case.snapshot.revisions)
     made = revision_hash(case.spec, salt)
     if asked not in (None, case.current, made):
-        return case.refuse(f"revision {asked} is not what is asked for now; {case.current} is")
+        return case.refuse(f"revision {asked} is not what the spec asks for now; {case.current} is")
     now = case.snapshot.revisions.get(case.current)
     if now is not None and case.current != inputs and not agrees(case.spec, now):
-        held = f"an undo to revision {case.current} holds, while the spec asks for {inputs}"
+        held = f"an undo to revision {case.current} is in effect, while the spec asks for {inputs}"
         return case.refuse(f"{held}; change the spec first")
     if was_lost(case.snapshot, case.active) and made not in case.snapshot.records:
-        return case.refuse("it was made before the status was lost; ask again")
-    return case.accept(f"revision {made} comes up from the same spec", Override(inputs, made, salt))
+        return case.refuse("the request was made before the status was lost; ask again")
+    return case.accept(f"revision {made} starts from the same spec", Override(inputs, made, salt))
 
 
 _ACTIONS: Mapping[str, Callable[[_Case], Answer]] = {

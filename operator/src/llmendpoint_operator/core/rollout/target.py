@@ -53,9 +53,7 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
         hint = "see `kubectl get llmruntimes` and correct spec.runtime.name"
         return Target(hash_, None, Cause("RuntimeNotFound", f"{message}; {hint}", permanent=True))
     if needs_image(spec.model) and snapshot.runtime.model_image is None:
-        message = (
-            f"model.source {spec.model.source} is brought by llmendpoint-model, and no image of it is known"
-        )
+        message = f"model.source {spec.model.source} needs llmendpoint-model to download it, and the operator knows no image of that"
         hint = f"set spec.modelImage of LLMRuntime {spec.runtime.name}, or the chart's models.image"
         return Target(hash_, None, Cause("RuntimeInvalid", f"{message}; {hint}", permanent=True))
     refused = environment_refused(spec, snapshot.allowed)
@@ -81,7 +79,7 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
 def unreadable_runtime(spec: LLMEndpointSpec, snapshot: Snapshot) -> Cause:
     """Revisions that exist hold a copy of it, and go on."""
     message = f"LLMRuntime {spec.runtime.name} cannot be read by this version of the operator: {snapshot.runtime_error}"
-    hint = "correct it, or upgrade the operator; revisions that exist run, scale and roll back as before, no new one is made"
+    hint = "correct it, or upgrade the operator; existing revisions run, scale and roll back as before, but no new one is made"
     return Cause("RuntimeUnreadable", fitting(f"{message}; {hint}", 1024))
 
 

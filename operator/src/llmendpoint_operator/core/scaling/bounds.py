@@ -69,10 +69,12 @@ def _holds(schedule: Schedule, now: datetime) -> bool:
     try:
         zone = ZoneInfo(schedule.time_zone)
     except (KeyError, ValueError, OSError):
-        raise CronError(f"timeZone '{schedule.time_zone}' is not known, as Europe/Berlin is") from None
+        raise CronError(
+            f"timeZone '{schedule.time_zone}' is not known; write for example Europe/Berlin"
+        ) from None
     there = now.astimezone(zone)
     began, ended = parse_cron(schedule.start).last(there), parse_cron(schedule.end).last(there)
     for field, found in (("start", began), ("end", ended)):
         if found is None:
-            raise CronError(f"{field}: no day is as it says")
+            raise CronError(f"{field}: no day matches it")
     return began is not None and ended is not None and began > ended

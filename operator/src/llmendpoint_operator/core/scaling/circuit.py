@@ -35,8 +35,8 @@ def circuit_message(circuits: Mapping[str, Circuit]) -> str:
     if not found:
         return ""
     who = "every gateway" if len(found) == len(circuits) else ", ".join(found)
-    hint = "see the replicas' logs; it closes by itself when trials succeed"
-    return f"too many requests failed: they are answered with 503 and Retry-After by {who}, no replica is asked; {hint}"
+    hint = "see the replicas' logs; the breaker closes by itself when trial requests succeed"
+    return f"too many requests failed, so new ones get 503 and Retry-After from {who} and reach no replica; {hint}"
 
 
 def circuit_event(circuits: Mapping[str, Circuit], was_open: bool) -> Event | None:
@@ -45,9 +45,9 @@ def circuit_event(circuits: Mapping[str, Circuit], was_open: bool) -> Event | No
     if bool(found) == was_open:
         return None
     if not found:
-        return Event("CircuitClosed", "every gateway sends requests again")
+        return Event("CircuitClosed", "every gateway sends requests to replicas again")
     figures = ", ".join(f"{gateway}: {_figures(circuit)}" for gateway, circuit in found.items())
-    return Event("CircuitOpened", f"requests are answered by 503 at the gateway ({figures})", "Warning")
+    return Event("CircuitOpened", f"the gateway answers requests with 503 ({figures})", "Warning")
 
 
 def _figures(circuit: Circuit) -> str:

@@ -84,7 +84,7 @@ def _values(field: str, text: str, low: int, high: int, names: tuple[str, ...] =
             end = _number(last, low, names) if dash else end
             width = int(step) if slash else 1
         except ValueError:
-            raise CronError(f"{field}: '{item}' is no value, range or step") from None
+            raise CronError(f"{field}: '{item}' is not a value, a range or a step") from None
         if not low <= begin <= end <= high or width < 1:
             raise CronError(f"{field}: '{item}' is not within {low} to {high}")
         found |= set(range(begin, end + 1, width))

@@ -83,12 +83,12 @@ def _unseen(scene: Scene, memory: Memory, bounds: Bounds, now: datetime, due: bo
     threshold = fallback.failure_threshold if fallback else FAILURE_THRESHOLD
     if failures < threshold:
         return _conclude(scene, memory, bounds, wish, None, now)
-    missing = f"nobody has told load and demand for {threshold} polls or more"
-    blind = f"{missing}; see the gateways' logs, and that the operator reaches their port 8081"
+    missing = f"no load figures arrived for {threshold} polls or more"
+    blind = f"{missing}; see the gateways' logs, and check that the operator reaches their port 8081"
     if fallback is None:
-        said = f"{missing}; the number of replicas stays as it is, but for the bounds"
+        said = f"{missing}; the number of replicas changes only to stay within its bounds"
         return _conclude(scene, memory, bounds, wish, Outlook(False, "NoFigures", said, blind), now)
-    said = f"{missing}; spec.autoscaling.fallback holds"
+    said = f"{missing}; spec.autoscaling.fallback applies"
     wish = _Wish(_fallback(scene.current, fallback), Reason.FALLBACK, said)
     return _conclude(scene, memory, bounds, wish, Outlook(False, "Fallback", said, blind), now)
 
@@ -162,9 +162,11 @@ def _outlook(scene: Scene, bounds: Bounds, asked: int, demand: Demand, count: in
     """How it fares, without figures that move."""
     silent = f"no figures from {', '.join(demand.silent)}" if demand.silent else ""
     if bounds.problem:
-        return Outlook(False, "ScheduleInvalid", f"{bounds.problem}; the other bounds hold", silent, True)
+        return Outlook(False, "ScheduleInvalid", f"{bounds.problem}; the other bounds apply", silent, True)
     if bounds.sleeps and count <= bounds.idle:
-        return Outlook(True, "Idle", "nobody calls; the next request makes a replica", silent, True)
+        return Outlook(
+            True, "Idle", "the endpoint gets no requests; the next request starts a replica", silent, True
+        )
     between = f"{bounds.least} to {bounds.most} replicas"
     if bounds.schedules:
         between += f", by schedule {', '.join(bounds.schedules)}"

@@ -105,7 +105,7 @@ def provider_steps(snapshot: Snapshot) -> Iterator[Step]:
     added = found is not None and len(found["spec"].get(field, ())) != len(wanted["spec"][field])
     difference = first_difference(wanted, found)
     if difference is not None or added:
-        said = f"{wanted['kind']} {wanted['metadata']['name']}: {difference or f'spec.{field}'} put as it is wanted"
+        said = f"{wanted['kind']} {wanted['metadata']['name']}: {difference or f'spec.{field}'} restored"
         yield Apply(wanted, Event("ScalerChanged", said) if found else None)
 
 
@@ -135,7 +135,7 @@ def _keda_outlook(snapshot: Snapshot) -> Outlook:
         said = f"this operator was started without --keda-address; set the chart's keda.enabled, {hint}"
         return Outlook(False, "KedaNotServed", said)
     if snapshot.keda_missing:
-        said = f"the cluster knows no ScaledObject (keda.sh/v1alpha1); install KEDA, {hint}"
+        said = f"the cluster has no resource ScaledObject (keda.sh/v1alpha1); install KEDA, {hint}"
         return Outlook(False, "KedaMissing", said)
     live = snapshot.scalers.get(SCALED_OBJECT)
     # Ready is of the ScaledObject itself; the autoscaler that KEDA made may lack figures, or KEDA's metrics API, all the same.
@@ -154,7 +154,7 @@ def _said(live: Manifest | None, condition: str, good: str, bad: str, kind: str)
     if found.get("status") == "False":
         return Outlook(False, bad, fitting(f"the {kind} says {found.get('reason')}: {found.get('message')}"))
     if not found:
-        return Outlook(False, "ScalerStarting", f"the {kind} has not been taken up yet", partly=True)
+        return Outlook(False, "ScalerStarting", f"the {kind} has no status yet", partly=True)
     return Outlook(True, good, f"spec.replicas is set by the {kind} of the same name")
 
 

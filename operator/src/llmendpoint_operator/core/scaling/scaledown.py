@@ -190,5 +190,5 @@ def _annotated(pod: Manifest, annotations: Mapping[str, str]) -> Manifest:
 def _event(decision: ScaleDown, victim: Victim) -> Event:
     staying = [count for pod, count in decision.load.items() if pod not in decision.draining]
     said = "an unknown number of" if victim.in_flight is None else str(victim.in_flight)
-    others = f"; of those that stay the least busy has {min(staying)}" if staying else ""
-    return Event("ReplicaChosen", f"replica {victim.name} goes, with {said} requests in flight{others}")
+    others = f"; the least busy of the others has {min(staying)}" if staying else ""
+    return Event("ReplicaChosen", f"replica {victim.name} is removed, with {said} requests in flight{others}")

@@ -65,7 +65,7 @@ def queue_depth(scene: Scene, demand: Demand, signal: QueueDepthSignal) -> Recom
         return Recommendation(up, said)
     requests, sequences = demand.requests, _sequences(scene, demand)
     if requests and sequences is None:
-        unknown = "nobody says how many sequences a replica takes"
+        unknown = "the number of sequences that a replica takes is unknown"
         return Recommendation(scene.current, f"{said}; {unknown}", lowers=False)
     full, of = FULL
     fits = -(-requests * of // (full * sequences)) if sequences else 0
@@ -105,7 +105,7 @@ def ttft(scene: Scene, demand: Demand, signal: TtftSignal, crowd: Crowd | None) 
         return Recommendation(scene.current + all_serve, said)
     if crowd is None:
         return Recommendation(0, said)
-    came = f"it was late with {crowd.requests} requests on {crowd.replicas} replicas"
+    came = f"it missed the target with {crowd.requests} requests on {crowd.replicas} replicas"
     return Recommendation(min(scene.current, crowd.least_for(demand.requests)), f"{said}; {came}")
 
 

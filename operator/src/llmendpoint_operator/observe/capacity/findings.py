@@ -42,7 +42,7 @@ class HubModels(Inquiries[HubQuestion, Finding]):
                 break
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 finding = Finding(
-                    problem=f"the hub does not tell what {where} is: {error or type(error).__name__}"
+                    problem=f"the hub does not say what {where} is: {error or type(error).__name__}"
                 )
             except Exception:  # any: its owner wrote the config.json; the endpoint goes without a size
                 log.exception("model not read", endpoint="/".join(key), model=where)

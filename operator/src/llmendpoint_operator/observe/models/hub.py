@@ -49,14 +49,14 @@ class Hub(Inquiries[Question, Identity]):
             limit = aiohttp.ClientTimeout(total=ANSWER_LIMIT_S)
             async with aiohttp.ClientSession(timeout=limit, **PLAIN) as session, session.get(url) as response:
                 if response.status in (401, 403, 404):
-                    hint = "it is not there, or not public and spec.model.credentials name no Secret for it"
+                    hint = "the model does not exist, or it is not public and spec.model.credentials name no Secret for it"
                     return Identity(problem=f"the hub answers {response.status} for {where}: {hint}", permanent=True)  # fmt: skip
                 response.raise_for_status()
                 commit = (await read_json(response, LARGEST_ANSWER)).get("sha")
         except aiohttp.ClientResponseError as error:
-            return Identity(problem=f"the hub answers {error.status} for {where}; it is asked again")
+            return Identity(problem=f"the hub answers {error.status} for {where}; the operator asks again")
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, AttributeError) as error:
-            return Identity(problem=f"the hub does not answer for {where} ({type(error).__name__}); it is asked again")  # fmt: skip
+            return Identity(problem=f"the hub does not answer for {where} ({type(error).__name__}); the operator asks again")  # fmt: skip
         if not isinstance(commit, str) or not commit:
-            return Identity(problem=f"the hub names no commit for {where}; it is asked again")
+            return Identity(problem=f"the hub names no commit for {where}; the operator asks again")
         return Identity(commit=commit)

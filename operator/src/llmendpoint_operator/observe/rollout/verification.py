@@ -41,9 +41,7 @@ SERVER_ERRORS = 3
 MIN_SIMILARITY = 0.8
 LONGEST_S = 600.0
 """A prompt holds its slot no longer, whatever the spec says."""
-NO_JUDGEMENT = (
-    "it gives no judgement: it does not answer, or with neither PASS nor FAIL first; it is asked again"
-)
+NO_JUDGEMENT = "it gives no verdict: it does not answer, or its answer begins with neither PASS nor FAIL; the operator asks again"
 
 Messages = Sequence[dict[str, str]]
 
@@ -124,7 +122,7 @@ class Verifier:
             old = await self._answer(self._job.blue, messages, prompt.max_tokens)
         except _Failed as failed:
             self._notes.append(
-                f"prompt {prompt.name} not compared, the old revision gives no answer: {failed}"
+                f"prompt {prompt.name} was not compared, because the old revision gives no answer: {failed}"
             )
             return None
         return await self._difference(prompt, prompt.compare, old, answer)
@@ -214,7 +212,7 @@ class Verifier:
         try:
             return str(page["choices"][0]["message"]["content"] or "")
         except (KeyError, IndexError, TypeError) as error:
-            raise Unanswered("the answer is no chat completion") from error
+            raise Unanswered("the answer is not a chat completion") from error
 
     def _say(self, outcome: Outcome, message: str = "") -> None:
         self._report(Verification(self._job.revision, outcome, message))

@@ -156,5 +156,5 @@ def _set_by_hand(one: _Scaled, asked: int, now: datetime) -> None:
 
 
 def _by_hand(before: int, asked: int, now: datetime) -> Change:
-    said = f"spec.replicas was set to {asked}; the scaler goes on from there"
+    said = f"spec.replicas was set to {asked}; the scaler continues from there"
     return Change(before, asked, Reason.BY_HAND, said, now)
