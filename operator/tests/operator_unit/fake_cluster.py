@@ -10,13 +10,13 @@ from typing import Any
 
 from llmendpoint_fit.core.devices import Device
 from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
-from llmendpoint_operator.core.capacity.findings import Finding
+from llmendpoint_operator.core.capacity.findings import Finding, Inspected
 from llmendpoint_operator.core.endpoint.disputes import Dispute
 from llmendpoint_operator.core.endpoint.ownership import Foreign
 from llmendpoint_operator.core.endpoint.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
 from llmendpoint_operator.core.endpoint.reported import cleaned, read_fields
 from llmendpoint_operator.core.endpoint.served import Conflict
-from llmendpoint_operator.core.endpoint.snapshot import Endpoint, Refusal, Request, Snapshot
+from llmendpoint_operator.core.endpoint.snapshot import Endpoint, Observed, Refusal, Request, Snapshot
 from llmendpoint_operator.core.models.identity import Identity
 from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.pods.neighbours import Neighbours
@@ -144,25 +144,30 @@ class FakeCluster:
             disputes=self.disputes,
             conflicts=self.conflicts,
             runtime_gone=self.runtime_gone,
-            finding=self.finding,
-            inspection=self.objects.get(("Job", "chat-inspect")),
-            inspection_pods=self.inspection_pods,
-            inspection_image=self.inspection_image,
-            inspection_refused=self.inspection_refused,
-            devices=self.devices,
-            resolved=self.identities,
-            evidence=Evidence(
-                tuple(GatewayView(pod, epoch) for pod, epoch in self.gateways.items()),
-                self.gateways_known,
-                self.verification,
-                self.figures,
-                find_window(read_fields(self.status, NOW).get("rollout", {})),
-                self.gateways_lost,
-                self.watched,
-                self.verifying,
-                self.events_told(),
-            ),
+            observed=self._observed(),
         )
+
+    def _observed(self) -> Observed:
+        evidence = Evidence(
+            tuple(GatewayView(pod, epoch) for pod, epoch in self.gateways.items()),
+            self.gateways_known,
+            self.verification,
+            self.figures,
+            find_window(read_fields(self.status, NOW).get("rollout", {})),
+            self.gateways_lost,
+            self.watched,
+            self.verifying,
+            self.events_told(),
+        )
+        inspected = Inspected(
+            finding=self.finding,
+            job=self.objects.get(("Job", "chat-inspect")),
+            pods=self.inspection_pods,
+            image=self.inspection_image,
+            refused=self.inspection_refused,
+            devices=self.devices,
+        )
+        return Observed(evidence, resolved=self.identities, capacity=inspected)
 
     def events_told(self) -> dict[str, Told]:
         """What Events say, by pod."""

@@ -47,7 +47,8 @@ class ModelCluster(FakeCluster):
         identity, task = identity_of(resolve), resolve
         if identity is not None and identity.commit and delivery(spec.model) is Delivery.JOB:
             task = self.task(model_files(spec.model, identity.commit).job_name)
-        return replace(plain, resolved={hash_: identity} if identity else {}, task=task)
+        resolved = {hash_: identity} if identity else {}
+        return replace(plain, observed=replace(plain.observed, resolved=resolved, task=task))
 
     def task(self, name: str) -> Any:
         return read_task(self.objects.get(("Job", name)), self.job_pods.get(name, []))

@@ -7,6 +7,7 @@ from typing import Any
 
 from llmendpoint_operator.api import LLMRuntimeSpec
 from llmendpoint_operator.core.endpoint.plan import Apply, Plan, WriteStatus, make_plan
+from llmendpoint_operator.core.endpoint.snapshot import Observed
 from llmendpoint_operator.core.models.identity import HubModel, Identity, split_hub
 from llmendpoint_operator.core.pods.revision import parse_revision, revision_hash
 from llmendpoint_operator.core.rollout.target import unresolved
@@ -33,7 +34,7 @@ def cluster() -> FakeCluster:
 
 def plan(fake: FakeCluster, **identity: Any) -> Plan:
     resolved = {HASH: Identity(**identity)} if identity else {}
-    return make_plan(replace(fake.snapshot(), resolved=resolved), NOW)
+    return make_plan(replace(fake.snapshot(), observed=Observed(resolved=resolved)), NOW)
 
 
 def applied(found: Plan) -> list[str]:

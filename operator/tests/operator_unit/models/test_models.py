@@ -17,7 +17,7 @@ from llmendpoint_operator.core.models.tasks import EXITS, Stage, fetch_failed, r
 from llmendpoint_operator.core.pods.builders import Owner
 from llmendpoint_operator.core.pods.deployment import make_deployment
 from llmendpoint_operator.core.pods.revision import Revision
-from llmendpoint_operator.observe.models.tasks import percent
+from llmendpoint_operator.observe.models.progress import percent
 
 from ..fake_cluster import NOW, make_spec
 from ..model_stage import REVISION, RUNTIME, ModelCluster, ended_pod

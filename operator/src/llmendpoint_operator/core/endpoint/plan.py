@@ -119,14 +119,15 @@ def _look_again(snapshot: Snapshot, rollout: Rollout, now: datetime) -> float | 
     """When the rollout, a download, the end of a series of restarts or a missing KEDA asks for it."""
     calm = calm_after((pod for pods in snapshot.pods.values() for pod in pods), now)
     settled = settles_in(snapshot, now) if snapshot.kept is not None else None
-    pauses = (settled, rollout.requeue_after, retry_in(snapshot.task, now), calm, provider_retry(snapshot))
+    retry = retry_in(snapshot.observed.task, now)
+    pauses = (settled, rollout.requeue_after, retry, calm, provider_retry(snapshot))
     return min((pause for pause in pauses if pause), default=None)
 
 
 def _rescaled(snapshot: Snapshot) -> bool:
     """Whether the scaler has decided on another count than the status says."""
-    decided = snapshot.endpoint.status.get("autoscaling") or {}
-    return snapshot.scaling is not None and decided.get("desiredReplicas") != snapshot.scaling.replicas
+    scaling, decided = snapshot.observed.scaling, snapshot.endpoint.status.get("autoscaling") or {}
+    return scaling is not None and decided.get("desiredReplicas") != scaling.replicas
 
 
 def _present(snapshot: Snapshot, active: str | None) -> int:
@@ -209,11 +210,11 @@ def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) ->
     if rollout.active != rollout.previous:
         said = f"revision {rollout.active} gets requests now (before: {rollout.previous or 'none'})"
         events = (*events, Event("RevisionActivated", said))
-    if snapshot.scaling is not None:
-        told = event_of(snapshot.scaling, snapshot.endpoint.status.get("autoscaling") or {})
+    if snapshot.observed.scaling is not None:
+        told = event_of(snapshot.observed.scaling, snapshot.endpoint.status.get("autoscaling") or {})
         events = (*events, told) if told else events
     live = snapshot.endpoint.status.get("conditions") or ()
-    circuit = circuit_event(snapshot.circuits, any(c["type"] == CIRCUIT_OPEN for c in live))
+    circuit = circuit_event(snapshot.observed.circuits, any(c["type"] == CIRCUIT_OPEN for c in live))
     events = (*events, circuit) if circuit else events
     yield WriteStatus(
         status,

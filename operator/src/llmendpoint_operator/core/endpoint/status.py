@@ -75,9 +75,9 @@ def _autoscaling(snapshot: Snapshot, now: datetime) -> dict[str, Any] | None:
     live: Mapping[str, Any] | None = endpoint.status.get("autoscaling")
     if endpoint.spec is None:
         return dict(live) if live else None
-    if snapshot.scaling is None:
+    if snapshot.observed.scaling is None:
         return handover_record(snapshot, now)
-    return make_record(snapshot.scaling, live or {}, endpoint.spec.replicas)
+    return make_record(snapshot.observed.scaling, live or {}, endpoint.spec.replicas)
 
 
 def _paths(snapshot: Snapshot, rollout: Rollout) -> list[str]:
@@ -97,12 +97,13 @@ def _paths(snapshot: Snapshot, rollout: Rollout) -> list[str]:
 def _model(snapshot: Snapshot, rollout: Rollout) -> dict[str, Any] | None:
     """Of the target: as recorded, or as far as it has come."""
     spec, target = snapshot.endpoint.spec, rollout.target
-    identity = next(iter(snapshot.resolved.values()), None)
+    identity = next(iter(snapshot.observed.resolved.values()), None)
     commit = target.commit if target else identity.commit if identity else ""
     if spec is None or not commit:
         return None
     cached = delivery((target.inputs if target else spec).model) is Delivery.JOB
-    progress = 100 if target else snapshot.task.progress if snapshot.task else 0
+    task = snapshot.observed.task
+    progress = 100 if target else task.progress if task else 0
     return {"revision": commit} | ({"progress": progress} if cached else {})
 
 
@@ -115,7 +116,7 @@ def _revisions(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> View:
-    target, outside = rollout.target_hash, provider_outlook(snapshot)
+    target, outside, scaling = rollout.target_hash, provider_outlook(snapshot), snapshot.observed.scaling
     return View(
         wanted=wanted,
         active=rollout.active,
@@ -126,12 +127,12 @@ def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> V
         deadline_exceeded=deadline_exceeded(snapshot.deployments.get(target or "")),
         state=rollout.progress.state,
         message=rollout.progress.message or "",
-        circuit=circuit_message(snapshot.circuits),
+        circuit=circuit_message(snapshot.observed.circuits),
         foreign=_foreign(snapshot, now),
         conflict=conflict_message((snapshot.endpoint.namespace, snapshot.endpoint.name), snapshot.conflicts),
         runtime_gone=snapshot.runtime_gone,
-        scaled=snapshot.scaling is not None or outside is not None,
-        outlook=snapshot.scaling.outlook if snapshot.scaling else outside,
+        scaled=scaling is not None or outside is not None,
+        outlook=scaling.outlook if scaling else outside,
     )
 
 
@@ -160,7 +161,7 @@ def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None, now: dateti
     for revision in dict.fromkeys((target, rollout.active)):
         pods = snapshot.pods.get(revision or "", ())
         deployment = snapshot.deployments.get(revision or "")
-        told = snapshot.evidence.told
+        told = snapshot.observed.evidence.told
         rest = [pod for pod in pods if not comes(pod, told, now)]
         found = find_storm(pods, now) or find_cause(deployment, rest) or _not_fetched(pods)
         found = found or volume_cause(pods, told) or waiting_cause(pods, told, now)

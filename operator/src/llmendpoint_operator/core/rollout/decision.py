@@ -170,7 +170,7 @@ def _reassign(s: Situation) -> Situation:
     before = s.traffic
     drains = (before.draining, before.draining_since) if before else ((), None)
     known = None if before is None or before.epoch == 0 else before
-    traffic = next_traffic(known, wanted_weights(s), drains, s.now, s.snapshot.evidence)
+    traffic = next_traffic(known, wanted_weights(s), drains, s.now, s.snapshot.observed.evidence)
     moved = traffic is not None and (before is None or dict(traffic.weights) != dict(before.weights))
     return replace(s, traffic=traffic or before, switched_at=cut(s.now) if moved else s.switched_at)
 
@@ -191,7 +191,9 @@ def _conclude(
     if traffic is not None:
         known = None if traffic.epoch == 0 else traffic
         since = cut(scale_down.draining_since) if scale_down.draining_since else None
-        traffic = next_traffic(known, weights, (scale_down.draining, since), s.now, snapshot.evidence)
+        traffic = next_traffic(
+            known, weights, (scale_down.draining, since), s.now, snapshot.observed.evidence
+        )
     # What an undo stands in place of: by its record the spec is known to be still the same.
     standing = override is not None and not override.salt and override.inputs in snapshot.revisions
     undone = override.inputs if override is not None and standing else None

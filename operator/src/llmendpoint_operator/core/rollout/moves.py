@@ -130,7 +130,7 @@ def _cold(s: Situation, progress: Progress) -> Progress:
 def _promoted(s: Situation, progress: Progress) -> Progress:
     canary = progress.mode is Mode.SURGE and s.spec.rollout.canary is not None and s.blue_ready > 0
     step = 0 if canary else progress.step
-    baseline = s.snapshot.evidence.figures.get(progress.blue or "")
+    baseline = s.snapshot.observed.evidence.figures.get(progress.blue or "")
     promoted = replace(progress, promoted=True, step=step, baseline=baseline, progress_since=cut(s.now))
     return _weighed(s, promoted) if canary else promoted
 

@@ -231,14 +231,14 @@ OCCURRED: Mapping[Event, Callable[[Situation], Occurrence | None]] = {
 
 def verification(s: Situation) -> Verification | None:
     """What is known of green's."""
-    found = s.snapshot.evidence.verification
+    found = s.snapshot.observed.evidence.verification
     return found if found is not None and found.revision == s.progress.green else None
 
 
 def deadline_in(s: Situation) -> float:
     """Seconds until green is overdue: a verification has progressDeadlineSeconds for itself. What this operator does
     itself, to verify and to make room, it must have been doing for as long: the time without one is no lack of progress."""
-    progress, evidence, deadline = s.progress, s.snapshot.evidence, s.spec.progress_deadline_seconds
+    progress, evidence, deadline = s.progress, s.snapshot.observed.evidence, s.spec.progress_deadline_seconds
     if progress.state is State.VERIFYING:
         return max(s.remaining(progress.state_since, deadline), deadline - evidence.verifying)
     waited = math.inf if progress.mode is Mode.SURGE else evidence.watched

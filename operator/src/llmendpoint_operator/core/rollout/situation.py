@@ -114,7 +114,7 @@ class Situation:
     @property
     def laggards(self) -> tuple[str, ...] | None:
         """Ready gateways that do not follow the assignment yet; None while nobody knows."""
-        evidence = self.snapshot.evidence
+        evidence = self.snapshot.observed.evidence
         if not evidence.gateways_known:
             return None
         epoch = self.traffic.epoch if self.traffic else 0
@@ -135,7 +135,7 @@ class Situation:
     def awaits_gateways(self) -> bool:
         """Whether a gateway may still send to what was switched away from. None does where nothing ever got requests, or
         no caller reaches one; scaled to zero there is no replica without which a gateway could follow."""
-        lost = self.snapshot.evidence.gateways_lost
+        lost = self.snapshot.observed.evidence.gateways_lost
         return not (self.traffic is None or self.wanted == 0 or lost or self.acknowledged)
 
     @property
@@ -194,13 +194,13 @@ class Situation:
     @property
     def stuck(self) -> bool:
         """Whether a pod of green waits for a node, or for a volume that another node holds."""
-        told = self.snapshot.evidence.told
+        told = self.snapshot.observed.evidence.told
         return any(is_stuck(pod, told.get(str(pod["metadata"]["name"]))) for pod in self.green_pods)
 
     @property
     def prospect(self) -> Prospect | None:
         """Whether a node will come: one that comes for any of green's pods is waited for. None: not known yet."""
-        told = self.snapshot.evidence.told
+        told = self.snapshot.observed.evidence.told
         found = [prospect_of(pod, told.get(str(pod["metadata"]["name"])), self.now) for pod in self.unplaced]
         order = (Prospect.COMING, Prospect.NONE, Prospect.SILENT)
         return next((prospect for prospect in order if prospect in found), None)

@@ -61,8 +61,8 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
     refused = environment_refused(spec, snapshot.allowed)
     if refused is not None:
         return Target(hash_, None, refused)
-    identity = snapshot.resolved.get(hash_) if is_downloaded(spec.model) else Identity()
-    waits_for = model_awaited(spec.model, identity, snapshot.task)
+    identity = snapshot.observed.resolved.get(hash_) if is_downloaded(spec.model) else Identity()
+    waits_for = model_awaited(spec.model, identity, snapshot.observed.task)
     if identity is None or waits_for is not None:
         return Target(hash_, None, waits_for)
     salt, grace = override.salt if override else "", derived_grace(spec)

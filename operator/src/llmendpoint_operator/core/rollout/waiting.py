@@ -26,7 +26,7 @@ def waits(s: Situation) -> Iterator[float]:
             yield s.remaining(since, rollout.unschedulable_seconds)
         if s.unplaced and s.blue_ready == 0 and not s.blue_lost:
             yield float(LOST_SECONDS)
-        promises = (s.snapshot.evidence.told.get(str(pod["metadata"]["name"])) for pod in s.unplaced)
+        promises = (s.snapshot.observed.evidence.told.get(str(pod["metadata"]["name"])) for pod in s.unplaced)
         yield from (promised_for(told, s.now) for told in promises if told is not None)
     if progress.state is State.AWAITING_PROMOTION and rollout.promotion == "Auto":
         yield measuring_blue(s)

@@ -75,7 +75,7 @@ def plan_scale_down(
     snapshot: Snapshot, replicas: Mapping[str, int], shares: Mapping[str, int], now: datetime
 ) -> ScaleDown:
     """`replicas` is what the rollout wants of each revision, `shares` the percent of new requests that each gets."""
-    evidence = snapshot.evidence
+    evidence = snapshot.observed.evidence
     traffic = snapshot.endpoint.status.get("traffic") or {}
     before = _drained(snapshot, tuple(traffic.get("draining") or ()), shares)
     leaving = _leaving(snapshot, before)
