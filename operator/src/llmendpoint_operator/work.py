@@ -42,11 +42,8 @@ OnEnd = Callable[[asyncio.Task[None]], None]
 class Work:
     """The background tasks: those that watch, which a process that waits for the lease may have too, and a leader's."""
 
-    def __init__(
-        self, caches: Caches, queue: WorkQueue, opinions: Opinions, watching: Tasks, leading: Tasks
-    ) -> None:
+    def __init__(self, caches: Caches, opinions: Opinions, watching: Tasks, leading: Tasks) -> None:
         self.caches = caches
-        self.queue = queue
         self.opinions = opinions
         self._watching = watching
         self._leading = leading
@@ -126,7 +123,7 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
         "events": events.run, "evidence": collector.run, "scaler": scaler.run, "circuits": circuits.run,
         "janitor": janitor.run, "workers": queue.run, **({} if nodes is None else {"nodes": nodes.run}),
     }  # fmt: skip
-    return Work(caches, queue, opinions, watching, leading)
+    return Work(caches, opinions, watching, leading)
 
 
 def _see_gateways(api: KubeApi, wire: Wire, settings: Settings, namespace: str, queue: WorkQueue) -> _Seen:
