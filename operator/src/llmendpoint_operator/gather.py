@@ -18,7 +18,7 @@ from .core.endpoint.ownership import Holder, holder_of
 from .core.endpoint.snapshot import Endpoint, Refusal, Request, ScalerAddress, Snapshot
 from .core.models.files import needs_image
 from .core.names import REVISION_LABEL, child_name
-from .core.pods.builders import Owner
+from .core.pods.manifests import Owner
 from .core.pods.neighbours import Neighbours
 from .core.pods.revision import Revision
 from .core.times import parse_time

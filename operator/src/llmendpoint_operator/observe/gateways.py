@@ -16,9 +16,9 @@ from typing import Any
 
 import structlog
 
-from ..core.endpoint.causes import is_finished, is_ready
 from ..core.endpoint.reported import LARGEST
 from ..core.names import Key
+from ..core.pods.state import is_finished, is_ready
 from ..core.rollout.evidence import GatewayView
 from ..core.rollout.measurements import Counts
 from ..errors import Unanswered

@@ -13,7 +13,7 @@ from llmendpoint_fit.core.model import Model, model_as_json, model_from_json
 from ..models.files import CACHE_PATH, Delivery, delivery
 from ..models.identity import HubModel, split_hub
 from ..pods.arguments import model_path, split_pvc
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
 from ..pods.revision import Revision
 
 PROBLEM_LIMIT = 1024

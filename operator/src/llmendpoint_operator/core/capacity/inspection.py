@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ..endpoint.snapshot import Snapshot
 from ..endpoint.steps import Apply, Delete, Step
 from ..names import ENDPOINT_LABEL, USER, labels
-from ..pods.builders import Manifest, Owner, child_metadata
+from ..pods.manifests import Manifest, Owner, child_metadata
 from ..pods.revision import Revision
 from .findings import SECONDS, OnClaim, on_claim, recorded
 

@@ -26,7 +26,6 @@ from ..capacity.outlook import look
 from ..models.awaited import model_steps, retry_in
 from ..names import NO_REVISION, child_name
 from ..pods.builders import (
-    Manifest,
     make_controller_revision,
     make_headless_service,
     make_service,
@@ -34,6 +33,7 @@ from ..pods.builders import (
 )
 from ..pods.deployment import make_deployment
 from ..pods.drift import first_difference, with_additions
+from ..pods.manifests import Manifest
 from ..pods.policies import disruption_budget_steps, network_policy_steps
 from ..pods.revision import ADDITIONS_JUDGED, Revision, revision_data
 from ..rollout.decision import Rollout, decide, freeze

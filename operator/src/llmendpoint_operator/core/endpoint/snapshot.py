@@ -11,7 +11,7 @@ from ...api import LLMEndpointSpec, LLMRuntimeSpec
 from ..capacity.findings import Inspected
 from ..models.identity import Identity
 from ..models.tasks import Task
-from ..pods.builders import Manifest, Owner
+from ..pods.manifests import Manifest, Owner
 from ..pods.neighbours import Neighbours
 from ..pods.revision import Revision
 from ..rollout.evidence import Evidence

@@ -13,7 +13,8 @@ from ..capacity.outlook import TYPE, Outlook
 from ..models.files import Delivery, delivery
 from ..models.tasks import fetch_failed
 from ..names import selector_text
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
+from ..pods.state import is_alive, is_ready
 from ..rollout.decision import Rollout
 from ..rollout.machine import BEFORE_THE_SWITCH
 from ..rollout.prospects import comes, volume_cause, waiting_cause
@@ -24,7 +25,7 @@ from ..scaling.handover import handover_record
 from ..scaling.providers import provider_outlook
 from ..scaling.records import make_record
 from ..times import time_text
-from .causes import Cause, deadline_exceeded, find_cause, is_alive, is_ready
+from .causes import Cause, deadline_exceeded, find_cause
 from .conditions import View, make_conditions
 from .disputes import dispute_cause
 from .ownership import foreign_cause

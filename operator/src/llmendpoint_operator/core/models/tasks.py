@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from ..endpoint.causes import Cause, find_cause, last_line
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
 from ..times import parse_time
 from .identity import Identity
 from .jobs import CONTAINER

@@ -24,8 +24,8 @@ from ..names import (
     pod_selector,
 )
 from .arguments import field_values, render_arguments, split_pvc
-from .builders import Manifest, Owner, child_metadata, container_security, environment
 from .grace import with_grace
+from .manifests import Manifest, Owner, child_metadata, container_security, environment
 from .revision import Revision
 
 STARTUP_PERIOD_SECONDS = 2

@@ -10,17 +10,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from ...api import LLMEndpointSpec
-from ..endpoint.causes import Cause, is_finished
+from ..endpoint.causes import Cause
 from ..endpoint.snapshot import Snapshot
 from ..endpoint.steps import Event
 from ..pods.revision import Revision
+from ..pods.state import is_finished
 from ..scaling.scaledown import ScaleDown, plan_scale_down
 from ..times import parse_time
 from .machine import MOVES, State
 from .moves import move, narrate
 from .observation import Answer as Observed
 from .observation import observing
-from .occurrences import OCCURRED, barred, deadline_in, verification
+from .occurrences import OCCURRED
+from .places import barred
 from .records import (
     Override,
     Progress,
@@ -37,7 +39,7 @@ from .requests import Answer, answer
 from .situation import Situation
 from .target import Target, find_active, find_override, find_target
 from .traffic import most_weight, next_traffic, wanted_weights
-from .waiting import waits
+from .waiting import deadline_in, waits
 
 MOST_MOVES = 32
 """In one moment; a rollout without waiting takes seven. Canary steps and waves come on top."""
@@ -151,7 +153,7 @@ def _most_moves(s: Situation) -> int:
 def _pause(s: Situation, told: list[Event]) -> tuple[Situation, list[Event]]:
     """A verification says what holds it up, and an observation without a verdict says so, once."""
     if s.progress.state is State.VERIFYING:
-        running = verification(s)
+        running = s.verification
         if running is not None:
             s = replace(s, progress=replace(s.progress, message=running.message or None))
     if barred(s) and deadline_in(s) < s.spec.progress_deadline_seconds / 2:

@@ -9,7 +9,8 @@ from ...api import Mode
 from ..endpoint.steps import Event as KubernetesEvent
 from ..times import time_text
 from .machine import MOVES, WITH_REQUESTS, Event, State
-from .occurrences import Occurrence, first_mode
+from .occurrences import Occurrence
+from .places import first_mode
 from .records import Progress, Rejected, cut
 from .situation import Situation
 

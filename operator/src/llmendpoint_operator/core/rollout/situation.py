@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ...api import Capacity, LLMEndpointSpec, Mode
-from ..endpoint.causes import (
+from ..endpoint.snapshot import Request, Snapshot
+from ..pods.manifests import Manifest
+from ..pods.state import (
     is_alive,
     is_ready,
     ready_since,
@@ -16,9 +18,8 @@ from ..endpoint.causes import (
     unscheduled_since,
     was_ready,
 )
-from ..endpoint.snapshot import Request, Snapshot
-from ..pods.builders import Manifest
 from ..times import parse_time
+from .evidence import Verification
 from .machine import BEFORE_THE_SWITCH, WITH_REQUESTS, State
 from .prospects import Prospect, is_stuck, prospect_of
 from .records import Progress, Rejected, Traffic
@@ -110,6 +111,12 @@ class Situation:
         if moment is None:
             return 0.0
         return max(0.0, (moment + timedelta(seconds=seconds) - self.now).total_seconds())
+
+    @property
+    def verification(self) -> Verification | None:
+        """What is known of green's."""
+        found = self.snapshot.observed.evidence.verification
+        return found if found is not None and found.revision == self.progress.green else None
 
     @property
     def laggards(self) -> tuple[str, ...] | None:

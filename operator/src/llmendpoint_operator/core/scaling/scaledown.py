@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ..endpoint.causes import is_ready, is_terminating
 from ..endpoint.snapshot import Snapshot
 from ..endpoint.steps import Apply, Event, Step
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
+from ..pods.state import is_ready, is_terminating
 from ..rollout.evidence import ACKNOWLEDGE_SECONDS, Evidence
 from ..times import parse_time
 

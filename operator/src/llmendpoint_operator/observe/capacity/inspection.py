@@ -13,7 +13,7 @@ from ...core.capacity.inspection import INSPECTS_LABEL, inspection_name
 from ...core.endpoint.ownership import Holder, holder_of
 from ...core.endpoint.snapshot import Snapshot
 from ...core.names import Key
-from ...core.pods.builders import Manifest, Owner
+from ...core.pods.manifests import Manifest, Owner
 from ...kube import resources
 from ...kube.caches import Caches
 from .devices import Devices, Nodes

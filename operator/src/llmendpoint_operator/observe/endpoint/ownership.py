@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...core.endpoint.ownership import Foreign, Foreigners, Holder, holder_of, holder_of_model_job
 from ...core.names import Key
-from ...core.pods.builders import Owner
+from ...core.pods.manifests import Owner
 from ...kube import resources
 from ...kube.caches import Caches
 from ...kube.children import Children

@@ -28,7 +28,7 @@ from ...core.models.retention import files_name, is_download
 from ...core.models.sharing import find_download
 from ...core.models.tasks import Stage, Task, identity_of, read_task
 from ...core.names import Key
-from ...core.pods.builders import Owner
+from ...core.pods.manifests import Owner
 from ...core.rollout.target import unresolved
 from ...kube import resources
 from ...kube.caches import Caches

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from ...core.endpoint.causes import unscheduled_since
 from ...core.endpoint.snapshot import Snapshot
 from ...core.names import Key
+from ...core.pods.state import unscheduled_since
 from ...core.rollout.prospects import Told, read_events, worth_asking
 from ...errors import ApiError
 from ...kube.client import KubeApi
