@@ -131,7 +131,7 @@ class Gateways:
         since = self._none_ready_since
         return since is not None and time.monotonic() - since >= LOST_S
 
-    def pods_changed(self, _: object = None) -> None:
+    def pods_changed(self) -> None:
         """The cache of gateway pods has changed."""
         self._note_ready()
         self._changed.set()
