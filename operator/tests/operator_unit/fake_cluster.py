@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,12 +18,14 @@ from llmendpoint_operator.core.endpoint.reported import cleaned, read_fields
 from llmendpoint_operator.core.endpoint.served import Conflict
 from llmendpoint_operator.core.endpoint.snapshot import Endpoint, Observed, Refusal, Request, Snapshot
 from llmendpoint_operator.core.models.identity import Identity
+from llmendpoint_operator.core.models.tasks import Awaited
 from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.pods.neighbours import Neighbours
 from llmendpoint_operator.core.pods.revision import parse_revision
 from llmendpoint_operator.core.rollout.evidence import Evidence, Figures, GatewayView, Verification
 from llmendpoint_operator.core.rollout.prospects import Told
 from llmendpoint_operator.core.rollout.records import find_window
+from llmendpoint_operator.core.rollout.target import unresolved
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 AFTER_ALL = NOW + timedelta(days=3650)
@@ -113,7 +115,10 @@ class FakeCluster:
 
     def snapshot(self, now: datetime = AFTER_ALL) -> Snapshot:
         """What the rim would plan from."""
-        return cleaned(self._gathered(), now)
+        plain = cleaned(self._gathered(), now)
+        waiting = unresolved(plain)
+        awaited = Awaited(waiting[0], self.identities.get(waiting[0])) if waiting else None
+        return replace(plain, observed=replace(plain.observed, awaited=awaited))
 
     def _gathered(self) -> Snapshot:
         endpoint = Endpoint(
@@ -167,7 +172,7 @@ class FakeCluster:
             refused=self.inspection_refused,
             devices=self.devices,
         )
-        return Observed(evidence, resolved=self.identities, capacity=inspected)
+        return Observed(evidence, capacity=inspected)
 
     def events_told(self) -> dict[str, Told]:
         """What Events say, by pod."""

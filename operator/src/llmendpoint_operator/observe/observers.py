@@ -35,13 +35,11 @@ class Observers:
 
     def read(self, key: Key) -> Observed:
         """What is known; nothing begins or ends by it."""
-        model = self.models.of(key)
         return Observed(
             evidence=self.collector.of(key),
             scaling=self.scaler.of(key),
             circuits=self.circuits.of(key),
-            resolved=model.resolved,
-            task=model.task,
+            awaited=self.models.of(key),
             capacity=self.inspection.of(key),
         )
 

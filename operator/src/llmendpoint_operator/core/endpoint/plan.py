@@ -37,7 +37,6 @@ from ..pods.manifests import Manifest
 from ..pods.policies import disruption_budget_steps, network_policy_steps
 from ..pods.revision import ADDITIONS_JUDGED, Revision, revision_data
 from ..rollout.decision import Rollout, decide, freeze
-from ..rollout.target import unresolved
 from ..scaling.circuit import CONDITION as CIRCUIT_OPEN
 from ..scaling.circuit import circuit_event
 from ..scaling.handover import kept_count, settles_in
@@ -81,7 +80,6 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         return Plan(tuple(_status(snapshot, frozen, _present(snapshot, frozen.active), now)))
     snapshot = replace(snapshot, kept=kept_count(snapshot, now))
     rollout = decide(snapshot, endpoint.spec, now)
-    waiting = unresolved(snapshot)
     grow, shrink = _deployments(snapshot, rollout)
     record, status = list(_record(snapshot, rollout)), list(_status(snapshot, rollout, snapshot.wanted, now))
     scaled = status if _rescaled(snapshot) and not record else []
@@ -89,7 +87,7 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         *_service_account(snapshot),
         *network_policy_steps(snapshot),
         *scaled,
-        *model_steps(snapshot, waiting, now),
+        *model_steps(snapshot, endpoint.spec, now),
         *grow,
         *_headless_services(snapshot, rollout),
         *record,
@@ -119,7 +117,8 @@ def _look_again(snapshot: Snapshot, rollout: Rollout, now: datetime) -> float | 
     """When the rollout, a download, the end of a series of restarts or a missing KEDA asks for it."""
     calm = calm_after((pod for pods in snapshot.pods.values() for pod in pods), now)
     settled = settles_in(snapshot, now) if snapshot.kept is not None else None
-    retry = retry_in(snapshot.observed.task, now)
+    awaited = snapshot.observed.awaited
+    retry = retry_in(awaited.task, now) if awaited else None
     pauses = (settled, rollout.requeue_after, retry, calm, provider_retry(snapshot))
     return min((pause for pause in pauses if pause), default=None)
 

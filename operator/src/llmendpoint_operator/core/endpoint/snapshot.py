@@ -9,8 +9,7 @@ from typing import Any
 
 from ...api import LLMEndpointSpec, LLMRuntimeSpec
 from ..capacity.findings import Inspected
-from ..models.identity import Identity
-from ..models.tasks import Task
+from ..models.tasks import Awaited
 from ..pods.manifests import Manifest, Owner
 from ..pods.neighbours import Neighbours
 from ..pods.revision import Revision
@@ -82,10 +81,8 @@ class Observed:
     """What the scaler decided. None: there is none."""
     circuits: Mapping[str, Circuit] = field(default_factory=dict)
     """The endpoint's breaker, by gateway."""
-    resolved: Mapping[str, Identity] = field(default_factory=dict)
-    """What the model's source is, by the hash of the revision that is about to be made."""
-    task: Task | None = None
-    """The Job that this revision waits for: it asks what the source is, or downloads it. None: there need be none."""
+    awaited: Awaited | None = None
+    """The model of the revision that is about to be made. None: no revision waits for one."""
     capacity: Inspected = field(default_factory=Inspected)
     """How large the target's model is, and what it would run on."""
 

@@ -98,12 +98,12 @@ def _paths(snapshot: Snapshot, rollout: Rollout) -> list[str]:
 def _model(snapshot: Snapshot, rollout: Rollout) -> dict[str, Any] | None:
     """Of the target: as recorded, or as far as it has come."""
     spec, target = snapshot.endpoint.spec, rollout.target
-    identity = next(iter(snapshot.observed.resolved.values()), None)
+    awaited = snapshot.observed.awaited
+    identity, task = (awaited.identity, awaited.task) if awaited else (None, None)
     commit = target.commit if target else identity.commit if identity else ""
     if spec is None or not commit:
         return None
     cached = delivery((target.inputs if target else spec).model) is Delivery.JOB
-    task = snapshot.observed.task
     progress = 100 if target else task.progress if task else 0
     return {"revision": commit} | ({"progress": progress} if cached else {})
 

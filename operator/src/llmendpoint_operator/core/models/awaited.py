@@ -39,18 +39,14 @@ def model_awaited(model: ModelSpec, identity: Identity | None, task: Task | None
     return Cause("ModelDownloading", said, expected=True)
 
 
-def model_steps(
-    snapshot: Snapshot, wanted: tuple[str, LLMEndpointSpec] | None, now: datetime
-) -> Iterator[Step]:
-    """The Job that is missing; and a failed one out of the way of the next attempt. `wanted` is the revision that waits
-    for its model."""
-    task, runtime = snapshot.observed.task, snapshot.runtime
-    if wanted is None or task is None or runtime is None or not runtime.model_image:
+def model_steps(snapshot: Snapshot, spec: LLMEndpointSpec, now: datetime) -> Iterator[Step]:
+    """The Job that is missing; and a failed one out of the way of the next attempt."""
+    awaited, runtime = snapshot.observed.awaited, snapshot.runtime
+    if awaited is None or awaited.task is None or runtime is None or not runtime.model_image:
         return
-    hash_, spec = wanted
-    identity, owner = snapshot.observed.resolved.get(hash_), snapshot.endpoint.owner
+    identity, task, owner = awaited.identity, awaited.task, snapshot.endpoint.owner
     if task.stage is Stage.ABSENT and identity is None:
-        yield Apply(make_resolve_job(owner, hash_, spec, runtime))
+        yield Apply(make_resolve_job(owner, awaited.revision, spec, runtime))
     elif task.stage is Stage.ABSENT and identity is not None:
         hub = hub_of(spec, runtime)
         job = make_download_job(owner.namespace, identity.commit, spec, runtime, hub, task.job)

@@ -65,6 +65,16 @@ class Task:
     """Of a download: the Job's name, which it has or is to have."""
 
 
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What the next revision's model is waited for with: the revision's hash, what its source is (None while that is being
+    found out), and the Job that asks, or downloads. None: there need be none."""
+
+    revision: str
+    identity: Identity | None = None
+    task: Task | None = None
+
+
 def read_task(job: Manifest | None, pods: Sequence[Manifest]) -> Task:
     """`pods` are the Job's."""
     if job is None:

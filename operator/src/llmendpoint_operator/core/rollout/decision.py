@@ -13,6 +13,7 @@ from ...api import LLMEndpointSpec
 from ..endpoint.causes import Cause
 from ..endpoint.snapshot import Snapshot
 from ..endpoint.steps import Event
+from ..pods.agreement import current_hash
 from ..pods.revision import Revision
 from ..pods.state import is_finished
 from ..scaling.scaledown import ScaleDown, plan_scale_down
@@ -74,12 +75,13 @@ def decide(snapshot: Snapshot, spec: LLMEndpointSpec, now: datetime) -> Rollout:
     status = snapshot.endpoint.status
     previous = find_active(snapshot)
     progress, rejected = parse_progress(status, previous), parse_rejected(status)
-    override = find_override(snapshot, spec, previous)
-    current = find_target(snapshot, spec, override)
+    inputs = current_hash(spec, snapshot.revisions)
+    override = find_override(snapshot, spec, previous, inputs)
+    current = _find_target(snapshot, spec, override, inputs)
     answered = answer(snapshot, spec, progress, current.hash, previous, rejected)
     if answered is not None and answered.override is not None:
         override = answered.override
-        current = find_target(snapshot, spec, override)
+        current = _find_target(snapshot, spec, override, inputs)
     if rejected is not None and rejected.revision != current.hash:
         rejected = None
     situation, events = _advance(
@@ -96,6 +98,11 @@ def decide(snapshot: Snapshot, spec: LLMEndpointSpec, now: datetime) -> Rollout:
         )
     )
     return _conclude(situation, current, previous, override, answered, events)
+
+
+def _find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | None, inputs: str) -> Target:
+    hash_, salt = (override.revision, override.salt) if override else (inputs, "")
+    return find_target(snapshot, spec, hash_, salt)
 
 
 def freeze(snapshot: Snapshot, problem: Cause) -> Rollout:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -26,7 +26,7 @@ from ...core.models.nodes import files_of, is_record
 from ...core.models.removals import removal_cause
 from ...core.models.retention import files_name, is_download
 from ...core.models.sharing import find_download
-from ...core.models.tasks import Stage, Task, identity_of, read_task
+from ...core.models.tasks import Awaited, Stage, Task, identity_of, read_task
 from ...core.names import Key
 from ...core.pods.manifests import Owner
 from ...core.rollout.target import unresolved
@@ -39,14 +39,6 @@ from .progress import Progress
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What the source of the endpoint's next revision is, by that revision's hash, and the Job that it waits for."""
-
-    resolved: Mapping[str, Identity] = field(default_factory=dict)
-    task: Task | None = None
-
-
 class Models:
     """`wanted` are the files that somebody waits for, by endpoint. An answer of a Job stays here until the endpoint asks
     another question, for its Job goes before a long download is done."""
@@ -56,14 +48,14 @@ class Models:
         self._hub = hub
         self._progress = Progress(wire, wake)
         self._answers: dict[Key, tuple[str, Identity]] = {}
-        self._known: dict[Key, Known] = {}
+        self._known: dict[Key, Awaited] = {}
         self.wanted: dict[Key, Files] = {}
         self.on_wanted: Callable[[], None] = lambda: None
         """Called when somebody begins to wait for files."""
 
-    def of(self, key: Key) -> Known:
+    def of(self, key: Key) -> Awaited | None:
         """What was known at the last update."""
-        return self._known.get(key, Known())
+        return self._known.get(key)
 
     def update(self, snapshot: Snapshot) -> None:
         """See what is known of the model that this endpoint waits for, and to it that the rest is being found out."""
@@ -83,7 +75,7 @@ class Models:
             if self._leaves_nodes(key[0], files):
                 task = Task(Stage.LEAVING)
         self._progress.follow(key, task.address if task else None)
-        self._known[key] = Known({hash_: identity} if identity is not None else {}, task)
+        self._known[key] = Awaited(hash_, identity, task)
 
     def _want(self, key: Key, files: Files, waited_for: Files | None) -> Files:
         self.wanted[key] = files
