@@ -3,7 +3,7 @@ verdict stand in it because they were written once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -13,12 +13,10 @@ from ..capacity.outlook import TYPE, Outlook
 from ..models.files import Delivery, delivery
 from ..models.tasks import fetch_failed
 from ..names import selector_text
-from ..pods.manifests import Manifest
-from ..pods.state import is_alive, is_ready
+from ..pods.state import NO_PODS, is_alive, is_ready
 from ..rollout.decision import Rollout
 from ..rollout.machine import BEFORE_THE_SWITCH
 from ..rollout.prospects import comes, volume_cause, waiting_cause
-from ..rollout.situation import pod_count, ready_count
 from ..rollout.target import unreadable_runtime
 from ..scaling.circuit import circuit_message
 from ..scaling.handover import handover_record
@@ -56,10 +54,10 @@ def make_status(
         "override": rollout.override.as_json() if rollout.override else None,
         "request": rollout.answer.as_json() if rollout.answer else endpoint.status.get("request"),
         "autoscaling": _autoscaling(snapshot, now),
-        "replicas": pod_count(snapshot, rollout.active),
-        "readyReplicas": ready_count(snapshot, rollout.active),
+        "replicas": rollout.counts.get(rollout.active or "", NO_PODS).alive,
+        "readyReplicas": rollout.counts.get(rollout.active or "", NO_PODS).ready,
         "selector": selector_text(endpoint.name, shown) if shown else None,
-        "revisions": _revisions(snapshot),
+        "revisions": _revisions(snapshot, rollout),
         "paths": _paths(snapshot, rollout),
         "capacity": outlook.record,
         "url": snapshot.gateway_url or f"http://{endpoint.name}.{endpoint.namespace}.svc/v1",
@@ -108,12 +106,9 @@ def _model(snapshot: Snapshot, rollout: Rollout) -> dict[str, Any] | None:
     return {"revision": commit} | ({"progress": progress} if cached else {})
 
 
-def _revisions(snapshot: Snapshot) -> list[dict[str, Any]]:
-    counts = [
-        {"name": name, "replicas": pod_count(snapshot, name), "readyReplicas": ready_count(snapshot, name)}
-        for name in sorted(snapshot.deployments)
-    ]
-    return [item for item in counts if item["replicas"]]
+def _revisions(snapshot: Snapshot, rollout: Rollout) -> list[dict[str, Any]]:
+    found = ((name, rollout.counts.get(name, NO_PODS)) for name in sorted(snapshot.deployments))
+    return [{"name": n, "replicas": c.alive, "readyReplicas": c.ready} for n, c in found if c.alive]
 
 
 def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> View:
@@ -122,8 +117,8 @@ def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> V
         wanted=wanted,
         active=rollout.active,
         target=target,
-        active_ready=ready_count(snapshot, rollout.active),
-        target_ready=ready_count(snapshot, target),
+        active_ready=rollout.counts.get(rollout.active or "", NO_PODS).ready,
+        target_ready=rollout.counts.get(target or "", NO_PODS).ready,
         cause=_cause(snapshot, rollout, target, now),
         deadline_exceeded=deadline_exceeded(snapshot.deployments.get(target or "")),
         state=rollout.progress.state,
@@ -163,9 +158,11 @@ def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None, now: dateti
         pods = snapshot.pods.get(revision or "", ())
         deployment = snapshot.deployments.get(revision or "")
         told = snapshot.observed.evidence.told
-        rest = [pod for pod in pods if not comes(pod, told, now)]
-        found = find_storm(pods, now) or find_cause(deployment, rest) or _not_fetched(pods)
-        found = found or volume_cause(pods, told) or waiting_cause(pods, told, now)
+        waiting = [pod for pod in pods if is_alive(pod) and not is_ready(pod)]
+        coming = {pod["metadata"]["name"] for pod in waiting if comes(pod, told, now)}
+        rest = [pod for pod in pods if pod["metadata"]["name"] not in coming]
+        found = find_storm(pods, now) or find_cause(deployment, rest) or fetch_failed(waiting)
+        found = found or volume_cause(waiting, told) or waiting_cause(waiting, told, now)
         if found is not None:
             return _with_place_hint(snapshot, rollout, revision, found)
     if snapshot.endpoint.spec is not None and snapshot.runtime_error:
@@ -185,10 +182,6 @@ def _with_place_hint(snapshot: Snapshot, rollout: Rollout, revision: str | None,
         return replace(cause, message=f"{said}; {after}, its replicas make room one by one")
     hint = "add a node, or write spec.rollout.capacity: Recreate, which stops the old replicas first"
     return replace(cause, message=f"{said}; {hint}")
-
-
-def _not_fetched(pods: Sequence[Manifest]) -> Cause | None:
-    return fetch_failed([pod for pod in pods if is_alive(pod) and not is_ready(pod)])
 
 
 def _conditions(

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ..names import CONTAINER
 from .manifests import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of one revision: pods that are neither being deleted nor ended for good, and those of them that take requests."""
+
+    alive: int = 0
+    ready: int = 0
+
+
+NO_PODS = Counts()
+
+
+def count_pods(pods: Mapping[str, Iterable[Manifest]]) -> dict[str, Counts]:
+    """By revision."""
+    alive = {hash_: [pod for pod in found if is_alive(pod)] for hash_, found in pods.items()}
+    return {hash_: Counts(len(found), sum(map(is_ready, found))) for hash_, found in alive.items()}
 
 
 def is_ready(pod: Manifest) -> bool:

@@ -15,7 +15,7 @@ from ..endpoint.snapshot import Snapshot
 from ..endpoint.steps import Event
 from ..pods.agreement import current_hash
 from ..pods.revision import Revision
-from ..pods.state import is_finished
+from ..pods.state import Counts, count_pods, is_finished
 from ..scaling.scaledown import ScaleDown, plan_scale_down
 from ..times import parse_time
 from .machine import MOVES, State
@@ -48,7 +48,8 @@ MOST_MOVES = 32
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """What is to be. `replicas` holds the wanted count of each revision that has, or shall have, a Deployment; `number`
+    """What is to be. `replicas` holds the wanted count of each revision that has, or shall have, a Deployment; `counts` the
+    pods that there are; `number`
     is what the target's ControllerRevision shall carry, the highest of all."""
 
     target: Revision | None
@@ -58,6 +59,7 @@ class Rollout:
     previous: str | None
     switched_at: datetime | None
     replicas: Mapping[str, int]
+    counts: Mapping[str, Counts]
     pruned: tuple[str, ...]
     requeue_after: float | None
     problem: Cause | None
@@ -73,9 +75,9 @@ class Rollout:
 def decide(snapshot: Snapshot, spec: LLMEndpointSpec, now: datetime) -> Rollout:
     """The decision; `now` is UTC."""
     status = snapshot.endpoint.status
+    counts, inputs = count_pods(snapshot.pods), current_hash(spec, snapshot.revisions)
     previous = find_active(snapshot)
     progress, rejected = parse_progress(status, previous), parse_rejected(status)
-    inputs = current_hash(spec, snapshot.revisions)
     override = find_override(snapshot, spec, previous, inputs)
     current = _find_target(snapshot, spec, override, inputs)
     answered = answer(snapshot, spec, progress, current.hash, previous, rejected)
@@ -88,6 +90,8 @@ def decide(snapshot: Snapshot, spec: LLMEndpointSpec, now: datetime) -> Rollout:
         Situation(
             snapshot=snapshot,
             spec=spec,
+            wanted=snapshot.wanted,
+            counts=counts,
             now=now,
             target=current.revision.hash if current.revision else None,
             progress=progress,
@@ -117,6 +121,7 @@ def freeze(snapshot: Snapshot, problem: Cause) -> Rollout:
         previous=active,
         switched_at=parse_time(status.get("switchedAt")),
         replicas={},
+        counts=count_pods(snapshot.pods),
         pruned=(),
         requeue_after=None,
         problem=problem,
@@ -216,6 +221,7 @@ def _conclude(
         previous=previous,
         switched_at=s.switched_at,
         replicas=scale_down.replicas,
+        counts=s.counts,
         pruned=_pruned(snapshot, s.spec, serving, scale_down.replicas),
         requeue_after=min((wait for wait in pending if wait > 0), default=None),
         problem=current.problem,

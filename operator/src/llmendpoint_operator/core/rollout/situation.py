@@ -10,6 +10,8 @@ from ...api import Capacity, LLMEndpointSpec, Mode
 from ..endpoint.snapshot import Request, Snapshot
 from ..pods.manifests import Manifest
 from ..pods.state import (
+    NO_PODS,
+    Counts,
     is_alive,
     is_ready,
     ready_since,
@@ -28,23 +30,16 @@ LOST_SECONDS = 60
 """A last replica that was unready for less is not given up: it may be back."""
 
 
-def ready_count(snapshot: Snapshot, revision: str | None) -> int:
-    """Ready pods of a revision."""
-    return sum(is_ready(pod) for pod in snapshot.pods.get(revision or "", ()))
-
-
-def pod_count(snapshot: Snapshot, revision: str | None) -> int:
-    """Pods of a revision that are neither being deleted nor ended for good."""
-    return sum(is_alive(pod) for pod in snapshot.pods.get(revision or "", ()))
-
-
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """`target`: what the spec asks for, None when it cannot be made. `traffic`: as it will be after what was decided so
+    """`wanted`: replicas that the spec, or its scaler, wants. `counts`: of pods, by revision. `target`: what the spec asks
+    for, None when it cannot be made. `traffic`: as it will be after what was decided so
     far, None before anything got requests. `accepted`: a promote or abort that was accepted in this moment."""
 
     snapshot: Snapshot
     spec: LLMEndpointSpec
+    wanted: int
+    counts: Mapping[str, Counts]
     now: datetime
     target: str | None
     progress: Progress
@@ -53,24 +48,23 @@ class Situation:
     rejected: Rejected | None
     accepted: Request | None
 
-    @property
-    def wanted(self) -> int:
-        """Replicas that the spec, or its scaler, wants."""
-        return self.snapshot.wanted
-
     def asked_to(self, action: str) -> bool:
         """Whether a request to do so was accepted in this moment."""
         return self.accepted is not None and self.accepted.action == action
 
+    def ready(self, revision: str | None) -> int:
+        """Ready pods of a revision."""
+        return self.counts.get(revision or "", NO_PODS).ready
+
     @property
     def green_ready(self) -> int:
         """Ready pods."""
-        return ready_count(self.snapshot, self.progress.green)
+        return self.ready(self.progress.green)
 
     @property
     def blue_ready(self) -> int:
         """Ready pods."""
-        return ready_count(self.snapshot, self.progress.blue)
+        return self.ready(self.progress.blue)
 
     @property
     def green_answers_alone(self) -> bool:
@@ -249,8 +243,7 @@ class Situation:
 
     def ready_by_revision(self) -> Mapping[str, int]:
         """Ready pods of every revision that has some, sorted by hash."""
-        counts = {hash_: ready_count(self.snapshot, hash_) for hash_ in sorted(self.snapshot.pods) if hash_}
-        return {hash_: count for hash_, count in counts.items() if count}
+        return {hash_: count.ready for hash_, count in sorted(self.counts.items()) if hash_ and count.ready}
 
     @property
     def green_share(self) -> int:

@@ -145,6 +145,8 @@ def _rank(name: str, load: Mapping[str, int], before: tuple[str, ...]) -> tuple[
 
 def _drained(snapshot: Snapshot, listed: tuple[str, ...], shares: Mapping[str, int]) -> tuple[str, ...]:
     """Of the pods that the status lists, those that there are; and never all that could answer: then only what ends."""
+    if not listed:
+        return ()
     pods = [pod for found in snapshot.pods.values() for pod in found]
     ready = {
         pod["metadata"]["name"]
@@ -159,6 +161,8 @@ def _drained(snapshot: Snapshot, listed: tuple[str, ...], shares: Mapping[str, i
 
 def _leaving(snapshot: Snapshot, before: tuple[str, ...]) -> tuple[str, ...]:
     """Drained pods that are ending now: they stay listed until they are gone."""
+    if not before:
+        return ()
     ending = {p["metadata"]["name"] for pods in snapshot.pods.values() for p in pods if is_terminating(p)}
     return tuple(sorted(ending & set(before)))
 
