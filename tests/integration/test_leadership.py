@@ -1,4 +1,4 @@
-"""Who works, and who is told what: the Lease with real processes, and the audit line of each spec change."""
+"""Who works, how often, and who is told what: the Lease with real processes, and the audit line of each spec change."""
 
 from __future__ import annotations
 
@@ -88,6 +88,18 @@ def test_a_restart_repeats_nothing_and_tells_what_was_changed_meanwhile(
         operator.settle()
         assert [event["count"] for event in changes(namespace)] == [1, 1]
         assert [event["count"] for event in changes(namespace, "other")] == [1]
+
+
+def test_one_change_of_an_endpoint_is_one_look_at_it(prepared: Cluster, namespace: Namespace) -> None:
+    """Endpoints of other tests are not looked at: this operator sees its own namespace alone."""
+    with OperatorProcess(prepared, "--watch-namespace", namespace.name) as operator:
+        namespace.apply()
+        namespace.target()
+        operator.settle()
+        before = operator.reconciles()
+        prepared.kubectl("label", "llmendpoint", "chat", "-n", namespace.name, "team=a")
+        operator.settle()
+        assert operator.reconciles() == before + 1
 
 
 def test_what_is_put_back_again_and_again_is_one_event_that_counts(

@@ -12,7 +12,8 @@ import pytest
 from llmendpoint_operator.core.endpoint import plan
 from llmendpoint_operator.core.names import MANAGER
 from llmendpoint_operator.core.pods import deployment, revision
-from llmendpoint_operator.core.pods.builders import Owner, make_service_account
+from llmendpoint_operator.core.pods.builders import make_service_account
+from llmendpoint_operator.core.pods.manifests import Owner
 from llmendpoint_operator.core.rollout import target
 from llmendpoint_operator.kube.resources import (
     CONTROLLER_REVISIONS,

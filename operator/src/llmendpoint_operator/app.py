@@ -1,7 +1,7 @@
-"""The process: the lease first, then kopf, which starts and ends the work and wakes endpoints on their events.
+"""The process: the lease first, then kopf, which starts a leader's work and ends it.
 
-kopf has no create or update handlers here: those write finalizers and annotations into users' objects. What it hears
-only wakes a key; what is true is in our caches, which a missed event cannot spoil.
+kopf watches nothing here. Its handlers for create and update write finalizers and annotations into users' objects, and
+what wakes an endpoint is a change of our own caches, which a missed event cannot spoil.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import kopf
 import structlog
 
-from .api import GROUP, VERSION
 from .errors import ApiError, LeadershipLost
 from .http import HttpServer
 from .kube import resources
@@ -52,7 +51,7 @@ async def run(settings: Settings) -> None:
             http.leading = True
             metrics.leader.set(1)
             try:
-                await _lead(settings, credentials, lease, work, stop)
+                await _lead(credentials, lease, work, stop)
             except LeadershipLost:
                 log.exception("leadership lost")
                 raise
@@ -106,20 +105,19 @@ async def _first(work: Any, stop: asyncio.Event) -> bool:
     return doing in done
 
 
-async def _lead(
-    settings: Settings, credentials: Credentials, lease: Lease, work: Work, stop: asyncio.Event
-) -> None:
+async def _lead(credentials: Credentials, lease: Lease, work: Work, stop: asyncio.Event) -> None:
     """Work until stopped; the first task that fails ends the process with its error."""
     renewing = asyncio.create_task(lease.renew(), name="lease")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     kopf_stop = asyncio.Event()
-    scope: dict[str, Any] = (
-        {"namespaces": [settings.watch_namespace]} if settings.watch_namespace else {"clusterwide": True}
-    )
     registry, ended = _registry(credentials, work)
     operator = asyncio.create_task(
         kopf.operator(
-            registry=registry, settings=_kopf_settings(), standalone=True, stop_flag=kopf_stop, **scope
+            registry=registry,
+            settings=_kopf_settings(),
+            standalone=True,
+            clusterwide=True,  # and watches nothing: without this kopf warns that it has no scope
+            stop_flag=kopf_stop,
         ),
         name="kopf",
     )
@@ -138,9 +136,7 @@ async def _lead(
 
 def _kopf_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
-    settings.posting.enabled = False
     settings.scanning.disabled = True  # no watch of CRDs and namespaces, so no permission for them
-    settings.watching.server_timeout = 300
     return settings
 
 
@@ -175,9 +171,5 @@ def _registry(credentials: Credentials, work: Work) -> tuple[kopf.OperatorRegist
     @kopf.on.cleanup(registry=registry)
     async def end(**_: Any) -> None:
         await stack.aclose()
-
-    @kopf.on.event(GROUP, VERSION, resources.ENDPOINTS.plural, registry=registry)
-    async def wake(namespace: str | None, name: str, **_: Any) -> None:
-        work.queue.add((namespace or "", name))
 
     return registry, ended

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,7 +18,7 @@ from .core.endpoint.ownership import Holder, holder_of
 from .core.endpoint.snapshot import Endpoint, Refusal, Request, ScalerAddress, Snapshot
 from .core.models.files import needs_image
 from .core.names import REVISION_LABEL, child_name
-from .core.pods.builders import Owner
+from .core.pods.manifests import Owner
 from .core.pods.neighbours import Neighbours
 from .core.pods.revision import Revision
 from .core.times import parse_time
@@ -30,17 +31,19 @@ Json = dict[str, Any]
 REQUEST_ANNOTATION = "llmendpoint.io/request"
 
 
-def gather(
-    caches: Caches,
-    manifest: Json,
-    refusal: Refusal | None,
-    gateway_url: str | None,
-    neighbours: Neighbours | None = None,
-    probe_image: str | None = None,
-    model_image: str | None = None,
-    scaler_address: ScalerAddress | None = None,
-    allowed: Allowed = BY_DEFAULT,
-) -> Snapshot:
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """What the operator was started with, and what a snapshot takes over from it. An image is None where none is known."""
+
+    gateway_url: str | None = None
+    neighbours: Neighbours | None = None
+    probe_image: str | None = None
+    model_image: str | None = None
+    scaler_address: ScalerAddress | None = None
+    allowed: Allowed = BY_DEFAULT
+
+
+def gather(caches: Caches, manifest: Json, platform: Platform, refusal: Refusal | None = None) -> Snapshot:
     """Everything about the endpoint `manifest`."""
     endpoint = parse_endpoint(manifest)
     namespace, name, owner = endpoint.namespace, endpoint.name, endpoint.owner
@@ -58,7 +61,7 @@ def gather(
     pods: dict[str, list[Json]] = defaultdict(list)
     for pod in caches.children(resources.PODS, namespace, name):
         pods[pod["metadata"].get("labels", {}).get(REVISION_LABEL, "")].append(pod)
-    runtime, runtime_error = _runtime(caches, endpoint, probe_image, model_image)
+    runtime, runtime_error = _runtime(caches, endpoint, platform)
     revisions = {hash_: revision for hash_, revision in parsed.items() if revision is not None}
     return Snapshot(
         endpoint=endpoint,
@@ -72,15 +75,15 @@ def gather(
         service_account=one(resources.SERVICE_ACCOUNTS),
         policies={kind.kind: item for kind in resources.POLICIES if (item := one(kind))},
         scalers={(kind.api_version, kind.kind): item for kind in resources.SCALERS if (item := one(kind))},
-        scaler_address=scaler_address,
-        allowed=allowed,
+        scaler_address=platform.scaler_address,
+        allowed=platform.allowed,
         keda_missing=caches.missing(resources.SCALED_OBJECTS),
-        neighbours=neighbours,
+        neighbours=platform.neighbours,
         pods={hash_: tuple(found) for hash_, found in pods.items()},
         conflicts=caches.names.conflicts((namespace, name)),
         runtime_gone=_runtime_gone(caches, endpoint),
         refusal=refusal,
-        gateway_url=gateway_url,
+        gateway_url=platform.gateway_url,
     )
 
 
@@ -132,9 +135,7 @@ def parse_request(text: str | None) -> Request | None:
     return Request(id_, action, revision)
 
 
-def _runtime(
-    caches: Caches, endpoint: Endpoint, probe_image: str | None, model_image: str | None
-) -> tuple[LLMRuntimeSpec | None, str]:
+def _runtime(caches: Caches, endpoint: Endpoint, platform: Platform) -> tuple[LLMRuntimeSpec | None, str]:
     """The runtime as a new revision records it, with the images of what stands beside the engine where it is needed; or
     why it cannot be read. A later version of the operator may have written what this one does not know."""
     if endpoint.spec is None:
@@ -147,9 +148,9 @@ def _runtime(
     except ValidationError as error:
         return None, problems(error)
     if needs_image(endpoint.spec.model) and runtime.model_image is None:
-        runtime = runtime.model_copy(update={"model_image": model_image})
+        runtime = runtime.model_copy(update={"model_image": platform.model_image})
     if runtime.readiness is Readiness.GENERATION and runtime.probe_image is None:
-        return runtime.model_copy(update={"probe_image": probe_image}), ""
+        return runtime.model_copy(update={"probe_image": platform.probe_image}), ""
     return runtime, ""
 
 

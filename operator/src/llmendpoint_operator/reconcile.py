@@ -4,38 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import structlog
 
 from .core.capacity.inspection import INSPECTS_LABEL
-from .core.endpoint.allowed import BY_DEFAULT, Allowed
 from .core.endpoint.disputes import said as contested
 from .core.endpoint.ownership import Foreign, Holder
 from .core.endpoint.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
 from .core.endpoint.reported import cleaned
-from .core.endpoint.snapshot import Endpoint, Refusal, ScalerAddress, Snapshot
+from .core.endpoint.snapshot import Endpoint, Refusal, Snapshot
 from .core.endpoint.steps import Event, events_of
 from .core.names import Key
 from .core.pauses import growing_pause
-from .core.pods.neighbours import Neighbours
 from .errors import ApiError, Conflict, NotOwned, Refused
-from .gather import gather, parse_owner
+from .gather import Platform, gather, parse_owner
 from .kube import resources
 from .kube.caches import Caches
 from .kube.children import Children
 from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
 from .metrics import Metrics
-from .observe.capacity.inspection import Inspection
 from .observe.endpoint.audit import Auditor
 from .observe.endpoint.disputes import Contests
 from .observe.endpoint.ownership import Registry
-from .observe.models.tasks import Models
-from .observe.rollout.evidence import Collector
-from .observe.scaling.circuit import Circuits
-from .observe.scaling.scaler import Scaler
+from .observe.observers import Observers
 
 log = structlog.get_logger()
 
@@ -49,47 +43,32 @@ FREE_CONFLICTS = 5
 AFTER_CONFLICT_S = 0.02
 
 
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a Reconciler reads from, writes to and was started with."""
+
+    api: KubeApi
+    caches: Caches
+    events: EventWriter
+    metrics: Metrics
+    observers: Observers
+    platform: Platform
+
+
 class Reconciler:
     """Holds nothing that a restart could not find again: refusals come back with the next attempt."""
 
-    def __init__(
-        self,
-        api: KubeApi,
-        caches: Caches,
-        events: EventWriter,
-        metrics: Metrics,
-        gateway_url: str | None,
-        collector: Collector,
-        neighbours: Neighbours | None = None,
-        probe_image: str | None = None,
-        *,
-        scaler: Scaler,
-        models: Models,
-        circuits: Circuits,
-        model_image: str | None = None,
-        inspection: Inspection,
-        scaler_address: ScalerAddress | None = None,
-        allowed: Allowed = BY_DEFAULT,
-    ) -> None:
-        self._api = api
-        self._caches = caches
-        self._events = events
-        self._auditor = Auditor(events)
-        self._metrics = metrics
-        self._gateway_url = gateway_url
-        self._collector = collector
-        self._neighbours = neighbours
-        self._probe_image = probe_image
-        self._scaler = scaler
-        self._models = models
-        self._model_image = model_image
-        self._inspection = inspection
-        self._circuits = circuits
-        self._scaler_address = scaler_address
-        self._children = Children(api, caches)
-        self._foreigners = Registry(self._children, caches)
+    def __init__(self, context: Context) -> None:
+        self._api = context.api
+        self._caches = context.caches
+        self._events = context.events
+        self._metrics = context.metrics
+        self._observers = context.observers
+        self._platform = context.platform
+        self._auditor = Auditor(context.events)
+        self._children = Children(context.api, context.caches)
+        self._foreigners = Registry(self._children, context.caches)
         self._contests = Contests(self._children)
-        self._allowed = allowed
         self._refusals: dict[Key, Refusal] = {}
         self._passes: dict[Key, int] = {}
         self._conflicts: dict[Key, int] = {}
@@ -118,21 +97,12 @@ class Reconciler:
     async def _reconcile(self, key: Key) -> float | None:
         manifest = self._caches.get(resources.ENDPOINTS, *key)
         if manifest is None:
-            self._refusals.pop(key, None)
-            self._passes.pop(key, None)
-            self._conflicts.pop(key, None)
-            self._collector.forget(key)
-            self._scaler.forget(key)
-            self._models.forget(key)
-            self._inspection.forget(key)
-            self._auditor.forget(key)
-            self._foreigners.forget(key)
-            self._contests.forget(key)
+            self._forget(key)
             return None
         self._auditor.look(manifest)
         await self._foreigners.look(key, parse_owner(manifest))
-        plan, snapshot = self._plan(key, manifest)
-        plan = self._without_held_status(key, plan)
+        snapshot = self._snapshot(key, manifest)
+        plan = self._without_held_status(key, make_plan(snapshot, datetime.now(UTC)))
         try:
             for step in plan.steps:
                 await self._do(snapshot.endpoint, step)
@@ -179,19 +149,23 @@ class Reconciler:
         log.warning("something keeps changing what was written", endpoint="/".join(key), passes=passes)
         return growing_pause(FIRST_PAUSE_S, passes - FREE_PASSES, LAST_PAUSE_S)
 
-    def _plan(self, key: Key, manifest: Json) -> tuple[Plan, Snapshot]:
-        refusal = self._refusals.get(key)
-        snapshot = gather(
-            self._caches, manifest, refusal, self._gateway_url, self._neighbours, self._probe_image,
-            self._model_image, self._scaler_address, self._allowed,
-        )  # fmt: skip
-        snapshot = replace(snapshot, foreign=self._foreigners.of(key), disputes=self._contests.of(key))
-        snapshot = cleaned(snapshot, datetime.now(UTC))
-        scaling, circuits = self._scaler.look(snapshot), self._circuits.of(key)
-        snapshot = self._models.look(key, replace(snapshot, scaling=scaling, circuits=circuits))
-        snapshot = replace(snapshot, evidence=self._collector.look(snapshot))
-        snapshot = self._inspection.look(key, snapshot)
-        return make_plan(snapshot, datetime.now(UTC)), snapshot
+    def _snapshot(self, key: Key, manifest: Json) -> Snapshot:
+        """What there is, and what is known. What is not known yet is being found out from here on."""
+        gathered = gather(self._caches, manifest, self._platform, self._refusals.get(key))
+        gathered = replace(gathered, foreign=self._foreigners.of(key), disputes=self._contests.of(key))
+        snapshot = cleaned(gathered, datetime.now(UTC))
+        self._observers.update(snapshot)
+        return replace(snapshot, observed=self._observers.read(key))
+
+    def _forget(self, key: Key) -> None:
+        """The endpoint is gone."""
+        self._refusals.pop(key, None)
+        self._passes.pop(key, None)
+        self._conflicts.pop(key, None)
+        self._observers.forget(key)
+        self._auditor.forget(key)
+        self._foreigners.forget(key)
+        self._contests.forget(key)
 
     async def _report(self, key: Key, error: Refused) -> None:
         """Write into the status that a write was refused; the write itself is tried again later."""
@@ -199,8 +173,8 @@ class Reconciler:
         manifest = self._caches.get(resources.ENDPOINTS, *key)
         if manifest is None:
             return
-        plan, snapshot = self._plan(key, manifest)
-        for step in plan.steps:
+        snapshot = self._snapshot(key, manifest)
+        for step in make_plan(snapshot, datetime.now(UTC)).steps:
             if isinstance(step, WriteStatus):
                 await self._do(snapshot.endpoint, step)
                 self._auditor.taken_up(snapshot, manifest, step.status)
@@ -232,7 +206,7 @@ class Reconciler:
         """Do without it: the next pass knows."""
         key, labels = (endpoint.namespace, endpoint.name), step.manifest["metadata"]["labels"]
         log.warning("refused, and not needed", endpoint="/".join(key), what=error.target, error=error.message)
-        self._inspection.refuse(key, labels[INSPECTS_LABEL], error.message)
+        self._observers.inspection.refuse(key, labels[INSPECTS_LABEL], error.message)
 
     async def _write(self, endpoint: Endpoint, step: Step) -> tuple[Event, ...] | None:
         """What is to be told of it. None when there was nothing to do: the object was gone before its delete reached the

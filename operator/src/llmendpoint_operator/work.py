@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from .core.endpoint.snapshot import ScalerAddress
 from .core.names import Key
 from .core.pods.neighbours import Neighbours
+from .gather import Platform
 from .kube import resources
 from .kube.caches import Caches
 from .kube.client import Json, KubeApi
@@ -22,6 +23,7 @@ from .observe.gateways import GATEWAY_SELECTOR, Gateways
 from .observe.models.hub import Hub
 from .observe.models.janitor import Janitor
 from .observe.models.tasks import Models
+from .observe.observers import Observers
 from .observe.rollout.evidence import Collector
 from .observe.rollout.prospects import PodEvents
 from .observe.scaling.circuit import Circuits
@@ -29,7 +31,7 @@ from .observe.scaling.demand import Demands
 from .observe.scaling.opinion import Opinions
 from .observe.scaling.scaler import Scaler
 from .observe.wire import Wire
-from .reconcile import Reconciler
+from .reconcile import Context, Reconciler
 from .settings import Settings
 from .workqueue import WorkQueue
 
@@ -40,11 +42,8 @@ OnEnd = Callable[[asyncio.Task[None]], None]
 class Work:
     """The background tasks: those that watch, which a process that waits for the lease may have too, and a leader's."""
 
-    def __init__(
-        self, caches: Caches, queue: WorkQueue, opinions: Opinions, watching: Tasks, leading: Tasks
-    ) -> None:
+    def __init__(self, caches: Caches, opinions: Opinions, watching: Tasks, leading: Tasks) -> None:
         self.caches = caches
-        self.queue = queue
         self.opinions = opinions
         self._watching = watching
         self._leading = leading
@@ -100,14 +99,10 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
     queue = WorkQueue(lambda key: reconciler.reconcile(key))
     caches = Caches(api, queue.add, settings.watch_namespace)
     events = EventWriter(api)
-    neighbours = Neighbours(
-        operator=namespace,
-        gateway=settings.gateway_namespace or namespace,
-        prometheus=settings.prometheus_namespace,
-    )
-    seen = _see_gateways(api, wire, settings, neighbours.gateway, queue)
+    platform = _platform(settings, namespace)
+    seen = _see_gateways(api, wire, settings, settings.gateway_namespace or namespace, queue)
     collector = Collector(wire, seen.gateways, queue.add, PodEvents(api, queue.add))
-    opinions = Opinions(caches, seen.demands)
+    opinions = Opinions(caches, seen.demands.of)
     circuits = Circuits(seen.demands.of, queue.add)
     scaler = Scaler(seen.demands, queue.add, metrics)
     seen.hearers.extend([scaler.heard, opinions.heard, circuits.heard])
@@ -116,11 +111,8 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
     caches.on_model_job = models.on_wanted = janitor.wake
     nodes = _see_nodes(api, caches, queue) if settings.watch_namespace is None else None
     inspection = Inspection(caches, settings.hub_endpoint, queue.add, nodes, settings.probe_image)
-    reconciler = Reconciler(
-        api, caches, events, metrics, settings.gateway_url, collector, neighbours, settings.probe_image,
-        scaler=scaler, models=models, circuits=circuits, model_image=settings.model_image,
-        inspection=inspection, scaler_address=_scaler_address(settings), allowed=settings.allowed,
-    )  # fmt: skip
+    observers = Observers(scaler, circuits, models, collector, inspection)
+    reconciler = Reconciler(Context(api, caches, events, metrics, observers, platform))
     metrics.queue_depth.set_function(lambda: len(queue))
     metrics.circuits_open.set_function(lambda: len(circuits))
     metrics.demand_streams.set_function(lambda: len(seen.demands))
@@ -131,7 +123,7 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
         "events": events.run, "evidence": collector.run, "scaler": scaler.run, "circuits": circuits.run,
         "janitor": janitor.run, "workers": queue.run, **({} if nodes is None else {"nodes": nodes.run}),
     }  # fmt: skip
-    return Work(caches, queue, opinions, watching, leading)
+    return Work(caches, opinions, watching, leading)
 
 
 def _see_gateways(api: KubeApi, wire: Wire, settings: Settings, namespace: str, queue: WorkQueue) -> _Seen:
@@ -160,6 +152,17 @@ def _see_nodes(api: KubeApi, caches: Caches, queue: WorkQueue) -> Nodes:
     return Nodes(api, changed)
 
 
-def _scaler_address(settings: Settings) -> ScalerAddress | None:
+def _platform(settings: Settings, namespace: str) -> Platform:
     keda = settings.keda
-    return ScalerAddress(keda.address, keda.authentication) if keda else None
+    return Platform(
+        gateway_url=settings.gateway_url,
+        neighbours=Neighbours(
+            operator=namespace,
+            gateway=settings.gateway_namespace or namespace,
+            prometheus=settings.prometheus_namespace,
+        ),
+        probe_image=settings.probe_image,
+        model_image=settings.model_image,
+        scaler_address=ScalerAddress(keda.address, keda.authentication) if keda else None,
+        allowed=settings.allowed,
+    )

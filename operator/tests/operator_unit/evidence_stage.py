@@ -15,7 +15,7 @@ from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
 from llmendpoint_operator.core.endpoint.allowed import BY_DEFAULT, Allowed
 from llmendpoint_operator.core.endpoint.snapshot import Endpoint, Snapshot
 from llmendpoint_operator.core.pods.revision import Revision
-from llmendpoint_operator.core.rollout.evidence import Outcome, Verification
+from llmendpoint_operator.core.rollout.evidence import Evidence, Outcome, Verification
 from llmendpoint_operator.kube import resources
 from llmendpoint_operator.kube.client import KubeApi
 from llmendpoint_operator.kube.store import Informer
@@ -105,13 +105,18 @@ class World:
             endpoint, runtime, revisions=revisions, pods=pods, gateway_url=gateway_url, allowed=self.allowed
         )
 
+    def look(self, snapshot: Snapshot) -> Evidence:
+        """As a reconcile does: what is known now, with everything else being found out."""
+        self.collector.update(snapshot)
+        return self.collector.of((snapshot.endpoint.namespace, snapshot.endpoint.name))
+
     async def verified(self, **fields: Any) -> Verification:
         """The outcome of the verification once there is one."""
         snapshot = self.snapshot("Verifying", verification=fields)
         found: list[Verification] = []
 
         def done() -> bool:
-            verification = self.collector.look(snapshot).verification
+            verification = self.look(snapshot).verification
             if verification is not None and verification.outcome is not Outcome.RUNNING:
                 found.append(verification)
             return bool(found)

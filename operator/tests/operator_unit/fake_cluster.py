@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from llmendpoint_fit.core.devices import Device
 from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
-from llmendpoint_operator.core.capacity.findings import Finding
+from llmendpoint_operator.core.capacity.findings import Finding, Inspected
 from llmendpoint_operator.core.endpoint.disputes import Dispute
 from llmendpoint_operator.core.endpoint.ownership import Foreign
 from llmendpoint_operator.core.endpoint.plan import Apply, Delete, Plan, Step, WriteStatus, make_plan
 from llmendpoint_operator.core.endpoint.reported import cleaned, read_fields
 from llmendpoint_operator.core.endpoint.served import Conflict
-from llmendpoint_operator.core.endpoint.snapshot import Endpoint, Refusal, Request, Snapshot
+from llmendpoint_operator.core.endpoint.snapshot import Endpoint, Observed, Refusal, Request, Snapshot
 from llmendpoint_operator.core.models.identity import Identity
+from llmendpoint_operator.core.models.tasks import Awaited
 from llmendpoint_operator.core.names import REVISION_LABEL
 from llmendpoint_operator.core.pods.neighbours import Neighbours
 from llmendpoint_operator.core.pods.revision import parse_revision
 from llmendpoint_operator.core.rollout.evidence import Evidence, Figures, GatewayView, Verification
 from llmendpoint_operator.core.rollout.prospects import Told
 from llmendpoint_operator.core.rollout.records import find_window
+from llmendpoint_operator.core.rollout.target import unresolved
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 AFTER_ALL = NOW + timedelta(days=3650)
@@ -113,7 +115,10 @@ class FakeCluster:
 
     def snapshot(self, now: datetime = AFTER_ALL) -> Snapshot:
         """What the rim would plan from."""
-        return cleaned(self._gathered(), now)
+        plain = cleaned(self._gathered(), now)
+        waiting = unresolved(plain)
+        awaited = Awaited(waiting[0], self.identities.get(waiting[0])) if waiting else None
+        return replace(plain, observed=replace(plain.observed, awaited=awaited))
 
     def _gathered(self) -> Snapshot:
         endpoint = Endpoint(
@@ -144,25 +149,30 @@ class FakeCluster:
             disputes=self.disputes,
             conflicts=self.conflicts,
             runtime_gone=self.runtime_gone,
-            finding=self.finding,
-            inspection=self.objects.get(("Job", "chat-inspect")),
-            inspection_pods=self.inspection_pods,
-            inspection_image=self.inspection_image,
-            inspection_refused=self.inspection_refused,
-            devices=self.devices,
-            resolved=self.identities,
-            evidence=Evidence(
-                tuple(GatewayView(pod, epoch) for pod, epoch in self.gateways.items()),
-                self.gateways_known,
-                self.verification,
-                self.figures,
-                find_window(read_fields(self.status, NOW).get("rollout", {})),
-                self.gateways_lost,
-                self.watched,
-                self.verifying,
-                self.events_told(),
-            ),
+            observed=self._observed(),
         )
+
+    def _observed(self) -> Observed:
+        evidence = Evidence(
+            tuple(GatewayView(pod, epoch) for pod, epoch in self.gateways.items()),
+            self.gateways_known,
+            self.verification,
+            self.figures,
+            find_window(read_fields(self.status, NOW).get("rollout", {})),
+            self.gateways_lost,
+            self.watched,
+            self.verifying,
+            self.events_told(),
+        )
+        inspected = Inspected(
+            finding=self.finding,
+            job=self.objects.get(("Job", "chat-inspect")),
+            pods=self.inspection_pods,
+            image=self.inspection_image,
+            refused=self.inspection_refused,
+            devices=self.devices,
+        )
+        return Observed(evidence, capacity=inspected)
 
     def events_told(self) -> dict[str, Told]:
         """What Events say, by pod."""

@@ -10,7 +10,7 @@ from llmendpoint_operator.api import LLMRuntimeSpec
 from llmendpoint_operator.core.endpoint.plan import Plan, make_plan
 from llmendpoint_operator.core.endpoint.snapshot import Snapshot
 from llmendpoint_operator.core.models.files import Delivery, delivery, model_files, resolve_job_name
-from llmendpoint_operator.core.models.tasks import identity_of, read_task
+from llmendpoint_operator.core.models.tasks import Awaited, identity_of, read_task
 from llmendpoint_operator.core.rollout.target import unresolved
 
 from .fake_cluster import AFTER_ALL, NOW, FakeCluster
@@ -47,7 +47,7 @@ class ModelCluster(FakeCluster):
         identity, task = identity_of(resolve), resolve
         if identity is not None and identity.commit and delivery(spec.model) is Delivery.JOB:
             task = self.task(model_files(spec.model, identity.commit).job_name)
-        return replace(plain, resolved={hash_: identity} if identity else {}, task=task)
+        return replace(plain, observed=replace(plain.observed, awaited=Awaited(hash_, identity, task)))
 
     def task(self, name: str) -> Any:
         return read_task(self.objects.get(("Job", name)), self.job_pods.get(name, []))

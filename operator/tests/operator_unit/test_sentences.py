@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from llmendpoint_operator.core.endpoint.conditions import Condition
 from llmendpoint_operator.core.endpoint.snapshot import Refusal
 from llmendpoint_operator.core.rollout.records import Progress, Rejected, parse_progress
-from llmendpoint_operator.core.sentences import SENTENCE_LIMIT
+from llmendpoint_operator.core.sentences import SENTENCE_LIMIT, latency_text
 
 from .fake_cluster import FakeCluster
 from .rollout_stage import Rollout
@@ -44,3 +46,16 @@ def test_a_hundred_late_gateways_do_not_stop_the_switch_from_being_written() -> 
     it.work()
     assert it.work(11) == "Observing"
     assert len(it.cluster.status["rollout"]["message"]) <= SENTENCE_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 ms"), (0.0312, "31 ms"), (0.45, "450 ms"), (0.9994, "999 ms"), (0.9996, "1 s"), (1.2, "1.2 s"),
+        (1.25, "1.25 s"), (12.345, "12.3 s"), (99.96, "100 s"), (600.0, "600 s"), (3600.0, "3600 s"),
+    ],
+)  # fmt: skip
+def test_a_latency_is_in_milliseconds_below_a_second_and_in_seconds_from_there(
+    seconds: float, text: str
+) -> None:
+    assert latency_text(seconds) == text

@@ -1,4 +1,5 @@
-"""Sentences of the status and of Events: as long as the CRD allows, and without what looks like a credential.
+"""Sentences of the status and of Events: as long as the CRD allows, and without what looks like a credential. Latencies
+read alike in all of them.
 
 A status is read by more people than a pod's logs are, and an engine's last words stand in it.
 """
@@ -43,3 +44,10 @@ def fitting(sentence: str, limit: int = SENTENCE_LIMIT) -> str:
     """The sentence, or its beginning, redacted."""
     sentence = redacted(sentence)
     return sentence if len(sentence) <= limit else sentence[: limit - 1] + "…"
+
+
+def latency_text(seconds: float) -> str:
+    """`450 ms` below a second, `1.2 s` from there: three digits, so that a figure just above its limit reads so."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"

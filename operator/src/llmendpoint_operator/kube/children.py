@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..core.endpoint.ownership import Holder, holder, owner_in
-from ..core.pods.builders import Owner
 from ..core.pods.drift import first_difference, make_change
+from ..core.pods.manifests import Owner
 from ..errors import Conflict, NotFound, NotOwned
 from . import resources
 from .caches import Caches

@@ -23,6 +23,8 @@ log = structlog.get_logger()
 
 MESSAGE_LIMIT = 1024
 """Characters that the API server takes in an Event's message."""
+MOST_WAITING = 1000
+"""Events that are still to be written; one more is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +44,13 @@ class _Due:
 
 
 class EventWriter:
-    """Writes in the background, at most `capacity` waiting. The same Event again counts up the one that is there."""
+    """Writes in the background. The same Event again counts up the one that is there."""
 
-    def __init__(
-        self, api: KubeApi, capacity: int = 1000, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, api: KubeApi, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._clock = clock
         self._book = SeriesBook()
-        self._queue: asyncio.Queue[_Due] = asyncio.Queue(capacity)
+        self._queue: asyncio.Queue[_Due] = asyncio.Queue(MOST_WAITING)
 
     def write(self, endpoint: Endpoint, event: Event) -> None:
         """Queue one; held back when its endpoint says too much, dropped when too many wait."""

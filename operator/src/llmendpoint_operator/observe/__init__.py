@@ -3,6 +3,8 @@
 It decides nothing: `core/` decides, with the same subjects under the same names. An answer that is missing, malformed or
 late is left out; nothing that a pod answers may end a task here or hold up another endpoint.
 
+`observers` has one of each subject: `update` starts what there is to find out about an endpoint, `read` says what is known.
+
 | module | what every subject uses |
 |---|---|
 | gateways | which gateways there are, and the assignment that each follows |

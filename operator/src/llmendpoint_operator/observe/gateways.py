@@ -16,9 +16,9 @@ from typing import Any
 
 import structlog
 
-from ..core.endpoint.causes import is_finished, is_ready
 from ..core.endpoint.reported import LARGEST
 from ..core.names import Key
+from ..core.pods.state import is_finished, is_ready
 from ..core.rollout.evidence import GatewayView
 from ..core.rollout.measurements import Counts
 from ..errors import Unanswered
@@ -131,7 +131,7 @@ class Gateways:
         since = self._none_ready_since
         return since is not None and time.monotonic() - since >= LOST_S
 
-    def pods_changed(self, _: object = None) -> None:
+    def pods_changed(self) -> None:
         """The cache of gateway pods has changed."""
         self._note_ready()
         self._changed.set()

@@ -26,13 +26,16 @@ class Inquiries(ABC, Generic[Q, A]):
         self._asked: dict[Key, tuple[Q, asyncio.Task[None]]] = {}
         self._answers: dict[Key, A] = {}
 
-    def look(self, key: Key, question: Q | None) -> A | None:
-        """What is known; None while nothing is, or when nothing is asked. Wakes the key when that changes."""
+    def ask(self, key: Key, question: Q | None) -> None:
+        """Find it out, unless it is being found out already. Wakes the key when there is an answer, or another one."""
         asked = self._asked.get(key)
         if asked is None or asked[0] != question:
             self.forget(key)
             if question is not None:
                 self._asked[key] = (question, asyncio.create_task(self._find(key, question)))
+
+    def of(self, key: Key) -> A | None:
+        """The answer; None while there is none, or when nothing is asked."""
         return self._answers.get(key)
 
     def forget(self, key: Key) -> None:

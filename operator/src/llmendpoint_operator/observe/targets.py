@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..core.endpoint.causes import is_alive, is_ready
 from ..core.endpoint.snapshot import Snapshot
+from ..core.pods.state import is_alive, is_ready
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ class Asker:
 
     async def answer(self, commit: str = COMMIT, model: str = MODEL) -> Finding:
         for _ in range(1000):
-            found = self.models.look(KEY, HubQuestion(HubModel(model, "main"), commit))
+            self.models.ask(KEY, HubQuestion(HubModel(model, "main"), commit))
+            found = self.models.of(KEY)
             if found is not None:
                 return found
             await asyncio.sleep(0.01)
@@ -67,7 +68,7 @@ async def test_a_model_is_its_config_and_the_sizes_of_its_files(stub: Hub, asker
 
 async def test_a_hub_that_is_away_for_a_moment_is_asked_again(stub: Hub, asker: Asker) -> None:
     stub.down = True
-    asker.models.look(KEY, HubQuestion(HubModel(MODEL, "main"), COMMIT))
+    asker.models.ask(KEY, HubQuestion(HubModel(MODEL, "main"), COMMIT))
     for _ in range(1000):
         if stub.requests:
             break
@@ -106,4 +107,5 @@ async def test_a_config_that_is_not_one_is_a_problem_of_its_endpoint_alone(
 
 async def test_who_asks_no_more_is_forgotten(asker: Asker) -> None:
     await asker.answer()
-    assert asker.models.look(KEY, None) is None
+    asker.models.ask(KEY, None)
+    assert asker.models.of(KEY) is None

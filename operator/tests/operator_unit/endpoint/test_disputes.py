@@ -19,7 +19,8 @@ from llmendpoint_operator.core.endpoint.disputes import (
     written,
 )
 from llmendpoint_operator.core.endpoint.plan import Apply
-from llmendpoint_operator.core.pods.builders import Owner, make_service_account
+from llmendpoint_operator.core.pods.builders import make_service_account
+from llmendpoint_operator.core.pods.manifests import Owner
 from llmendpoint_operator.kube.children import Children, Written
 from llmendpoint_operator.observe.endpoint import disputes as contests
 from llmendpoint_operator.observe.endpoint.disputes import Contests

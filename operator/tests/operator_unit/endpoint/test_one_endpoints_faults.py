@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from llmendpoint_operator.core.scaling.demand import Demand
-from llmendpoint_operator.gather import gather
+from llmendpoint_operator.gather import Platform, gather
 from llmendpoint_operator.kube import resources
 from llmendpoint_operator.kube.caches import Caches
 from llmendpoint_operator.kube.client import KubeApi
 from llmendpoint_operator.metrics import Metrics, Recommendations
 from llmendpoint_operator.observe.scaling.opinion import Opinions
-from llmendpoint_operator.observe.scaling.scaler import Source
 
 from ..fake_cluster import FakeCluster, make_spec
 
@@ -46,10 +45,10 @@ def caches(
 
 
 def test_a_runtime_of_a_newer_version_is_said_to_be_unreadable_and_where() -> None:
-    found = gather(caches(endpoint("chat"), runtime={"spec": NEWER}), endpoint("chat"), None, None)
+    found = gather(caches(endpoint("chat"), runtime={"spec": NEWER}), endpoint("chat"), Platform())
     assert found.runtime is None
     assert "spec.readiness" in found.runtime_error
-    assert gather(caches(endpoint("chat"), runtime={}), endpoint("chat"), None, None).runtime_error
+    assert gather(caches(endpoint("chat"), runtime={}), endpoint("chat"), Platform()).runtime_error
 
 
 def test_the_page_of_metrics_holds_everybody_elses_recommendations() -> None:
@@ -57,7 +56,7 @@ def test_the_page_of_metrics_holds_everybody_elses_recommendations() -> None:
     odd = endpoint("odd", status={"traffic": {"weights": [{"revision": "a"}]}})
     of = caches(endpoint("chat"), endpoint("failing"), odd, runtime={"spec": NEWER})
     metrics = Metrics()
-    metrics.registry.register(Recommendations(Opinions(of, cast(Source, Loads())).for_autoscalers))
+    metrics.registry.register(Recommendations(Opinions(of, Loads().of).for_autoscalers))
     [family] = [f for f in metrics.registry.collect() if f.name.endswith("recommended_replicas")]
     assert [(s.labels["llmendpoint"], s.value) for s in family.samples] == [("chat", 2.0), ("odd", 2.0)]
 

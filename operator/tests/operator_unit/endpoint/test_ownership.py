@@ -19,8 +19,9 @@ from llmendpoint_operator.core.endpoint.ownership import (
 from llmendpoint_operator.core.endpoint.plan import Apply
 from llmendpoint_operator.core.models.jobs import make_download_job
 from llmendpoint_operator.core.names import MANAGER
-from llmendpoint_operator.core.pods.builders import Owner, make_service_account
+from llmendpoint_operator.core.pods.builders import make_service_account
 from llmendpoint_operator.core.pods.drift import first_difference
+from llmendpoint_operator.core.pods.manifests import Owner
 from llmendpoint_operator.gather import parse_endpoint
 
 from ..fake_cluster import NOW, FakeCluster, make_spec

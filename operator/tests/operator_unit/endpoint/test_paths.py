@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from llmendpoint_gateway.core.request import paths as gateways
 from llmendpoint_operator.api import LLMRuntimeSpec, llmendpoint, llmruntime
 from llmendpoint_operator.core.endpoint.reported import read_fields
-from llmendpoint_operator.gather import gather
+from llmendpoint_operator.gather import Platform, gather
 from llmendpoint_operator.kube import resources
 
 from ..fake_cluster import NOW, RUNTIME, FakeCluster, make_spec
@@ -107,7 +107,7 @@ def test_what_another_runtime_of_a_kept_revision_declares_now_is_gathered() -> N
     moved = endpoint("chat", spec={"model": {"source": "embedded://demo"}, "runtime": {"name": "other"}})
     of = caches(moved, runtime={"spec": {"image": "engine:1", "paths": ["/pooling"]}})
     of.informers[resources.CONTROLLER_REVISIONS].store.replace([record], "1")
-    assert gather(of, moved, None, None).other_paths == {"llmendpoint": ("/pooling",)}
+    assert gather(of, moved, Platform()).other_paths == {"llmendpoint": ("/pooling",)}
 
 
 def test_a_change_of_the_runtime_of_a_kept_revision_wakes_the_endpoint() -> None:

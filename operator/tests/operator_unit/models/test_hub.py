@@ -29,7 +29,8 @@ class Asker:
 
     async def answer(self, revision: str, model: str = MODEL) -> Identity:
         for _ in range(1000):
-            found = self.hub.look(KEY, Question(revision, HubModel(model, "main")))
+            self.hub.ask(KEY, Question(revision, HubModel(model, "main")))
+            found = self.hub.of(KEY)
             if found is not None:
                 return found
             await asyncio.sleep(0.01)

@@ -7,7 +7,9 @@ from typing import Any
 
 from llmendpoint_operator.api import LLMRuntimeSpec
 from llmendpoint_operator.core.endpoint.plan import Apply, Plan, WriteStatus, make_plan
+from llmendpoint_operator.core.endpoint.snapshot import Observed
 from llmendpoint_operator.core.models.identity import HubModel, Identity, split_hub
+from llmendpoint_operator.core.models.tasks import Awaited
 from llmendpoint_operator.core.pods.revision import parse_revision, revision_hash
 from llmendpoint_operator.core.rollout.target import unresolved
 
@@ -32,8 +34,8 @@ def cluster() -> FakeCluster:
 
 
 def plan(fake: FakeCluster, **identity: Any) -> Plan:
-    resolved = {HASH: Identity(**identity)} if identity else {}
-    return make_plan(replace(fake.snapshot(), resolved=resolved), NOW)
+    awaited = Awaited(HASH, Identity(**identity) if identity else None)
+    return make_plan(replace(fake.snapshot(), observed=Observed(awaited=awaited)), NOW)
 
 
 def applied(found: Plan) -> list[str]:

@@ -14,10 +14,10 @@ from llmendpoint_operator.api import LLMRuntimeSpec, ModelSpec, PodInputs
 from llmendpoint_operator.core.models.files import Delivery, delivery, model_files
 from llmendpoint_operator.core.models.jobs import make_download_job, make_remove_job, make_resolve_job
 from llmendpoint_operator.core.models.tasks import EXITS, Stage, fetch_failed, read_task
-from llmendpoint_operator.core.pods.builders import Owner
 from llmendpoint_operator.core.pods.deployment import make_deployment
+from llmendpoint_operator.core.pods.manifests import Owner
 from llmendpoint_operator.core.pods.revision import Revision
-from llmendpoint_operator.observe.models.tasks import percent
+from llmendpoint_operator.observe.models.progress import percent
 
 from ..fake_cluster import NOW, make_spec
 from ..model_stage import REVISION, RUNTIME, ModelCluster, ended_pod

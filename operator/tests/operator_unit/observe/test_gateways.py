@@ -16,12 +16,12 @@ from ..evidence_stage import KEY, World, ready_pod, staged, until
 async def test_an_assignment_is_acknowledged_when_every_gateway_follows_it(world: World) -> None:
     one, other = await world.add_gateway(epochs={"team-a/chat": 1}), await world.add_gateway()
     snapshot = world.snapshot("Switching", epoch=1)
-    await until(lambda: world.collector.look(snapshot).gateways_known)
-    views = world.collector.look(snapshot).gateways
+    await until(lambda: world.look(snapshot).gateways_known)
+    views = world.look(snapshot).gateways
     assert views == (GatewayView("gateway-0", 1), GatewayView("gateway-1", None))
     world.woken.clear()
     other.epochs["team-a/chat"] = 1
-    await until(lambda: [view.epoch for view in world.collector.look(snapshot).gateways] == [1, 1])
+    await until(lambda: [view.epoch for view in world.look(snapshot).gateways] == [1, 1])
     assert set(world.woken) == {KEY}
     asked = one.states + other.states
     await asyncio.sleep(0.1)
@@ -32,18 +32,18 @@ async def test_a_gateway_that_hangs_delays_nobody(world: World) -> None:
     await world.add_gateway(epochs={"team-a/chat": 1})
     stuck = await world.add_gateway(hanging=True)
     snapshot = world.snapshot("Switching", epoch=1)
-    await until(lambda: world.collector.look(snapshot).gateways == (GatewayView("gateway-0", 1), GatewayView("gateway-1", None)))  # fmt: skip
-    await until(lambda: world.collector.look(snapshot).gateways_known)
+    await until(lambda: world.look(snapshot).gateways == (GatewayView("gateway-0", 1), GatewayView("gateway-1", None)))  # fmt: skip
+    await until(lambda: world.look(snapshot).gateways_known)
     stuck.hanging = False
     stuck.epochs["team-a/chat"] = 1
-    await until(lambda: all(v.epoch == 1 for v in world.collector.look(snapshot).gateways))
+    await until(lambda: all(v.epoch == 1 for v in world.look(snapshot).gateways))
 
 
 async def test_a_gateway_that_is_behind_is_told_what_others_follow(world: World) -> None:
     ahead = await world.add_gateway(epochs={"team-a/chat": 7})
     behind = await world.add_gateway(epochs={"team-a/chat": 6})
     snapshot = world.snapshot("Switching", epoch=7)
-    world.collector.look(snapshot)
+    world.look(snapshot)
     await until(lambda: behind.told[:1] == [{"team-a/chat": 7}])
     assert ahead.told == []
 
@@ -52,9 +52,9 @@ async def test_without_a_gateway_an_assignment_is_known_at_once_to_have_nobody_t
     world: World,
 ) -> None:
     snapshot = world.snapshot("Switching")
-    assert not world.collector.look(snapshot).gateways_known, "the pods were not listed yet"
+    assert not world.look(snapshot).gateways_known, "the pods were not listed yet"
     world.list_gateways()
-    evidence = world.collector.look(snapshot)
+    evidence = world.look(snapshot)
     assert evidence.gateways == ()
     assert evidence.gateways_known
 
@@ -65,9 +65,9 @@ async def test_gateways_of_which_none_is_ready_are_not_the_same_as_no_gateway(
 ) -> None:
     await world.add_gateway(epochs={"team-a/chat": 1})
     snapshot = world.snapshot("Switching", epoch=1)
-    await until(lambda: world.collector.look(snapshot).gateways_known)
+    await until(lambda: world.look(snapshot).gateways_known)
     world.unready("gateway-0", ending)
-    evidence = world.collector.look(snapshot)
+    evidence = world.look(snapshot)
     assert (evidence.gateways, evidence.gateways_known) == ((), False)
 
 
@@ -77,15 +77,15 @@ async def test_gateways_are_lost_when_none_was_ready_for_long_and_the_endpoint_i
     monkeypatch.setattr("llmendpoint_operator.observe.gateways.LOST_S", 0.3)
     await world.add_gateway(epochs={"team-a/chat": 1})
     snapshot = world.snapshot("Switching", epoch=2)
-    await until(lambda: world.collector.look(snapshot).gateways_known)
-    assert not world.collector.look(snapshot).gateways_lost
+    await until(lambda: world.look(snapshot).gateways_known)
+    assert not world.look(snapshot).gateways_lost
     world.unready("gateway-0", False)
-    assert not world.collector.look(snapshot).gateways_lost
-    await until(lambda: world.collector.look(snapshot).gateways_lost)
+    assert not world.look(snapshot).gateways_lost
+    await until(lambda: world.look(snapshot).gateways_lost)
     world.woken.clear()
     await world.add_gateway(epochs={"team-a/chat": 1})
-    assert not world.collector.look(snapshot).gateways_lost
-    await until(lambda: world.collector.look(snapshot).gateways_known)
+    assert not world.look(snapshot).gateways_lost
+    await until(lambda: world.look(snapshot).gateways_known)
     monkeypatch.setattr("llmendpoint_operator.observe.gateways.LOST_S", 2.0)  # a busy machine has its time
     world.woken.clear()
     world.unready("gateway-1", False)
@@ -98,18 +98,18 @@ async def test_a_gateway_pod_that_has_ended_for_good_is_no_gateway(world: World)
     world.gateway_pods.append(ready_pod("evicted", "127.0.0.1"))
     world.gateway_pods[0]["status"] |= {"phase": "Failed", "reason": "Evicted"}
     world.list_gateways()
-    evidence = world.collector.look(world.snapshot("Switching"))
+    evidence = world.look(world.snapshot("Switching"))
     assert (evidence.gateways, evidence.gateways_known) == ((), True)
 
 
 async def test_a_gateway_that_comes_up_later_is_asked_too(world: World) -> None:
     await world.add_gateway(epochs={"team-a/chat": 1})
     snapshot = world.snapshot("Observing", epoch=1)
-    await until(lambda: world.collector.look(snapshot).gateways_known)
+    await until(lambda: world.look(snapshot).gateways_known)
     await world.add_gateway(epochs={"team-a/chat": 1})
-    assert not world.collector.look(snapshot).gateways_known
-    await until(lambda: world.collector.look(snapshot).gateways_known)
-    assert len(world.collector.look(snapshot).gateways) == 2
+    assert not world.look(snapshot).gateways_known
+    await until(lambda: world.look(snapshot).gateways_known)
+    assert len(world.look(snapshot).gateways) == 2
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ async def test_a_gateway_that_comes_up_later_is_asked_too(world: World) -> None:
 async def test_a_state_that_makes_no_sense_is_no_acknowledgement(world: World, page: str) -> None:
     await world.add_gateway(page=page)
     snapshot = world.snapshot("Switching")
-    await until(lambda: world.collector.look(snapshot).gateways_known)
-    assert world.collector.look(snapshot).gateways == (GatewayView("gateway-0", None),)
+    await until(lambda: world.look(snapshot).gateways_known)
+    assert world.look(snapshot).gateways == (GatewayView("gateway-0", None),)
 
 
 async def test_replicas_that_have_to_go_make_the_gateways_tell_what_is_in_flight(world: World) -> None:
@@ -127,10 +127,10 @@ async def test_replicas_that_have_to_go_make_the_gateways_tell_what_is_in_flight
     for _ in range(2):
         await world.add_engine("blue")
     snapshot = world.snapshot("Idle", epoch=1)
-    await until(lambda: world.collector.look(snapshot).gateways_known)
-    assert world.collector.look(snapshot).gateways[0].in_flight == {"blue-0": 3}
+    await until(lambda: world.look(snapshot).gateways_known)
+    assert world.look(snapshot).gateways[0].in_flight == {"blue-0": 3}
     world.pods["blue"].pop()
-    assert world.collector.look(world.snapshot("Idle", epoch=1)).gateways == ()
+    assert world.look(world.snapshot("Idle", epoch=1)).gateways == ()
     assert len(world.collector) == 0
 
 
@@ -142,7 +142,7 @@ async def test_gateways_know_the_operator_by_its_token_as_it_is_now(
         await world.add_gateway(epochs={"team-a/chat": 7})
         behind = await world.add_gateway(epochs={"team-a/chat": 6})
         token.write_text("one\n")
-        world.collector.look(world.snapshot("Switching", epoch=7))
+        world.look(world.snapshot("Switching", epoch=7))
         await until(lambda: len(behind.told) > 0 and set(behind.tokens) == {"Bearer one"})
         token.write_text("two\n")
         await until(lambda: behind.tokens[-1] == "Bearer two")
@@ -166,15 +166,15 @@ async def test_a_gateway_is_met_now_and_then_though_nothing_is_awaited(
 async def test_an_epoch_that_no_operator_gave_is_none(world: World, epoch: int) -> None:
     await world.add_gateway(epochs={"team-a/chat": epoch})
     snapshot = world.snapshot("Switching", epoch=7)
-    await until(lambda: world.collector.look(snapshot).gateways_known)
-    assert [view.epoch for view in world.collector.look(snapshot).gateways] == [None]
+    await until(lambda: world.look(snapshot).gateways_known)
+    assert [view.epoch for view in world.look(snapshot).gateways] == [None]
 
 
 async def test_a_gateway_that_refuses_to_be_told_is_asked_on(world: World) -> None:
     """An operator without a token beside a gateway that wants one: what the gateways follow is known all the same."""
     await world.add_gateway(epochs={"team-a/chat": 7})
     refuses = await world.add_gateway(epochs={"team-a/chat": 6}, distrustful=True)
-    world.collector.look(world.snapshot("Switching", epoch=7))
+    world.look(world.snapshot("Switching", epoch=7))
     await until(lambda: len(refuses.tokens) > 2)
     assert refuses.told == []
     refuses.epochs["team-a/chat"] = 7

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from llmendpoint_operator.core.endpoint.snapshot import Snapshot
-from llmendpoint_operator.observe.models.tasks import _Progress
+from llmendpoint_operator.observe.models.progress import Progress
 from llmendpoint_operator.observe.scaling.first_tokens import FirstTokenTimes
 from llmendpoint_operator.observe.scaling.loads import EngineLoads
 from llmendpoint_operator.observe.targets import Target
@@ -84,7 +84,7 @@ async def test_loads_are_read_on_time_beside_a_namespace_that_hangs(monkeypatch:
 async def test_downloads_that_tell_no_progress_leave_the_connections_to_others() -> None:
     """As those of a namespace whose NetworkPolicy lets nobody in."""
     wire = Hung()
-    progress = _Progress(cast(Wire, wire), print)
+    progress = Progress(cast(Wire, wire), print)
     keys = [("hung", f"e{number}") for number in range(ENDPOINTS * PODS)]
     for key in keys:
         progress.follow(key, f"hung-{key[1]}")
@@ -114,9 +114,9 @@ async def test_rollouts_are_measured_on_time_beside_a_namespace_that_hangs(
 
     monkeypatch.setattr(world.wire, "text", text)
     for number in range(ENDPOINTS):
-        world.collector.look(hung(world.snapshot("Observing"), number))
+        world.look(hung(world.snapshot("Observing"), number))
     mine = world.snapshot("Observing")
-    await until(lambda: bool(world.collector.look(mine)) and engine.scrapes >= ROUNDS)
+    await until(lambda: bool(world.look(mine)) and engine.scrapes >= ROUNDS)
 
 
 def hung(snapshot: Snapshot, number: int) -> Snapshot:

@@ -11,13 +11,13 @@ import yaml
 
 from llmendpoint_operator.api import LLMRuntimeSpec, PodInputs
 from llmendpoint_operator.core.pods.builders import (
-    Owner,
     make_controller_revision,
     make_headless_service,
     make_service,
     make_service_account,
 )
 from llmendpoint_operator.core.pods.deployment import make_deployment
+from llmendpoint_operator.core.pods.manifests import Owner
 from llmendpoint_operator.core.pods.revision import (
     Revision,
     defaulted_paths,

@@ -8,8 +8,8 @@ import pytest
 
 from llmendpoint_operator.api import LLMRuntimeSpec, PodInputs
 from llmendpoint_operator.core.models.jobs import make_download_job, make_resolve_job
-from llmendpoint_operator.core.pods.builders import Owner
 from llmendpoint_operator.core.pods.deployment import make_deployment
+from llmendpoint_operator.core.pods.manifests import Owner
 from llmendpoint_operator.core.pods.revision import Revision
 
 from ..fake_cluster import NOW, make_spec

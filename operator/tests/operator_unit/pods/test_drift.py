@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from llmendpoint_operator.api import PodInputs
 from llmendpoint_operator.api.autoscaling import AutoscalingSpec
-from llmendpoint_operator.core.pods.builders import Owner, make_service
+from llmendpoint_operator.core.pods.builders import make_service
 from llmendpoint_operator.core.pods.deployment import make_deployment
 from llmendpoint_operator.core.pods.drift import first_difference, make_change, quantity, with_additions
+from llmendpoint_operator.core.pods.manifests import Owner
 from llmendpoint_operator.core.pods.revision import Revision
 from llmendpoint_operator.core.scaling.providers import make_autoscaler
 from tests.merge_patch import merged

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from llmendpoint_operator.core.pods.builders import Owner
 from llmendpoint_operator.core.pods.deployment import make_deployment
 from llmendpoint_operator.core.pods.grace import derived_grace, too_short
+from llmendpoint_operator.core.pods.manifests import Owner
 from llmendpoint_operator.core.pods.revision import (
     TEMPLATE_VERSION,
     Revision,

@@ -8,7 +8,7 @@ import pytest
 
 from llmendpoint_operator.api.security import SecuritySpec
 from llmendpoint_operator.core.endpoint.plan import Apply, WriteStatus
-from llmendpoint_operator.core.pods.builders import Owner
+from llmendpoint_operator.core.pods.manifests import Owner
 from llmendpoint_operator.core.pods.neighbours import Neighbours
 from llmendpoint_operator.core.pods.policies import make_disruption_budget, make_network_policy
 

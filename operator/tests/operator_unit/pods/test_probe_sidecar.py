@@ -11,8 +11,8 @@ import yaml
 
 from llmendpoint_operator.api import PROBE_PORT, LLMRuntimeSpec, PodInputs
 from llmendpoint_operator.core.endpoint.causes import find_cause
-from llmendpoint_operator.core.pods.builders import Owner
 from llmendpoint_operator.core.pods.deployment import STUCK_GRACE_SECONDS, make_deployment
+from llmendpoint_operator.core.pods.manifests import Owner
 from llmendpoint_operator.core.pods.revision import KNOWN_TEMPLATES, TEMPLATE_VERSION, Revision
 from llmendpoint_operator.errors import SpecError
 

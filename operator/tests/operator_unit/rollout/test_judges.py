@@ -28,7 +28,7 @@ async def said(world: World, endpoint: str, times: int = 3) -> str:
     messages: list[str] = []
 
     def tried() -> bool:
-        found = world.collector.look(snapshot).verification
+        found = world.look(snapshot).verification
         assert found is None or found.outcome is Outcome.RUNNING, found
         if found is not None and found.message:
             messages.append(found.message)

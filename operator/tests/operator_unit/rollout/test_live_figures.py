@@ -17,25 +17,25 @@ from ..evidence_stage import KEY, PROMPT, RELATIVE, World, ready_pod, until
 async def test_a_gateway_that_never_tells_of_revisions_gives_no_figures(world: World) -> None:
     gateway, green = await world.add_gateway(silent=True), await world.add_engine("green")
     snapshot = world.snapshot("Observing")
-    world.collector.look(snapshot)
+    world.look(snapshot)
     await until(lambda: green.scrapes > 1)
     green.observe(0.07, 40)
     seen = green.scrapes
     await until(lambda: green.scrapes > seen + 2)
-    assert world.collector.look(snapshot).figures == {}
+    assert world.look(snapshot).figures == {}
     gateway.silent = False
-    await until(lambda: world.collector.look(snapshot).figures != {})
+    await until(lambda: world.look(snapshot).figures != {})
     gateway.count("team-a/chat", "green", 30, 3)
-    await until(lambda: world.collector.look(snapshot).figures["green"].errors == 3)
+    await until(lambda: world.look(snapshot).figures["green"].errors == 3)
 
 
 async def test_without_any_gateway_first_tokens_are_counted(world: World) -> None:
     world.list_gateways()
     green = await world.add_engine("green")
     snapshot = world.snapshot("Observing")
-    await until(lambda: "green" in world.collector.look(snapshot).figures)
+    await until(lambda: "green" in world.look(snapshot).figures)
     green.observe(0.07, 40)
-    await until(lambda: world.collector.look(snapshot).figures["green"].requests == 40)
+    await until(lambda: world.look(snapshot).figures["green"].requests == 40)
 
 
 async def test_figures_of_the_window_come_from_gateways_and_engines(world: World) -> None:
@@ -43,17 +43,17 @@ async def test_figures_of_the_window_come_from_gateways_and_engines(world: World
     gateway.count("team-a/chat", "green", 100, 100)
     green.observe(4.0, 100)
     before = world.snapshot("AwaitingPromotion", epoch=1, observe=RELATIVE)
-    world.collector.look(before)
-    await until(lambda: world.collector.look(before).figures != {})
-    assert world.collector.look(before).window is None
+    world.look(before)
+    await until(lambda: world.look(before).figures != {})
+    assert world.look(before).window is None
     switched = world.snapshot("Switching", epoch=2)
-    world.collector.look(switched)
+    world.look(switched)
     gateway.count("team-a/chat", "green", 40, 4)
-    await until(lambda: "green" in world.collector.look(switched).figures)
+    await until(lambda: "green" in world.look(switched).figures)
     green.observe(0.07, 40)
-    await until(lambda: world.collector.look(switched).figures["green"].requests == 40)
-    await until(lambda: world.collector.look(switched).figures["green"].ttft_p95 is not None)
-    found = world.collector.look(world.snapshot("Observing", epoch=2))
+    await until(lambda: world.look(switched).figures["green"].requests == 40)
+    await until(lambda: world.look(switched).figures["green"].ttft_p95 is not None)
+    found = world.look(world.snapshot("Observing", epoch=2))
     figures = found.figures["green"]
     assert found.window == ("green", None, None)
     assert (figures.requests, figures.errors) == (40, 4)
@@ -64,70 +64,66 @@ async def test_figures_of_the_window_come_from_gateways_and_engines(world: World
 async def test_before_the_switch_the_old_revision_is_measured_to_be_compared_with(world: World) -> None:
     gateway, blue = await world.add_gateway(), await world.add_engine("blue")
     snapshot = world.snapshot("AwaitingPromotion", observe=RELATIVE)
-    await until(lambda: "blue" in world.collector.look(snapshot).figures)
+    await until(lambda: "blue" in world.look(snapshot).figures)
     world.woken.clear()
     gateway.count("team-a/chat", "blue", 30, 1)
     blue.observe(0.07, 30)
-    await until(lambda: world.collector.look(snapshot).figures["blue"].requests == 30)
+    await until(lambda: world.look(snapshot).figures["blue"].requests == 30)
     assert KEY in world.woken
-    assert world.collector.look(world.snapshot("Provisioning", observe=RELATIVE)).figures["blue"].errors == 1
+    assert world.look(world.snapshot("Provisioning", observe=RELATIVE)).figures["blue"].errors == 1
 
 
 async def test_a_canarys_next_step_counts_anew(world: World) -> None:
     gateway = await world.add_gateway()
     snapshot = world.snapshot("Observing", step=0)
-    await until(lambda: "green" in world.collector.look(snapshot).figures)
+    await until(lambda: "green" in world.look(snapshot).figures)
     gateway.count("team-a/chat", "green", 40, 4)
-    await until(lambda: world.collector.look(snapshot).figures["green"].requests == 40)
+    await until(lambda: world.look(snapshot).figures["green"].requests == 40)
     following = world.snapshot("Observing", step=1)
-    world.collector.look(following)
-    await until(lambda: "green" in world.collector.look(following).figures)
-    assert world.collector.look(following).figures["green"].requests == 0
+    world.look(following)
+    await until(lambda: "green" in world.look(following).figures)
+    assert world.look(following).figures["green"].requests == 0
 
 
 async def test_how_long_it_was_watched_begins_anew_with_a_step_and_with_the_operator(world: World) -> None:
     await world.add_gateway()
     for step in (0, 1):
         began, snapshot = time.monotonic(), world.snapshot("Observing", step=step)
-        first = world.collector.look(snapshot).watched
+        first = world.look(snapshot).watched
         assert first <= time.monotonic() - began, "nothing was read before, however old the state is"
-        await until(
-            lambda snapshot=snapshot, first=first: world.collector.look(snapshot).watched > first + 0.1
-        )
+        await until(lambda snapshot=snapshot, first=first: world.look(snapshot).watched > first + 0.1)
 
 
 async def test_waves_of_an_exchange_in_place_are_one_window(world: World) -> None:
     gateway = await world.add_gateway()
     snapshot = world.snapshot("Switching", step=1, mode="InPlace")
-    await until(lambda: "green" in world.collector.look(snapshot).figures)
+    await until(lambda: "green" in world.look(snapshot).figures)
     gateway.count("team-a/chat", "green", 40)
-    await until(lambda: world.collector.look(snapshot).figures["green"].requests == 40)
+    await until(lambda: world.look(snapshot).figures["green"].requests == 40)
     following = world.snapshot("Switching", step=2, mode="InPlace")
-    assert world.collector.look(following).figures["green"].requests == 40
+    assert world.look(following).figures["green"].requests == 40
 
 
 async def test_everything_unreachable_gives_no_figures_and_ends_nothing(world: World) -> None:
     gateway, green = await world.add_gateway(hanging=True), await world.add_engine("green")
     world.pods["green"].append(ready_pod("green-gone", "127.0.0.1"))
     snapshot = world.snapshot("Observing")
-    world.collector.look(snapshot)
+    world.look(snapshot)
     await asyncio.sleep(0.1)
     green.observe(0.07, 40)
     gateway.hanging = False
     gateway.count("team-a/chat", "green", 5)
-    await until(lambda: "green" in world.collector.look(snapshot).figures)
+    await until(lambda: "green" in world.look(snapshot).figures)
 
 
 async def test_an_endpoint_at_rest_and_a_deleted_one_leave_no_task_behind(world: World) -> None:
     await world.add_engine("green", answer=lambda _: (0, ""))
     before = asyncio.all_tasks()
     for end in (
-        lambda: world.collector.look(world.snapshot("Idle")),
+        lambda: world.look(world.snapshot("Idle")),
         lambda: world.collector.forget(KEY),
     ):
-        world.collector.look(
-            world.snapshot("Verifying", verification={"prompts": [PROMPT]}, observe=RELATIVE)
-        )
+        world.look(world.snapshot("Verifying", verification={"prompts": [PROMPT]}, observe=RELATIVE))
         assert len(asyncio.all_tasks() - before) == 2, "a sampler and a verifier"
         end()
         await until(lambda: not asyncio.all_tasks() - before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
 import pytest
@@ -55,30 +55,36 @@ def snapshot(namespace: str, name: str, *pods: str, ready: bool = False) -> Snap
     return Snapshot(endpoint, None, pods={"green": made})
 
 
+def look(events: PodEvents, seen: Snapshot) -> Mapping[str, Told]:
+    """As a reconcile does: what is known now, with the rest being asked."""
+    events.update(seen)
+    return events.of((seen.endpoint.namespace, seen.endpoint.name))
+
+
 Asking = tuple[FakeApi, PodEvents, list[Any]]
 
 
 async def test_what_an_autoscaler_says_wakes_the_endpoint(asking: Asking) -> None:
     api, events, woken = asking
     waits = snapshot("team-a", "chat", "p-1")
-    assert events.look(waits) == {}
+    assert look(events, waits) == {}
     await until(lambda: woken == [("team-a", "chat")])
-    assert events.look(waits) == {"p-1": Told()}
+    assert look(events, waits) == {"p-1": Told()}
     api.said["p-1"] = [{"reason": "NotTriggerScaleUp", "lastTimestamp": "2026-01-01T00:00:00Z"}]
     await until(lambda: len(woken) == 2)
-    assert events.look(waits)["p-1"].prospect is Prospect.NONE
+    assert look(events, waits)["p-1"].prospect is Prospect.NONE
 
 
 async def test_nobody_is_asked_about_pods_that_do_not_wait(asking: Asking) -> None:
     api, events, _ = asking
-    assert events.look(snapshot("team-a", "chat", "p-1", ready=True)) == {}
+    assert look(events, snapshot("team-a", "chat", "p-1", ready=True)) == {}
     await asyncio.sleep(0.05)
     assert api.asked == []
 
 
 async def test_of_many_pods_of_an_endpoint_two_are_asked_about(asking: Asking) -> None:
     api, events, woken = asking
-    events.look(snapshot("team-a", "chat", *(f"p-{number}" for number in range(50))))
+    look(events, snapshot("team-a", "chat", *(f"p-{number}" for number in range(50))))
     await until(lambda: bool(woken))
     assert set(api.asked) == {"team-a/p-0", "team-a/p-1"}
 
@@ -87,22 +93,22 @@ async def test_what_cannot_be_asked_or_understood_counts_as_silence(asking: Aski
     api, events, _ = asking
     api.said = {"p-1": ApiError(403, "forbidden", "GET events"), "p-2": [7]}
     waits = snapshot("team-a", "chat", "p-1", "p-2")
-    await until(lambda: events.look(waits) == {"p-1": Told(), "p-2": Told()})
+    await until(lambda: look(events, waits) == {"p-1": Told(), "p-2": Told()})
 
 
 async def test_a_namespace_full_of_waiting_pods_takes_one_turn_of_two(asking: Asking) -> None:
     api, events, _ = asking
     for number in range(200):
-        events.look(snapshot("attacker", f"e-{number}", f"a-{number}"))
+        look(events, snapshot("attacker", f"e-{number}", f"a-{number}"))
     for number in range(3):
-        events.look(snapshot("team-a", f"e-{number}", f"p-{number}"))
+        look(events, snapshot("team-a", f"e-{number}", f"p-{number}"))
     await until(lambda: len([asked for asked in api.asked if asked.startswith("team-a/")]) == 3)
     assert sum(asked.startswith("team-a/") for asked in api.asked[:6]) == 3
 
 
 async def test_who_is_forgotten_is_asked_about_no_more(asking: Asking) -> None:
     _, events, woken = asking
-    events.look(snapshot("team-a", "chat", "p-1"))
+    look(events, snapshot("team-a", "chat", "p-1"))
     await until(lambda: bool(woken))
     events.forget(("team-a", "chat"))
     assert (events._waiting, events._turns) == ({}, {})

@@ -114,17 +114,17 @@ async def test_time_without_a_slot_is_no_time_of_the_verification(world: World) 
     await world.add_engine("green", answer=lambda _: (0, ""))
     await hold(world.collector, seconds=0.5)
     snapshot = world.snapshot("Verifying", verification={"prompts": [PROMPT]})
-    world.collector.look(snapshot)
+    world.look(snapshot)
     await asyncio.sleep(0.3)
-    assert world.collector.look(snapshot).verifying < 0.1
-    await until(lambda: world.collector.look(snapshot).verifying > 0.1)
+    assert world.look(snapshot).verifying < 0.1
+    await until(lambda: world.look(snapshot).verifying > 0.1)
 
 
 async def test_a_revision_without_ready_pods_is_waited_for(world: World) -> None:
     snapshot = world.snapshot("Verifying", verification={"prompts": [PROMPT], "timeoutSeconds": 1})
-    world.collector.look(snapshot)
+    world.look(snapshot)
     await asyncio.sleep(0.1)
-    assert world.collector.look(snapshot).verification == Verification("green", Outcome.RUNNING)
+    assert world.look(snapshot).verification == Verification("green", Outcome.RUNNING)
     await world.add_engine("green")
     found = await world.verified(prompts=[PROMPT], timeoutSeconds=1)
     assert found.outcome is Outcome.PASSED
@@ -192,7 +192,7 @@ async def test_an_endpoint_as_judge_is_asked_through_the_gateway(world: World) -
     url = f"http://{await judge.serve(world.serving, world.engine_port)}:{world.engine_port}/v1"
     prompts = [comparing(mode="Judge", endpoint="team-a/judge")]
     snapshot = world.snapshot("Verifying", verification={"prompts": prompts}, gateway_url=url)
-    world.collector.look(snapshot)
+    world.look(snapshot)
     await until(lambda: len(judge.asked) == 1)
     assert judge.asked[0]["model"] == "team-a/judge"
 
@@ -209,9 +209,9 @@ async def test_how_long_the_prompts_have_been_asked_begins_with_them_and_not_wit
     world: World,
 ) -> None:
     await world.add_engine("green", answer=lambda _: (0, ""))
-    world.collector.look(world.snapshot("Warming"))
+    world.look(world.snapshot("Warming"))
     await asyncio.sleep(0.1)
     began, snapshot = time.monotonic(), world.snapshot("Verifying", verification={"prompts": [PROMPT]})
-    first = world.collector.look(snapshot).verifying
+    first = world.look(snapshot).verifying
     assert first <= time.monotonic() - began
-    await until(lambda: world.collector.look(snapshot).verifying > first + 0.1)
+    await until(lambda: world.look(snapshot).verifying > first + 0.1)

@@ -19,7 +19,8 @@ KEY = ("team-a", "chat")
 
 def status_written(cluster: FakeCluster, **circuits: Circuit) -> WriteStatus | None:
     """What is written when the gateways tell this."""
-    plan = make_plan(replace(cluster.snapshot(), circuits=circuits), NOW)
+    plain = cluster.snapshot()
+    plan = make_plan(replace(plain, observed=replace(plain.observed, circuits=circuits)), NOW)
     found = [step for step in plan.steps if isinstance(step, WriteStatus)]
     if found:
         cluster.status = found[0].status

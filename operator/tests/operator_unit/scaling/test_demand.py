@@ -257,7 +257,7 @@ class Scaled:
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
-        self.scaler = Scaler(self, self.woken.append, self.metrics)
+        self.scaler = Scaler(cast(Demands, self), self.woken.append, self.metrics)
         self.asked = 0
 
     def of(self, key: tuple[str, str]) -> Demand | None:
@@ -274,7 +274,8 @@ class Scaled:
         fields = {"autoscaling": self.autoscaling} if self.autoscaling else {}
         spec = make_spec(replicas=self.replicas, **fields)
         endpoint = Endpoint(*KEY, "uid", 1, "1", deleting=False, spec=spec, status=self.status)
-        found = self.scaler.look(Snapshot(endpoint, None))
+        self.scaler.update(Snapshot(endpoint, None))
+        found = self.scaler.of(KEY)
         return found.replicas if found else None
 
     def at(self, count: int) -> Scaled:

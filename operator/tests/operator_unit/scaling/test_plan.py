@@ -27,7 +27,8 @@ class ScaledCluster(FakeCluster):
     scaling: Scaling | None = None
 
     def snapshot(self, now: datetime = AFTER_ALL) -> Snapshot:
-        return replace(super().snapshot(now), scaling=self.scaling)
+        plain = super().snapshot(now)
+        return replace(plain, observed=replace(plain.observed, scaling=self.scaling))
 
     def scale(self, count: int, *, reason: Reason = Reason.SIGNALS) -> None:
         """The scaler decides on another count."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmendpoint_operator.core.endpoint.snapshot import Endpoint, Snapshot
+from llmendpoint_operator.core.endpoint.snapshot import Endpoint, Observed, Snapshot
 from llmendpoint_operator.core.endpoint.steps import Apply
 from llmendpoint_operator.core.rollout.evidence import Evidence, GatewayView
 from llmendpoint_operator.core.scaling.scaledown import (
@@ -73,7 +73,7 @@ class Scene:
             None,
             deployments={REVISION: deployment},
             pods={REVISION: tuple(self.pods)},
-            evidence=evidence,
+            observed=Observed(evidence),
         )
 
     def plan(self, wanted: int, share: int = 100, later: float = 0.0) -> ScaleDown:
@@ -138,9 +138,7 @@ def test_requests_are_summed_over_gateways() -> None:
     scene = Scene([pod("a"), pod("b")], 2)
     snapshot = scene.snapshot()
     evidence = Evidence(gateways=views, gateways_known=True)
-    moved = Snapshot(
-        snapshot.endpoint, None, deployments=snapshot.deployments, pods=snapshot.pods, evidence=evidence
-    )
+    moved = replace(snapshot, observed=Observed(evidence))
     assert plan_scale_down(moved, {REVISION: 1}, {REVISION: 100}, NOW).draining == ("b",)
 
 

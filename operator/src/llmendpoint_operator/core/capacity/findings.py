@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from llmendpoint_fit.core.devices import Device
 from llmendpoint_fit.core.model import Model, model_as_json, model_from_json
 
 from ..models.files import CACHE_PATH, Delivery, delivery
 from ..models.identity import HubModel, split_hub
 from ..pods.arguments import model_path, split_pvc
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
 from ..pods.revision import Revision
 
 PROBLEM_LIMIT = 1024
@@ -32,6 +33,20 @@ class Finding:
         if self.model is None:
             return {"revision": revision, "problem": self.problem[:PROBLEM_LIMIT]}
         return {"revision": revision, "model": model_as_json(self.model)}
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What CapacityFits is made from, beside the status: what the hub says of the target's model (`finding`), the Job that
+    reads it on a claim and that Job's pods, its image, and why the API server refuses it."""
+
+    finding: Finding | None = None
+    job: Manifest | None = None
+    pods: tuple[Manifest, ...] = ()
+    image: str | None = None
+    refused: str = ""
+    devices: tuple[Device | None, ...] | None = ()
+    """The accelerators of the nodes that the spec selects; None while the nodes are being read."""
 
 
 class OnClaim(NamedTuple):

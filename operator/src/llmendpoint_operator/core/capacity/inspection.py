@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ..endpoint.snapshot import Snapshot
 from ..endpoint.steps import Apply, Delete, Step
 from ..names import ENDPOINT_LABEL, USER, labels
-from ..pods.builders import Manifest, Owner, child_metadata
+from ..pods.manifests import Manifest, Owner, child_metadata
 from ..pods.revision import Revision
 from .findings import SECONDS, OnClaim, on_claim, recorded
 
@@ -27,7 +27,7 @@ def inspection_name(endpoint: str) -> str:
 
 def job_steps(snapshot: Snapshot, target: Revision | None) -> Iterator[Step]:
     """Make the Job while it is needed, and delete it when it has been read, or is about another revision."""
-    endpoint, live = snapshot.endpoint, snapshot.inspection
+    endpoint, live = snapshot.endpoint, snapshot.observed.capacity.job
     wanted = _wanted(snapshot, target)
     if live is not None and (wanted is None or _inspects(live) != _inspects(wanted)):
         if "deletionTimestamp" not in live["metadata"]:
@@ -37,13 +37,14 @@ def job_steps(snapshot: Snapshot, target: Revision | None) -> Iterator[Step]:
 
 
 def _wanted(snapshot: Snapshot, target: Revision | None) -> Manifest | None:
-    if target is None or snapshot.inspection_image is None or target.inputs.resources.accelerator is None:
+    image, refused = snapshot.observed.capacity.image, snapshot.observed.capacity.refused
+    if target is None or image is None or target.inputs.resources.accelerator is None:
         return None
     where = on_claim(target)
     known = recorded(snapshot.endpoint.status, target.hash) is not None
-    if where is None or known or snapshot.inspection_refused:
+    if where is None or known or refused:
         return None
-    return make_job(snapshot.endpoint.owner, target, where, snapshot.inspection_image)
+    return make_job(snapshot.endpoint.owner, target, where, image)
 
 
 def _inspects(job: Manifest) -> str:

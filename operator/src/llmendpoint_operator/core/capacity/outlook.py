@@ -74,20 +74,18 @@ def _source(target: Revision) -> str:
 
 def _found(snapshot: Snapshot, target: Revision) -> Finding | None:
     """What came in since; None while it is awaited."""
+    known = snapshot.observed.capacity
     if hub_model_of(target) is not None:
-        return snapshot.finding
+        return known.finding
     if on_claim(target) is None:
         return Finding(problem=f"{_source(target)} lies where only the engine's pods read it")
-    if snapshot.inspection_refused:
-        return Finding(
-            problem=f"the API server refuses the Job that reads the model: {snapshot.inspection_refused}"
-        )
-    if snapshot.inspection_image is None:
+    if known.refused:
+        return Finding(problem=f"the API server refuses the Job that reads the model: {known.refused}")
+    if known.image is None:
         return Finding(
             problem="the operator was started without --probe-image, the image of the Job that reads a claim"
         )
-    job = snapshot.inspection
-    return inspected(job, snapshot.inspection_pods) if job is not None else None
+    return inspected(known.job, known.pods) if known.job is not None else None
 
 
 def _judged(
@@ -100,7 +98,8 @@ def _judged(
         return Outlook(record, Condition(TYPE, "False", Outcome.QUANTIZED.value, QUANTIZED))
     divides = splits((*(a.value for a in target.runtime.args), *target.inputs.runtime.args))
     stated = said(wanted)
-    devices: Sequence[Device | None] | None = (stated,) if stated is not None else snapshot.devices
+    nodes = snapshot.observed.capacity.devices
+    devices: Sequence[Device | None] | None = (stated,) if stated is not None else nodes
     if wanted.product is not None and stated is None:
         hint = f"known are {KNOWN}; or give resources.accelerator.memory, such as 24Gi"
         return Outlook(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
 from ..pods.revision import normalised_inputs
 from .snapshot import Snapshot
 from .steps import Event

@@ -6,12 +6,23 @@ No cause holds a figure that changes by itself (restart counts, times): a status
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..names import CONTAINER, PROBE_CONTAINER
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
+from ..pods.state import (
+    changed_at,
+    conditions_of,
+    engine_ended,
+    engine_status,
+    find_condition,
+    is_alive,
+    is_finished,
+    is_ready,
+    was_ready,
+)
 from ..sentences import fitting, redacted
 
 MESSAGE_LIMIT = 300
@@ -50,26 +61,6 @@ class Cause:
     expected: bool = False
 
 
-def is_ready(pod: Manifest) -> bool:
-    """Whether the pod takes requests."""
-    return is_alive(pod) and _condition(pod, "Ready").get("status") == "True"
-
-
-def is_terminating(pod: Manifest) -> bool:
-    """Whether the pod is on its way out."""
-    return "deletionTimestamp" in pod["metadata"]
-
-
-def is_finished(pod: Manifest) -> bool:
-    """Whether the pod has ended for good, as after an eviction or its node's shutdown: it stays only to be looked at."""
-    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
-
-
-def is_alive(pod: Manifest) -> bool:
-    """Whether the pod is, or will be, of use."""
-    return not is_terminating(pod) and not is_finished(pod)
-
-
 def find_cause(deployment: Manifest | None, pods: Sequence[Manifest]) -> Cause | None:
     """The first cause that the rules find for a revision's pods; None when they are ready or merely loading. A pod that
     has ended for good counts only while no other has taken its place."""
@@ -83,7 +74,7 @@ def find_cause(deployment: Manifest | None, pods: Sequence[Manifest]) -> Cause |
 
 def pods_refused(deployment: Manifest | None) -> Cause | None:
     """A quota or an admission policy refuses the pods: the ReplicaSet's FailedCreate, passed on by its Deployment."""
-    for condition in _conditions(deployment or {}):
+    for condition in conditions_of(deployment or {}):
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
             return Cause("PodsRefused", f"pods cannot be created: {_short(condition.get('message', ''))}")
     return None
@@ -93,27 +84,13 @@ def deadline_exceeded(deployment: Manifest | None) -> bool:
     """Whether the Deployment made no progress within progressDeadlineSeconds."""
     return any(
         c.get("type") == "Progressing" and c.get("reason") == "ProgressDeadlineExceeded"
-        for c in _conditions(deployment or {})
+        for c in conditions_of(deployment or {})
     )
-
-
-def unscheduled_since(pod: Manifest) -> str | None:
-    """When the scheduler found no node for the pod, as in its condition; None when it has one, or was not asked yet."""
-    condition = _condition(pod, "PodScheduled")
-    if condition.get("status") != "False" or is_ready(pod):
-        return None
-    return str(condition.get("lastTransitionTime", ""))
-
-
-def is_gated(pod: Manifest) -> bool:
-    """Whether the scheduler leaves the pod alone until somebody removes its scheduling gates."""
-    condition = _condition(pod, "PodScheduled")
-    return condition.get("status") == "False" and condition.get("reason") == "SchedulingGated"
 
 
 def unschedulable(pod: Manifest) -> Cause | None:
     """No node takes the pod."""
-    condition = _condition(pod, "PodScheduled")
+    condition = find_condition(pod, "PodScheduled")
     if condition.get("status") != "False" or condition.get("reason") != "Unschedulable":
         return None
     message = _short(condition.get("message", ""))
@@ -158,7 +135,7 @@ def container_not_created(pod: Manifest) -> Cause | None:
 
 def engine_exited(pod: Manifest) -> Cause | None:
     """The engine ended; the exit codes are those of docs/contribute/contracts.md."""
-    ended = _ended(pod)
+    ended = engine_ended(pod)
     if not ended:
         return None
     line = last_line(ended.get("message", ""))
@@ -183,7 +160,7 @@ def engine_exited(pod: Manifest) -> Cause | None:
 
 def unresponsive(pod: Manifest) -> Cause | None:
     """The engine served and runs, and does not answer any more. One that was started again since then loads."""
-    engine, since = engine_status(pod), _changed(pod, "Ready")
+    engine, since = engine_status(pod), changed_at(pod, "Ready")
     running = engine.get("state", {}).get("running")
     if running is None or engine.get("started") is False or is_ready(pod) or not was_ready(pod):
         return None
@@ -192,27 +169,6 @@ def unresponsive(pod: Manifest) -> Cause | None:
     said = f"pod {_name(pod)} answered before, but has not answered since {since}"
     hint = "see its logs; the kubelet restarts the engine if the liveness probe fails too"
     return Cause("EngineUnresponsive", f"{said}; {hint}")
-
-
-def served_until(pod: Manifest) -> str | None:
-    """When the engine of a pod that had been ready last ended; None where it never was, or did not end. The condition
-    Ready begins False when the node takes the pod, and can change only after its engine could start."""
-    return _ended(pod).get("finishedAt") if was_ready(pod) else None
-
-
-def was_ready(pod: Manifest) -> bool:
-    """Whether the pod is or has been ready."""
-    return _changed(pod, "Ready") > _changed(pod, "Initialized")
-
-
-def ready_since(pod: Manifest) -> str | None:
-    """None where the pod is not ready, or does not say."""
-    return (_changed(pod, "Ready") or None) if is_ready(pod) else None
-
-
-def unready_since(pod: Manifest) -> str | None:
-    """None where the pod is ready, or does not say."""
-    return None if is_ready(pod) else _changed(pod, "Ready") or None
 
 
 def evicted(pod: Manifest) -> Cause | None:
@@ -253,33 +209,6 @@ def _short(text: str) -> str:
 
 def _name(pod: Manifest) -> str:
     return str(pod["metadata"]["name"])
-
-
-def _conditions(thing: Manifest) -> Iterable[Manifest]:
-    found: Iterable[Manifest] = thing.get("status", {}).get("conditions") or ()
-    return found
-
-
-def _condition(thing: Manifest, kind: str) -> Manifest:
-    return next((c for c in _conditions(thing) if c.get("type") == kind), {})
-
-
-def _changed(pod: Manifest, kind: str) -> str:
-    return str(_condition(pod, kind).get("lastTransitionTime") or "")
-
-
-def _ended(pod: Manifest) -> Manifest:
-    engine = engine_status(pod)
-    found: Manifest = (
-        engine.get("state", {}).get("terminated") or engine.get("lastState", {}).get("terminated") or {}
-    )
-    return found
-
-
-def engine_status(pod: Manifest) -> Manifest:
-    """Of the engine container, as the kubelet wrote it; empty before."""
-    statuses = pod.get("status", {}).get("containerStatuses") or []
-    return next((s for s in statuses if s.get("name") == CONTAINER), {})
 
 
 def _statuses(pod: Manifest) -> list[Manifest]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..pauses import growing_pause
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
 from ..sentences import fitting
 from .causes import Cause
 from .steps import Apply, Step

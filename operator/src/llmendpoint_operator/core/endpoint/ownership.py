@@ -18,7 +18,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from ..names import MANAGER, MODEL_JOB_LABEL
-from ..pods.builders import Manifest, Owner
+from ..pods.manifests import Manifest, Owner
 from ..sentences import fitting
 from .causes import Cause
 from .steps import Apply, Step

@@ -26,7 +26,6 @@ from ..capacity.outlook import look
 from ..models.awaited import model_steps, retry_in
 from ..names import NO_REVISION, child_name
 from ..pods.builders import (
-    Manifest,
     make_controller_revision,
     make_headless_service,
     make_service,
@@ -34,10 +33,10 @@ from ..pods.builders import (
 )
 from ..pods.deployment import make_deployment
 from ..pods.drift import first_difference, with_additions
+from ..pods.manifests import Manifest
 from ..pods.policies import disruption_budget_steps, network_policy_steps
 from ..pods.revision import ADDITIONS_JUDGED, Revision, revision_data
 from ..rollout.decision import Rollout, decide, freeze
-from ..rollout.target import unresolved
 from ..scaling.circuit import CONDITION as CIRCUIT_OPEN
 from ..scaling.circuit import circuit_event
 from ..scaling.handover import kept_count, settles_in
@@ -81,7 +80,6 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         return Plan(tuple(_status(snapshot, frozen, _present(snapshot, frozen.active), now)))
     snapshot = replace(snapshot, kept=kept_count(snapshot, now))
     rollout = decide(snapshot, endpoint.spec, now)
-    waiting = unresolved(snapshot)
     grow, shrink = _deployments(snapshot, rollout)
     record, status = list(_record(snapshot, rollout)), list(_status(snapshot, rollout, snapshot.wanted, now))
     scaled = status if _rescaled(snapshot) and not record else []
@@ -89,7 +87,7 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         *_service_account(snapshot),
         *network_policy_steps(snapshot),
         *scaled,
-        *model_steps(snapshot, waiting, now),
+        *model_steps(snapshot, endpoint.spec, now),
         *grow,
         *_headless_services(snapshot, rollout),
         *record,
@@ -119,14 +117,16 @@ def _look_again(snapshot: Snapshot, rollout: Rollout, now: datetime) -> float | 
     """When the rollout, a download, the end of a series of restarts or a missing KEDA asks for it."""
     calm = calm_after((pod for pods in snapshot.pods.values() for pod in pods), now)
     settled = settles_in(snapshot, now) if snapshot.kept is not None else None
-    pauses = (settled, rollout.requeue_after, retry_in(snapshot.task, now), calm, provider_retry(snapshot))
+    awaited = snapshot.observed.awaited
+    retry = retry_in(awaited.task, now) if awaited else None
+    pauses = (settled, rollout.requeue_after, retry, calm, provider_retry(snapshot))
     return min((pause for pause in pauses if pause), default=None)
 
 
 def _rescaled(snapshot: Snapshot) -> bool:
     """Whether the scaler has decided on another count than the status says."""
-    decided = snapshot.endpoint.status.get("autoscaling") or {}
-    return snapshot.scaling is not None and decided.get("desiredReplicas") != snapshot.scaling.replicas
+    scaling, decided = snapshot.observed.scaling, snapshot.endpoint.status.get("autoscaling") or {}
+    return scaling is not None and decided.get("desiredReplicas") != scaling.replicas
 
 
 def _present(snapshot: Snapshot, active: str | None) -> int:
@@ -209,11 +209,11 @@ def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) ->
     if rollout.active != rollout.previous:
         said = f"revision {rollout.active} gets requests now (before: {rollout.previous or 'none'})"
         events = (*events, Event("RevisionActivated", said))
-    if snapshot.scaling is not None:
-        told = event_of(snapshot.scaling, snapshot.endpoint.status.get("autoscaling") or {})
+    if snapshot.observed.scaling is not None:
+        told = event_of(snapshot.observed.scaling, snapshot.endpoint.status.get("autoscaling") or {})
         events = (*events, told) if told else events
     live = snapshot.endpoint.status.get("conditions") or ()
-    circuit = circuit_event(snapshot.circuits, any(c["type"] == CIRCUIT_OPEN for c in live))
+    circuit = circuit_event(snapshot.observed.circuits, any(c["type"] == CIRCUIT_OPEN for c in live))
     events = (*events, circuit) if circuit else events
     yield WriteStatus(
         status,

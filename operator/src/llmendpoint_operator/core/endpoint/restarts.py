@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
+from ..pods.state import engine_ended, engine_status, is_alive, is_ready, served_until
 from ..times import parse_time
-from .causes import Cause, engine_exited, engine_status, is_alive, is_ready, served_until
+from .causes import Cause, engine_exited
 
 RESTARTS = 3
 WINDOW = timedelta(minutes=10)
@@ -36,10 +37,7 @@ def calm_after(pods: Iterable[Manifest], now: datetime) -> float | None:
 
 def _storms(pods: Iterable[Manifest], now: datetime) -> Iterator[tuple[Manifest, datetime]]:
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
-        engine = engine_status(pod)
-        last = (
-            engine.get("state", {}).get("terminated") or engine.get("lastState", {}).get("terminated") or {}
-        )
+        engine, last = engine_status(pod), engine_ended(pod)
         began, ended = parse_time(last.get("startedAt")), parse_time(last.get("finishedAt"))
         if (
             not is_alive(pod)

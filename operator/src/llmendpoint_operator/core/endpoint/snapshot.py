@@ -7,13 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from llmendpoint_fit.core.devices import Device
-
 from ...api import LLMEndpointSpec, LLMRuntimeSpec
-from ..capacity.findings import Finding
-from ..models.identity import Identity
-from ..models.tasks import Task
-from ..pods.builders import Manifest, Owner
+from ..capacity.findings import Inspected
+from ..models.tasks import Awaited
+from ..pods.manifests import Manifest, Owner
 from ..pods.neighbours import Neighbours
 from ..pods.revision import Revision
 from ..rollout.evidence import Evidence
@@ -76,8 +73,24 @@ class ScalerAddress:
 
 
 @dataclass(frozen=True, slots=True)
+class Observed:
+    """What the observers know of one endpoint and no cache holds."""
+
+    evidence: Evidence = field(default_factory=Evidence)
+    scaling: Scaling | None = None
+    """What the scaler decided. None: there is none."""
+    circuits: Mapping[str, Circuit] = field(default_factory=dict)
+    """The endpoint's breaker, by gateway."""
+    awaited: Awaited | None = None
+    """The model of the revision that is about to be made. None: no revision waits for one."""
+    capacity: Inspected = field(default_factory=Inspected)
+    """How large the target's model is, and what it would run on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One endpoint, its runtime and its children. Children of a revision are keyed by its hash."""
+    """One endpoint, its runtime and its children as the caches hold them, and what was observed. Children of a revision
+    are keyed by its hash."""
 
     endpoint: Endpoint
     runtime: LLMRuntimeSpec | None
@@ -100,21 +113,7 @@ class Snapshot:
     neighbours: Neighbours | None = None
     """Who always reaches the pods. None: nobody is told apart, and no NetworkPolicy is made."""
     pods: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
-    evidence: Evidence = field(default_factory=Evidence)
-    resolved: Mapping[str, Identity] = field(default_factory=dict)
-    """What the model's source is, by the hash of the revision that is about to be made."""
-    task: Task | None = None
-    """The Job that this revision waits for: it asks what the source is, or downloads it. None: there need be none."""
-    finding: Finding | None = None
-    """What the hub says of the target's model, where it was asked."""
-    inspection: Manifest | None = None
-    """The Job that reads the model on a claim."""
-    inspection_pods: tuple[Manifest, ...] = ()
-    inspection_image: str | None = None
-    inspection_refused: str = ""
-    """Why the API server does not take that Job."""
-    devices: tuple[Device | None, ...] | None = ()
-    """The accelerators of the nodes that the spec selects; None while the nodes are being read."""
+    observed: Observed = field(default_factory=Observed)
     foreign: Foreigners = field(default_factory=dict)
     """Objects in the place of children that are not the endpoint's own."""
     disputes: Disputes = field(default_factory=dict)
@@ -127,11 +126,6 @@ class Snapshot:
     gateway_url: str | None = None
     allowed: Allowed = BY_DEFAULT
     """What the platform lets users name."""
-    circuits: Mapping[str, Circuit] = field(default_factory=dict)
-    """The endpoint's breaker, by gateway."""
-    scaling: Scaling | None = None
-    """What the scaler decided. None: there is none."""
-
     kept: int | None = None
     """The builtin scaler's last count, while an outside scaler that took its place has not reached it yet."""
     runtime_error: str = ""
@@ -142,8 +136,8 @@ class Snapshot:
     @property
     def wanted(self) -> int:
         """Replicas that the scaler wants, or without one the spec."""
-        if self.scaling is not None:
-            return self.scaling.replicas
+        if self.observed.scaling is not None:
+            return self.observed.scaling.replicas
         if self.kept is not None:
             return self.kept
         return self.endpoint.spec.replicas if self.endpoint.spec else 0

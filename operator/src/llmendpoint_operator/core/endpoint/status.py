@@ -3,7 +3,7 @@ verdict stand in it because they were written once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -13,18 +13,17 @@ from ..capacity.outlook import TYPE, Outlook
 from ..models.files import Delivery, delivery
 from ..models.tasks import fetch_failed
 from ..names import selector_text
-from ..pods.builders import Manifest
+from ..pods.state import NO_PODS, is_alive, is_ready
 from ..rollout.decision import Rollout
 from ..rollout.machine import BEFORE_THE_SWITCH
 from ..rollout.prospects import comes, volume_cause, waiting_cause
-from ..rollout.situation import pod_count, ready_count
 from ..rollout.target import unreadable_runtime
 from ..scaling.circuit import circuit_message
 from ..scaling.handover import handover_record
 from ..scaling.providers import provider_outlook
 from ..scaling.records import make_record
 from ..times import time_text
-from .causes import Cause, deadline_exceeded, find_cause, is_alive, is_ready
+from .causes import Cause, deadline_exceeded, find_cause
 from .conditions import View, make_conditions
 from .disputes import dispute_cause
 from .ownership import foreign_cause
@@ -55,10 +54,10 @@ def make_status(
         "override": rollout.override.as_json() if rollout.override else None,
         "request": rollout.answer.as_json() if rollout.answer else endpoint.status.get("request"),
         "autoscaling": _autoscaling(snapshot, now),
-        "replicas": pod_count(snapshot, rollout.active),
-        "readyReplicas": ready_count(snapshot, rollout.active),
+        "replicas": rollout.counts.get(rollout.active or "", NO_PODS).alive,
+        "readyReplicas": rollout.counts.get(rollout.active or "", NO_PODS).ready,
         "selector": selector_text(endpoint.name, shown) if shown else None,
-        "revisions": _revisions(snapshot),
+        "revisions": _revisions(snapshot, rollout),
         "paths": _paths(snapshot, rollout),
         "capacity": outlook.record,
         "url": snapshot.gateway_url or f"http://{endpoint.name}.{endpoint.namespace}.svc/v1",
@@ -75,9 +74,9 @@ def _autoscaling(snapshot: Snapshot, now: datetime) -> dict[str, Any] | None:
     live: Mapping[str, Any] | None = endpoint.status.get("autoscaling")
     if endpoint.spec is None:
         return dict(live) if live else None
-    if snapshot.scaling is None:
+    if snapshot.observed.scaling is None:
         return handover_record(snapshot, now)
-    return make_record(snapshot.scaling, live or {}, endpoint.spec.replicas)
+    return make_record(snapshot.observed.scaling, live or {}, endpoint.spec.replicas)
 
 
 def _paths(snapshot: Snapshot, rollout: Rollout) -> list[str]:
@@ -97,41 +96,39 @@ def _paths(snapshot: Snapshot, rollout: Rollout) -> list[str]:
 def _model(snapshot: Snapshot, rollout: Rollout) -> dict[str, Any] | None:
     """Of the target: as recorded, or as far as it has come."""
     spec, target = snapshot.endpoint.spec, rollout.target
-    identity = next(iter(snapshot.resolved.values()), None)
+    awaited = snapshot.observed.awaited
+    identity, task = (awaited.identity, awaited.task) if awaited else (None, None)
     commit = target.commit if target else identity.commit if identity else ""
     if spec is None or not commit:
         return None
     cached = delivery((target.inputs if target else spec).model) is Delivery.JOB
-    progress = 100 if target else snapshot.task.progress if snapshot.task else 0
+    progress = 100 if target else task.progress if task else 0
     return {"revision": commit} | ({"progress": progress} if cached else {})
 
 
-def _revisions(snapshot: Snapshot) -> list[dict[str, Any]]:
-    counts = [
-        {"name": name, "replicas": pod_count(snapshot, name), "readyReplicas": ready_count(snapshot, name)}
-        for name in sorted(snapshot.deployments)
-    ]
-    return [item for item in counts if item["replicas"]]
+def _revisions(snapshot: Snapshot, rollout: Rollout) -> list[dict[str, Any]]:
+    found = ((name, rollout.counts.get(name, NO_PODS)) for name in sorted(snapshot.deployments))
+    return [{"name": n, "replicas": c.alive, "readyReplicas": c.ready} for n, c in found if c.alive]
 
 
 def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> View:
-    target, outside = rollout.target_hash, provider_outlook(snapshot)
+    target, outside, scaling = rollout.target_hash, provider_outlook(snapshot), snapshot.observed.scaling
     return View(
         wanted=wanted,
         active=rollout.active,
         target=target,
-        active_ready=ready_count(snapshot, rollout.active),
-        target_ready=ready_count(snapshot, target),
+        active_ready=rollout.counts.get(rollout.active or "", NO_PODS).ready,
+        target_ready=rollout.counts.get(target or "", NO_PODS).ready,
         cause=_cause(snapshot, rollout, target, now),
         deadline_exceeded=deadline_exceeded(snapshot.deployments.get(target or "")),
         state=rollout.progress.state,
         message=rollout.progress.message or "",
-        circuit=circuit_message(snapshot.circuits),
+        circuit=circuit_message(snapshot.observed.circuits),
         foreign=_foreign(snapshot, now),
         conflict=conflict_message((snapshot.endpoint.namespace, snapshot.endpoint.name), snapshot.conflicts),
         runtime_gone=snapshot.runtime_gone,
-        scaled=snapshot.scaling is not None or outside is not None,
-        outlook=snapshot.scaling.outlook if snapshot.scaling else outside,
+        scaled=scaling is not None or outside is not None,
+        outlook=scaling.outlook if scaling else outside,
     )
 
 
@@ -160,10 +157,12 @@ def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None, now: dateti
     for revision in dict.fromkeys((target, rollout.active)):
         pods = snapshot.pods.get(revision or "", ())
         deployment = snapshot.deployments.get(revision or "")
-        told = snapshot.evidence.told
-        rest = [pod for pod in pods if not comes(pod, told, now)]
-        found = find_storm(pods, now) or find_cause(deployment, rest) or _not_fetched(pods)
-        found = found or volume_cause(pods, told) or waiting_cause(pods, told, now)
+        told = snapshot.observed.evidence.told
+        waiting = [pod for pod in pods if is_alive(pod) and not is_ready(pod)]
+        coming = {pod["metadata"]["name"] for pod in waiting if comes(pod, told, now)}
+        rest = [pod for pod in pods if pod["metadata"]["name"] not in coming]
+        found = find_storm(pods, now) or find_cause(deployment, rest) or fetch_failed(waiting)
+        found = found or volume_cause(waiting, told) or waiting_cause(waiting, told, now)
         if found is not None:
             return _with_place_hint(snapshot, rollout, revision, found)
     if snapshot.endpoint.spec is not None and snapshot.runtime_error:
@@ -183,10 +182,6 @@ def _with_place_hint(snapshot: Snapshot, rollout: Rollout, revision: str | None,
         return replace(cause, message=f"{said}; {after}, new replicas replace them one by one")
     hint = "add a node, or write spec.rollout.capacity: Recreate, which stops the old replicas first"
     return replace(cause, message=f"{said}; {hint}")
-
-
-def _not_fetched(pods: Sequence[Manifest]) -> Cause | None:
-    return fetch_failed([pod for pod in pods if is_alive(pod) and not is_ready(pod)])
 
 
 def _conditions(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
 
 
 @dataclass(frozen=True, slots=True)

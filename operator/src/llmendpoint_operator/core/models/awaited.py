@@ -39,31 +39,23 @@ def model_awaited(model: ModelSpec, identity: Identity | None, task: Task | None
     return Cause("ModelDownloading", said, expected=True)
 
 
-def model_steps(
-    snapshot: Snapshot, wanted: tuple[str, LLMEndpointSpec] | None, now: datetime
-) -> Iterator[Step]:
-    """The Job that is missing; and a failed one out of the way of the next attempt. `wanted` is the revision that waits
-    for its model."""
-    if (
-        wanted is None
-        or snapshot.task is None
-        or snapshot.runtime is None
-        or not snapshot.runtime.model_image
-    ):
+def model_steps(snapshot: Snapshot, spec: LLMEndpointSpec, now: datetime) -> Iterator[Step]:
+    """The Job that is missing; and a failed one out of the way of the next attempt."""
+    awaited, runtime = snapshot.observed.awaited, snapshot.runtime
+    if awaited is None or awaited.task is None or runtime is None or not runtime.model_image:
         return
-    hash_, spec = wanted
-    identity, owner = snapshot.resolved.get(hash_), snapshot.endpoint.owner
-    if snapshot.task.stage is Stage.ABSENT and identity is None:
-        yield Apply(make_resolve_job(owner, hash_, spec, snapshot.runtime))
-    elif snapshot.task.stage is Stage.ABSENT and identity is not None:
-        hub, named = hub_of(spec, snapshot.runtime), snapshot.task.job
-        job = make_download_job(owner.namespace, identity.commit, spec, snapshot.runtime, hub, named)
+    identity, task, owner = awaited.identity, awaited.task, snapshot.endpoint.owner
+    if task.stage is Stage.ABSENT and identity is None:
+        yield Apply(make_resolve_job(owner, awaited.revision, spec, runtime))
+    elif task.stage is Stage.ABSENT and identity is not None:
+        hub = hub_of(spec, runtime)
+        job = make_download_job(owner.namespace, identity.commit, spec, runtime, hub, task.job)
         files = model_files(spec.model, identity.commit, hub)
         said = f"Job {job['metadata']['name']} downloads {files.source} at {files.revision} to claim {files.claim}"
         yield Apply(job, Event("ModelDownloadStarted", said))
-    elif identity is not None and identity.commit and retry_in(snapshot.task, now) == 0:
-        hub = hub_of(spec, snapshot.runtime)
-        name = snapshot.task.job or model_files(spec.model, identity.commit, hub).job_name
+    elif identity is not None and identity.commit and retry_in(task, now) == 0:
+        hub = hub_of(spec, runtime)
+        name = task.job or model_files(spec.model, identity.commit, hub).job_name
         event = Event("ModelDownloadRetried", f"Job {name} failed and is made again", "Warning")
         yield Delete("batch/v1", "Job", owner.namespace, name, event, shared=True)
 

@@ -11,7 +11,7 @@ from ...api import LLMRuntimeSpec, PodInputs
 from ...errors import SpecError
 from ..endpoint.allowed import downloader_variables
 from ..names import MANAGER, MODEL_JOB_LABEL, USER
-from ..pods.builders import Manifest, Owner, child_metadata, container_security, environment
+from ..pods.manifests import Manifest, Owner, child_metadata, container_security, environment
 from .files import CACHE_PATH, FETCHED_PATH, VOLUME, Files, model_files, resolve_job_name
 
 CONTAINER = "model"

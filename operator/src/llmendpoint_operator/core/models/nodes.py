@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from ..names import MODEL_JOB_LABEL, REVISION_LABEL, Key
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
 from ..pods.revision import Revision
 from .files import Delivery, Files, delivery, files_of_revision, revision_hub, short_hash
 from .jobs import FILES_ANNOTATION, POD_ANNOTATION, make_download_job, make_remove_job

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from ..endpoint.causes import Cause
 from ..endpoint.steps import Event
 from ..pauses import growing_pause
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
 from ..sentences import fitting
 from ..times import parse_time
 from .tasks import condition_of, last_end

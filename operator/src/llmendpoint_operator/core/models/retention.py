@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..names import Key
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
 from ..pods.revision import Revision
 from ..times import parse_time
 from .files import files_of_revision, is_downloaded

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..pods.builders import Manifest
 from ..pods.drift import first_difference
+from ..pods.manifests import Manifest
 from .jobs import POD_ANNOTATION
 from .tasks import Stage, condition_of, read_task
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from ..endpoint.causes import Cause, find_cause, last_line
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
 from ..times import parse_time
 from .identity import Identity
 from .jobs import CONTAINER
@@ -63,6 +63,16 @@ class Task:
     progress: int = 0
     job: str = ""
     """Of a download: the Job's name, which it has or is to have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What the next revision's model is waited for with: the revision's hash, what its source is (None while that is being
+    found out), and the Job that asks, or downloads. None: there need be none."""
+
+    revision: str
+    identity: Identity | None = None
+    task: Task | None = None
 
 
 def read_task(job: Manifest | None, pods: Sequence[Manifest]) -> Task:

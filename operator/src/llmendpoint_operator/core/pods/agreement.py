@@ -21,9 +21,9 @@ def current_hash(spec: PodInputs, revisions: Mapping[str, Revision]) -> str:
     return max(same, key=lambda r: r.number).hash if same else revision_hash(spec)
 
 
-def known_hashes(spec: PodInputs, revisions: Mapping[str, Revision]) -> frozenset[str]:
-    """Every hash that a status may name this spec by, whichever version wrote it."""
-    return frozenset({current_hash(spec, revisions), revision_hash(spec), legacy_hash(spec)})
+def names_inputs(hash_: str, spec: PodInputs, current: str) -> bool:
+    """Whether a status may name this spec so, whichever version wrote it. `current`: its current_hash."""
+    return hash_ == current or hash_ in (revision_hash(spec), legacy_hash(spec))
 
 
 def agrees(spec: PodInputs, revision: Revision) -> bool:

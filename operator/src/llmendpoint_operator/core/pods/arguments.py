@@ -28,9 +28,10 @@ def split_pvc(source: str) -> tuple[str, str] | None:
 def model_path(model: ModelSpec, commit: str = "", hub: str = "") -> str:
     """What the engine is told: a claim's path as mounted, the folder that a model was downloaded to, a hub's model
     without its branch, any other as it is."""
-    downloaded, source = engine_path(model, commit, hub), model.source
-    if downloaded is not None:
-        return downloaded
+    return engine_path(model, commit, hub) or _source_path(model.source)
+
+
+def _source_path(source: str) -> str:
     public = split_hub(source)
     if public is not None:
         return f"{HUB}{public.repository}"
@@ -57,12 +58,13 @@ def field_values(
     """Every field that an argument may name; None when the endpoint does not set it."""
     engine = inputs.engine.model_dump(mode="json", by_alias=True)
     accelerator = inputs.resources.accelerator
+    downloaded = engine_path(inputs.model, commit, hub)
     return {
         "namespace": namespace,
         "name": name,
         "model.source": inputs.model.source,
-        "model.path": model_path(inputs.model, commit, hub),
-        "model.revision": (commit or None) if engine_path(inputs.model, commit) is None else None,
+        "model.path": downloaded or _source_path(inputs.model.source),
+        "model.revision": (commit or None) if downloaded is None else None,
         "model.servedNames": served_names(namespace, name, inputs),
         "ports.http": http_port,
         "drainSeconds": drain_seconds(inputs),

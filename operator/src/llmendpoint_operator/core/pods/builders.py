@@ -1,59 +1,10 @@
-"""The children of an endpoint as manifests: no client, no clock. tests/golden shows what a cluster gets."""
+"""The smaller children of an endpoint as manifests: no client, no clock. tests/golden shows what a cluster gets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-from ...api import EnvVar
-from ..names import PORT_NAME, child_name, labels, pod_selector
+from ..names import PORT_NAME, child_name, pod_selector
+from .manifests import Manifest, Owner, child_metadata
 from .revision import Revision
-
-Manifest = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The endpoint that owns the children."""
-
-    namespace: str
-    name: str
-    uid: str
-
-
-def child_metadata(owner: Owner, name: str, revision: str | None) -> Manifest:
-    """Name, labels and owner of a child; `revision` is absent on what all revisions share."""
-    reference = {
-        "apiVersion": "llmendpoint.io/v1alpha1",
-        "kind": "LLMEndpoint",
-        "name": owner.name,
-        "uid": owner.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    return {
-        "name": name,
-        "namespace": owner.namespace,
-        "labels": labels(owner.name, revision),
-        "ownerReferences": [reference],
-    }
-
-
-def container_security() -> Manifest:
-    """As the `restricted` Pod Security level asks for, with a read-only root file system."""
-    return {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "runAsNonRoot": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-
-
-def environment(*layers: Sequence[EnvVar]) -> list[Manifest]:
-    """Environment variables of a container; later layers win."""
-    merged = {item.name: item.value for layer in layers for item in layer}
-    return [{"name": name, "value": value} if value else {"name": name} for name, value in merged.items()]
 
 
 def make_service_account(owner: Owner) -> Manifest:

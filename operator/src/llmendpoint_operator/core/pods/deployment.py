@@ -7,6 +7,7 @@ change is a new TEMPLATE_VERSION beside this one.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from ...api import PROBE_PORT, PodInputs, Readiness
@@ -24,8 +25,8 @@ from ..names import (
     pod_selector,
 )
 from .arguments import field_values, render_arguments, split_pvc
-from .builders import Manifest, Owner, child_metadata, container_security, environment
 from .grace import with_grace
+from .manifests import Manifest, Owner, child_metadata, container_security, environment
 from .revision import Revision
 
 STARTUP_PERIOD_SECONDS = 2
@@ -38,6 +39,7 @@ def make_deployment(
 ) -> Manifest:
     """The engine pods of a revision. `deadline_seconds` is what the spec says now: it is no part of a pod. Raises SpecError when the runtime's arguments cannot be rendered."""
     revision = with_grace(revision)
+    files = _find_files(revision)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -50,13 +52,24 @@ def make_deployment(
             "selector": {"matchLabels": pod_selector(owner.name, revision.hash)},
             "template": {
                 "metadata": {"labels": labels(owner.name, revision.hash)},
-                "spec": _pod_spec(owner, revision),
+                "spec": _pod_spec(owner, revision, files),
             },
         },
     }
 
 
-def _pod_spec(owner: Owner, revision: Revision) -> Manifest:
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """How the model's files come to a pod: the volume with them and where it is mounted, where there is one; whether an init
+    container of the pod brings them; and the hub that they are asked of."""
+
+    volume: Manifest | None
+    path: str
+    fetched: bool
+    hub: str
+
+
+def _pod_spec(owner: Owner, revision: Revision, files: _Files) -> Manifest:
     inputs = revision.inputs
     spec: Manifest = {
         "serviceAccountName": owner.name,
@@ -69,13 +82,13 @@ def _pod_spec(owner: Owner, revision: Revision) -> Manifest:
             "runAsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(owner, revision)],
-        "volumes": _volumes(revision),
+        "containers": [_container(owner, revision, files)],
+        "volumes": _volumes(revision, files),
     }
-    first = _before_the_engine(revision)
+    first = _before_the_engine(revision, files)
     if first:
         spec["initContainers"] = first
-    if delivery(inputs.model) is Delivery.POD and inputs.model.cache is not None:
+    if files.fetched and inputs.model.cache is not None:
         spec["securityContext"] |= {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch"}
     if inputs.resources.node_selector:
         spec["nodeSelector"] = dict(inputs.resources.node_selector)
@@ -84,21 +97,21 @@ def _pod_spec(owner: Owner, revision: Revision) -> Manifest:
     return spec
 
 
-def _before_the_engine(revision: Revision) -> list[Manifest]:
+def _before_the_engine(revision: Revision, files: _Files) -> list[Manifest]:
     found = []
-    if delivery(revision.inputs.model) is Delivery.POD:
-        hub = revision_hub(revision)
+    if files.fetched:
         version = revision.template_version
-        found.append(make_init_container(revision.commit, revision.inputs, revision.runtime, version, hub))
+        found.append(
+            make_init_container(revision.commit, revision.inputs, revision.runtime, version, files.hub)
+        )
     if revision.runtime.readiness is Readiness.GENERATION:
         found.append(_probe_sidecar(revision))
     return found
 
 
-def _container(owner: Owner, revision: Revision) -> Manifest:
+def _container(owner: Owner, revision: Revision, files: _Files) -> Manifest:
     inputs, runtime = revision.inputs, revision.runtime
-    commit, hub = revision.commit, revision_hub(revision)
-    fields = field_values(owner.namespace, owner.name, inputs, runtime.ports.http, commit, hub)
+    fields = field_values(owner.namespace, owner.name, inputs, runtime.ports.http, revision.commit, files.hub)
     container: Manifest = {
         "name": CONTAINER,
         "image": inputs.runtime.image or runtime.image,
@@ -107,7 +120,7 @@ def _container(owner: Owner, revision: Revision) -> Manifest:
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": container_security(),
-        "volumeMounts": _mounts(revision),
+        "volumeMounts": _mounts(revision, files),
         **_probes(revision),
     }
     optional = {
@@ -192,41 +205,37 @@ def _probe(path: str, period: int, failures: int, timeout: int, port: str | int 
     }
 
 
-def _volumes(revision: Revision) -> list[Manifest]:
+def _volumes(revision: Revision, files: _Files) -> list[Manifest]:
     volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {}}]
-    source = _weights(revision)
-    if source is not None:
-        volumes.append({"name": VOLUME, **source})
+    if files.volume is not None:
+        volumes.append({"name": VOLUME, **files.volume})
     return volumes + [_json(volume) for volume in revision.runtime.volumes]
 
 
-def _weights(revision: Revision) -> Manifest | None:
-    """The volume with the model's files; None where the engine finds them in its image, or downloads them itself."""
+def _find_files(revision: Revision) -> _Files:
+    """Without a volume where the engine finds them in its image, or downloads them itself."""
     model = revision.inputs.model
-    found, how = split_pvc(model.source), delivery(model)
+    how, hub, found = delivery(model), revision_hub(revision), split_pvc(model.source)
+    path = CACHE_PATH if model.cache else FETCHED_PATH
+    volume: Manifest | None = None
     if model.source.startswith(OCI):
-        return {"image": {"reference": model.source.removeprefix(OCI), "pullPolicy": "IfNotPresent"}}
-    if found is not None:
-        return {"persistentVolumeClaim": {"claimName": found[0], "readOnly": True}}
-    if how is Delivery.JOB and model.cache is not None:
-        return {"persistentVolumeClaim": {"claimName": model.cache.claim_name, "readOnly": True}}
-    if how is Delivery.POD:
-        return (
-            {"persistentVolumeClaim": {"claimName": model.cache.claim_name}}
-            if model.cache
-            else {"emptyDir": {}}
-        )
-    return None
+        path = IMAGE_PATH
+        volume = {"image": {"reference": model.source.removeprefix(OCI), "pullPolicy": "IfNotPresent"}}
+    elif found is not None:
+        path = f"/models/{found[0]}"
+        volume = {"persistentVolumeClaim": {"claimName": found[0], "readOnly": True}}
+    elif how is Delivery.JOB and model.cache is not None:
+        volume = {"persistentVolumeClaim": {"claimName": model.cache.claim_name, "readOnly": True}}
+    elif how is Delivery.POD:
+        claim = {"persistentVolumeClaim": {"claimName": model.cache.claim_name}} if model.cache else None
+        volume = claim or {"emptyDir": {}}
+    return _Files(volume, path, how is Delivery.POD, hub)
 
 
-def _mounts(revision: Revision) -> list[Manifest]:
+def _mounts(revision: Revision, files: _Files) -> list[Manifest]:
     mounts: list[Manifest] = [{"name": "tmp", "mountPath": "/tmp"}]
-    if _weights(revision) is not None:
-        model = revision.inputs.model
-        found = split_pvc(model.source)
-        downloaded = CACHE_PATH if model.cache else FETCHED_PATH
-        path = IMAGE_PATH if model.source.startswith(OCI) else f"/models/{found[0]}" if found else downloaded
-        mounts.append({"name": VOLUME, "mountPath": path, "readOnly": True})
+    if files.volume is not None:
+        mounts.append({"name": VOLUME, "mountPath": files.path, "readOnly": True})
     return mounts + [_json(mount) for mount in revision.runtime.volume_mounts]
 
 

@@ -14,8 +14,8 @@ from ...api.security import Client, LabelSelector, SecuritySpec
 from ..endpoint.snapshot import Snapshot
 from ..endpoint.steps import Apply, Event, Step
 from ..names import ENDPOINT_LABEL, NO_REVISION, PORT_NAME, pod_selector
-from .builders import Manifest, Owner, child_metadata
 from .drift import first_difference
+from .manifests import Manifest, Owner, child_metadata
 from .neighbours import Neighbours
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"

@@ -5,7 +5,8 @@
 | machine | the states and the table of moves |
 | situation | one moment, and the facts that are read from it |
 | occurrences | when each event of the table has happened |
-| waiting | when to look again for what only time brings |
+| places | where green's pods run: beside blue's, or in place of them |
+| waiting | how long is still to be waited, and when to look again |
 | moves | what a move changes |
 | replicas | pods of each revision: beside each other, in place, or one after the other |
 | traffic | shares of new requests, and the epoch that gateways acknowledge |

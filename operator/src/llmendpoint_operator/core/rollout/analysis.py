@@ -21,6 +21,7 @@ from enum import StrEnum
 
 from ...api import LLMEndpointSpec
 from ...api.observation import LatencyLimit as SpecLatencyLimit
+from ..sentences import latency_text
 from .evidence import Figures
 
 OBSERVE = "spec.rollout.observe"
@@ -161,14 +162,14 @@ def _latencies(limits: Limits, green: Figures, baseline: Figures | None) -> Iter
         now = limit.figure(green)
         if now is None:
             continue
-        said = f"{limit.name} p95 {in_words(now)}"
+        said = f"{limit.name} p95 {latency_text(now)}"
         if limit.seconds is not None and now > limit.seconds:
-            message = f"{said} is above the limit of {in_words(limit.seconds)} ({limit.seconds_field})"
+            message = f"{said} is above the limit of {latency_text(limit.seconds)} ({limit.seconds_field})"
             yield Verdict(Result.BAD, f"{limit.reason}TooHigh", message)
         before = limit.figure(baseline) if baseline is not None else None
         if limit.ratio is not None and before is not None and now > before * limit.ratio:
             message = (
-                f"{said} is above {limit.ratio:g} times the old revision's {in_words(before)} "
+                f"{said} is above {limit.ratio:g} times the old revision's {latency_text(before)} "
                 f"({OBSERVE}.{limit.field}.maxRatio)"
             )
             yield Verdict(Result.BAD, f"{limit.reason}Increased", message)
@@ -199,10 +200,5 @@ def _summary(limits: Limits, green: Figures) -> str:
     for limit in limits.latencies:
         figure = limit.figure(green)
         if figure is not None:
-            parts.append(f"{limit.name} p95 {in_words(figure)}")
+            parts.append(f"{limit.name} p95 {latency_text(figure)}")
     return ", ".join(parts)
-
-
-def in_words(seconds: float) -> str:
-    """A latency for people."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -10,17 +10,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from ...api import LLMEndpointSpec
-from ..endpoint.causes import Cause, is_finished
+from ..endpoint.causes import Cause
 from ..endpoint.snapshot import Snapshot
 from ..endpoint.steps import Event
+from ..pods.agreement import current_hash
 from ..pods.revision import Revision
+from ..pods.state import Counts, count_pods, is_finished
 from ..scaling.scaledown import ScaleDown, plan_scale_down
 from ..times import parse_time
 from .machine import MOVES, State
 from .moves import move, narrate
 from .observation import Answer as Observed
 from .observation import observing
-from .occurrences import OCCURRED, barred, deadline_in, verification
+from .occurrences import OCCURRED
+from .places import barred
 from .records import (
     Override,
     Progress,
@@ -37,7 +40,7 @@ from .requests import Answer, answer
 from .situation import Situation
 from .target import Target, find_active, find_override, find_target
 from .traffic import most_weight, next_traffic, wanted_weights
-from .waiting import waits
+from .waiting import deadline_in, waits
 
 MOST_MOVES = 32
 """In one moment; a rollout without waiting takes seven. Canary steps and waves come on top."""
@@ -45,7 +48,8 @@ MOST_MOVES = 32
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """What is to be. `replicas` holds the wanted count of each revision that has, or shall have, a Deployment; `number`
+    """What is to be. `replicas` holds the wanted count of each revision that has, or shall have, a Deployment; `counts` the
+    pods that there are; `number`
     is what the target's ControllerRevision shall carry, the highest of all."""
 
     target: Revision | None
@@ -55,6 +59,7 @@ class Rollout:
     previous: str | None
     switched_at: datetime | None
     replicas: Mapping[str, int]
+    counts: Mapping[str, Counts]
     pruned: tuple[str, ...]
     requeue_after: float | None
     problem: Cause | None
@@ -70,20 +75,23 @@ class Rollout:
 def decide(snapshot: Snapshot, spec: LLMEndpointSpec, now: datetime) -> Rollout:
     """The decision; `now` is UTC."""
     status = snapshot.endpoint.status
+    counts, inputs = count_pods(snapshot.pods), current_hash(spec, snapshot.revisions)
     previous = find_active(snapshot)
     progress, rejected = parse_progress(status, previous), parse_rejected(status)
-    override = find_override(snapshot, spec, previous)
-    current = find_target(snapshot, spec, override)
+    override = find_override(snapshot, spec, previous, inputs)
+    current = _find_target(snapshot, spec, override, inputs)
     answered = answer(snapshot, spec, progress, current.hash, previous, rejected)
     if answered is not None and answered.override is not None:
         override = answered.override
-        current = find_target(snapshot, spec, override)
+        current = _find_target(snapshot, spec, override, inputs)
     if rejected is not None and rejected.revision != current.hash:
         rejected = None
     situation, events = _advance(
         Situation(
             snapshot=snapshot,
             spec=spec,
+            wanted=snapshot.wanted,
+            counts=counts,
             now=now,
             target=current.revision.hash if current.revision else None,
             progress=progress,
@@ -94,6 +102,11 @@ def decide(snapshot: Snapshot, spec: LLMEndpointSpec, now: datetime) -> Rollout:
         )
     )
     return _conclude(situation, current, previous, override, answered, events)
+
+
+def _find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | None, inputs: str) -> Target:
+    hash_, salt = (override.revision, override.salt) if override else (inputs, "")
+    return find_target(snapshot, spec, hash_, salt)
 
 
 def freeze(snapshot: Snapshot, problem: Cause) -> Rollout:
@@ -108,6 +121,7 @@ def freeze(snapshot: Snapshot, problem: Cause) -> Rollout:
         previous=active,
         switched_at=parse_time(status.get("switchedAt")),
         replicas={},
+        counts=count_pods(snapshot.pods),
         pruned=(),
         requeue_after=None,
         problem=problem,
@@ -151,7 +165,7 @@ def _most_moves(s: Situation) -> int:
 def _pause(s: Situation, told: list[Event]) -> tuple[Situation, list[Event]]:
     """A verification says what holds it up, and an observation without a verdict says so, once."""
     if s.progress.state is State.VERIFYING:
-        running = verification(s)
+        running = s.verification
         if running is not None:
             s = replace(s, progress=replace(s.progress, message=running.message or None))
     if barred(s) and deadline_in(s) < s.spec.progress_deadline_seconds / 2:
@@ -170,7 +184,7 @@ def _reassign(s: Situation) -> Situation:
     before = s.traffic
     drains = (before.draining, before.draining_since) if before else ((), None)
     known = None if before is None or before.epoch == 0 else before
-    traffic = next_traffic(known, wanted_weights(s), drains, s.now, s.snapshot.evidence)
+    traffic = next_traffic(known, wanted_weights(s), drains, s.now, s.snapshot.observed.evidence)
     moved = traffic is not None and (before is None or dict(traffic.weights) != dict(before.weights))
     return replace(s, traffic=traffic or before, switched_at=cut(s.now) if moved else s.switched_at)
 
@@ -191,7 +205,9 @@ def _conclude(
     if traffic is not None:
         known = None if traffic.epoch == 0 else traffic
         since = cut(scale_down.draining_since) if scale_down.draining_since else None
-        traffic = next_traffic(known, weights, (scale_down.draining, since), s.now, snapshot.evidence)
+        traffic = next_traffic(
+            known, weights, (scale_down.draining, since), s.now, snapshot.observed.evidence
+        )
     # What an undo stands in place of: by its record the spec is known to be still the same.
     standing = override is not None and not override.salt and override.inputs in snapshot.revisions
     undone = override.inputs if override is not None and standing else None
@@ -205,6 +221,7 @@ def _conclude(
         previous=previous,
         switched_at=s.switched_at,
         replicas=scale_down.replicas,
+        counts=s.counts,
         pruned=_pruned(snapshot, s.spec, serving, scale_down.replicas),
         requeue_after=min((wait for wait in pending if wait > 0), default=None),
         problem=current.problem,

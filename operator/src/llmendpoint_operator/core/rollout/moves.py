@@ -9,7 +9,8 @@ from ...api import Mode
 from ..endpoint.steps import Event as KubernetesEvent
 from ..times import time_text
 from .machine import MOVES, WITH_REQUESTS, Event, State
-from .occurrences import Occurrence, first_mode
+from .occurrences import Occurrence
+from .places import first_mode
 from .records import Progress, Rejected, cut
 from .situation import Situation
 
@@ -130,7 +131,7 @@ def _cold(s: Situation, progress: Progress) -> Progress:
 def _promoted(s: Situation, progress: Progress) -> Progress:
     canary = progress.mode is Mode.SURGE and s.spec.rollout.canary is not None and s.blue_ready > 0
     step = 0 if canary else progress.step
-    baseline = s.snapshot.evidence.figures.get(progress.blue or "")
+    baseline = s.snapshot.observed.evidence.figures.get(progress.blue or "")
     promoted = replace(progress, promoted=True, step=step, baseline=baseline, progress_since=cut(s.now))
     return _weighed(s, promoted) if canary else promoted
 

@@ -44,7 +44,7 @@ def limits_set(spec: LLMEndpointSpec) -> bool:
 def observe(situation: Situation, duration: float) -> Observation:
     """What is to be said after `duration` seconds of watching have been asked for. At zero nothing more is to be seen of
     a revision that gets its share at this moment; of one that had it before, too little traffic is no verdict there too."""
-    spec, evidence = situation.spec, situation.snapshot.evidence
+    spec, evidence = situation.spec, situation.snapshot.observed.evidence
     nobody = evidence.gateways_known and not evidence.gateways and not limits_set(spec)
     unasked = situation.wanted == 0 and evidence.window is None
     if duration == 0 or situation.progress.blue is None or unasked or nobody:
@@ -73,11 +73,11 @@ def measuring_blue(s: Situation) -> float:
     limits = find_limits(s.spec, s.spec.rollout.observe.duration)
     if not limits.relative or s.wanted == 0 or s.blue_ready == 0:
         return 0.0
-    figures = s.snapshot.evidence.figures.get(s.progress.blue or "")
+    figures = s.snapshot.observed.evidence.figures.get(s.progress.blue or "")
     if figures is not None and figures.requests >= limits.min_requests:
         return 0.0
     by_the_clock = s.remaining(s.progress.state_since, limits.duration)
-    return max(by_the_clock, limits.duration - s.snapshot.evidence.watched)
+    return max(by_the_clock, limits.duration - s.snapshot.observed.evidence.watched)
 
 
 def _inconclusive(situation: Situation, duration: float, why: str) -> Observation:
@@ -102,14 +102,14 @@ def _inconclusive(situation: Situation, duration: float, why: str) -> Observatio
 
 def _figures(situation: Situation) -> Figures | None:
     """Green's, of this step: those of the one before were read in the same pass as the move."""
-    evidence, progress = situation.snapshot.evidence, situation.progress
+    evidence, progress = situation.snapshot.observed.evidence, situation.progress
     return evidence.figures.get(progress.green or "") if evidence.window == progress.window else None
 
 
 def _observed(situation: Situation) -> float | None:
     """Seconds for which the figures were gathered: less than the state lasts when the operator was restarted in it.
     None before the gateways were asked."""
-    evidence = situation.snapshot.evidence
+    evidence = situation.snapshot.observed.evidence
     watched = min(situation.since(situation.progress.state_since), evidence.watched)
     figures = _figures(situation)
     if figures is not None and figures.seconds is not None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
-from ...api import Capacity, Mode, Strategy
-from ..endpoint.causes import engine_exited, find_cause, unschedulable, unscheduled_since
-from ..endpoint.ownership import bars_pods
-from ..names import child_name
-from ..times import parse_time
-from .evidence import ACKNOWLEDGE_SECONDS, Outcome, Verification
+from ...api import Mode
+from ..endpoint.causes import engine_exited, find_cause, unschedulable
+from .evidence import ACKNOWLEDGE_SECONDS, Outcome
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, Event, State
 from .observation import Answer, measuring_blue, observing
+from .places import asks_for_places, held, unschedulable_since
 from .prospects import Prospect
-from .situation import LOST_SECONDS, Situation
+from .situation import Situation
+from .waiting import deadline_in, lost_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ def overdue(s: Situation) -> Occurrence | None:
     if progress.blue is None or not exchanging or held(s) or deadline_in(s) > 0:
         return None
     if progress.state is State.VERIFYING:
-        found = verification(s)
+        found = s.verification
         said = f"not verified within {deadline} s (spec.progressDeadlineSeconds)"
         return Occurrence(
             "ProgressDeadlineExceeded", f"{said}: {found.message}" if found and found.message else said
@@ -111,13 +108,13 @@ def verified(s: Situation) -> Occurrence | None:
     """A verification without prompts is the warm-up. Nothing runs to be asked at zero without verifyAtZero."""
     if s.progress.verified or not s.spec.rollout.verification.prompts or s.green_wanted == 0:
         return YES
-    found = verification(s)
+    found = s.verification
     return YES if found is not None and found.outcome is Outcome.PASSED else None
 
 
 def unverified(s: Situation) -> Occurrence | None:
     """A prompt was answered badly."""
-    found = verification(s)
+    found = s.verification
     if s.progress.verified or found is None or found.outcome is not Outcome.FAILED:
         return None
     return Occurrence("VerificationFailed", found.message)
@@ -229,22 +226,6 @@ OCCURRED: Mapping[Event, Callable[[Situation], Occurrence | None]] = {
 }
 
 
-def verification(s: Situation) -> Verification | None:
-    """What is known of green's."""
-    found = s.snapshot.evidence.verification
-    return found if found is not None and found.revision == s.progress.green else None
-
-
-def deadline_in(s: Situation) -> float:
-    """Seconds until green is overdue: a verification has progressDeadlineSeconds for itself. What this operator does
-    itself, to verify and to make room, it must have been doing for as long: the time without one is no lack of progress."""
-    progress, evidence, deadline = s.progress, s.snapshot.evidence, s.spec.progress_deadline_seconds
-    if progress.state is State.VERIFYING:
-        return max(s.remaining(progress.state_since, deadline), deadline - evidence.verifying)
-    waited = math.inf if progress.mode is Mode.SURGE else evidence.watched
-    return max(s.remaining(progress.progress_since, deadline), deadline - waited)
-
-
 def _passed(s: Situation) -> Occurrence | None:
     found = observing(s)
     return Occurrence(found.reason, found.message) if found.answer is Answer.GOOD else None
@@ -252,57 +233,6 @@ def _passed(s: Situation) -> Occurrence | None:
 
 def _green_pods(s: Situation) -> tuple[dict[str, object], ...]:
     return s.snapshot.pods.get(s.progress.green or "", ())
-
-
-def unschedulable_since(s: Situation) -> datetime | None:
-    """When the first of green's waiting pods began to wait; None where that changes nothing. A single replica that
-    answers keeps its place: nothing would answer until the new one does."""
-    mine = s.spec.rollout.capacity is Capacity.AUTO and s.progress.mode is Mode.SURGE
-    mine = mine and (s.wanted > 1 or s.blue_lost)
-    if not mine or s.live(s.progress.blue) == 0 or s.progress.state not in BEFORE_THE_SWITCH:
-        return None
-    waiting = (unscheduled_since(pod) for pod in s.unplaced)
-    moments = [parse_time(text) or s.progress.state_since for text in waiting if text is not None]
-    return min((moment for moment in moments if moment is not None), default=None)
-
-
-def first_mode(s: Situation, blue: str | None) -> Mode:
-    """Where the new pods are put at first; with capacity Auto, beside the old ones."""
-    rollout = s.spec.rollout
-    if blue is None or s.wanted == 0:
-        return Mode.SURGE
-    if rollout.strategy is Strategy.RECREATE or rollout.capacity is Capacity.RECREATE:
-        return Mode.RECREATE
-    return Mode.IN_PLACE if rollout.capacity is Capacity.IN_PLACE else Mode.SURGE
-
-
-def asks_for_places(s: Situation) -> bool:
-    """Whether the rollout began beside blue, green's pods are stuck there, and the spec says by now that they shall
-    take the places of blue's."""
-    beside = s.progress.mode is Mode.SURGE and s.progress.state in (State.PROVISIONING, State.WARMING)
-    return (
-        beside
-        and s.progress.blue is not None
-        and s.stuck
-        and first_mode(s, s.progress.blue) is not Mode.SURGE
-    )
-
-
-def barred(s: Situation) -> bool:
-    """Whether green's pods cannot be made because an object in a child's place is not ours."""
-    name = child_name(s.snapshot.endpoint.name, s.progress.green or "")
-    return s.progress.state in BEFORE_THE_SWITCH and bars_pods(s.snapshot.foreign, name)
-
-
-def held(s: Situation) -> bool:
-    """Whether what is missing is no fault of the revision: a node (one that is to come is waited for, and with capacity
-    Auto any), or a name that something else has. Blue answers meanwhile."""
-    if barred(s):
-        return True
-    if s.progress.state not in (State.PROVISIONING, State.WARMING) or not s.unplaced:
-        return False
-    beside = s.spec.rollout.capacity is Capacity.AUTO and s.progress.mode is Mode.SURGE
-    return beside or s.prospect is Prospect.COMING
 
 
 def _crashed(s: Situation) -> Occurrence | None:
@@ -325,12 +255,3 @@ def _crashed(s: Situation) -> Occurrence | None:
             "RevisionNotReady", f"no replica of revision {green} was ready any more after the switch"
         )
     return None
-
-
-def lost_in(s: Situation) -> float | None:
-    """Seconds after which green counts as lost, of which no pod is ready while blue's are; None where it is not so."""
-    if s.lost_while_draining:
-        return s.remaining(s.green_lost_since, LOST_SECONDS)
-    if s.progress.state not in WITH_REQUESTS or s.green_ready > 0 or s.blue_ready == 0:
-        return None
-    return s.remaining(s.waking_since, s.spec.progress_deadline_seconds)

@@ -19,8 +19,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from ..endpoint.causes import Cause, is_alive, is_gated, is_ready, unschedulable, unscheduled_since
-from ..pods.builders import Manifest
+from ..endpoint.causes import Cause, unschedulable
+from ..pods.manifests import Manifest
+from ..pods.state import is_alive, is_gated, is_ready, unscheduled_since
 from ..sentences import fitting
 from ..times import parse_time
 

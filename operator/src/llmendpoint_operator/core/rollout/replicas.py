@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ...api import Mode
 from .machine import AT_REST, BEFORE_THE_SWITCH, GIVEN_UP, WITH_REQUESTS, State
-from .situation import Situation, ready_count
+from .situation import Situation
 
 
 def wanted_pods(s: Situation) -> dict[str, int]:
@@ -73,7 +73,7 @@ def exchange(s: Situation) -> dict[str, int]:
     floor -= min(s.blue_ready, kept_blue)
     room -= kept_blue
     for other in s.others():
-        ready = ready_count(s.snapshot, other)
+        ready = s.ready(other)
         counts[other] = max(min(s.live(other), room), min(ready, floor), 0)
         floor, room = floor - min(ready, counts[other]), room - counts[other]
     return counts

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ...api import Capacity, LLMEndpointSpec, Mode
-from ..endpoint.causes import (
+from ..endpoint.snapshot import Request, Snapshot
+from ..pods.manifests import Manifest
+from ..pods.state import (
+    NO_PODS,
+    Counts,
     is_alive,
     is_ready,
     ready_since,
@@ -16,9 +20,8 @@ from ..endpoint.causes import (
     unscheduled_since,
     was_ready,
 )
-from ..endpoint.snapshot import Request, Snapshot
-from ..pods.builders import Manifest
 from ..times import parse_time
+from .evidence import Verification
 from .machine import BEFORE_THE_SWITCH, WITH_REQUESTS, State
 from .prospects import Prospect, is_stuck, prospect_of
 from .records import Progress, Rejected, Traffic
@@ -27,23 +30,16 @@ LOST_SECONDS = 60
 """A last replica that was unready for less is not given up: it may be back."""
 
 
-def ready_count(snapshot: Snapshot, revision: str | None) -> int:
-    """Ready pods of a revision."""
-    return sum(is_ready(pod) for pod in snapshot.pods.get(revision or "", ()))
-
-
-def pod_count(snapshot: Snapshot, revision: str | None) -> int:
-    """Pods of a revision that are neither being deleted nor ended for good."""
-    return sum(is_alive(pod) for pod in snapshot.pods.get(revision or "", ()))
-
-
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """`target`: what the spec asks for, None when it cannot be made. `traffic`: as it will be after what was decided so
+    """`wanted`: replicas that the spec, or its scaler, wants. `counts`: of pods, by revision. `target`: what the spec asks
+    for, None when it cannot be made. `traffic`: as it will be after what was decided so
     far, None before anything got requests. `accepted`: a promote or abort that was accepted in this moment."""
 
     snapshot: Snapshot
     spec: LLMEndpointSpec
+    wanted: int
+    counts: Mapping[str, Counts]
     now: datetime
     target: str | None
     progress: Progress
@@ -52,24 +48,23 @@ class Situation:
     rejected: Rejected | None
     accepted: Request | None
 
-    @property
-    def wanted(self) -> int:
-        """Replicas that the spec, or its scaler, wants."""
-        return self.snapshot.wanted
-
     def asked_to(self, action: str) -> bool:
         """Whether a request to do so was accepted in this moment."""
         return self.accepted is not None and self.accepted.action == action
 
+    def ready(self, revision: str | None) -> int:
+        """Ready pods of a revision."""
+        return self.counts.get(revision or "", NO_PODS).ready
+
     @property
     def green_ready(self) -> int:
         """Ready pods."""
-        return ready_count(self.snapshot, self.progress.green)
+        return self.ready(self.progress.green)
 
     @property
     def blue_ready(self) -> int:
         """Ready pods."""
-        return ready_count(self.snapshot, self.progress.blue)
+        return self.ready(self.progress.blue)
 
     @property
     def green_answers_alone(self) -> bool:
@@ -112,9 +107,15 @@ class Situation:
         return max(0.0, (moment + timedelta(seconds=seconds) - self.now).total_seconds())
 
     @property
+    def verification(self) -> Verification | None:
+        """What is known of green's."""
+        found = self.snapshot.observed.evidence.verification
+        return found if found is not None and found.revision == self.progress.green else None
+
+    @property
     def laggards(self) -> tuple[str, ...] | None:
         """Ready gateways that do not follow the assignment yet; None while nobody knows."""
-        evidence = self.snapshot.evidence
+        evidence = self.snapshot.observed.evidence
         if not evidence.gateways_known:
             return None
         epoch = self.traffic.epoch if self.traffic else 0
@@ -135,7 +136,7 @@ class Situation:
     def awaits_gateways(self) -> bool:
         """Whether a gateway may still send to what was switched away from. None does where nothing ever got requests, or
         no caller reaches one; scaled to zero there is no replica without which a gateway could follow."""
-        lost = self.snapshot.evidence.gateways_lost
+        lost = self.snapshot.observed.evidence.gateways_lost
         return not (self.traffic is None or self.wanted == 0 or lost or self.acknowledged)
 
     @property
@@ -194,13 +195,13 @@ class Situation:
     @property
     def stuck(self) -> bool:
         """Whether a pod of green waits for a node, or for a volume that another node holds."""
-        told = self.snapshot.evidence.told
+        told = self.snapshot.observed.evidence.told
         return any(is_stuck(pod, told.get(str(pod["metadata"]["name"]))) for pod in self.green_pods)
 
     @property
     def prospect(self) -> Prospect | None:
         """Whether a node will come: one that comes for any of green's pods is waited for. None: not known yet."""
-        told = self.snapshot.evidence.told
+        told = self.snapshot.observed.evidence.told
         found = [prospect_of(pod, told.get(str(pod["metadata"]["name"])), self.now) for pod in self.unplaced]
         order = (Prospect.COMING, Prospect.NONE, Prospect.SILENT)
         return next((prospect for prospect in order if prospect in found), None)
@@ -242,8 +243,7 @@ class Situation:
 
     def ready_by_revision(self) -> Mapping[str, int]:
         """Ready pods of every revision that has some, sorted by hash."""
-        counts = {hash_: ready_count(self.snapshot, hash_) for hash_ in sorted(self.snapshot.pods) if hash_}
-        return {hash_: count for hash_, count in counts.items() if count}
+        return {hash_: count.ready for hash_, count in sorted(self.counts.items()) if hash_ and count.ready}
 
     @property
     def green_share(self) -> int:

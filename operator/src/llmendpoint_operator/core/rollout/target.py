@@ -16,8 +16,9 @@ from ..endpoint.snapshot import Snapshot
 from ..models.awaited import model_awaited
 from ..models.files import is_downloaded, needs_image
 from ..models.identity import Identity
+from ..models.tasks import Awaited
 from ..names import REVISION_LABEL, child_name
-from ..pods.agreement import agrees, current_hash, known_hashes
+from ..pods.agreement import agrees, current_hash, names_inputs
 from ..pods.deployment import make_deployment
 from ..pods.grace import derived_grace
 from ..pods.revision import TEMPLATE_VERSION, Revision, defaulted_paths
@@ -34,9 +35,8 @@ class Target:
     problem: Cause | None = None
 
 
-def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | None) -> Target:
-    """As recorded, or new from the runtime as it is now."""
-    hash_ = override.revision if override else current_hash(spec, snapshot.revisions)
+def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, hash_: str, salt: str) -> Target:
+    """As recorded, or new from the runtime as it is now. `salt`: of the restart that asks for it."""
     if hash_ in snapshot.revisions:
         return Target(hash_, snapshot.revisions[hash_])
     if hash_ in snapshot.records:
@@ -59,11 +59,13 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override | 
     refused = environment_refused(spec, snapshot.allowed)
     if refused is not None:
         return Target(hash_, None, refused)
-    identity = snapshot.resolved.get(hash_) if is_downloaded(spec.model) else Identity()
-    waits_for = model_awaited(spec.model, identity, snapshot.task)
+    awaited = snapshot.observed.awaited
+    mine = awaited if awaited is not None and awaited.revision == hash_ else Awaited(hash_)
+    identity = mine.identity if is_downloaded(spec.model) else Identity()
+    waits_for = model_awaited(spec.model, identity, mine.task)
     if identity is None or waits_for is not None:
         return Target(hash_, None, waits_for)
-    salt, grace = override.salt if override else "", derived_grace(spec)
+    grace = derived_grace(spec)
     defaulted = frozenset(defaulted_paths(spec, PodInputs.model_fields))
     revision = Revision(
         hash_, 0, TEMPLATE_VERSION, spec, snapshot.runtime, salt, grace, identity.commit, defaulted
@@ -89,8 +91,9 @@ def unresolved(snapshot: Snapshot) -> tuple[str, LLMEndpointSpec] | None:
     spec = snapshot.endpoint.spec
     if spec is None or snapshot.endpoint.deleting or not is_downloaded(spec.model):
         return None
-    override = find_override(snapshot, spec, find_active(snapshot))
-    hash_ = override.revision if override else current_hash(spec, snapshot.revisions)
+    inputs = current_hash(spec, snapshot.revisions)
+    override = find_override(snapshot, spec, find_active(snapshot), inputs)
+    hash_ = override.revision if override else inputs
     if hash_ in snapshot.records or environment_refused(spec, snapshot.allowed) is not None:
         return None
     return hash_, spec
@@ -106,15 +109,17 @@ def find_active(snapshot: Snapshot) -> str | None:
     return str(selected) if selected in snapshot.deployments else None
 
 
-def find_override(snapshot: Snapshot, spec: LLMEndpointSpec, active: str | None) -> Override | None:
+def find_override(
+    snapshot: Snapshot, spec: LLMEndpointSpec, active: str | None, inputs: str
+) -> Override | None:
     """The one that stands in the status, while the spec is as it was. A lost status: a restarted revision that gets
-    requests is still what the spec asks for, though its hash is another than the spec's."""
-    inputs = current_hash(spec, snapshot.revisions)
+    requests is still what the spec asks for, though its hash is another than the spec's. `inputs`: the spec's
+    current_hash."""
     found = parse_override(snapshot.endpoint.status)
     if found is not None:
         kept = found.salt or found.revision in snapshot.revisions
         restarted = snapshot.revisions.get(found.revision) if found.salt else None
-        same = found.inputs in known_hashes(spec, snapshot.revisions)
+        same = names_inputs(found.inputs, spec, inputs)
         return found if kept and (same or (restarted is not None and agrees(spec, restarted))) else None
     if not was_lost(snapshot, active) or active == inputs:
         return None

@@ -1,14 +1,15 @@
-"""When to look again for what only time brings."""
+"""How long is still to be waited: until green is overdue or lost, and until time alone may bring something."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from ...api import Mode
 from .evidence import ACKNOWLEDGE_SECONDS
-from .machine import BEFORE_THE_SWITCH, GIVEN_UP, State
+from .machine import BEFORE_THE_SWITCH, GIVEN_UP, WITH_REQUESTS, State
 from .observation import measuring_blue, observing
-from .occurrences import deadline_in, held, lost_in, unschedulable_since
+from .places import held, unschedulable_since
 from .prospects import promised_for
 from .situation import LOST_SECONDS, Situation
 
@@ -26,7 +27,7 @@ def waits(s: Situation) -> Iterator[float]:
             yield s.remaining(since, rollout.unschedulable_seconds)
         if s.unplaced and s.blue_ready == 0 and not s.blue_lost:
             yield float(LOST_SECONDS)
-        promises = (s.snapshot.evidence.told.get(str(pod["metadata"]["name"])) for pod in s.unplaced)
+        promises = (s.snapshot.observed.evidence.told.get(str(pod["metadata"]["name"])) for pod in s.unplaced)
         yield from (promised_for(told, s.now) for told in promises if told is not None)
     if progress.state is State.AWAITING_PROMOTION and rollout.promotion == "Auto":
         yield measuring_blue(s)
@@ -40,3 +41,22 @@ def waits(s: Situation) -> Iterator[float]:
         yield s.remaining(s.switched_at, rollout.scale_down_delay)
     if progress.state in GIVEN_UP and s.live(progress.green) > 0:
         yield s.remaining(progress.state_since, rollout.abort_scale_down_delay)
+
+
+def deadline_in(s: Situation) -> float:
+    """Seconds until green is overdue: a verification has progressDeadlineSeconds for itself. What this operator does
+    itself, to verify and to make room, it must have been doing for as long: the time without one is no lack of progress."""
+    progress, evidence, deadline = s.progress, s.snapshot.observed.evidence, s.spec.progress_deadline_seconds
+    if progress.state is State.VERIFYING:
+        return max(s.remaining(progress.state_since, deadline), deadline - evidence.verifying)
+    waited = math.inf if progress.mode is Mode.SURGE else evidence.watched
+    return max(s.remaining(progress.progress_since, deadline), deadline - waited)
+
+
+def lost_in(s: Situation) -> float | None:
+    """Seconds after which green counts as lost, of which no pod is ready while blue's are; None where it is not so."""
+    if s.lost_while_draining:
+        return s.remaining(s.green_lost_since, LOST_SECONDS)
+    if s.progress.state not in WITH_REQUESTS or s.green_ready > 0 or s.blue_ready == 0:
+        return None
+    return s.remaining(s.waking_since, s.spec.progress_deadline_seconds)

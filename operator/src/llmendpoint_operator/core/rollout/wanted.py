@@ -9,9 +9,9 @@ from typing import Any
 from ...api import LLMEndpointSpec
 from ...api.verification import Prompt
 from ..endpoint.allowed import BY_DEFAULT, Allowed
-from ..endpoint.causes import is_ready
 from ..endpoint.snapshot import Snapshot
 from ..names import Key
+from ..pods.state import is_ready
 from .analysis import find_limits
 from .evidence import Window
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, State

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ...api.autoscaling import AutoscalingSpec, Provider, ScalingRules
 from ..endpoint.snapshot import ScalerAddress, Snapshot
 from ..endpoint.steps import Apply, Delete, Event, Step
-from ..pods.builders import Manifest, Owner, child_metadata
 from ..pods.drift import first_difference
+from ..pods.manifests import Manifest, Owner, child_metadata
+from ..pods.state import find_condition
 from ..sentences import fitting
 from .outcome import Outlook
 
@@ -139,18 +139,13 @@ def _keda_outlook(snapshot: Snapshot) -> Outlook:
         return Outlook(False, "KedaMissing", said)
     live = snapshot.scalers.get(SCALED_OBJECT)
     # Ready is of the ScaledObject itself; the autoscaler that KEDA made may lack figures, or KEDA's metrics API, all the same.
-    ready, active = (_condition(live, kind).get("status") for kind in ("Ready", "HPAActive"))
+    ready, active = (find_condition(live or {}, kind).get("status") for kind in ("Ready", "HPAActive"))
     telling = "HPAActive" if (ready, active) == ("True", "False") else "Ready"
     return _said(live, telling, "ScaledByKeda", "KedaNotReady", "ScaledObject")
 
 
-def _condition(live: Manifest | None, kind: str) -> Mapping[str, Any]:
-    conditions = (live or {}).get("status", {}).get("conditions") or ()
-    return next((c for c in conditions if c.get("type") == kind), {})
-
-
 def _said(live: Manifest | None, condition: str, good: str, bad: str, kind: str) -> Outlook:
-    found = _condition(live, condition)
+    found = find_condition(live or {}, condition)
     if found.get("status") == "False":
         return Outlook(False, bad, fitting(f"the {kind} says {found.get('reason')}: {found.get('message')}"))
     if not found:

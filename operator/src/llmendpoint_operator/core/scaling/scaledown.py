@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ..endpoint.causes import is_ready, is_terminating
 from ..endpoint.snapshot import Snapshot
 from ..endpoint.steps import Apply, Event, Step
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
+from ..pods.state import is_ready, is_terminating
 from ..rollout.evidence import ACKNOWLEDGE_SECONDS, Evidence
 from ..times import parse_time
 
@@ -75,7 +75,7 @@ def plan_scale_down(
     snapshot: Snapshot, replicas: Mapping[str, int], shares: Mapping[str, int], now: datetime
 ) -> ScaleDown:
     """`replicas` is what the rollout wants of each revision, `shares` the percent of new requests that each gets."""
-    evidence = snapshot.evidence
+    evidence = snapshot.observed.evidence
     traffic = snapshot.endpoint.status.get("traffic") or {}
     before = _drained(snapshot, tuple(traffic.get("draining") or ()), shares)
     leaving = _leaving(snapshot, before)
@@ -145,6 +145,8 @@ def _rank(name: str, load: Mapping[str, int], before: tuple[str, ...]) -> tuple[
 
 def _drained(snapshot: Snapshot, listed: tuple[str, ...], shares: Mapping[str, int]) -> tuple[str, ...]:
     """Of the pods that the status lists, those that there are; and never all that could answer: then only what ends."""
+    if not listed:
+        return ()
     pods = [pod for found in snapshot.pods.values() for pod in found]
     ready = {
         pod["metadata"]["name"]
@@ -159,6 +161,8 @@ def _drained(snapshot: Snapshot, listed: tuple[str, ...], shares: Mapping[str, i
 
 def _leaving(snapshot: Snapshot, before: tuple[str, ...]) -> tuple[str, ...]:
     """Drained pods that are ending now: they stay listed until they are gone."""
+    if not before:
+        return ()
     ending = {p["metadata"]["name"] for pods in snapshot.pods.values() for p in pods if is_terminating(p)}
     return tuple(sorted(ending & set(before)))
 

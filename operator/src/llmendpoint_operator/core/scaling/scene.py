@@ -11,9 +11,9 @@ from datetime import datetime
 
 from ...api import LLMEndpointSpec
 from ...api.autoscaling import AutoscalingSpec
-from ..endpoint.causes import is_alive, is_ready, unscheduled_since
 from ..endpoint.snapshot import Snapshot
-from ..pods.builders import Manifest
+from ..pods.manifests import Manifest
+from ..pods.state import is_alive, is_ready, unscheduled_since
 from ..times import parse_time
 from .crowd import Crowd
 from .demand import Demand

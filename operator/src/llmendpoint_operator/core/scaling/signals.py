@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ...api.autoscaling import ConcurrencySignal, KvCacheSignal, QueueDepthSignal, SignalsSpec, TtftSignal
+from ..sentences import latency_text
 from .crowd import Crowd
 from .demand import Demand
 from .scene import Scene
@@ -99,7 +100,8 @@ def ttft(scene: Scene, demand: Demand, signal: TtftSignal, crowd: Crowd | None) 
     not proportional to the load, so no number can be computed from it. Whatever it does not know or ask for is the other
     signals' to decide; below them it never goes."""
     figures = demand.first_tokens
-    said = "ttft unknown" if figures is None else f"ttft p95 {figures.p95:.2f} s / target {signal.target:g} s"
+    target = latency_text(signal.target)
+    said = "ttft unknown" if figures is None else f"ttft p95 {latency_text(figures.p95)} / target {target}"
     if _late(scene, demand, signal):
         all_serve = scene.serving == scene.current and not scene.loading
         return Recommendation(scene.current + all_serve, said)

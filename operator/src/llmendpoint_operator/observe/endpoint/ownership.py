@@ -4,12 +4,11 @@ looked at again until they are gone."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...core.endpoint.ownership import Foreign, Foreigners, Holder, holder_of, holder_of_model_job
 from ...core.names import Key
-from ...core.pods.builders import Owner
+from ...core.pods.manifests import Owner
 from ...kube import resources
 from ...kube.caches import Caches
 from ...kube.children import Children
@@ -28,12 +27,9 @@ class _Entry:
 class Registry:
     """Kept in memory: a new leader finds them again with its first write."""
 
-    def __init__(
-        self, children: Children, caches: Caches, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, children: Children, caches: Caches) -> None:
         self._children = children
         self._caches = caches
-        self._clock = clock
         self._entries: dict[Key, dict[tuple[str, str], _Entry]] = {}
 
     def of(self, key: Key) -> Foreigners:
@@ -42,7 +38,7 @@ class Registry:
 
     def note(self, key: Key, foreign: Foreign) -> None:
         """A write was held back."""
-        self._entries.setdefault(key, {})[foreign.kind, foreign.name] = _Entry(foreign, self._clock())
+        self._entries.setdefault(key, {})[foreign.kind, foreign.name] = _Entry(foreign, time.monotonic())
 
     def forget(self, key: Key) -> None:
         """The endpoint is gone."""
@@ -71,10 +67,10 @@ class Registry:
         live = self._caches.get(resource, namespace, name)
         if live is None:
             pause = AWAIT_COLLECTION_S if entry.foreign.holder is Holder.FORMER else LOOK_AGAIN_S
-            if self._clock() - entry.looked_at < pause:
+            if time.monotonic() - entry.looked_at < pause:
                 return True
             live = await self._children.find(resource, namespace, name)
-            entry.looked_at = self._clock()
+            entry.looked_at = time.monotonic()
         if live is None:
             return False
         found = holder_of(live, owner)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -22,32 +21,22 @@ from ...core.models.files import (
     resolved_by_job,
 )
 from ...core.models.identity import Identity, split_hub
-from ...core.models.jobs import PROGRESS_PORT, REMOVE_SUFFIX, make_download_job, pod_digest
+from ...core.models.jobs import REMOVE_SUFFIX, make_download_job, pod_digest
 from ...core.models.nodes import files_of, is_record
 from ...core.models.removals import removal_cause
 from ...core.models.retention import files_name, is_download
 from ...core.models.sharing import find_download
-from ...core.models.tasks import Stage, Task, identity_of, read_task
+from ...core.models.tasks import Awaited, Stage, Task, identity_of, read_task
 from ...core.names import Key
-from ...core.pods.builders import Owner
+from ...core.pods.manifests import Owner
 from ...core.rollout.target import unresolved
-from ...errors import Unanswered
 from ...kube import resources
 from ...kube.caches import Caches
-from ..slots import Slots
-from ..targets import base_url
 from ..wire import Wire
 from .hub import Hub, Question
+from .progress import Progress
 
 log = structlog.get_logger()
-
-
-POLL_S = 3.0
-ANSWER_LIMIT_S = 2.0
-AT_ONCE = 32
-OF_A_NAMESPACE = 8
-STEP = 10
-"""Percent: the status is written at most ten times in a download."""
 
 
 class Models:
@@ -57,18 +46,23 @@ class Models:
     def __init__(self, caches: Caches, hub: Hub, wire: Wire, wake: Callable[[Key], None]) -> None:
         self._caches = caches
         self._hub = hub
-        self._progress = _Progress(wire, wake)
+        self._progress = Progress(wire, wake)
         self._answers: dict[Key, tuple[str, Identity]] = {}
+        self._known: dict[Key, Awaited] = {}
         self.wanted: dict[Key, Files] = {}
         self.on_wanted: Callable[[], None] = lambda: None
         """Called when somebody begins to wait for files."""
 
-    def look(self, key: Key, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with what is known now; sees to it that the rest is being found out."""
-        waiting = unresolved(snapshot)
+    def of(self, key: Key) -> Awaited | None:
+        """What was known at the last update."""
+        return self._known.get(key)
+
+    def update(self, snapshot: Snapshot) -> None:
+        """See what is known of the model that this endpoint waits for, and to it that the rest is being found out."""
+        key, waiting = (snapshot.endpoint.namespace, snapshot.endpoint.name), unresolved(snapshot)
         if waiting is None:
             self.forget(key)
-            return snapshot
+            return
         hash_, spec = waiting
         waited_for = self.wanted.pop(key, None)
         identity, task = self._identity(key, hash_, snapshot)
@@ -81,8 +75,7 @@ class Models:
             if self._leaves_nodes(key[0], files):
                 task = Task(Stage.LEAVING)
         self._progress.follow(key, task.address if task else None)
-        resolved = {hash_: identity} if identity is not None else {}
-        return replace(snapshot, resolved=resolved, task=task)
+        self._known[key] = Awaited(hash_, identity, task)
 
     def _want(self, key: Key, files: Files, waited_for: Files | None) -> Files:
         self.wanted[key] = files
@@ -105,6 +98,7 @@ class Models:
         self._hub.forget(key)
         self._progress.follow(key, None)
         self._answers.pop(key, None)
+        self._known.pop(key, None)
         self.wanted.pop(key, None)
 
     def _identity(self, key: Key, hash_: str, snapshot: Snapshot) -> tuple[Identity | None, Task | None]:
@@ -112,7 +106,8 @@ class Models:
         model = snapshot.endpoint.spec.model
         hub = split_hub(model.source)
         if hub is not None and not resolved_by_job(model):
-            return self._hub.look(key, Question(hash_, hub)), None
+            self._hub.ask(key, Question(hash_, hub))
+            return self._hub.of(key), None
         self._hub.forget(key)
         question, known = self._answers.get(key, ("", Identity()))
         if question == hash_:
@@ -161,55 +156,3 @@ class Models:
 
     def _job(self, namespace: str, name: str) -> dict[str, Any] | None:
         return self._caches.get(resources.JOBS, namespace, name)
-
-
-class _Progress:
-    """Asks the pods that download how far they are, while somebody looks."""
-
-    def __init__(self, wire: Wire, wake: Callable[[Key], None]) -> None:
-        self._wire = wire
-        self._wake = wake
-        self._slots = Slots(AT_ONCE, OF_A_NAMESPACE, spare=OF_A_NAMESPACE)
-        self._followed: dict[Key, tuple[str, asyncio.Task[None]]] = {}
-        self._steps: dict[Key, int] = {}
-
-    def of(self, key: Key) -> int:
-        """Percent, in whole steps."""
-        return self._steps.get(key, 0)
-
-    def follow(self, key: Key, address: str | None) -> None:
-        """Begin, go on, or (without an address) end."""
-        followed = self._followed.get(key)
-        if followed is not None and followed[0] == address:
-            return
-        if followed is not None:
-            followed[1].cancel()
-            del self._followed[key]
-        self._steps.pop(key, None)
-        if address is not None:
-            self._followed[key] = (address, asyncio.create_task(self._ask(key, address), name="progress"))
-
-    async def _ask(self, key: Key, address: str) -> None:
-        while True:
-            try:
-                url = f"{base_url(address, PROGRESS_PORT)}/progress"
-                async with self._slots.held(key[0]):
-                    found = await self._wire.json("progress", url, ANSWER_LIMIT_S)
-                step = percent(found)
-            except Unanswered:
-                step = None
-            if step is not None and step != self._steps.get(key, 0):
-                self._steps[key] = step
-                self._wake(key)
-            await asyncio.sleep(POLL_S)
-
-
-def percent(found: Any) -> int | None:
-    """Of what `/progress` answers, in whole steps, below 100 until the Job itself says that it is done."""
-    try:
-        done, total = int(found["bytes"]), int(found["total"])
-    except (KeyError, TypeError, ValueError):
-        return None
-    if total <= 0:
-        return 0
-    return max(0, min(100 * done // total // STEP * STEP, 100 - STEP))

@@ -1,6 +1,6 @@
 """Gathers the Evidence of every endpoint whose rollout waits for something; nothing runs for one at rest.
 
-`look` is called in each reconcile: it says what is known and sees to it that what is missing is being found out. An
+`update` is called in each reconcile and sees to it that what is missing is being found out; `of` says what is known. An
 endpoint is woken when something is known that was not before.
 """
 
@@ -14,7 +14,7 @@ import structlog
 
 from ...core.endpoint.snapshot import Snapshot
 from ...core.names import Key
-from ...core.rollout.evidence import Evidence, Figures, Verification
+from ...core.rollout.evidence import Evidence, Figures, Verification, Window
 from ...core.rollout.measurements import Measurements
 from ...core.rollout.wanted import VerificationJob, Wanted, find_wanted
 from ..gateways import Gateways
@@ -54,13 +54,14 @@ class Collector:
         """Endpoints that something is being found out about."""
         return len(self._watchers)
 
-    def look(self, snapshot: Snapshot) -> Evidence:
-        """What is known about an endpoint now."""
+    def update(self, snapshot: Snapshot) -> None:
+        """Find out what this endpoint's rollout waits for."""
         key = (snapshot.endpoint.namespace, snapshot.endpoint.name)
-        told, wanted = self._pod_events.look(snapshot), find_wanted(snapshot)
+        self._pod_events.update(snapshot)
+        wanted = find_wanted(snapshot)
         if wanted is None:
             self._rest(key)
-            return Evidence(told=told)
+            return
         self._gateways.follow(key, wanted.epoch)
         watcher = self._watchers.get(key)
         if watcher is None:
@@ -68,13 +69,19 @@ class Collector:
                 self._wire, self._gateways, self._wake, self._samples, self._prompts
             )
         watcher.update(wanted, tuple(targets_of(snapshot, wanted.asked)))
+
+    def of(self, key: Key) -> Evidence:
+        """What is known about an endpoint now."""
+        told, watcher = self._pod_events.of(key), self._watchers.get(key)
+        if watcher is None:
+            return Evidence(told=told)
         views, known = self._gateways.views(key)
         return Evidence(
             views,
             known,
             watcher.verification,
             watcher.figures(),
-            wanted.window,
+            watcher.window,
             self._gateways.lost,
             watcher.watched,
             watcher.verifying,
@@ -148,6 +155,11 @@ class _Watcher:
             self._verifying_since = time.monotonic()
             if wanted.verification is not None:
                 self._verifier = asyncio.create_task(self._verify(wanted.verification), name="verifier")
+
+    @property
+    def window(self) -> Window | None:
+        """What `figures` are counted in."""
+        return self._wanted.window
 
     @property
     def watched(self) -> float:

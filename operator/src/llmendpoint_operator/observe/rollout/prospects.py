@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from ...core.endpoint.causes import unscheduled_since
 from ...core.endpoint.snapshot import Snapshot
 from ...core.names import Key
+from ...core.pods.state import unscheduled_since
 from ...core.rollout.prospects import Told, read_events, worth_asking
 from ...errors import ApiError
 from ...kube.client import KubeApi
@@ -50,8 +50,8 @@ class PodEvents:
         self._turns: dict[str, float] = {}
         self._news = asyncio.Event()
 
-    def look(self, snapshot: Snapshot) -> Mapping[str, Told]:
-        """What is known of the endpoint's waiting pods."""
+    def update(self, snapshot: Snapshot) -> None:
+        """Ask about the endpoint's waiting pods, and about no others of it."""
         endpoint = snapshot.endpoint
         key = (endpoint.namespace, endpoint.name)
         found = [pod for pods in snapshot.pods.values() for pod in pods if worth_asking(pod)]
@@ -59,14 +59,18 @@ class PodEvents:
         names = tuple(str(pod["metadata"]["name"]) for pod in found[:PODS_PER_ENDPOINT])
         if not names or endpoint.deleting:
             self.forget(key)
-            return {}
+            return
         waiting = self._waiting.get(key)
         if waiting is None or waiting.pods != names:
             told = {} if waiting is None else waiting.told
             kept = {name: told[name] for name in names if name in told}
-            waiting = self._waiting[key] = _Waiting(names, told=kept)
+            self._waiting[key] = _Waiting(names, told=kept)
             self._news.set()
-        return dict(waiting.told)
+
+    def of(self, key: Key) -> Mapping[str, Told]:
+        """What is known of the endpoint's waiting pods."""
+        waiting = self._waiting.get(key)
+        return dict(waiting.told) if waiting is not None else {}
 
     def forget(self, key: Key) -> None:
         """None of its pods waits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -13,14 +13,14 @@ import structlog
 from ...api.autoscaling import AutoscalingSpec, Provider
 from ...core.endpoint.reported import cleaned
 from ...core.names import Key
+from ...core.scaling.demand import Demand
 from ...core.scaling.handover import kept_count
 from ...core.scaling.opinion import Opinion, find_opinion
 from ...core.scaling.scene import read_scene
-from ...gather import gather
+from ...gather import Platform, gather
 from ...kube import resources
 from ...kube.caches import Caches
 from ...kube.store import key_of
-from .scaler import Source
 
 log = structlog.get_logger()
 
@@ -30,11 +30,11 @@ PATIENCE_S = 5.0
 
 
 class Opinions:
-    """The opinion on each endpoint whose scaler is not ours. `source` knows load and demand."""
+    """The opinion on each endpoint whose scaler is not ours. `demand_of` says what is known of an endpoint."""
 
-    def __init__(self, caches: Caches, source: Source) -> None:
+    def __init__(self, caches: Caches, demand_of: Callable[[Key], Demand | None]) -> None:
         self._caches = caches
-        self._source = source
+        self._demand_of = demand_of
         self._bells: dict[Key, asyncio.Event] = {}
 
     def answer(self, key: Key) -> Opinion | None:
@@ -70,14 +70,14 @@ class Opinions:
         if manifest is None or _named_provider(manifest) != provider:
             return None
         now = datetime.now(UTC)
-        snapshot = cleaned(gather(self._caches, manifest, None, None), now)
+        snapshot = cleaned(gather(self._caches, manifest, Platform()), now)
         spec = snapshot.endpoint.spec
         autoscaling: AutoscalingSpec | None = spec.autoscaling if spec else None
         if spec is None or autoscaling is None:
             return None
         kept = kept_count(snapshot, now)
         scene = read_scene(snapshot, autoscaling, spec.replicas if kept is None else kept, now)
-        return find_opinion(replace(scene, demand=self._source.of(key)))
+        return find_opinion(replace(scene, demand=self._demand_of(key)))
 
 
 def _named_provider(manifest: dict[str, object]) -> object:

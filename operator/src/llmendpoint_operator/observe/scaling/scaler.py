@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
 
 import structlog
 
@@ -17,11 +16,11 @@ from ...core.endpoint.snapshot import Snapshot
 from ...core.names import Key
 from ...core.scaling.bounds import find_bounds, may_sleep
 from ...core.scaling.decision import Decision, decide, wakes
-from ...core.scaling.demand import Demand
 from ...core.scaling.outcome import Change, Reason, Scaling
 from ...core.scaling.records import first_memory, present_count, read_outlook
 from ...core.scaling.scene import Memory, Scene, read_scene
 from ...metrics import Metrics
+from .demand import Demands
 
 log = structlog.get_logger()
 
@@ -40,41 +39,33 @@ class _Scaled:
     scaling: Scaling
 
 
-class Source(Protocol):
-    """Who knows load and demand: observe.scaling.demand.Demands."""
-
-    def follow(self, snapshot: Snapshot) -> None:
-        """This endpoint's are wanted."""
-
-    def forget(self, key: Key) -> None:
-        """They are not any more."""
-
-    def of(self, key: Key) -> Demand | None:
-        """What is known; None when nothing is."""
-
-
 class Scaler:
-    """Of one leader. `source` says what is known of an endpoint; `wake` puts it into the queue."""
+    """Of one leader. `demands` says what is known of an endpoint; `wake` puts it into the queue."""
 
-    def __init__(self, source: Source, wake: Callable[[Key], None], metrics: Metrics) -> None:
-        self._source = source
+    def __init__(self, demands: Demands, wake: Callable[[Key], None], metrics: Metrics) -> None:
+        self._demands = demands
         self._wake = wake
         self._metrics = metrics
         self._scaled: dict[Key, _Scaled] = {}
 
-    def look(self, snapshot: Snapshot) -> Scaling | None:
-        """What holds now, in the light of this snapshot; None where the builtin scaler has no say."""
+    def of(self, key: Key) -> Scaling | None:
+        """What holds now; None where the builtin scaler has no say."""
+        one = self._scaled.get(key)
+        return one.scaling if one is not None else None
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Decide in the light of this snapshot."""
         endpoint = snapshot.endpoint
         key, spec = (endpoint.namespace, endpoint.name), endpoint.spec
         rules = spec.autoscaling if spec and not endpoint.deleting else None
         if spec is None or rules is None or rules.provider is not Provider.BUILTIN:
             self._scaled.pop(key, None)
             if rules is not None and rules.provider is not Provider.NONE:
-                self._source.follow(snapshot)  # who scales is told
+                self._demands.follow(snapshot)  # who scales is told
             else:
-                self._source.forget(key)
-            return None
-        self._source.follow(snapshot)
+                self._demands.forget(key)
+            return
+        self._demands.follow(snapshot)
         now = datetime.now(UTC)
         one = self._scaled.get(key)
         if one is None:
@@ -83,11 +74,10 @@ class Scaler:
             _set_by_hand(one, spec.replicas, now)
         one.scene = read_scene(snapshot, rules, one.scaling.replicas, now)
         self._decide(key, one, now)
-        return one.scaling
 
     def forget(self, key: Key) -> None:
         """The endpoint is gone, or another decides."""
-        self._source.forget(key)
+        self._demands.forget(key)
         self._scaled.pop(key, None)
 
     def heard(self, key: Key) -> None:
@@ -95,7 +85,7 @@ class Scaler:
         one = self._scaled.get(key)
         if one is None or not may_sleep(one.scene.spec):
             return
-        now, scene = datetime.now(UTC), replace(one.scene, demand=self._source.of(key))
+        now, scene = datetime.now(UTC), replace(one.scene, demand=self._demands.of(key))
         if wakes(scene, find_bounds(scene.spec, now)):
             self._decide_and_wake(key, one, now)
         elif scene.called:
@@ -122,7 +112,7 @@ class Scaler:
             self._wake(key)
 
     def _decide(self, key: Key, one: _Scaled, now: datetime) -> None:
-        scene = replace(one.scene, current=one.scaling.replicas, demand=self._source.of(key))
+        scene = replace(one.scene, current=one.scaling.replicas, demand=self._demands.of(key))
         found: Decision = decide(scene, one.memory, now)
         one.memory = found.memory
         if found.change is not None:
