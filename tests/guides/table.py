@@ -25,6 +25,8 @@ NO_KEDA = "KEDA is not in the test's cluster; the chart is rendered, and the API
 SMALL = "the machine has less memory, and the simulator needs next to none"
 
 TABLE: tuple[Instead, ...] = (
+    Instead("cache", "memory: 32Gi", "memory: 256Mi", SMALL),
+    Instead("s3", "memory: 32Gi", "memory: 256Mi", SMALL),
     Instead("call-it", "8080:80", "{port}:80", "another program may have the port 8080"),
     Instead(
         "call-it",
@@ -56,6 +58,12 @@ TABLE: tuple[Instead, ...] = (
     Instead("keda", "kubectl get scaledobject driven", "true", NO_KEDA),
     Instead("keda", "kubectl get llmendpoint driven", "true", NO_KEDA),
     Instead("keda", "kubectl delete llmendpoint driven", "true", NO_KEDA),
+    Instead(
+        "other-engine",
+        "kubectl llm scale big --replicas 1 --wait --timeout 1800",
+        "true",
+        "there is no image of vLLM and no GPU; the arguments of its pods are compared",
+    ),
     Instead("rehearsal", "docker build", "true", NO_REGISTRY),
     Instead("rehearsal", "docker push", "true", NO_REGISTRY),
     Instead("rehearsal", "helm upgrade", "true", NO_REGISTRY),
