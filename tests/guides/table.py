@@ -64,6 +64,12 @@ TABLE: tuple[Instead, ...] = (
         "true",
         "there is no image of vLLM and no GPU; the arguments of its pods are compared",
     ),
+    Instead(
+        "gitops",
+        "kubectl -n argocd patch",
+        "kubectl create configmap argocd-cm && kubectl patch",
+        "Argo CD is not in the test's cluster; the API server takes the patch",
+    ),
     Instead("rehearsal", "docker build", "true", NO_REGISTRY),
     Instead("rehearsal", "docker push", "true", NO_REGISTRY),
     Instead("rehearsal", "helm upgrade", "true", NO_REGISTRY),
