@@ -1,4 +1,4 @@
-"""A model hub on 127.0.0.1: so much of Hugging Face's HTTP API as it takes to resolve and download one model."""
+"""A model hub: so much of Hugging Face's HTTP API as it takes to resolve and download one model."""
 
 from __future__ import annotations
 
@@ -32,17 +32,19 @@ class Hub:
     faults: Faults = field(default_factory=Faults)
     redirects: dict[str, str] = field(default_factory=dict)
     """where files lie that are somewhere else"""
+    model: str = MODEL
+    address: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         handler = type("Handler", (_Handler,), {"hub": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = ThreadingHTTPServer((self.address, 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
 
     @property
     def url(self) -> str:
         """For HF_ENDPOINT."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://{self.address}:{self._server.server_address[1]}"
 
     def close(self) -> None:
         self._server.shutdown()
@@ -70,9 +72,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(401, "GatedRepo")
             return
         api, tree, resolve = (
-            f"/api/models/{MODEL}/revision/",
-            f"/api/models/{MODEL}/tree/",
-            f"/{MODEL}/resolve/",
+            f"/api/models/{self.hub.model}/revision/",
+            f"/api/models/{self.hub.model}/tree/",
+            f"/{self.hub.model}/resolve/",
         )
         if path.startswith(api):
             self._describe(path.removeprefix(api))
@@ -93,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
         if commit is None:
             self._refuse(404, "RevisionNotFound")
             return
-        about: dict[str, Any] = {"id": MODEL, "sha": commit, "private": False, "tags": []}
+        about: dict[str, Any] = {"id": self.hub.model, "sha": commit, "private": False, "tags": []}
         self._send(json.dumps(about).encode(), {"Content-Type": "application/json"})
 
     def _list(self, revision: str) -> None:
