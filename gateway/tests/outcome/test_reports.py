@@ -113,7 +113,7 @@ async def test_one_caller_that_was_alone_keeps_nobody_out_of_the_endpoint(addres
     placement, reports = control.placement, Reports(control.placement)
 
     def attack(print_: int) -> bool:
-        picked = placement.pick("chat", ATTACKER)
+        picked = placement.place("chat", ATTACKER)
         if not isinstance(picked, Picked):
             return False
         placed = placement.take(picked, request_of(ATTACKER, print_))
@@ -137,7 +137,7 @@ async def test_one_caller_that_was_alone_keeps_nobody_out_of_the_endpoint(addres
         now[0] += 1
         reports.tick()
         attack(second % 2 + 1)
-        picked = placement.pick("chat", VICTIM)
+        picked = placement.place("chat", VICTIM)
         if isinstance(picked, Picked):
             placement.release(placement.take(picked, request_of(VICTIM, 9)))
         else:

@@ -51,7 +51,7 @@ async def test_trap_4_half_a_list_is_never_published() -> None:
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     await turn()
     assert control.generation == 0
-    decision = control.placement.pick("chat")
+    decision = control.placement.place("chat")
     assert isinstance(decision, Rejected)
     assert decision.code == "gateway_starting"
     control.relisted(Kind.SLICE, {})
@@ -80,7 +80,7 @@ async def test_a_replica_that_refused_a_connection_is_skipped_for_a_moment() -> 
     await turn()
 
     def first_picks() -> set[str]:
-        decisions = [control.placement.pick("chat") for _ in range(4)]
+        decisions = [control.placement.place("chat") for _ in range(4)]
         assert all(isinstance(decision, Picked) for decision in decisions)
         return {decision.addresses[0] for decision in decisions if isinstance(decision, Picked)}
 

@@ -195,7 +195,7 @@ async def test_an_exception_in_one_decision_is_that_requests_alone(
     well, bad, after = Caller(), Caller(), Caller()
     well.asks(picker)
     with monkeypatch.context() as patch:
-        patch.setattr(control.placement, "pick", lambda *_: 1 / 0)
+        patch.setattr(control.placement, "place", lambda *_: 1 / 0)
         bad.asks(picker)
     after.asks(picker)
     assert (well.code, bad.code, after.code) == (None, "gateway_error", None)

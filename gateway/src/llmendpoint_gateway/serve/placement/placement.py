@@ -19,13 +19,13 @@ from llmendpoint_gateway.core.envoy.kept import Kept
 from llmendpoint_gateway.core.outcome.poison import Poison
 from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
 from llmendpoint_gateway.core.placement.in_flight import InFlight
-from llmendpoint_gateway.core.placement.pick import Picked, PickState, pick
+from llmendpoint_gateway.core.placement.pick import Picked, PickState, place, resolve
 from llmendpoint_gateway.core.placement.replica_breaker import Breakers
 from llmendpoint_gateway.core.placement.rotation import Rotation
 from llmendpoint_gateway.core.placement.routing import Route, Table, cluster_name
 from llmendpoint_gateway.core.placement.waiting import Admission, Waiting
 from llmendpoint_gateway.core.request.claim import Claim
-from llmendpoint_gateway.core.request.refusals import Rejected, starting
+from llmendpoint_gateway.core.request.refusals import Rejected, poisoned, starting
 from llmendpoint_gateway.core.request.request import Request, Tag
 
 T = TypeVar("T", bound=Hashable)
@@ -110,28 +110,28 @@ class Placement:
 
     # Requests
 
-    def pick(self, name: str, caller: int | None = None) -> Picked | Rejected:
+    def place(self, name: str, caller: int | None = None, print_: int = 0) -> Picked | Rejected:
+        """A replica now, or why none, and whether to wait for one. `print_`: of the body, 0 for none."""
         if not self.started:
             return starting()
+        now = self.now()
+        key = resolve(name, self.table.names, self.departed, now)
+        if isinstance(key, Rejected):
+            return key
         if caller is not None:
-            self._asked(name, caller)
+            self._asked(key, caller, now)
         self._turn += 1
-        decision = pick(name, self._state, self._turn, self.now(), self.reach.stale, caller)
-        if isinstance(decision, Rejected) and decision.status == 404:
-            departed = self.departed.endpoint(name, self.now())
-            if departed is not None and departed not in self.view.endpoints:
-                return replace(decision, awaited=departed)
+        decision = place(key, self._state, self._turn, now, self.reach.stale, caller)
+        waits_or_goes = isinstance(decision, Picked) or decision.awaited
+        if waits_or_goes and self.poison.refused(key, print_, now):
+            return poisoned()
         return decision
 
-    def _asked(self, name: str, caller: int) -> None:
+    def _asked(self, key: str, caller: int, now: float) -> None:
         """A caller asks for an endpoint, whatever comes of it: breakers that another caller's failures alone have opened
         close."""
-        table, now = self.table, self.now()
-        key = table.names.get(name)
-        if key is None:
-            return
         closed = self.circuits.asked(key, now, caller)
-        route = table.routes.get(key)
+        route = self.route(key)
         if self.breakers.ejected and route is not None:
             addresses = [address for target in route.targets for address in target.addresses]
             if self.breakers.asked(addresses, now, caller):

@@ -18,16 +18,11 @@ from llmendpoint_gateway.core.endpoint.model_objects import one_model
 from llmendpoint_gateway.core.envoy.resources import KEPT_HEADER
 from llmendpoint_gateway.core.envoy.wire import Stream
 from llmendpoint_gateway.core.placement.pick import Picked
+from llmendpoint_gateway.core.request.admit import admit
 from llmendpoint_gateway.core.request.body import scan
-from llmendpoint_gateway.core.request.paths import ByModel, ByPath, GetModel, ListModels, TooLong, WrongMethod
-from llmendpoint_gateway.core.request.refusals import Rejected, poisoned, queue_full, starting, unknown_model
-from llmendpoint_gateway.core.request.replies import (
-    failed,
-    no_model,
-    path_too_long,
-    unknown_path,
-    wrong_method,
-)
+from llmendpoint_gateway.core.request.paths import ByModel, ByPath, GetModel, ListModels
+from llmendpoint_gateway.core.request.refusals import Rejected, queue_full, starting, unknown_model
+from llmendpoint_gateway.core.request.replies import failed
 from llmendpoint_gateway.core.request.request import Head, Request
 from llmendpoint_gateway.serve.metrics import Metrics
 from llmendpoint_gateway.serve.placement.placement import Placed, Placement
@@ -68,7 +63,6 @@ class Picker:
 
     def __init__(self, placement: Placement, metrics: Metrics, later: Later, trusted_hops: int = 0) -> None:
         self._placement = placement
-        self._poison = placement.poison
         self._metrics = metrics
         self._later = later
         self._trusted_hops = trusted_hops
@@ -113,54 +107,31 @@ class Picker:
         stream.send(writing.refuse(rejected))
 
     def _decide(self, stream: Stream, request: Request) -> None:
-        start = time.perf_counter()
-        name, decision = self._look_up(request)
-        if decision is None:
-            decision = self._place(name, request)
-        if isinstance(decision, Rejected) and self._hold(stream, request, name, decision):
+        """Admit it, resolve its endpoint and place it; where none has room for it now, it waits."""
+        start, asked = time.perf_counter(), request.head.asked
+        if isinstance(asked, (ListModels, GetModel)):
+            self._answer(stream, request, self._list(asked), start)
             return
-        self._answer(stream, request, decision, start)
+        name = admit(request, self._placement.view.takes)
+        if isinstance(name, Rejected):
+            self._answer(stream, request, name, start)
+            return
+        decision = self._place(name, request)
+        if isinstance(decision, Picked) or not self._hold(stream, request, name, decision):
+            self._answer(stream, request, decision, start)
 
-    def _look_up(self, request: Request) -> tuple[str, Decision | None]:
-        """The name of the endpoint that it asks for, or the answer."""
-        head, body = request.head, request.body
-        asked = head.asked
-        if isinstance(asked, ByModel):
-            name = "" if body is None else body.model
-            if not name:
-                return "", failed() if body is None else no_model(head, body)
-        elif isinstance(asked, ByPath):
-            name = asked.endpoint
-        else:
-            return "", self._own_answer(head)
-        if asked.declared and not self._placement.view.takes(name, asked.declared):
-            return "", unknown_path(head)
-        return name, None
-
-    def _own_answer(self, head: Head) -> Decision:
-        """The answer to a request that is not for an endpoint."""
+    def _list(self, asked: ListModels | GetModel) -> Rejected | bytes:
+        """The models that there are, or one of them."""
         view = self._placement.view
-        match head.asked:
-            case ListModels() | GetModel() if not self._placement.started:
-                return starting()
-            case ListModels():
-                return self._models.answer(view)
-            case GetModel(model):
-                found = one_model(model, view)
-                return found if isinstance(found, Rejected) else writing.answer(200, orjson.dumps(found))
-            case WrongMethod(allowed):
-                return wrong_method(head, allowed)
-            case TooLong():
-                return path_too_long()
-        return unknown_path(head)
+        if not self._placement.started:
+            return starting()
+        if isinstance(asked, ListModels):
+            return self._models.answer(view)
+        found = one_model(asked.name, view)
+        return found if isinstance(found, Rejected) else writing.answer(200, orjson.dumps(found))
 
     def _place(self, name: str, request: Request) -> Picked | Rejected:
-        """A replica now, or an endpoint to wait for, unless two replicas went down with this request."""
-        decision = self._placement.pick(name, request.caller)
-        endpoint = decision.endpoint if isinstance(decision, Picked) else decision.awaited
-        if endpoint and self._poison.refused(endpoint, request.print_, self._placement.now()):
-            return poisoned()
-        return decision
+        return self._placement.place(name, request.caller, request.print_)
 
     def _answer(self, stream: Stream, request: Request, decision: Decision, start: float) -> None:
         if isinstance(decision, Picked):
@@ -178,7 +149,7 @@ class Picker:
         """An answer that is no stream begins when it is complete: only its whole time can have a bound."""
         picked, head = placed.picked, request.head
         mark = writing.TRIAL if picked.trial else None
-        if mark is None and self._poison.suspected(picked.endpoint, request.print_):
+        if mark is None and self._placement.poison.suspected(picked.endpoint, request.print_):
             mark = writing.WATCHED
         first_byte, total = (picked.first_byte, None) if request.stream else (None, TOTAL_SECONDS)
         with_body = head.body_follows
@@ -216,7 +187,7 @@ class Picker:
     def _expire(self, held: Held) -> None:
         """It has waited as long as it may; for an endpoint that was deleted and is there again it goes on to wait."""
         if held.none.status == 404 and held.endpoint in self._placement.view.endpoints:
-            decision = self._placement.pick(held.name, held.request.caller)
+            decision = self._place(held.name, held.request)
             if isinstance(decision, Rejected) and decision.awaited == held.endpoint:
                 self._wait_on(held, decision, self._placement.hold_seconds)
                 return
