@@ -1,7 +1,7 @@
 """The aggregated discovery service: carries each stream's state machine to one Envoy and its answers back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import lru_cache
 from typing import Any
 
@@ -23,11 +23,11 @@ log = structlog.get_logger()
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]  # generated without types
     """Holds the snapshot, and what the Envoy that spoke last has acknowledged of it.
 
-    `on_change` is called after every acknowledgement. `nacks` counts refusals.
+    `nacks` counts refusals.
     """
 
     def __init__(self) -> None:
-        self.on_change: Callable[[], None] = lambda: None
+        self._answered = asyncio.Event()  # since `acknowledged` last returned
         self.nacks = 0
         self.nack: str | None = None
         self.acknowledged_generation = 0
@@ -38,6 +38,11 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
     @property
     def connected(self) -> bool:
         return bool(self._streams)
+
+    async def acknowledged(self) -> None:
+        """Returns when Envoy has answered since the last time."""
+        await self._answered.wait()
+        self._answered.clear()
 
     def publish(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -80,7 +85,7 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
             return
         self.nack = stream.nack
         self._note_acknowledged(stream)
-        self.on_change()
+        self._answered.set()
 
     def _note_acknowledged(self, stream: Subscription) -> None:
         if self._snapshot is not None and stream.holds(versions_of(self._snapshot)):

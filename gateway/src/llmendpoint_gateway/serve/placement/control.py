@@ -5,15 +5,16 @@ came in the same turn of the loop, so that a list of a thousand objects costs on
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from llmendpoint_gateway.core.endpoint.objects import Endpoint, Slice
 from llmendpoint_gateway.core.endpoint.view import Kind, Store, make_view
 from llmendpoint_gateway.core.envoy.snapshot import Hosts, Snapshot, make_clusters
+from llmendpoint_gateway.core.placement.placement import Placement
 from llmendpoint_gateway.core.placement.routing import make_table
 from llmendpoint_gateway.serve.envoy.ads import Ads
-from llmendpoint_gateway.serve.placement.placement import Placement
+from llmendpoint_gateway.serve.request.held import HeldRequests
 
 TOLD_SECONDS = 60.0
 """The operator repeats what it tells a gateway every 2 s. What was told so long ago, with the watch still in place, was of
@@ -36,18 +37,19 @@ class _Told(NamedTuple):
 
 
 class Control:
-    """Envoy and `placement` go by what it makes of the watched objects."""
+    """Envoy and `placement` go by what it makes of the watched objects, and then the held requests. `now`: seconds,
+    monotonic."""
 
-    def __init__(self, ads: Ads, placement: Placement) -> None:
+    def __init__(
+        self, ads: Ads, placement: Placement, held: HeldRequests, clock: Callable[[], float]
+    ) -> None:
         self._ads = ads
-        self.placement = placement
+        self.placement, self.held, self.now = placement, held, clock
         self._store = Store()
         self._snapshot = Snapshot(0)
         self._wanted: frozenset[str] = frozenset()  # clusters held for more than their requests in flight
         self._told: dict[str, _Told] = {}
         self._dirty = False
-        ads.on_change = self._retable
-        placement.on_idle = self._idle
 
     @property
     def synced(self) -> bool:
@@ -74,9 +76,15 @@ class Control:
         self._store = self._store.deleted(kind, key)
         self._change()
 
+    async def run(self) -> None:
+        """Requests go by what Envoy acknowledges."""
+        while True:
+            await self._ads.acknowledged()
+            self._retable()
+
     def tell(self, epochs: Mapping[str, int]) -> None:
         """Epochs by endpoint that another gateway has acknowledged."""
-        now = self.placement.now()
+        now = self.now()
         for key, epoch in epochs.items():
             room = key in self._told or len(self._told) < MOST_TOLD
             if room and 0 <= epoch <= max(0, self._epoch(key, 0)) + MOST_AHEAD:
@@ -85,7 +93,7 @@ class Control:
     @property
     def behind(self) -> list[str]:
         """Endpoints of which another gateway follows a later epoch."""
-        now = self.placement.now()
+        now = self.now()
         since = now - self.placement.reach.seconds(now) - TOLD_SECONDS
         return sorted(
             key for key, told in self._told.items() if told.at >= since and told.epoch > self._epoch(key, -1)
@@ -101,7 +109,7 @@ class Control:
             self._dirty = True
             asyncio.get_running_loop().call_soon(self._rebuild)
 
-    def _idle(self, cluster: str) -> None:
+    def idle(self, cluster: str) -> None:
         """An old revision's cluster goes with its last request."""
         if cluster not in self._wanted:
             self._change()
@@ -113,7 +121,8 @@ class Control:
         placement, view = self.placement, make_view(self._store)
         if not placement.reach.stale:  # else an endpoint may well be there that this gateway has not heard of
             self._told = {key: told for key, told in self._told.items() if key in view.endpoints}
-        placement.follow(view)
+        placement.follow(view, self.now())
+        self.held.keep(view.endpoints)
         wanted = make_clusters(view)
         self._wanted = frozenset(wanted)
         # None goes while a request is on it.
@@ -128,6 +137,7 @@ class Control:
         before = {key: self._epoch(key, -1) for key in self._told}
         table = make_table(placement.view, self._ads.acknowledged_addresses(), placement.table)
         placement.route_by(table, self.started)
+        self.held.retry_all()
         for key, epoch in before.items():
             if self._epoch(key, -1) < epoch:
                 del self._told[key]  # a restored backup: what was told is of a time that is no more
