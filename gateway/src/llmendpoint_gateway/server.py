@@ -13,13 +13,13 @@ import structlog
 from aiohttp import web
 from envoy.service.discovery.v3 import ads_pb2_grpc
 
+from llmendpoint_gateway.serve.collectors import EnvoyCollector, StateCollector
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.envoy.connections import follow_connections
 from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.envoy.process import admin_socket, open_share
 from llmendpoint_gateway.serve.http import Pages, make_app
 from llmendpoint_gateway.serve.identity.token_reviews import Callers
-from llmendpoint_gateway.serve.collectors import EnvoyCollector, StateCollector
 from llmendpoint_gateway.serve.outcome.access_log import access_log_handler
 from llmendpoint_gateway.serve.outcome.outcomes import Outcomes
 from llmendpoint_gateway.serve.parts import make_parts
@@ -82,7 +82,13 @@ async def run_picker(settings: Settings) -> None:
             namespace=settings.namespace or "(all)",
         )
         follow = follow_connections(envoy, open_share(socket))
-        runs = [*(watch.run() for watch in watches), control.run(), parts.demand.run(), readings.run(), follow]
+        runs = [
+            *(watch.run() for watch in watches),
+            control.run(),
+            parts.demand.run(),
+            readings.run(),
+            follow,
+        ]
         tasks = [asyncio.create_task(run) for run in runs]
         stop = asyncio.create_task(_stopped())
         done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)

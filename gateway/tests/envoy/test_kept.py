@@ -7,9 +7,9 @@ from gateway.tests.placement.test_control import ADDRESSES, CHAT, REPLICAS, Hold
 from gateway.tests.request.test_picker import Caller
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.envoy.bounds import KEPT_BODY_BYTES, KEPT_BYTES, SMALL_BODY_BYTES
-from llmendpoint_gateway.core.placement.kept import Kept
 from llmendpoint_gateway.core.envoy.resources import DESTINATION_HEADER, KEPT_HEADER
 from llmendpoint_gateway.core.envoy.upstream_logs import LENGTH_HEADER
+from llmendpoint_gateway.core.placement.kept import Kept
 from llmendpoint_gateway.serve.outcome.access_log import read_attempt
 
 

@@ -22,7 +22,9 @@ def describe(control: Control, ads: Ads) -> dict[str, Any]:
         "synced": control.synced,
         "nack": ads.nack,
         "endpoints": {
-            key: _endpoint(placement, endpoint, names.get(key, []), control.held.waiting.count(key), control.now())
+            key: _endpoint(
+                placement, endpoint, names.get(key, []), control.held.waiting.count(key), control.now()
+            )
             for key, endpoint in placement.view.endpoints.items()
         },
     }
@@ -43,7 +45,7 @@ def _endpoint(
             "in_flight": placement.in_flight.of(cluster_name(endpoint.key, revision), replica.address),
             "breaker": placement.breakers.standing(replica.address, now).value,
         }
-        for revision, members in placement.known_revisions.get(endpoint.key, {}).items()
+        for revision, members in placement.revisions(endpoint.key).items()
         for replica in members
     ]
     return {

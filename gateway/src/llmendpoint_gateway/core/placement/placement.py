@@ -13,15 +13,16 @@ from llmendpoint_gateway.core.endpoint.endpoint_settings import DEFAULT_QUEUE, Q
 from llmendpoint_gateway.core.endpoint.loads import Load, Loads
 from llmendpoint_gateway.core.endpoint.objects import Replica
 from llmendpoint_gateway.core.endpoint.reach import Reach
-from llmendpoint_gateway.core.endpoint.view import Store, View, make_view
+from llmendpoint_gateway.core.endpoint.view import View
 from llmendpoint_gateway.core.outcome.poison import Poison
+from llmendpoint_gateway.core.placement.addresses import Addresses
 from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
 from llmendpoint_gateway.core.placement.in_flight import InFlight
 from llmendpoint_gateway.core.placement.kept import Kept
 from llmendpoint_gateway.core.placement.pick import Picked, PickState, place, resolve
 from llmendpoint_gateway.core.placement.replica_breaker import Breakers
 from llmendpoint_gateway.core.placement.rotation import Rotation
-from llmendpoint_gateway.core.placement.routing import Route, Table, cluster_name
+from llmendpoint_gateway.core.placement.routing import Route, Table
 from llmendpoint_gateway.core.request.refusals import Rejected, poisoned, starting
 from llmendpoint_gateway.core.request.request import Request, Tag
 
@@ -48,10 +49,9 @@ class Placement:
         self._tickets = count(first_ticket)
         self.placed: dict[int, Placed] = {}
         self.changed: set[str] = set()
-        self._cluster_of: dict[str, str] = {}  # by address
+        self._addresses = Addresses()
         self.started = False
-        self.view: View = make_view(Store())
-        self.known_revisions: Mapping[str, Mapping[str, tuple[Replica, ...]]] = {}
+        self.view = View()
         self.in_flight = InFlight()
         self.kept = kept
         self.breakers = Breakers()
@@ -62,23 +62,24 @@ class Placement:
         self.reach = Reach()
         self._state = PickState(Table(), Rotation(), self.in_flight, self.breakers, self.circuits, self.loads)
 
-    def follow(self, view: View, now: float) -> None:
-        """This is there now; what is kept of all else is forgotten."""
-        self.changed.update(self.view.endpoints, view.endpoints)
-        self.departed.note(self.view.names, view.names, now)
-        self.view, self.known_revisions = view, view.revisions()
-        self._state.rotation.keep(frozenset(view.endpoints))
-        self.circuits.keep(view.endpoints)
-        self.poison.keep(view.endpoints)
-        self._cluster_of = {
-            r.address: cluster_name(*revision)
-            for revision, replicas in view.replicas.items()
-            for r in replicas
-            if r.routable
-        }
-        self.breakers.keep(self._cluster_of.keys())
-        limited = [a for a, c in self._cluster_of.items() if self.patience(endpoint_of(c)) > 0]
-        self.loads.keep(self._cluster_of.keys(), now, limited)
+    def follow(self, view: View, keys: Collection[str], now: float) -> None:
+        """This is there now. `keys`: the endpoints that have changed."""
+        before, self.view = self.view, view
+        self.changed.update(keys)
+        if view.names is not before.names:
+            self.departed.note(before.names, view.names, now)
+        for key in keys:
+            if key not in view.endpoints:
+                self._state.rotation.forget(key)
+                self.circuits.forget(key)
+                self.poison.forget(key)
+        for address in self._addresses.change(before, view, keys):
+            cluster = self._addresses.cluster(address)
+            if cluster is None:
+                self.loads.drop(address)
+            else:
+                self.loads.put(address, now, limited=self.patience(endpoint_of(cluster)) > 0)
+        self.breakers.keep(self._addresses)
 
     def route_by(self, table: Table, started: bool) -> None:
         """Requests go by this table from now on, once Envoy has taken a snapshot."""
@@ -93,11 +94,13 @@ class Placement:
         """Where the requests of an endpoint go now."""
         return self.table.routes.get(key)
 
+    def revisions(self, key: str) -> Mapping[str, tuple[Replica, ...]]:
+        """Replicas by revision, in order; also of an endpoint that is gone."""
+        return self.view.part(key).revisions
+
     # Requests
 
-    def place(
-        self, name: str, now: float, caller: int | None = None, print_: int = 0
-    ) -> Picked | Rejected:
+    def place(self, name: str, now: float, caller: int | None = None, print_: int = 0) -> Picked | Rejected:
         """A replica now, or why none, and whether to wait for one. `print_`: of the body, 0 for none."""
         if not self.started:
             return starting()
@@ -170,12 +173,12 @@ class Placement:
         requests wait for."""
         busy = {address for counts in self.in_flight.counts.values() for address in counts}
         for endpoint in awaited:
-            busy.update(r.address for rs in self.known_revisions.get(endpoint, {}).values() for r in rs)
+            busy.update(r.address for rs in self.revisions(endpoint).values() for r in rs)
         return self.loads.due(now, busy, most)
 
     def note_load(self, address: str, load: Load | None, now: float) -> str | None:
         """What a replica answered; None: nothing that is a load. The endpoint that may have room since."""
-        changed, cluster = self.loads.note(address, load, now), self._cluster_of.get(address)
+        changed, cluster = self.loads.note(address, load, now), self._addresses.cluster(address)
         if cluster is None:
             return None
         endpoint = endpoint_of(cluster)
@@ -189,7 +192,8 @@ class Placement:
     def expire(self, now: float) -> None:
         """What is stale by now is unknown."""
         for address in self.loads.expire(now):
-            self.changed.add(endpoint_of(self._cluster_of[address]))
+            if cluster := self._addresses.cluster(address):
+                self.changed.add(endpoint_of(cluster))
 
     def take_changed(self) -> Collection[str]:
         """Endpoints of which something may have changed since this was last called."""

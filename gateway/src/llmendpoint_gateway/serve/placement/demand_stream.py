@@ -29,9 +29,7 @@ SILENCE_SECONDS = 0.9
 class DemandStream:
     """Serves any number of readers; without one it costs a wake-up each period. `clock`: seconds, monotonic."""
 
-    def __init__(
-        self, placement: Placement, waiting: Waiting[Any], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, placement: Placement, waiting: Waiting[Any], clock: Callable[[], float]) -> None:
         self._placement, self._waiting, self._clock = placement, waiting, clock
         self._zero = datetime.now(UTC) - timedelta(seconds=clock())
         self._instance = str(uuid.uuid4())
@@ -105,7 +103,7 @@ class DemandStream:
         if key not in placement.view.endpoints:
             return None
         replicas = []
-        for revision, members in placement.known_revisions.get(key, {}).items():
+        for revision, members in placement.revisions(key).items():
             cluster = cluster_name(key, revision)
             for replica in members:
                 reading = placement.loads.of(replica.address)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS
@@ -108,9 +108,9 @@ class HeldRequests:
             self._metrics.waited(seconds)
             self._answer(held, decision)
 
-    def keep(self, endpoints: Collection[str]) -> None:
-        """Forget how long requests waited for all others."""
-        self.waiting.keep(endpoints)
+    def forget(self, endpoint: str) -> None:
+        """It is gone. What waits for it may go on to."""
+        self.waiting.forget(endpoint)
 
     def _place(self, held: Held) -> Picked | Rejected:
         request = held.request
