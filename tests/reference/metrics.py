@@ -14,11 +14,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from llmendpoint_gateway.serve.collectors import EnvoyCollector, StateCollector
 from llmendpoint_gateway.serve.envoy.ads import Ads
-from llmendpoint_gateway.serve.metrics import EnvoyCollector, StateCollector
 from llmendpoint_gateway.serve.metrics import Metrics as GatewayMetrics
-from llmendpoint_gateway.serve.placement.control import Control
-from llmendpoint_gateway.serve.placement.placement import Placement
+from llmendpoint_gateway.serve.parts import make_parts
 from llmendpoint_operator.metrics import Metrics as OperatorMetrics
 from llmendpoint_operator.metrics import Recommendations
 from llmendpoint_server.api.metrics import Metrics as EngineMetrics
@@ -77,7 +76,8 @@ def registered(registry: CollectorRegistry) -> list[Registered]:
 
 def _gateway_collectors() -> Iterator[Collector]:
     ads = Ads()
-    yield StateCollector(Control(ads, Placement(lambda: 0.0)), ads)
+    parts = make_parts(ads, lambda: 0.0, lambda *_: cast(Any, None), first_ticket=1)
+    yield StateCollector(parts.control, ads)
     envoy = EnvoyCollector()
     envoy.connections = envoy.refused = 0
     yield envoy

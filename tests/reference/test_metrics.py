@@ -12,11 +12,12 @@ from tests.reference.__main__ import PAGES
 
 ROOT = Path(__file__).parents[2]
 REGISTERING = {
+    "gateway/src/llmendpoint_gateway/serve/collectors.py",
     "gateway/src/llmendpoint_gateway/serve/metrics.py",
     "operator/src/llmendpoint_operator/metrics.py",
     "server/src/llmendpoint_server/api/metrics.py",
 }
-"""The only modules that make metrics; tests/reference/metrics.py reads the registries of all three."""
+"""The only modules that make metrics; tests/reference/metrics.py reads the registries of all of them."""
 
 
 def label_values(row: str) -> str:

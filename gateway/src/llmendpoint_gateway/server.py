@@ -13,20 +13,17 @@ import structlog
 from aiohttp import web
 from envoy.service.discovery.v3 import ads_pb2_grpc
 
+from llmendpoint_gateway.serve.collectors import EnvoyCollector, StateCollector
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.envoy.connections import follow_connections
 from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.envoy.process import admin_socket, open_share
 from llmendpoint_gateway.serve.http import Pages, make_app
 from llmendpoint_gateway.serve.identity.token_reviews import Callers
-from llmendpoint_gateway.serve.metrics import EnvoyCollector, Metrics, StateCollector
 from llmendpoint_gateway.serve.outcome.access_log import access_log_handler
-from llmendpoint_gateway.serve.outcome.reports import Reports
-from llmendpoint_gateway.serve.placement.control import Control
-from llmendpoint_gateway.serve.placement.demand_stream import DemandStream
-from llmendpoint_gateway.serve.placement.placement import Placement
+from llmendpoint_gateway.serve.outcome.outcomes import Outcomes
+from llmendpoint_gateway.serve.parts import make_parts
 from llmendpoint_gateway.serve.request.decisions import DecisionServer, decisions_socket
-from llmendpoint_gateway.serve.request.ext_proc import Picker
 from llmendpoint_gateway.settings import Settings
 from llmendpoint_gateway.watch.list_watch import SOURCES, Watch
 from llmendpoint_gateway.watch.load_readings import Readings
@@ -45,10 +42,15 @@ log = structlog.get_logger()
 async def run_picker(settings: Settings) -> None:
     """Until SIGTERM or SIGINT."""
     ads = Ads()
-    # Of random tickets none is taken for one of the picker before.
-    placement = Placement(time.monotonic, settings.hold_seconds, first_ticket=secrets.randbits(62) + 1)
-    control = Control(ads, placement)
-    metrics = Metrics()
+    parts = make_parts(
+        ads,
+        time.monotonic,
+        asyncio.get_running_loop().call_later,
+        settings.hold_seconds,
+        first_ticket=secrets.randbits(62) + 1,  # of random tickets none is taken for one of the picker before
+        trusted_hops=settings.trusted_hops,
+    )
+    placement, control, registry = parts.placement, parts.control, parts.metrics.registry
     access, socket = settings.access, settings.socket
     connector = aiohttp.TCPConnector(ssl=access.ssl or True, socket_factory=_kept_alive)
     # A list of many slices is one long line; a watch event is one too.
@@ -60,20 +62,18 @@ async def run_picker(settings: Settings) -> None:
             Watch(s, session, access, control, placement.reach, settings.namespace, time.monotonic)
             for s in SOURCES
         ]
-        metrics.registry.register(StateCollector(control, ads))
+        registry.register(StateCollector(control, ads))
         of_envoy = EnvoyCollector()
-        metrics.registry.register(of_envoy)
-        reports = Reports(placement)
-        demand, readings = DemandStream(placement), Readings(placement, reports)
+        registry.register(of_envoy)
+        readings = Readings(placement, parts.held, parts.outcomes, time.monotonic)
         callers = Callers(session, access, settings.operator, time.monotonic)
-        app = make_app(Pages(control, ads, metrics.registry, of_envoy, envoy, demand, callers))
+        app = make_app(Pages(control, ads, registry, of_envoy, envoy, parts.demand, callers))
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, settings.host, settings.http_port).start()
         socket.unlink(missing_ok=True)  # a killed process leaves its socket behind
-        server = await serve_grpc(socket, ads, reports)
-        picker = Picker(placement, metrics, asyncio.get_running_loop().call_later, settings.trusted_hops)
-        decisions = DecisionServer(decisions_socket(socket), picker)
+        server = await serve_grpc(socket, ads, parts.outcomes)
+        decisions = DecisionServer(decisions_socket(socket), parts.picker)
         await decisions.start()
         log.info(
             "picker started",
@@ -82,7 +82,13 @@ async def run_picker(settings: Settings) -> None:
             namespace=settings.namespace or "(all)",
         )
         follow = follow_connections(envoy, open_share(socket))
-        runs = [*(watch.run() for watch in watches), demand.run(), readings.run(), follow]
+        runs = [
+            *(watch.run() for watch in watches),
+            control.run(),
+            parts.demand.run(),
+            readings.run(),
+            follow,
+        ]
         tasks = [asyncio.create_task(run) for run in runs]
         stop = asyncio.create_task(_stopped())
         done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -105,10 +111,10 @@ def _kept_alive(address: aiohttp.AddrInfoType) -> sockets.socket:
     return connection
 
 
-async def serve_grpc(socket: Path, ads: Ads, reports: Reports) -> grpc.aio.Server:
+async def serve_grpc(socket: Path, ads: Ads, outcomes: Outcomes) -> grpc.aio.Server:
     server = grpc.aio.server(options=GRPC_OPTIONS)
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(ads, server)
-    server.add_generic_rpc_handlers((access_log_handler(reports),))
+    server.add_generic_rpc_handlers((access_log_handler(outcomes),))
     server.add_insecure_port(f"unix:{socket}")
     await server.start()
     return server

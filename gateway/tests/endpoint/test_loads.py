@@ -30,9 +30,10 @@ ANSWER = {
 LOAD = Load(3, 1, 0.5, 8, 90)
 
 
-def loads(*addresses: str) -> Loads:
+def loads(*addresses: str, limited: bool = False) -> Loads:
     found = Loads()
-    found.keep(addresses, 0.0)
+    for address in addresses:
+        found.put(address, 0.0, limited=limited)
     return found
 
 
@@ -71,7 +72,7 @@ def test_a_new_replica_is_asked_at_once_then_seldom_and_often_once_it_has_reques
 
 def test_nobody_is_asked_twice_at_once_and_the_longest_due_come_first() -> None:
     readings = loads(A)
-    readings.keep([A, B], 1.0)
+    readings.put(B, 1.0)
     assert readings.due(1.0, (), 1) == [A]
     assert readings.due(2.0, (), 9) == [B]
     assert readings.due(99.0, [A, B], 9) == []
@@ -93,8 +94,7 @@ def test_a_reading_that_is_not_renewed_becomes_unknown_and_never_zero() -> None:
 
 
 def test_a_replica_that_stops_answering_keeps_its_limit_and_is_known_again_when_it_answers() -> None:
-    readings = Loads()
-    readings.keep([A], 0.0, limited=[A])
+    readings = loads(A, limited=True)
     readings.note(A, LOAD, 1.0)
     readings.limits[A] = 3
     readings.missed(A, 2.0)
@@ -106,8 +106,7 @@ def test_a_replica_that_stops_answering_keeps_its_limit_and_is_known_again_when_
 
 
 def test_an_engine_without_a_load_has_no_limit_and_one_that_has_not_answered_yet_its_first() -> None:
-    readings = Loads()
-    readings.keep([A, B], 0.0, limited=[A, B])
+    readings = loads(A, B, limited=True)
     assert readings.due(0.0, (), 9) == [A, B]
     readings.missed(A, 1.0)
     readings.note(B, None, 1.0)
@@ -125,9 +124,10 @@ def test_an_idle_replicas_reading_outlives_its_next_readings() -> None:
 def test_what_left_and_came_back_is_unknown_and_a_late_answer_of_what_left_is_dropped() -> None:
     readings = loads(A)
     readings.note(A, LOAD, 0.0)
-    readings.keep([B], 1.0)
+    readings.drop(A)
+    readings.put(B, 1.0)
     assert not readings.note(A, LOAD, 1.0)
-    readings.keep([A, B], 2.0)
+    readings.put(A, 2.0)
     assert readings.of(A) is None
 
 

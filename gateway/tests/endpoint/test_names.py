@@ -1,12 +1,20 @@
 """Which endpoint a model name means."""
 
-from llmendpoint_gateway.core.endpoint.names import claim_names, conflicts
+from collections.abc import Iterable, Mapping
+
+from llmendpoint_gateway.core.endpoint.names import conflicts
 from llmendpoint_gateway.core.endpoint.objects import Endpoint, parse_endpoint
+from llmendpoint_gateway.core.endpoint.view import Part, View, change_view
 
 
 def endpoint(key: str, created: str, *names: str) -> Endpoint:
     namespace, name = key.split("/")
     return Endpoint(namespace, name, created, names or (name,), "r1")
+
+
+def claim_names(endpoints: Iterable[Endpoint]) -> Mapping[str, str]:
+    """Which endpoint each name means, when these are there."""
+    return change_view(View(), {endpoint.key: Part(endpoint) for endpoint in endpoints}).names
 
 
 def test_a_bare_name_belongs_to_the_oldest_claim_whatever_the_order_of_the_list() -> None:

@@ -1,32 +1,30 @@
 """Which large bodies are kept for a second attempt: within bounds, and each until its request ends."""
 
-import asyncio
-
 import pytest
 
 from gateway.tests.outcome.test_reports import CHAT_PATH, entry
-from gateway.tests.placement.test_control import ADDRESSES, CHAT, REPLICAS, Holding, turn
+from gateway.tests.placement.test_control import ADDRESSES, CHAT, REPLICAS, Holding, parts_of, turn
 from gateway.tests.request.test_picker import Caller
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.envoy.bounds import KEPT_BODY_BYTES, KEPT_BYTES, SMALL_BODY_BYTES
-from llmendpoint_gateway.core.envoy.kept import Kept
 from llmendpoint_gateway.core.envoy.resources import DESTINATION_HEADER, KEPT_HEADER
 from llmendpoint_gateway.core.envoy.upstream_logs import LENGTH_HEADER
-from llmendpoint_gateway.serve.metrics import Metrics
+from llmendpoint_gateway.core.placement.kept import Kept
 from llmendpoint_gateway.serve.outcome.access_log import read_attempt
-from llmendpoint_gateway.serve.placement.control import Control
-from llmendpoint_gateway.serve.placement.placement import Placement
-from llmendpoint_gateway.serve.request.ext_proc import Picker
+
+
+def bounded() -> Kept:
+    return Kept(SMALL_BODY_BYTES, KEPT_BODY_BYTES, KEPT_BYTES)
 
 
 def test_a_small_body_needs_no_leave_and_one_beyond_the_largest_gets_none() -> None:
-    kept = Kept()
+    kept = bounded()
     sizes = (0, SMALL_BODY_BYTES, SMALL_BODY_BYTES + 1, KEPT_BODY_BYTES, KEPT_BODY_BYTES + 1)
     assert [kept.take(size) for size in sizes] == [0, 0, SMALL_BODY_BYTES + 1, KEPT_BODY_BYTES, 0]
 
 
 def test_all_kept_bodies_together_have_a_bound() -> None:
-    kept = Kept()
+    kept = bounded()
     taken = [kept.take(KEPT_BODY_BYTES, caller) for _ in range(100) for caller in range(100)]
     assert KEPT_BYTES - KEPT_BODY_BYTES < sum(taken) == kept.total <= KEPT_BYTES
     kept.give_back(KEPT_BODY_BYTES, 1)
@@ -36,7 +34,7 @@ def test_all_kept_bodies_together_have_a_bound() -> None:
 
 def test_one_caller_leaves_as_much_for_others_as_it_takes() -> None:
     """Long answers to 32 requests of one took what all have: another's request of 40 kB was not tried again."""
-    kept = Kept()
+    kept = bounded()
     taken = sum(kept.take(KEPT_BODY_BYTES, 1) for _ in range(100))
     assert taken == KEPT_BYTES // 2
     assert kept.take(40_000, 2) == 40_000
@@ -46,11 +44,11 @@ def test_one_caller_leaves_as_much_for_others_as_it_takes() -> None:
 
 
 async def test_a_large_body_is_marked_for_envoy_and_given_back_when_its_request_ends() -> None:
-    control = Control(Holding(), Placement(lambda: 0))
+    parts = parts_of(Holding())
+    control, picker = parts.control, parts.picker
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
-    picker = Picker(control.placement, Metrics(), asyncio.get_running_loop().call_later)
     small, large = Caller(), Caller()
     small.asks(picker)
     large.asks(picker, b'{"model": "chat", "pad": "%s"}' % (b"x" * SMALL_BODY_BYTES))

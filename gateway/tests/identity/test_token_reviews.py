@@ -8,11 +8,11 @@ import pytest
 from gateway.tests.api_stub import OPERATOR
 from gateway.tests.bounds import wait_for
 from gateway.tests.harness import Gateway
+from gateway.tests.placement.test_control import parts_of
 from llmendpoint_gateway.core.identity.verdicts import FRESH_SECONDS, MOST, MOST_SECONDS, Verdicts
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.identity.token_reviews import MOST_REVIEWS, Callers
-from llmendpoint_gateway.serve.placement.control import MOST_AHEAD, MOST_TOLD, Control
-from llmendpoint_gateway.serve.placement.placement import Placement
+from llmendpoint_gateway.serve.placement.control import MOST_AHEAD, MOST_TOLD
 
 
 def tell(gateway: Gateway, epochs: dict[str, int], token: str | None) -> httpx.Response:
@@ -148,7 +148,7 @@ def test_a_verdict_is_asked_for_anew_and_ends_with_the_token() -> None:
 
 
 async def test_what_a_gateway_is_told_is_bounded_and_plausible() -> None:
-    control = Control(Ads(), Placement(lambda: 0))
+    control = parts_of(Ads()).control
     control.tell({"a/far": 10**9, "a/negative": -1, "a/next": MOST_AHEAD})
     assert control.behind == ["a/next"]
     for start in range(0, 2 * MOST_TOLD, 1000):

@@ -135,6 +135,6 @@ def test_all_suspects_with_all_their_crashes_take_some_megabytes() -> None:
 def test_suspects_of_an_endpoint_that_is_gone_are_forgotten() -> None:
     poison = Poison()
     poison.crashed(E, x, A, 0.0, again=False)
-    poison.keep(())
+    poison.forget(E)
     assert len(poison) == 0
     assert not poison.suspected(E, x)

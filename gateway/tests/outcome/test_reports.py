@@ -6,18 +6,24 @@ import pytest
 from envoy.data.accesslog.v3.accesslog_pb2 import AccessLogType, HTTPAccessLogEntry
 from google.protobuf.json_format import ParseDict
 
-from gateway.tests.placement.test_control import ADDRESSES, BROKEN, CHAT, REPLICAS, Holding, request_of, turn
+from gateway.tests.placement.test_control import (
+    ADDRESSES,
+    BROKEN,
+    CHAT,
+    REPLICAS,
+    Holding,
+    parts_of,
+    request_of,
+    turn,
+)
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.envoy.resources import ATTEMPT_HEADER, TAG_HEADER, TRIAL_HEADER
 from llmendpoint_gateway.core.envoy.upstream_logs import RETRIABLE_HEADER
-from llmendpoint_gateway.core.outcome.attempt import Attempt, Outcome
+from llmendpoint_gateway.core.outcome.attempt import Attempt, Ended, Outcome
 from llmendpoint_gateway.core.placement.pick import Picked
 from llmendpoint_gateway.core.placement.trials import Standing
 from llmendpoint_gateway.core.request.request import Tag
 from llmendpoint_gateway.serve.outcome.access_log import read_attempt
-from llmendpoint_gateway.serve.outcome.reports import Reports
-from llmendpoint_gateway.serve.placement.control import Control
-from llmendpoint_gateway.serve.placement.placement import Placement
 from llmendpoint_gateway.serve.request.writing import WATCHED
 
 TAG = Tag(1, 2, 3)
@@ -83,18 +89,19 @@ def test_a_caller_is_told_of_a_failure_that_is_not_tried_again(
 
 async def test_a_trial_that_broke_off_and_was_answered_elsewhere_is_a_good_one() -> None:
     now = [0.0]
-    control = Control(Holding(), Placement(lambda: now[0]))
+    parts = parts_of(Holding(), lambda: now[0])
+    control, outcomes = parts.control, parts.outcomes
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
-    circuits, reports = control.placement.circuits, Reports(control.placement)
+    circuits = control.placement.circuits
     circuits.all_ejected("a/chat", 0, CHAT.circuit)
     now[0] = CHAT.circuit.open_seconds
     circuits.trial_began("a/chat", now[0])
     trial = replace(BROKEN, trial=True, broken=False)
-    reports.report(trial)
+    outcomes.settle(trial)
     assert circuits.state("a/chat", now[0]).standing is Standing.HALF_OPEN
-    reports.report(replace(trial, address=ADDRESSES[1], outcome=Outcome.ANSWERED, told=True, again=True))
+    outcomes.settle(replace(trial, address=ADDRESSES[1], outcome=Outcome.ANSWERED, told=True, again=True))
     assert circuits.state("a/chat", now[0]).standing is Standing.CLOSED
 
 
@@ -105,20 +112,21 @@ ATTACKER, VICTIM = 1, 2
 async def test_one_caller_that_was_alone_keeps_nobody_out_of_the_endpoint(addresses: tuple[str, ...]) -> None:
     """It sends nothing but what fails, for half an hour, and takes each trial that it can get."""
     now = [1_000.0]
-    control = Control(Holding(), Placement(lambda: now[0]))
+    parts = parts_of(Holding(), lambda: now[0])
+    control, outcomes = parts.control, parts.outcomes
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     replicas = tuple(replica for replica in REPLICAS.replicas if replica.address in addresses)
     control.relisted(Kind.SLICE, {"a/s": replace(REPLICAS, replicas=replicas)})
     await turn()
-    placement, reports = control.placement, Reports(control.placement)
+    placement = control.placement
 
     def attack(print_: int) -> bool:
-        picked = placement.pick("chat", ATTACKER)
+        picked = placement.place("chat", now[0], ATTACKER)
         if not isinstance(picked, Picked):
             return False
-        placed = placement.take(picked, request_of(ATTACKER, print_))
-        placement.release(placed)
-        reports.report(
+        placed = placement.take(picked, request_of(ATTACKER, print_), now[0])
+        outcomes.settle(Ended(placed.tag.ticket))
+        outcomes.settle(
             Attempt(
                 picked.addresses[0],
                 picked.cluster,
@@ -135,11 +143,12 @@ async def test_one_caller_that_was_alone_keeps_nobody_out_of_the_endpoint(addres
     refused = 0
     for second in range(1800):
         now[0] += 1
-        reports.tick()
+        outcomes.tick()
         attack(second % 2 + 1)
-        picked = placement.pick("chat", VICTIM)
+        picked = placement.place("chat", now[0], VICTIM)
         if isinstance(picked, Picked):
-            placement.release(placement.take(picked, request_of(VICTIM, 9)))
+            placed = placement.take(picked, request_of(VICTIM, 9), now[0])
+            outcomes.settle(Ended(placed.tag.ticket))
         else:
             refused += 1
     assert refused == 0

@@ -1,20 +1,20 @@
 """The gateway's state: what is published when, and what a failed connect does to the picks."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from llmendpoint_gateway.core.endpoint.objects import Assignment, Endpoint, Replica, Slice
 from llmendpoint_gateway.core.endpoint.view import Kind
-from llmendpoint_gateway.core.outcome.attempt import Attempt, Outcome
+from llmendpoint_gateway.core.outcome.attempt import Attempt, Ended, Outcome
 from llmendpoint_gateway.core.placement.pick import Picked
 from llmendpoint_gateway.core.placement.replica_breaker import FIRST_SECONDS
 from llmendpoint_gateway.core.request.paths import ByModel
 from llmendpoint_gateway.core.request.refusals import Rejected
 from llmendpoint_gateway.core.request.request import Body, Head, Request, Tag
 from llmendpoint_gateway.serve.envoy.ads import Ads
-from llmendpoint_gateway.serve.outcome.reports import Reports
-from llmendpoint_gateway.serve.placement.control import TOLD_SECONDS, Control
-from llmendpoint_gateway.serve.placement.placement import Placement
+from llmendpoint_gateway.serve.parts import Parts, make_parts
+from llmendpoint_gateway.serve.placement.control import TOLD_SECONDS
 from llmendpoint_gateway.serve.state import describe
 
 ADDRESSES = ("10.0.0.1:8000", "10.0.0.2:8000")
@@ -38,8 +38,13 @@ class Holding(Ads):
         self.published = snapshot.clusters
         self.acknowledged_generation = snapshot.generation
 
-    def acknowledged_addresses(self):  # type: ignore[no-untyped-def]
-        return {"a/chat/r1": frozenset(ADDRESSES)}
+    def addresses(self, cluster: str) -> frozenset[str]:
+        return frozenset(ADDRESSES if cluster == "a/chat/r1" else ())
+
+
+def parts_of(ads: Ads, clock: Callable[[], float] = lambda: 0.0, hold_seconds: float = 0.0) -> Parts:
+    """A picker's, on this loop."""
+    return make_parts(ads, clock, asyncio.get_running_loop().call_later, hold_seconds)
 
 
 async def turn() -> None:
@@ -47,11 +52,11 @@ async def turn() -> None:
 
 
 async def test_trap_4_half_a_list_is_never_published() -> None:
-    control = Control(Ads(), Placement(lambda: 0))
+    control = parts_of(Ads()).control
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     await turn()
     assert control.generation == 0
-    decision = control.placement.pick("chat")
+    decision = control.placement.place("chat", 0)
     assert isinstance(decision, Rejected)
     assert decision.code == "gateway_starting"
     control.relisted(Kind.SLICE, {})
@@ -60,7 +65,7 @@ async def test_trap_4_half_a_list_is_never_published() -> None:
 
 
 async def test_all_changes_of_one_turn_are_one_generation() -> None:
-    control = Control(Ads(), Placement(lambda: 0))
+    control = parts_of(Ads()).control
     control.relisted(Kind.ENDPOINT, {})
     control.relisted(Kind.SLICE, {})
     for n in range(100):
@@ -74,29 +79,31 @@ async def test_all_changes_of_one_turn_are_one_generation() -> None:
 
 async def test_a_replica_that_refused_a_connection_is_skipped_for_a_moment() -> None:
     now = [0.0]
-    control = Control(Holding(), Placement(lambda: now[0]))
+    parts = parts_of(Holding(), lambda: now[0])
+    control = parts.control
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
 
     def first_picks() -> set[str]:
-        decisions = [control.placement.pick("chat") for _ in range(4)]
+        decisions = [control.placement.place("chat", now[0]) for _ in range(4)]
         assert all(isinstance(decision, Picked) for decision in decisions)
         return {decision.addresses[0] for decision in decisions if isinstance(decision, Picked)}
 
     assert first_picks() == set(ADDRESSES)
-    Reports(control.placement).report(UNREACHABLE)
+    parts.outcomes.settle(UNREACHABLE)
     assert first_picks() == {ADDRESSES[1]}
     now[0] += FIRST_SECONDS
     assert first_picks() == set(ADDRESSES)
 
 
 async def test_a_replica_that_was_not_ready_meanwhile_starts_anew() -> None:
-    control = Control(Holding(), Placement(lambda: 0))
+    parts = parts_of(Holding())
+    control = parts.control
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
-    Reports(control.placement).report(UNREACHABLE)
+    parts.outcomes.settle(UNREACHABLE)
     assert [r["breaker"] for r in describe(control, Holding())["endpoints"]["a/chat"]["replicas"]] == [
         "open",
         "closed",
@@ -117,7 +124,7 @@ async def test_a_gateway_is_behind_until_it_follows_what_it_was_told_of_and_a_re
     def at(epoch: int) -> Endpoint:
         return replace(CHAT, traffic=Assignment(epoch, (("r1", 100),)))
 
-    control = Control(Holding(), Placement(lambda: 0))
+    control = parts_of(Holding()).control
     control.relisted(Kind.ENDPOINT, {"a/chat": at(3)})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
@@ -141,7 +148,7 @@ async def test_a_gateway_is_behind_until_it_follows_what_it_was_told_of_and_a_re
 
 async def test_what_a_gateway_was_told_before_the_watch_broke_is_forgotten_after_a_minute() -> None:
     now = [0.0]
-    control = Control(Holding(), Placement(lambda: now[0]))
+    control = parts_of(Holding(), lambda: now[0]).control
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
@@ -157,7 +164,7 @@ async def test_what_a_gateway_was_told_before_the_watch_broke_is_forgotten_after
 async def test_an_endpoint_that_was_deleted_before_it_was_told_of_is_forgotten_while_the_watch_stands() -> (
     None
 ):
-    control = Control(Holding(), Placement(lambda: 0))
+    control = parts_of(Holding()).control
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
@@ -172,50 +179,52 @@ async def test_an_endpoint_that_was_deleted_before_it_was_told_of_is_forgotten_w
 
 async def test_the_end_of_a_request_publishes_nothing_while_its_revision_is_held_anyway() -> None:
     ads = Holding()
-    control = Control(ads, Placement(lambda: 0))
+    parts = parts_of(ads)
+    control = parts.control
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     await turn()
     view = control.placement.view
     picked = Picked("a/chat", "a/chat/r1", (ADDRESSES[0],))
-    control.placement.release(control.placement.take(picked, request_of()))
+    placed = control.placement.take(picked, request_of(), 0)
+    parts.outcomes.settle(Ended(placed.tag.ticket))
     await turn()
     assert control.placement.view is view
-    placed = control.placement.take(picked, request_of())
+    placed = control.placement.take(picked, request_of(), 0)
     control.deleted(Kind.ENDPOINT, "a/chat")
     control.deleted(Kind.SLICE, "a/s")
     await turn()
     before = control.generation
     assert ads.published == {"a/chat/r1": ()}  # held for the request in flight alone
-    control.placement.release(placed)
+    parts.outcomes.settle(Ended(placed.tag.ticket))
     await turn()
     assert control.generation == before + 1
     assert ads.published == {}
 
 
 async def test_a_revision_that_crashes_while_its_rollout_judges_it_puts_no_blame_on_a_request() -> None:
-    control = Control(Holding(), Placement(lambda: 0))
-    reports = Reports(control.placement)
+    parts = parts_of(Holding())
+    control = parts.control
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     for judged in (True, False):
         control.relisted(Kind.ENDPOINT, {"a/chat": replace(CHAT, judged=judged)})
         await turn()
         for address, again in zip(ADDRESSES, (False, True), strict=True):
-            reports.report(replace(BROKEN, address=address, again=again))
+            parts.outcomes.settle(replace(BROKEN, address=address, again=again))
         assert control.placement.poison.refused("a/chat", PRINT, 0) is not judged
 
 
 async def test_a_breaker_that_a_rollout_finds_open_closes_as_the_rollout_judges_by_itself() -> None:
-    control = Control(Holding(), Placement(lambda: 0))
-    reports = Reports(control.placement)
+    parts = parts_of(Holding())
+    control = parts.control
     control.relisted(Kind.SLICE, {"a/s": REPLICAS})
     control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
     await turn()
     for _ in range(CHAT.circuit.min_requests):
-        reports.report(replace(BROKEN, again=True, told=True, broken=False))
-    reports.tick()
+        parts.outcomes.settle(replace(BROKEN, again=True, told=True, broken=False))
+    parts.outcomes.tick()
     assert describe(control, Holding())["endpoints"]["a/chat"]["breaker"] == "open"
     control.applied(Kind.ENDPOINT, "a/chat", replace(CHAT, judged=True))
     await turn()
-    reports.tick()
+    parts.outcomes.tick()
     assert describe(control, Holding())["endpoints"]["a/chat"]["breaker"] == "closed"

@@ -166,7 +166,7 @@ def test_one_that_nobody_asks_for_closes_by_itself() -> None:
 def test_an_endpoint_that_was_deleted_begins_anew() -> None:
     circuits = Circuits(0.0)
     requests(circuits, 0, 20)
-    circuits.keep(())
+    circuits.forget(A)
     assert standing(circuits, 1.0) is CLOSED
     assert A not in circuits.open
 

@@ -6,13 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmendpoint_gateway.core.endpoint.departed import Departed
 from llmendpoint_gateway.core.endpoint.endpoint_settings import CircuitSettings
 from llmendpoint_gateway.core.endpoint.loads import Loads
 from llmendpoint_gateway.core.endpoint.objects import Assignment
 from llmendpoint_gateway.core.outcome.attempt import Outcome
 from llmendpoint_gateway.core.placement.endpoint_breaker import Circuits
 from llmendpoint_gateway.core.placement.in_flight import InFlight
-from llmendpoint_gateway.core.placement.pick import MOST_REPLICAS, Picked, PickState, least_loaded, pick
+from llmendpoint_gateway.core.placement.pick import (
+    MOST_REPLICAS,
+    Picked,
+    PickState,
+    least_loaded,
+    place,
+    resolve,
+)
 from llmendpoint_gateway.core.placement.replica_breaker import (
     EJECTION_SECONDS,
     FIRST_SECONDS,
@@ -44,6 +52,12 @@ def state_of(
     loads.limits.update(limits or {})
     table, circuits = Table(NAMES, {"a/chat": route}), circuits or Circuits(0.0)
     return PickState(table, Rotation(), counts, breakers or Breakers(), circuits, loads)
+
+
+def pick(name: str, state: PickState, tie: int, now: float, stale: bool) -> Picked | Rejected:
+    """Resolve and place."""
+    key = resolve(name, state.table.names, Departed(), now)
+    return key if isinstance(key, Rejected) else place(key, state, tie, now, stale)
 
 
 def decide(

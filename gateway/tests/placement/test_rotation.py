@@ -66,5 +66,5 @@ def test_endpoints_have_rotations_of_their_own() -> None:
     rotation = Rotation()
     shares = targets(blue=50, green=50)
     assert drawn(rotation, shares, 1, "x") == drawn(rotation, shares, 1, "y")
-    rotation.keep(frozenset({"x"}))
+    rotation.forget("y")
     assert drawn(rotation, shares, 1, "x") != drawn(rotation, shares, 1, "y")

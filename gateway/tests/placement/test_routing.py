@@ -6,9 +6,10 @@ import pytest
 
 from llmendpoint_gateway.core.endpoint.endpoint_settings import DEFAULT_CIRCUIT
 from llmendpoint_gateway.core.endpoint.objects import Assignment, Endpoint, Replica
-from llmendpoint_gateway.core.endpoint.view import View
-from llmendpoint_gateway.core.envoy.snapshot import Health, Host, make_clusters
-from llmendpoint_gateway.core.placement.routing import Route, Table, Target, make_route, make_table
+from llmendpoint_gateway.core.endpoint.view import Part, View, change_view
+from llmendpoint_gateway.core.envoy.snapshot import Health, Host, Hosts
+from llmendpoint_gateway.core.envoy.snapshot import make_clusters as clusters_of
+from llmendpoint_gateway.core.placement.routing import Route, Table, Target, change_table, make_route
 
 A, B, C = (f"10.0.0.{n}:8000" for n in (1, 2, 3))
 
@@ -19,11 +20,17 @@ def view(active: str | Assignment | None, draining: str = "", **revisions: list[
     active = None if isinstance(active, Assignment) else active
     pods = frozenset({draining} - {""})
     endpoint = Endpoint("a", "chat", "2026-01-01T00:00:00Z", ("chat",), active, traffic, pods)
-    return View(
-        {"a/chat": endpoint},
-        {"chat": "a/chat", "a/chat": "a/chat"},
-        {("a/chat", revision): tuple(replicas) for revision, replicas in revisions.items()},
-    )
+    known = {revision: tuple(replicas) for revision, replicas in revisions.items()}
+    return change_view(View(), {"a/chat": Part(endpoint, known)})
+
+
+def make_table(view: View, acknowledged: dict[str, frozenset[str]], previous: Table) -> Table:
+    """After the view, or what is acknowledged, has changed."""
+    return change_table(previous, view, ["a/chat"], lambda cluster: acknowledged.get(cluster, frozenset()))
+
+
+def make_clusters(view: View) -> dict[str, Hosts]:
+    return clusters_of("a/chat", view.part("a/chat"))
 
 
 def replica(address: str, ready: bool = True, terminating: bool = False) -> Replica:
@@ -194,5 +201,5 @@ def test_the_endpoints_breaker_stays_closed_while_a_rollout_judges_or_has_where_
     assert make_table(calm, held, Table()).routes["a/chat"].circuit == DEFAULT_CIRCUIT
     for change in ({"judged": True}, {"proven": "r2"}):
         endpoint = replace(calm.endpoints["a/chat"], **change)  # type: ignore[arg-type]
-        judged = View({"a/chat": endpoint}, calm.names, calm.replicas)
+        judged = change_view(calm, {"a/chat": replace(calm.part("a/chat"), endpoint=endpoint)})
         assert make_table(judged, held, Table()).routes["a/chat"].circuit is None

@@ -1,6 +1,5 @@
 """What the picker does with a request: where it goes, how long it may take, and what one bad request costs the others."""
 
-import asyncio
 import pickle
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ import pytest
 from envoy.config.core.v3.base_pb2 import HeaderMap, HeaderValue
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
-from gateway.tests.placement.test_control import ADDRESSES, BROKEN, CHAT, REPLICAS, Holding, turn
+from gateway.tests.placement.test_control import ADDRESSES, BROKEN, CHAT, REPLICAS, Holding, parts_of, turn
 from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS
 from llmendpoint_gateway.core.endpoint.endpoint_settings import QueueSettings
 from llmendpoint_gateway.core.endpoint.objects import Slice
@@ -19,10 +18,8 @@ from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.envoy.resources import DESTINATION_HEADER, TAG_HEADER
 from llmendpoint_gateway.core.request.body import scan
 from llmendpoint_gateway.core.request.request import read_tag
-from llmendpoint_gateway.serve.metrics import Metrics
-from llmendpoint_gateway.serve.outcome.reports import Reports
+from llmendpoint_gateway.serve.parts import Parts, make_parts
 from llmendpoint_gateway.serve.placement.control import Control
-from llmendpoint_gateway.serve.placement.placement import Placement
 from llmendpoint_gateway.serve.request import models
 from llmendpoint_gateway.serve.request.ext_proc import Picker
 
@@ -71,19 +68,38 @@ class Caller:
         return orjson.loads(answer.body)["error"]["code"] if answer.body else None
 
 
-@pytest.fixture
-async def control() -> Control:
+async def one_endpoint(parts: Parts) -> Parts:
     """One endpoint, of which a replica is to come and none is ready."""
-    control = Control(Holding(), Placement(lambda: 0, hold_seconds=50))
-    control.relisted(Kind.ENDPOINT, {"a/chat": replace(CHAT, expects=True)})
-    control.relisted(Kind.SLICE, {"a/s": Slice("a/chat", "r1", ())})
+    parts.control.relisted(Kind.ENDPOINT, {"a/chat": replace(CHAT, expects=True)})
+    parts.control.relisted(Kind.SLICE, {"a/s": Slice("a/chat", "r1", ())})
     await turn()
-    return control
+    return parts
 
 
 @pytest.fixture
-async def picker(control: Control) -> Picker:
-    return Picker(control.placement, Metrics(), asyncio.get_running_loop().call_later)
+async def parts() -> Parts:
+    return await one_endpoint(parts_of(Holding(), hold_seconds=50))
+
+
+@pytest.fixture
+async def control(parts: Parts) -> Control:
+    return parts.control
+
+
+@pytest.fixture
+async def picker(parts: Parts) -> Picker:
+    return parts.picker
+
+
+async def with_timers() -> tuple[Parts, list[tuple[float, Any]]]:
+    """The parts, and the timers that they set: seconds, and what is called then."""
+    timers: list[tuple[float, Any]] = []
+
+    def later(seconds: float, call: Any) -> Any:
+        timers.append((seconds, call))
+        return TIMER
+
+    return await one_endpoint(make_parts(Holding(), lambda: 0.0, later, hold_seconds=50)), timers
 
 
 def crash_twice(control: Control) -> None:
@@ -96,7 +112,7 @@ async def test_it_does_not_wait_where_no_replica_is_ready(control: Control, pick
     caller = Caller()
     caller.asks(picker)
     assert caller.code == "request_refused"
-    assert control.placement.waiting.count("a/chat") == 0
+    assert control.held.waiting.count("a/chat") == 0
 
 
 async def test_a_copy_of_it_that_waits_is_refused_when_a_replica_comes(
@@ -104,12 +120,12 @@ async def test_a_copy_of_it_that_waits_is_refused_when_a_replica_comes(
 ) -> None:
     caller = Caller()
     caller.asks(picker)
-    assert control.placement.waiting.count("a/chat") == 1
+    assert control.held.waiting.count("a/chat") == 1
     crash_twice(control)
     control.applied(Kind.SLICE, "a/s", REPLICAS)
     await turn()
     assert caller.code == "request_refused"
-    assert control.placement.waiting.count("a/chat") == control.placement.in_flight.total() == 0
+    assert control.held.waiting.count("a/chat") == control.placement.in_flight.total() == 0
 
 
 async def test_others_that_wait_are_placed(control: Control, picker: Picker) -> None:
@@ -144,7 +160,7 @@ async def test_the_time_to_the_first_byte_has_a_bound_in_streams_alone_and_all_e
 
 
 async def test_a_request_that_envoy_tries_again_is_counted_where_it_went_and_ends_there(
-    control: Control, picker: Picker
+    parts: Parts, control: Control, picker: Picker
 ) -> None:
     control.applied(Kind.SLICE, "a/s", REPLICAS)
     await turn()
@@ -154,13 +170,13 @@ async def test_a_request_that_envoy_tries_again_is_counted_where_it_went_and_end
     first, second = caller.headers[DESTINATION_HEADER].split(",")
     assert placement.in_flight.counts == {"a/chat/r1": {first: 1}}
     attempt = replace(BROKEN, address=first, tag=tag, retried=True)
-    Reports(placement).report(attempt)
+    parts.outcomes.settle(attempt)
     assert placement.in_flight.counts == {"a/chat/r1": {second: 1}}
-    Reports(placement).report(attempt)  # once only
+    parts.outcomes.settle(attempt)  # once only
     assert placement.in_flight.counts == {"a/chat/r1": {second: 1}}
     picker.ended(caller)  # type: ignore[arg-type]
     assert placement.in_flight.total() == 0
-    Reports(placement).report(attempt)  # it comes late
+    parts.outcomes.settle(attempt)  # it comes late
     assert placement.in_flight.total() == 0
 
 
@@ -195,7 +211,7 @@ async def test_an_exception_in_one_decision_is_that_requests_alone(
     well, bad, after = Caller(), Caller(), Caller()
     well.asks(picker)
     with monkeypatch.context() as patch:
-        patch.setattr(control.placement, "pick", lambda *_: 1 / 0)
+        patch.setattr(control.placement, "place", lambda *_: 1 / 0)
         bad.asks(picker)
     after.asks(picker)
     assert (well.code, bad.code, after.code) == (None, "gateway_error", None)
@@ -250,34 +266,28 @@ async def test_an_endpoint_that_is_deleted_and_applied_again_loses_no_request(
     for caller, path in zip(callers, (CHAT_PATH, f"/a/chat{CHAT_PATH}", CHAT_PATH), strict=True):
         caller.asks(picker, path=path)
     assert [caller.code for caller in callers] == [None] * 3
-    assert control.placement.waiting.count("a/chat") == 3
+    assert control.held.waiting.count("a/chat") == 3
     control.applied(Kind.ENDPOINT, "a/chat", replace(CHAT, expects=True))
     await turn()
     assert control.placement.in_flight.total() == 3
 
 
-async def test_an_endpoint_that_stays_deleted_is_told_to_be_unknown_after_a_moment(control: Control) -> None:
-    timers: list[Any] = []
-    picker = Picker(control.placement, Metrics(), lambda seconds, call: timers.append(call) or TIMER)  # type: ignore[arg-type]
+async def test_an_endpoint_that_stays_deleted_is_told_to_be_unknown_after_a_moment() -> None:
+    parts, timers = await with_timers()
+    control, picker = parts.control, parts.picker
     control.deleted(Kind.ENDPOINT, "a/chat")
     await turn()
     caller = Caller()
     caller.asks(picker)
     assert caller.code is None
-    timers[-1]()
+    timers[-1][1]()
     assert caller.code == "model_not_found"
-    assert control.placement.waiting.requests == 0
+    assert control.held.waiting.requests == 0
 
 
-async def test_an_endpoint_that_is_back_without_a_replica_is_waited_for_as_long_as_any(
-    control: Control,
-) -> None:
-    timers: list[tuple[float, Any]] = []
-    picker = Picker(
-        control.placement,
-        Metrics(),
-        lambda seconds, call: timers.append((seconds, call)) or TIMER,  # type: ignore[arg-type]
-    )
+async def test_an_endpoint_that_is_back_without_a_replica_is_waited_for_as_long_as_any() -> None:
+    parts, timers = await with_timers()
+    control, picker = parts.control, parts.picker
     control.deleted(Kind.ENDPOINT, "a/chat")
     await turn()
     caller = Caller()
@@ -292,15 +302,9 @@ async def test_an_endpoint_that_is_back_without_a_replica_is_waited_for_as_long_
     assert caller.code == "no_ready_replica"
 
 
-async def test_who_waits_for_an_endpoint_that_is_deleted_is_told_so_unless_it_is_back_in_a_moment(
-    control: Control,
-) -> None:
-    timers: list[tuple[float, Any]] = []
-    picker = Picker(
-        control.placement,
-        Metrics(),
-        lambda seconds, call: timers.append((seconds, call)) or TIMER,  # type: ignore[arg-type]
-    )
+async def test_who_waits_for_an_endpoint_that_is_deleted_is_told_so_unless_it_is_back_in_a_moment() -> None:
+    parts, timers = await with_timers()
+    control, picker = parts.control, parts.picker
     callers = [Caller() for _ in range(2)]
     for caller in callers:
         caller.asks(picker)

@@ -10,10 +10,10 @@ from orjson import JSONDecodeError, dumps, loads
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from llmendpoint_gateway.errors import EnvoyAway
+from llmendpoint_gateway.serve.collectors import EnvoyCollector
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.identity.token_reviews import Callers
-from llmendpoint_gateway.serve.metrics import EnvoyCollector
 from llmendpoint_gateway.serve.placement.control import Control
 from llmendpoint_gateway.serve.placement.demand_stream import DemandStream
 from llmendpoint_gateway.serve.state import describe
@@ -42,7 +42,7 @@ class Pages:
         has gone on to a later epoch meanwhile: then this one alone is cut off.
         """
         control, ads = self.control, self.ads
-        reach, now = control.placement.reach, control.placement.now()
+        reach, now = control.placement.reach, control.now()
         behind = control.behind if reach.stale else []
         ready = ads.connected and control.started and not behind
         body = {
@@ -61,7 +61,7 @@ class Pages:
 
     async def revisions(self, request: web.Request) -> web.Response:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
-        known = list(self.control.placement.known_revisions.get(key, ()))
+        known = list(self.control.placement.revisions(key))
         try:
             return _json(await self.envoy.attempts(key, known))
         except EnvoyAway as error:

@@ -4,10 +4,10 @@ from typing import Any
 
 from llmendpoint_gateway.core.endpoint.names import conflicts
 from llmendpoint_gateway.core.endpoint.objects import Endpoint
+from llmendpoint_gateway.core.placement.placement import Placement
 from llmendpoint_gateway.core.placement.routing import cluster_name
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.placement.control import Control
-from llmendpoint_gateway.serve.placement.placement import Placement
 
 
 def describe(control: Control, ads: Ads) -> dict[str, Any]:
@@ -22,14 +22,18 @@ def describe(control: Control, ads: Ads) -> dict[str, Any]:
         "synced": control.synced,
         "nack": ads.nack,
         "endpoints": {
-            key: _endpoint(placement, endpoint, names.get(key, []))
+            key: _endpoint(
+                placement, endpoint, names.get(key, []), control.held.waiting.count(key), control.now()
+            )
             for key, endpoint in placement.view.endpoints.items()
         },
     }
 
 
-def _endpoint(placement: Placement, endpoint: Endpoint, names: list[str]) -> dict[str, Any]:
-    route, now = placement.route(endpoint.key), placement.now()
+def _endpoint(
+    placement: Placement, endpoint: Endpoint, names: list[str], waiting: int, now: float
+) -> dict[str, Any]:
+    route = placement.route(endpoint.key)
     assignment = route.assignment if route else None
     replicas = [
         {
@@ -41,7 +45,7 @@ def _endpoint(placement: Placement, endpoint: Endpoint, names: list[str]) -> dic
             "in_flight": placement.in_flight.of(cluster_name(endpoint.key, revision), replica.address),
             "breaker": placement.breakers.standing(replica.address, now).value,
         }
-        for revision, members in placement.known_revisions.get(endpoint.key, {}).items()
+        for revision, members in placement.revisions(endpoint.key).items()
         for replica in members
     ]
     return {
@@ -51,7 +55,7 @@ def _endpoint(placement: Placement, endpoint: Endpoint, names: list[str]) -> dic
         "activeRevision": endpoint.active_revision,
         "epoch": assignment.epoch if assignment else None,
         "weights": dict(assignment.weights) if assignment else {},
-        "waiting": placement.waiting.count(endpoint.key),
+        "waiting": waiting,
         "breaker": placement.circuits.state(endpoint.key, now).standing.value,
         "replicas": replicas,
     }

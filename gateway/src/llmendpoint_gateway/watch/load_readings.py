@@ -1,14 +1,16 @@
 """Asks the replicas for their load: the busy ones every 200 ms, the others every 5 s."""
 
 import asyncio
+from collections.abc import Callable
 
 import aiohttp
 import orjson
 import structlog
 
 from llmendpoint_gateway.core.endpoint.loads import BUSY_PERIOD, Load, parse_load
-from llmendpoint_gateway.serve.outcome.reports import Reports
-from llmendpoint_gateway.serve.placement.placement import Placement
+from llmendpoint_gateway.core.placement.placement import Placement
+from llmendpoint_gateway.serve.outcome.outcomes import Outcomes
+from llmendpoint_gateway.serve.request.held import HeldRequests
 
 TIMEOUT = aiohttp.ClientTimeout(total=1)
 MOST_BYTES = 1 << 14
@@ -17,10 +19,12 @@ MOST_AT_ONCE = 128  # per turn: thousands of idle replicas are spread over their
 
 
 class Readings:
-    """Its session closes idle connections before engines do (5 s)."""
+    """Its session closes idle connections before engines do (5 s). `clock`: seconds, monotonic."""
 
-    def __init__(self, placement: Placement, reports: Reports) -> None:
-        self._placement, self._reports = placement, reports
+    def __init__(
+        self, placement: Placement, held: HeldRequests, outcomes: Outcomes, clock: Callable[[], float]
+    ) -> None:
+        self._placement, self._held, self._outcomes, self._clock = placement, held, outcomes, clock
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -30,7 +34,7 @@ class Readings:
         ) as session:
             while True:
                 self._tick()
-                for address in self._placement.unread(MOST_AT_ONCE):
+                for address in self._placement.unread(self._clock(), MOST_AT_ONCE, self._held.waiting):
                     task = asyncio.create_task(self._read(session, address))
                     self._tasks.add(task)  # the loop itself holds tasks by weak references only
                     task.add_done_callback(self._tasks.discard)
@@ -39,7 +43,7 @@ class Readings:
     def _tick(self) -> None:
         """What is wrong with one endpoint or request must not end the readings of all."""
         try:
-            self._reports.tick()
+            self._outcomes.tick()
         except Exception:  # any: what is due is due again at the next turn
             log.exception("a turn of what time brings about is left out")
 
@@ -58,7 +62,8 @@ class Readings:
         except Exception:  # any: engines answer what they like; this one counts as one that tells no load
             log.exception("a reading is lost", address=address)
         finally:
-            if answered:
-                self._placement.note_load(address, load)
-            else:
-                self._placement.missed_load(address)
+            now = self._clock()
+            if not answered:
+                self._placement.loads.missed(address, now)
+            elif endpoint := self._placement.note_load(address, load, now):
+                self._held.retry(endpoint)

@@ -1,6 +1,6 @@
 """What each replica said of its load, how often it is asked, and how long that holds. Time is the caller's, in seconds."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,17 +66,19 @@ class Loads:
         self.limits: dict[str, int] = {}
         self.touched: set[str] = set()
 
-    def keep(self, addresses: Collection[str], now: float, limited: Collection[str] = ()) -> None:
-        """These are there; all others are forgotten. `limited`: those of them that may have a limit."""
-        before, self._replicas = self._replicas, {}
-        limits, self.limits = self.limits, {}
-        for address in addresses:
-            self._replicas[address] = before.get(address) or _Replica(due=now)
-        for address in limited:
-            if address not in before:
+    def put(self, address: str, now: float, *, limited: bool = False) -> None:
+        """This replica is there. `limited`: it may have a limit."""
+        if address not in self._replicas:
+            self._replicas[address] = _Replica(due=now)
+            if limited:
                 self.limits[address] = FIRST_LIMIT
-            elif address in limits:
-                self.limits[address] = limits[address]
+        elif not limited:
+            self.limits.pop(address, None)
+
+    def drop(self, address: str) -> None:
+        """It is gone."""
+        self._replicas.pop(address, None)
+        self.limits.pop(address, None)
 
     def due(self, now: float, busy: Iterable[str], most: int) -> list[str]:
         """Whom to ask now, the longest due first; each is not due again before its answer was noted. `busy` have

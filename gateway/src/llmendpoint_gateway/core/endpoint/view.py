@@ -1,10 +1,14 @@
-"""What is known of the cluster: a store of watched objects, and the view that everything else is made from."""
+"""What is known of the cluster: a store of watched objects, and the view that everything else is made from.
+
+An endpoint's part of the view is made from its own objects alone. So a change costs as much as its endpoint, however many
+others there are: their parts stay as they are.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from llmendpoint_gateway.core.endpoint.names import claim_names
+from llmendpoint_gateway.core.endpoint.names import Claims, change_claims, change_names
 from llmendpoint_gateway.core.endpoint.objects import Endpoint, Replica, Slice
 
 
@@ -17,61 +21,127 @@ Item = Endpoint | Slice
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
-    """Watched objects by kind and `namespace/name`; a kind is absent until one whole list of it was read."""
+class Part:
+    """Of one endpoint: its object, None when it is deleted, and its replicas by revision; both in order."""
 
-    objects: Mapping[Kind, Mapping[str, Item]] = field(default_factory=dict)
+    endpoint: Endpoint | None = None
+    revisions: Mapping[str, tuple[Replica, ...]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether anything is known of it."""
+        return self.endpoint is not None or bool(self.revisions)
+
+
+NOTHING = Part()
+
+
+class Store:
+    """Watched objects by kind and `namespace/name`. `synced` once a whole list of each kind was read."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Kind, dict[str, Item]] = {}
+        self._slices_of: dict[str, dict[str, Slice]] = {}  # by endpoint, then by their own key
+        self._touched: set[str] = set()
 
     @property
     def synced(self) -> bool:
-        return len(self.objects) == len(Kind)
+        return len(self._objects) == len(Kind)
 
-    def relisted(self, kind: Kind, items: Mapping[str, Item]) -> "Store":
+    def relisted(self, kind: Kind, items: Mapping[str, Item]) -> None:
         """After a whole list: what it does not hold is gone, so a missed delete ends here."""
-        return Store({**self.objects, kind: dict(items)})
+        for key in self._objects.setdefault(kind, {}).keys() - items.keys():
+            self.deleted(kind, key)
+        for key, item in items.items():
+            self.applied(kind, key, item)
 
-    def applied(self, kind: Kind, key: str, item: Item) -> "Store":
-        return self.relisted(kind, {**self.objects.get(kind, {}), key: item})
+    def applied(self, kind: Kind, key: str, item: Item) -> None:
+        objects = self._objects.setdefault(kind, {})
+        before = objects.get(key)
+        if before == item:
+            return
+        objects[key] = item
+        self._forget(key, before)
+        if isinstance(item, Slice):
+            self._slices_of.setdefault(item.endpoint, {})[key] = item
+        self._touched.add(_endpoint_of(item))
 
-    def deleted(self, kind: Kind, key: str) -> "Store":
-        return self.relisted(kind, {k: v for k, v in self.objects.get(kind, {}).items() if k != key})
+    def deleted(self, kind: Kind, key: str) -> None:
+        self._forget(key, self._objects.get(kind, {}).pop(key, None))
+
+    def take_touched(self) -> set[str]:
+        """The endpoints of which something has changed since the last time."""
+        touched, self._touched = self._touched, set()
+        return touched
+
+    def part(self, endpoint: str) -> Part:
+        found = self._objects.get(Kind.ENDPOINT, {}).get(endpoint)
+        grouped: dict[str, list[Replica]] = {}
+        for _, item in sorted(self._slices_of.get(endpoint, {}).items()):
+            grouped.setdefault(item.revision, []).extend(item.replicas)
+        revisions = {revision: _by_pod(members) for revision, members in sorted(grouped.items())}
+        return Part(found if isinstance(found, Endpoint) else None, revisions)
+
+    def _forget(self, key: str, item: Item | None) -> None:
+        if item is None:
+            return
+        self._touched.add(_endpoint_of(item))
+        if isinstance(item, Slice):
+            slices = self._slices_of[item.endpoint]
+            del slices[key]
+            if not slices:
+                del self._slices_of[item.endpoint]
+
+
+def _endpoint_of(item: Item) -> str:
+    return item.key if isinstance(item, Endpoint) else item.endpoint
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Endpoints by key, names by claim, and every known replica by (endpoint key, revision). `paths`: that any endpoint's
-    runtime declares."""
+    """Parts and endpoints by key; a part without its endpoint is of one that was deleted. `names`: model name -> endpoint key,
+    and `claims`, by which bare names are given. `paths`: that any endpoint's runtime declares."""
 
-    endpoints: Mapping[str, Endpoint]
-    names: Mapping[str, str]
-    replicas: Mapping[tuple[str, str], tuple[Replica, ...]]
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
+    claims: Claims = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
     paths: frozenset[str] = frozenset()
+
+    def part(self, key: str) -> Part:
+        return self.parts.get(key, NOTHING)
 
     def takes(self, name: str, declared: str) -> bool:
         """Whether the endpoint of this name takes a declared path; an unknown endpoint takes any."""
         endpoint = self.endpoints.get(self.names.get(name, ""))
         return endpoint is None or declared in endpoint.paths
 
-    def revisions(self) -> dict[str, dict[str, tuple[Replica, ...]]]:
-        """Endpoint key -> revision -> replicas, in order; also of endpoints that are gone."""
-        grouped: dict[str, dict[str, tuple[Replica, ...]]] = {}
-        for (key, revision), replicas in sorted(self.replicas.items()):
-            grouped.setdefault(key, {})[revision] = replicas
-        return grouped
 
-
-def make_view(store: Store) -> View:
-    endpoints: dict[str, Endpoint] = {}
-    grouped: dict[tuple[str, str], list[Replica]] = {}
-    for kind in Kind:
-        for _, item in sorted(store.objects.get(kind, {}).items()):
-            if isinstance(item, Endpoint):
-                endpoints[item.key] = item
-            else:
-                grouped.setdefault((item.endpoint, item.revision), []).extend(item.replicas)
-    replicas = {key: _by_pod(members) for key, members in grouped.items()}
-    paths = frozenset(path for endpoint in endpoints.values() for path in endpoint.paths)
-    return View(endpoints, claim_names(endpoints.values()), replicas, paths)
+def change_view(view: View, changed: Mapping[str, Part]) -> View:
+    """The view with these parts instead of those that it has of the same endpoints."""
+    parts, endpoints = dict(view.parts), dict(view.endpoints)
+    before: list[Endpoint] = []
+    after: list[Endpoint] = []
+    for key, part in changed.items():
+        if part:
+            parts[key] = part
+        else:
+            parts.pop(key, None)
+        if key in endpoints:
+            before.append(endpoints[key])
+        if part.endpoint is not None:
+            endpoints[key] = part.endpoint
+            after.append(part.endpoint)
+        else:
+            endpoints.pop(key, None)
+    claims, names, paths = view.claims, view.names, view.paths
+    if {(e.key, e.created, e.served_names) for e in before} != {
+        (e.key, e.created, e.served_names) for e in after
+    }:
+        claims = change_claims(claims, before, after)
+        names = change_names(names, claims, endpoints, [*before, *after])
+    if [e.paths for e in before] != [e.paths for e in after]:
+        paths = frozenset(path for endpoint in endpoints.values() for path in endpoint.paths)
+    return View(parts, endpoints, claims, names, paths)
 
 
 def _by_pod(replicas: Iterable[Replica]) -> tuple[Replica, ...]:

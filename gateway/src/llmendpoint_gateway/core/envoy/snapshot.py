@@ -1,11 +1,11 @@
 """Which clusters Envoy is to hold, and with which hosts."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from llmendpoint_gateway.core.endpoint.objects import Replica
-from llmendpoint_gateway.core.endpoint.view import View
+from llmendpoint_gateway.core.endpoint.view import Part
 from llmendpoint_gateway.core.placement.routing import cluster_name
 
 
@@ -34,26 +34,48 @@ class Snapshot:
     clusters: Mapping[str, Hosts] = field(default_factory=dict)
 
 
-def make_clusters(view: View) -> dict[str, Hosts]:
-    """Every assigned revision, and every revision that has replicas.
+class Clusters:
+    """Those that Envoy is to hold, with their `hosts`. `leaving`: held for requests in flight alone."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, Hosts] = {}
+        self.leaving: set[str] = set()
+        self._of: dict[str, frozenset[str]] = {}  # by endpoint
+
+    def change(self, key: str, part: Part, busy: Container[str]) -> bool:
+        """An endpoint has changed, or is busy no more; whether Envoy is to hold anything else now. No cluster goes while a
+        request is on it."""
+        before, wanted = self._of.pop(key, frozenset[str]()), make_clusters(key, part)
+        leaving: dict[str, Hosts] = {name: () for name in before if name not in wanted and name in busy}
+        after = leaving | wanted
+        self.leaving = self.leaving - before | leaving.keys()
+        gone = before - after.keys()
+        new = {name: hosts for name, hosts in after.items() if self.hosts.get(name) != hosts}
+        for name in gone:
+            del self.hosts[name]
+        self.hosts.update(new)
+        if after:
+            self._of[key] = frozenset(after)
+        return bool(gone or new)
+
+
+def make_clusters(key: str, part: Part) -> dict[str, Hosts]:
+    """Of an endpoint every assigned revision, and every revision that has replicas.
 
     Revisions with replicas are held whether they are assigned or not: the next one is warm before the switch, and
     after a restart of the picker, which forgets its counts, no cluster with a live stream is taken from Envoy.
     """
-    assigned = {
-        (key, revision)
-        for key, endpoint in view.endpoints.items()
-        if endpoint.assignment is not None
-        for revision, _ in endpoint.assignment.weights
-    }
-    populated = {revision for revision, replicas in view.replicas.items() if replicas}
-    clusters: dict[str, Hosts] = {}
-    for key, revision in sorted(assigned | populated):
-        draining = view.endpoints[key].draining if key in view.endpoints else frozenset()
-        clusters[cluster_name(key, revision)] = tuple(
-            Host(r.address, health_of(r, draining)) for r in view.replicas.get((key, revision), ())
+    endpoint = part.endpoint
+    assignment = endpoint.assignment if endpoint else None
+    draining = endpoint.draining if endpoint else frozenset[str]()
+    assigned = {revision for revision, _ in assignment.weights} if assignment else set[str]()
+    populated = {revision for revision, replicas in part.revisions.items() if replicas}
+    return {
+        cluster_name(key, revision): tuple(
+            Host(r.address, health_of(r, draining)) for r in part.revisions.get(revision, ())
         )
-    return clusters
+        for revision in sorted(assigned | populated)
+    }
 
 
 def health_of(replica: Replica, draining: Collection[str]) -> Health:

@@ -46,6 +46,7 @@ class Subscription:
         self._versions: Versions | None = None
         self._nonces = 0
         self._told = self._took_clusters = False
+        self._changed: set[str] = set()
 
     @property
     def nack(self) -> str | None:
@@ -54,6 +55,11 @@ class Subscription:
 
     def acknowledged(self, type_url: str) -> Mapping[str, Hashable]:
         return self._acknowledged[type_url]
+
+    def take_changed(self) -> set[str]:
+        """Clusters of which Envoy has acknowledged other endpoints, or dropped them, since the last time."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def holds(self, versions: Versions) -> bool:
         """Whether Envoy has acknowledged exactly these clusters, and these endpoints for each."""
@@ -95,11 +101,13 @@ class Subscription:
             self._forget_endpoints(set(self._acknowledged[ENDPOINTS]) - set(versions))
         else:
             self._acknowledged[kind].update(versions)
+            self._changed.update(versions)
 
     def _forget_endpoints(self, names: Collection[str]) -> None:
         for name in names:
             self._sent[ENDPOINTS].pop(name, None)
-            self._acknowledged[ENDPOINTS].pop(name, None)
+            if self._acknowledged[ENDPOINTS].pop(name, None) is not None:
+                self._changed.add(name)
 
     def _push(self, kind: str) -> list[Response]:
         if self._versions is None:

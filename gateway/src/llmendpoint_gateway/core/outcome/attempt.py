@@ -1,7 +1,8 @@
-"""What became of one attempt at a replica, as Envoy tells it."""
+"""What became of a request: each attempt at a replica, as Envoy tells it, and its end."""
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from llmendpoint_gateway.core.request.request import Tag
 
@@ -52,3 +53,9 @@ class Attempt:
     broken: bool = False
     whole: bool = False
     over: bool = True
+
+
+class Ended(NamedTuple):
+    """A request that was with a replica is over: its answer is complete, or broke off, or its client has left."""
+
+    ticket: int

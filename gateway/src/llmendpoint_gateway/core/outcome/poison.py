@@ -6,7 +6,6 @@ it. Time is the caller's, in seconds.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection
 
 CRASHES = 2
 REMEMBERED_SECONDS = 300.0
@@ -63,10 +62,9 @@ class Poison:
             self._drop(endpoint, print_)
         return len(recent) >= CRASHES
 
-    def keep(self, endpoints: Collection[str]) -> None:
-        """Forget all others."""
-        for key in self._suspects.keys() - set(endpoints):
-            self._count -= len(self._suspects.pop(key))
+    def forget(self, endpoint: str) -> None:
+        """The endpoint is gone."""
+        self._count -= len(self._suspects.pop(endpoint, ()))
 
     def _crashes(self, endpoint: str, print_: int) -> list[_Crash]:
         suspects = self._suspects.get(endpoint)

@@ -211,10 +211,10 @@ class Circuits:
         """Breakers that wait for a trial in vain: nobody has asked for as long as they look back."""
         return [key for key in self._open if self._over(self._circuits[key], now)]
 
-    def keep(self, keys: Collection[str]) -> None:
-        """Forget endpoints that are gone."""
-        self._circuits = {key: circuit for key, circuit in self._circuits.items() if key in keys}
-        self._open.intersection_update(keys)
+    def forget(self, key: str) -> None:
+        """The endpoint is gone."""
+        self._circuits.pop(key, None)
+        self._open.discard(key)
 
     def _circuit(self, key: str) -> _Circuit:
         circuit = self._circuits.get(key)

@@ -1,8 +1,9 @@
-"""The decision for one request: which replica, or why none."""
+"""The two decisions for one request: which endpoint it is for, and which replica gets it; or why none."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from llmendpoint_gateway.core.endpoint.departed import Departed
 from llmendpoint_gateway.core.endpoint.loads import Loads
 from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
 from llmendpoint_gateway.core.placement.in_flight import InFlight
@@ -38,7 +39,7 @@ class Picked:
 
 @dataclass(frozen=True, slots=True)
 class PickState:
-    """What picks go by: one value, made when the table changes; the rest of it changes within, with each request."""
+    """What `place` goes by: one value, made when the table changes; the rest of it changes within, with each request."""
 
     table: Table
     rotation: Rotation
@@ -48,8 +49,21 @@ class PickState:
     loads: Loads
 
 
-def pick(
-    name: str, state: PickState, tie: int, now: float, stale: bool, caller: int | None = None
+def resolve(name: str, names: Mapping[str, str], departed: Departed, now: float) -> str | Rejected:
+    """The key of the endpoint that a model name means. An endpoint that was deleted a moment ago can be waited for.
+
+    `names`: model name -> endpoint key, with every endpoint's key among the names.
+    """
+    key = names.get(name)
+    if key is not None:
+        return key
+    gone = departed.endpoint(name, now)
+    awaited = gone if gone is not None and gone not in names else None
+    return replace(unknown_model(name), awaited=awaited)
+
+
+def place(
+    key: str, state: PickState, tie: int, now: float, stale: bool, caller: int | None = None
 ) -> Picked | Rejected:
     """The revision by its weight, then of its replicas those with the fewest requests in flight.
 
@@ -57,9 +71,6 @@ def pick(
     out of reach, so what it last said may be over. `caller`: whose request it is, for whose trial it may be.
     """
     table, breakers, circuits = state.table, state.breakers, state.circuits
-    key = table.names.get(name)
-    if key is None:
-        return unknown_model(name)
     route = table.routes.get(key)
     target = _target(key, route, state, now, stale, caller) if route else None
     if route is None or target is None:

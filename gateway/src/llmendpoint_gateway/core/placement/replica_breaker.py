@@ -153,10 +153,13 @@ class Breakers:
         return standing
 
     def keep(self, addresses: Collection[str]) -> None:
-        """Forget all others: what has been away from the pick and comes back ready starts anew."""
-        self._ended = {a: ended for a, ended in self._ended.items() if a in addresses}
-        self._replicas = {a: replica for a, replica in self._replicas.items() if a in addresses}
-        self._ejected.intersection_update(addresses)
+        """Forget all others: what has been away from the pick and comes back ready starts anew. Of a replica that never failed
+        only a number is kept: those of replicas that are gone are dropped when they are as many as those that are there."""
+        for address in [a for a in self._replicas if a not in addresses]:
+            del self._replicas[address]
+            self._ejected.discard(address)
+        if len(self._ended) > 2 * len(addresses):
+            self._ended = {a: ended for a, ended in self._ended.items() if a in addresses}
 
     def _count(
         self, address: str, replica: _Replica, outcome: Outcome, now: float, tag: Tag, others: bool

@@ -24,7 +24,6 @@ class Rotation:
         self._credits[key] = credits
         return drawn
 
-    def keep(self, keys: frozenset[str]) -> None:
-        """Forget endpoints that are gone."""
-        for key in self._credits.keys() - keys:
-            del self._credits[key]
+    def forget(self, key: str) -> None:
+        """The endpoint is gone."""
+        self._credits.pop(key, None)

@@ -1,14 +1,14 @@
 """From the view and what Envoy has acknowledged to the table that each request is decided by."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from llmendpoint_gateway.core.endpoint.endpoint_settings import CircuitSettings
-from llmendpoint_gateway.core.endpoint.objects import Assignment, Replica
+from llmendpoint_gateway.core.endpoint.objects import Assignment, Endpoint, Replica
 from llmendpoint_gateway.core.endpoint.view import View
 
-Acknowledged = Mapping[str, frozenset[str]]
-"""Cluster name -> the addresses in the endpoints that Envoy has acknowledged for it."""
+Acknowledged = Callable[[str], frozenset[str]]
+"""Of a cluster, by its name: the addresses in the endpoints that Envoy has acknowledged for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +54,37 @@ def cluster_name(endpoint: str, revision: str) -> str:
     return f"{endpoint}/{revision}"
 
 
-def make_table(view: View, acknowledged: Acknowledged, previous: Table) -> Table:
-    """The table after a change of the view or an acknowledgement: one value, so a switch is one assignment."""
-    revisions = view.revisions()
-    routes: dict[str, Route] = {}
-    for key, endpoint in view.endpoints.items():
-        if endpoint.assignment is None:
-            continue
-        ready: dict[str, tuple[str, ...]] = {}
-        for revision, replicas in revisions.get(key, {}).items():
-            held = acknowledged.get(cluster_name(key, revision), frozenset())
-            if addresses := routable(replicas, held, endpoint.draining):
-                ready[revision] = addresses
-        before = previous.routes.get(key)
-        applied = before.assignment if before else None
-        route = make_route(key, endpoint.assignment, ready, applied, endpoint.proven)
-        circuit = None if endpoint.judged or route.standby is not None else endpoint.circuit
-        routes[key] = replace(route, circuit=circuit, first_byte=endpoint.first_byte)
-    expecting = frozenset(key for key, endpoint in view.endpoints.items() if endpoint.expects)
+def change_table(table: Table, view: View, keys: Iterable[str], acknowledged: Acknowledged) -> Table:
+    """The table after these endpoints have changed, or what is acknowledged of them: one value, so a switch is one
+    assignment."""
+    routes, expecting = dict(table.routes), table.expecting
+    for key in keys:
+        endpoint = view.endpoints.get(key)
+        if (endpoint is not None and endpoint.expects) != (key in expecting):
+            expecting ^= {key}
+        before = routes.pop(key, None)
+        if endpoint is not None and endpoint.assignment is not None:
+            revisions, applied = view.part(key).revisions, before.assignment if before else None
+            routes[key] = _route(endpoint, endpoint.assignment, revisions, acknowledged, applied)
     return Table(view.names, routes, expecting)
+
+
+def _route(
+    endpoint: Endpoint,
+    wanted: Assignment,
+    revisions: Mapping[str, tuple[Replica, ...]],
+    acknowledged: Acknowledged,
+    applied: Assignment | None,
+) -> Route:
+    key = endpoint.key
+    ready: dict[str, tuple[str, ...]] = {}
+    for revision, replicas in revisions.items():
+        held = acknowledged(cluster_name(key, revision))
+        if addresses := routable(replicas, held, endpoint.draining):
+            ready[revision] = addresses
+    route = make_route(key, wanted, ready, applied, endpoint.proven)
+    circuit = None if endpoint.judged or route.standby is not None else endpoint.circuit
+    return replace(route, circuit=circuit, first_byte=endpoint.first_byte)
 
 
 def make_route(

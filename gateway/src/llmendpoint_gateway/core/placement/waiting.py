@@ -8,7 +8,7 @@ share.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from typing import Generic, Protocol, TypeVar
@@ -251,9 +251,9 @@ class Waiting(Generic[T]):
         """How long the last one that was served had waited; None: none was yet."""
         return self._seconds.get(endpoint)
 
-    def keep(self, endpoints: Collection[str]) -> None:
-        """Forget how long requests waited for all others."""
-        self._seconds = {key: seconds for key, seconds in self._seconds.items() if key in endpoints}
+    def forget(self, endpoint: str) -> None:
+        """The endpoint is gone: so is how long requests waited for it."""
+        self._seconds.pop(endpoint, None)
 
     def count(self, endpoint: str) -> int:
         """How many wait for this endpoint."""

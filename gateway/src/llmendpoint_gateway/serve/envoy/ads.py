@@ -1,7 +1,7 @@
 """The aggregated discovery service: carries each stream's state machine to one Envoy and its answers back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Collection
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,6 @@ from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest, Discovery
 from llmendpoint_gateway.core.envoy.resources import make_cluster, make_endpoints
 from llmendpoint_gateway.core.envoy.snapshot import Snapshot
 from llmendpoint_gateway.core.envoy.xds import CLUSTER, ENDPOINTS, Request, Response, Subscription, Versions
-from llmendpoint_gateway.core.placement.routing import Acknowledged
 from llmendpoint_gateway.serve.envoy.protos import Any as AnyMessage
 from llmendpoint_gateway.serve.envoy.protos import pack
 
@@ -23,15 +22,17 @@ log = structlog.get_logger()
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]  # generated without types
     """Holds the snapshot, and what the Envoy that spoke last has acknowledged of it.
 
-    `on_change` is called after every acknowledgement. `nacks` counts refusals.
+    `nacks` counts refusals.
     """
 
     def __init__(self) -> None:
-        self.on_change: Callable[[], None] = lambda: None
+        self._news: set[str] = set()
+        self._answered = asyncio.Event()
         self.nacks = 0
         self.nack: str | None = None
         self.acknowledged_generation = 0
         self._snapshot: Snapshot | None = None
+        self._versions: Versions = versions_of(Snapshot(0))
         self._streams: dict[Subscription, asyncio.Queue[DiscoveryResponse]] = {}
         self._latest: Subscription | None = None
 
@@ -39,25 +40,30 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
     def connected(self) -> bool:
         return bool(self._streams)
 
+    async def acknowledged(self) -> Collection[str]:
+        """When Envoy has answered since the last time: the clusters of which it holds other endpoints since then."""
+        await self._answered.wait()
+        self._answered.clear()
+        news, self._news = self._news, set()
+        return news
+
     def publish(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+        self._snapshot, self._versions = snapshot, versions_of(snapshot)
         for stream in list(self._streams):
-            self._send(stream, stream.publish(versions_of(snapshot)))
+            self._send(stream, stream.publish(self._versions))
             self._note_acknowledged(stream)
 
-    def acknowledged_addresses(self) -> Acknowledged:
-        """By cluster. After Envoy has gone this is what it last had: it picks up where it was."""
-        if self._latest is None:
-            return {}
-        endpoints: Any = self._latest.acknowledged(ENDPOINTS)
-        return {name: frozenset(host.address for host in hosts) for name, hosts in endpoints.items()}
+    def addresses(self, cluster: str) -> frozenset[str]:
+        """That Envoy has acknowledged for it. After Envoy has gone this is what it last had: it picks up where it was."""
+        hosts: Any = self._latest.acknowledged(ENDPOINTS).get(cluster, ()) if self._latest else ()
+        return frozenset(host.address for host in hosts)
 
     async def StreamAggregatedResources(  # noqa: N802 (gRPC's name)
         self, requests: AsyncIterator[DiscoveryRequest], context: grpc.aio.ServicerContext
     ) -> None:
         stream = Subscription()
         if self._snapshot is not None:
-            stream.publish(versions_of(self._snapshot))
+            stream.publish(self._versions)
         queue = self._streams[stream] = asyncio.Queue()
         writer = asyncio.create_task(_write(queue, context))
         log.info("envoy connected", streams=len(self._streams))
@@ -80,15 +86,18 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
             return
         self.nack = stream.nack
         self._note_acknowledged(stream)
-        self.on_change()
+        self._answered.set()
 
     def _note_acknowledged(self, stream: Subscription) -> None:
-        if self._snapshot is not None and stream.holds(versions_of(self._snapshot)):
-            self.acknowledged_generation = self._snapshot.generation
-            # Only now: until it holds all, what the stream before it acknowledged is what Envoy has.
+        whole = False
+        if self._snapshot is not None and stream.holds(self._versions):
+            whole, self.acknowledged_generation = True, self._snapshot.generation
+        # Until it holds all, what the stream before it acknowledged is what Envoy has.
+        if self._latest is not stream and (whole or self._latest is None):
+            self._news.update(self._latest.acknowledged(ENDPOINTS) if self._latest else ())
+            self._news.update(stream.acknowledged(ENDPOINTS))
             self._latest = stream
-        elif self._latest is None:
-            self._latest = stream
+        self._news |= stream.take_changed()
 
     def _send(self, stream: Subscription, responses: list[Response]) -> None:
         assert self._snapshot is not None or not responses

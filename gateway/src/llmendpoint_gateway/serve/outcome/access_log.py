@@ -13,14 +13,14 @@ from llmendpoint_gateway.core.envoy.routes import COMPLETION_PATHS
 from llmendpoint_gateway.core.envoy.upstream_logs import CRASHED_HEADER, LENGTH_HEADER, RETRIABLE_HEADER
 from llmendpoint_gateway.core.outcome.attempt import Attempt, Outcome, read_outcome
 from llmendpoint_gateway.core.request.request import read_tag
-from llmendpoint_gateway.serve.outcome.reports import Reports
+from llmendpoint_gateway.serve.outcome.outcomes import Outcomes
 from llmendpoint_gateway.serve.request.writing import TRIAL
 
 ACCESS_LOG = "envoy.service.accesslog.v3.AccessLogService"
 log = structlog.get_logger()
 
 
-def access_log_handler(reports: Reports) -> grpc.GenericRpcHandler:
+def access_log_handler(outcomes: Outcomes) -> grpc.GenericRpcHandler:
     """The gRPC service that Envoy sends the log to."""
 
     async def read(
@@ -28,7 +28,7 @@ def access_log_handler(reports: Reports) -> grpc.GenericRpcHandler:
     ) -> als_pb2.StreamAccessLogsResponse:
         async for message in requests:
             for entry in message.http_logs.log_entry:
-                take_entry(reports, entry)
+                take_entry(outcomes, entry)
         return als_pb2.StreamAccessLogsResponse()
 
     method = grpc.stream_unary_rpc_method_handler(
@@ -39,10 +39,10 @@ def access_log_handler(reports: Reports) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(ACCESS_LOG, {"StreamAccessLogs": method})
 
 
-def take_entry(reports: Reports, entry: HTTPAccessLogEntry) -> None:
+def take_entry(outcomes: Outcomes, entry: HTTPAccessLogEntry) -> None:
     """An entry holds what clients and engines sent: one that cannot be read is lost alone, not the log with it."""
     try:
-        reports.report(read_attempt(entry))
+        outcomes.settle(read_attempt(entry))
     except Exception:  # any: this attempt does not count for its replica
         log.exception("a report of an attempt is lost")
 

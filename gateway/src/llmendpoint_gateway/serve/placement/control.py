@@ -1,19 +1,20 @@
 """The gateway's configuration and the one place that changes it: store -> view -> snapshot -> acknowledgement -> table.
 
-Everything runs on one event loop. A change marks the state dirty; the rebuild runs once for all the changes that
-came in the same turn of the loop, so that a list of a thousand objects costs one snapshot.
+Everything runs on one event loop. A change marks its endpoint; what is made of the marked endpoints is made anew once for all
+the changes that came in the same turn of the loop, so that a list of a thousand objects costs one snapshot.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from llmendpoint_gateway.core.endpoint.objects import Endpoint, Slice
-from llmendpoint_gateway.core.endpoint.view import Kind, Store, make_view
-from llmendpoint_gateway.core.envoy.snapshot import Hosts, Snapshot, make_clusters
-from llmendpoint_gateway.core.placement.routing import make_table
+from llmendpoint_gateway.core.endpoint.view import Kind, Store, change_view
+from llmendpoint_gateway.core.envoy.snapshot import Clusters, Snapshot
+from llmendpoint_gateway.core.placement.placement import Placement, endpoint_of
+from llmendpoint_gateway.core.placement.routing import change_table
 from llmendpoint_gateway.serve.envoy.ads import Ads
-from llmendpoint_gateway.serve.placement.placement import Placement
+from llmendpoint_gateway.serve.request.held import HeldRequests
 
 TOLD_SECONDS = 60.0
 """The operator repeats what it tells a gateway every 2 s. What was told so long ago, with the watch still in place, was of
@@ -36,18 +37,20 @@ class _Told(NamedTuple):
 
 
 class Control:
-    """Envoy and `placement` go by what it makes of the watched objects."""
+    """Envoy and `placement` go by what it makes of the watched objects, and then the held requests. `now`: seconds,
+    monotonic."""
 
-    def __init__(self, ads: Ads, placement: Placement) -> None:
+    def __init__(
+        self, ads: Ads, placement: Placement, held: HeldRequests, clock: Callable[[], float]
+    ) -> None:
         self._ads = ads
-        self.placement = placement
+        self.placement, self.held, self.now = placement, held, clock
         self._store = Store()
         self._snapshot = Snapshot(0)
-        self._wanted: frozenset[str] = frozenset()  # clusters held for more than their requests in flight
+        self._clusters = Clusters()
+        self._idle: set[str] = set()  # endpoints of which a leaving cluster's last request has ended
         self._told: dict[str, _Told] = {}
         self._dirty = False
-        ads.on_change = self._retable
-        placement.on_idle = self._idle
 
     @property
     def synced(self) -> bool:
@@ -63,20 +66,26 @@ class Control:
         return self._snapshot.generation
 
     def relisted(self, kind: Kind, objects: Mapping[str, Endpoint | Slice]) -> None:
-        self._store = self._store.relisted(kind, objects)
+        self._store.relisted(kind, objects)
         self._change()
 
     def applied(self, kind: Kind, key: str, item: Endpoint | Slice) -> None:
-        self._store = self._store.applied(kind, key, item)
+        self._store.applied(kind, key, item)
         self._change()
 
     def deleted(self, kind: Kind, key: str) -> None:
-        self._store = self._store.deleted(kind, key)
+        self._store.deleted(kind, key)
         self._change()
+
+    async def run(self) -> None:
+        """Requests go by what Envoy acknowledges."""
+        while True:
+            clusters = await self._ads.acknowledged()
+            self._retable({endpoint_of(cluster) for cluster in clusters})
 
     def tell(self, epochs: Mapping[str, int]) -> None:
         """Epochs by endpoint that another gateway has acknowledged."""
-        now = self.placement.now()
+        now = self.now()
         for key, epoch in epochs.items():
             room = key in self._told or len(self._told) < MOST_TOLD
             if room and 0 <= epoch <= max(0, self._epoch(key, 0)) + MOST_AHEAD:
@@ -85,7 +94,7 @@ class Control:
     @property
     def behind(self) -> list[str]:
         """Endpoints of which another gateway follows a later epoch."""
-        now = self.placement.now()
+        now = self.now()
         since = now - self.placement.reach.seconds(now) - TOLD_SECONDS
         return sorted(
             key for key, told in self._told.items() if told.at >= since and told.epoch > self._epoch(key, -1)
@@ -101,33 +110,48 @@ class Control:
             self._dirty = True
             asyncio.get_running_loop().call_soon(self._rebuild)
 
-    def _idle(self, cluster: str) -> None:
+    def idle(self, cluster: str) -> None:
         """An old revision's cluster goes with its last request."""
-        if cluster not in self._wanted:
+        if cluster in self._clusters.leaving:
+            self._idle.add(endpoint_of(cluster))
             self._change()
 
     def _rebuild(self) -> None:
         self._dirty = False
         if not self.synced:
             return  # half a list is not a state: Envoy keeps what it has, and nothing is routed yet
-        placement, view = self.placement, make_view(self._store)
-        if not placement.reach.stale:  # else an endpoint may well be there that this gateway has not heard of
-            self._told = {key: told for key, told in self._told.items() if key in view.endpoints}
-        placement.follow(view)
-        wanted = make_clusters(view)
-        self._wanted = frozenset(wanted)
-        # None goes while a request is on it.
-        clusters: dict[str, Hosts] = dict.fromkeys(placement.in_flight.busy(), ()) | wanted
-        if self.generation == 0 or clusters != self._snapshot.clusters:
-            self._snapshot = Snapshot(self.generation + 1, clusters)
-            self._ads.publish(self._snapshot)
-        self._retable()
-
-    def _retable(self) -> None:
+        keys = self._store.take_touched() | self._idle
+        self._idle = set()
         placement = self.placement
-        before = {key: self._epoch(key, -1) for key in self._told}
-        table = make_table(placement.view, self._ads.acknowledged_addresses(), placement.table)
+        view = change_view(placement.view, {key: self._store.part(key) for key in keys})
+        if not placement.reach.stale:  # else an endpoint may well be there that this gateway has not heard of
+            for key in [key for key in self._told if key not in view.endpoints]:
+                del self._told[key]
+        placement.follow(view, keys, self.now())
+        for key in keys:
+            if key not in view.endpoints:
+                self.held.forget(key)
+        self._publish(keys)
+        self._retable(keys)
+
+    def _publish(self, keys: Collection[str]) -> None:
+        view, busy = self.placement.view, self.placement.in_flight.counts
+        changed = {self._clusters.change(key, view.part(key), busy) for key in keys}
+        if self.generation == 0 or True in changed:
+            self._snapshot = Snapshot(self.generation + 1, dict(self._clusters.hosts))
+            self._ads.publish(self._snapshot)
+
+    def _retable(self, keys: Collection[str]) -> None:
+        placement = self.placement
+        before = {key: self._epoch(key, -1) for key in keys if key in self._told}
+        names, started = placement.table.names, placement.started
+        table = change_table(placement.table, placement.view, keys, self._ads.addresses)
         placement.route_by(table, self.started)
         for key, epoch in before.items():
             if self._epoch(key, -1) < epoch:
                 del self._told[key]  # a restored backup: what was told is of a time that is no more
+        if table.names is not names or self.started != started:
+            self.held.retry_all()
+            return
+        for key in keys:
+            self.held.retry(key)

@@ -1,9 +1,10 @@
 """`GET /demand`: the stream by which the operator learns at once who waits, and soon what else has changed."""
 
 import asyncio
-import time
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -16,8 +17,9 @@ from llmendpoint_gateway.core.placement.demand import (
     ReplicaDemand,
     as_json,
 )
+from llmendpoint_gateway.core.placement.placement import Placement
 from llmendpoint_gateway.core.placement.routing import cluster_name
-from llmendpoint_gateway.serve.placement.placement import Placement
+from llmendpoint_gateway.core.placement.waiting import Waiting
 
 PERIOD_SECONDS = 0.2
 SILENCE_SECONDS = 0.9
@@ -25,14 +27,14 @@ SILENCE_SECONDS = 0.9
 
 
 class DemandStream:
-    """Serves any number of readers; without one it costs a wake-up each period."""
+    """Serves any number of readers; without one it costs a wake-up each period. `clock`: seconds, monotonic."""
 
-    def __init__(self, placement: Placement) -> None:
-        self._placement = placement
+    def __init__(self, placement: Placement, waiting: Waiting[Any], clock: Callable[[], float]) -> None:
+        self._placement, self._waiting, self._clock = placement, waiting, clock
+        self._zero = datetime.now(UTC) - timedelta(seconds=clock())
         self._instance = str(uuid.uuid4())
         self._readers: dict[Reader, asyncio.Event] = {}
         self._closing = False
-        placement.on_first_wait = self._first_wait
 
     async def run(self) -> None:
         """Tell the readers of what has changed in each period."""
@@ -65,23 +67,24 @@ class DemandStream:
 
     async def _lines(self, reader: Reader, awake: asyncio.Event) -> AsyncIterator[bytes]:
         news = reader.news(self._present(self._placement.view.endpoints))
-        first = {"instance": self._instance, "endpoints": as_json(news, time.monotonic())}
+        first = {"instance": self._instance, "endpoints": as_json(news, self._clock())}
         yield orjson.dumps(first) + b"\n"
-        told = time.monotonic()
+        told = self._clock()
         while not self._closing:
             try:
-                async with asyncio.timeout(told + SILENCE_SECONDS - time.monotonic()):
+                async with asyncio.timeout(told + SILENCE_SECONDS - self._clock()):
                     await awake.wait()
             except TimeoutError:
                 pass
             awake.clear()
             news = reader.news(self._present(reader.pending)) if reader.pending else {}
-            now = time.monotonic()
+            now = self._clock()
             if news or now >= told + SILENCE_SECONDS:
                 told = now
                 yield orjson.dumps({"endpoints": as_json(news, now)} if news else {}) + b"\n"
 
-    def _first_wait(self, key: str) -> None:
+    def first_wait(self, key: str) -> None:
+        """The first request waits for this endpoint: the readers are told at once."""
         for reader, awake in self._readers.items():
             if reader.begins_to_wait(key):
                 reader.touch([key])
@@ -100,14 +103,19 @@ class DemandStream:
         if key not in placement.view.endpoints:
             return None
         replicas = []
-        for revision, members in placement.known_revisions.get(key, {}).items():
+        for revision, members in placement.revisions(key).items():
             cluster = cluster_name(key, revision)
             for replica in members:
                 reading = placement.loads.of(replica.address)
                 load, read_at = reading if reading else (None, 0.0)
                 busy = placement.in_flight.of(cluster, replica.address)
                 replicas.append(ReplicaDemand(replica.pod, busy, load, read_at))
-        state = placement.circuits.state(key, placement.now())
-        since = placement.time_of(state.since)
+        state = placement.circuits.state(key, self._clock())
+        since = self._time_of(state.since)
         circuit = Circuit(state.standing.value, since, state.requests, state.errors)
-        return EndpointDemand(placement.waiting.count(key), in_flight, circuit, tuple(replicas))
+        return EndpointDemand(self._waiting.count(key), in_flight, circuit, tuple(replicas))
+
+    def _time_of(self, seconds: float) -> str:
+        """RFC 3339 of a moment of the clock."""
+        moment = self._zero + timedelta(seconds=seconds)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,205 @@
+"""Where requests go and how the replicas do: all that changes with every request, but for those that wait.
+
+It acts on nothing: time is the caller's, in seconds, and what follows for others is in what its functions return. What
+there is to choose from comes by `follow` and `route_by`; how a request comes back is in settle.py.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+
+from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS, Departed
+from llmendpoint_gateway.core.endpoint.endpoint_settings import DEFAULT_QUEUE, QueueSettings
+from llmendpoint_gateway.core.endpoint.loads import Load, Loads
+from llmendpoint_gateway.core.endpoint.objects import Replica
+from llmendpoint_gateway.core.endpoint.reach import Reach
+from llmendpoint_gateway.core.endpoint.view import View
+from llmendpoint_gateway.core.outcome.poison import Poison
+from llmendpoint_gateway.core.placement.addresses import Addresses
+from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
+from llmendpoint_gateway.core.placement.in_flight import InFlight
+from llmendpoint_gateway.core.placement.kept import Kept
+from llmendpoint_gateway.core.placement.pick import Picked, PickState, place, resolve
+from llmendpoint_gateway.core.placement.replica_breaker import Breakers
+from llmendpoint_gateway.core.placement.rotation import Rotation
+from llmendpoint_gateway.core.placement.routing import Route, Table
+from llmendpoint_gateway.core.request.refusals import Rejected, poisoned, starting
+from llmendpoint_gateway.core.request.request import Request, Tag
+
+
+@dataclass(slots=True, eq=False)
+class Placed:
+    """A request that is with a replica. `address`: where it is now; a retry moves it to the next of `picked.addresses`.
+    `kept`: size of its body, when that is large and Envoy keeps it for a retry; else 0."""
+
+    picked: Picked
+    tag: Tag
+    address: str
+    kept: int
+
+
+class Placement:
+    """`hold_seconds`: how long a request waits where its endpoint does not say. `first_ticket`: the first request's number.
+    `started`: whether Envoy has taken a snapshot yet. `placed`: requests that are with a replica, by ticket. `changed`:
+    endpoints of which something may be new since `take_changed`."""
+
+    def __init__(self, kept: Kept, now: float, hold_seconds: float = 0.0, first_ticket: int = 1) -> None:
+        self.hold_seconds = hold_seconds
+        self._turn = 0
+        self._tickets = count(first_ticket)
+        self.placed: dict[int, Placed] = {}
+        self.changed: set[str] = set()
+        self._addresses = Addresses()
+        self.started = False
+        self.view = View()
+        self.in_flight = InFlight()
+        self.kept = kept
+        self.breakers = Breakers()
+        self.circuits = Circuits(now)
+        self.poison = Poison()
+        self.departed = Departed()
+        self.loads = Loads()
+        self.reach = Reach()
+        self._state = PickState(Table(), Rotation(), self.in_flight, self.breakers, self.circuits, self.loads)
+
+    def follow(self, view: View, keys: Collection[str], now: float) -> None:
+        """This is there now. `keys`: the endpoints that have changed."""
+        before, self.view = self.view, view
+        self.changed.update(keys)
+        if view.names is not before.names:
+            self.departed.note(before.names, view.names, now)
+        for key in keys:
+            if key not in view.endpoints:
+                self._state.rotation.forget(key)
+                self.circuits.forget(key)
+                self.poison.forget(key)
+        for address in self._addresses.change(before, view, keys):
+            cluster = self._addresses.cluster(address)
+            if cluster is None:
+                self.loads.drop(address)
+            else:
+                self.loads.put(address, now, limited=self.patience(endpoint_of(cluster)) > 0)
+        self.breakers.keep(self._addresses)
+
+    def route_by(self, table: Table, started: bool) -> None:
+        """Requests go by this table from now on, once Envoy has taken a snapshot."""
+        self.started = started
+        self._state = replace(self._state, table=table)
+
+    @property
+    def table(self) -> Table:
+        return self._state.table
+
+    def route(self, key: str) -> Route | None:
+        """Where the requests of an endpoint go now."""
+        return self.table.routes.get(key)
+
+    def revisions(self, key: str) -> Mapping[str, tuple[Replica, ...]]:
+        """Replicas by revision, in order; also of an endpoint that is gone."""
+        return self.view.part(key).revisions
+
+    # Requests
+
+    def place(self, name: str, now: float, caller: int | None = None, print_: int = 0) -> Picked | Rejected:
+        """A replica now, or why none, and whether to wait for one. `print_`: of the body, 0 for none."""
+        if not self.started:
+            return starting()
+        key = resolve(name, self.table.names, self.departed, now)
+        if isinstance(key, Rejected):
+            return key
+        if caller is not None:
+            self._asked(key, caller, now)
+        self._turn += 1
+        decision = place(key, self._state, self._turn, now, self.reach.stale, caller)
+        waits_or_goes = isinstance(decision, Picked) or decision.awaited
+        if waits_or_goes and self.poison.refused(key, print_, now):
+            return poisoned()
+        return decision
+
+    def _asked(self, key: str, caller: int, now: float) -> None:
+        """A caller asks for an endpoint, whatever comes of it: breakers that another caller's failures alone have opened
+        close."""
+        closed = self.circuits.asked(key, now, caller)
+        route = self.route(key)
+        if self.breakers.ejected and route is not None:
+            addresses = [address for target in route.targets for address in target.addresses]
+            if self.breakers.asked(addresses, now, caller):
+                closed = True
+                if self.circuits.cause(key) is Cause.EJECTED:
+                    self.circuits.close(key, now)
+        if closed:
+            self.changed.add(key)
+
+    def take(self, picked: Picked, request: Request, now: float) -> Placed:
+        """The request is with the first of the replicas, until it has `Ended`."""
+        address, caller = picked.addresses[0], request.caller
+        tag = request.tag(next(self._tickets))
+        placed = Placed(picked, tag, address, self.kept.take(request.size, caller))
+        self.placed[tag.ticket] = placed
+        self.in_flight.take(picked.cluster, address)
+        self.loads.touched.add(address)
+        self.changed.add(picked.endpoint)
+        self.circuits.began(picked.endpoint, caller)
+        if picked.trial:
+            self.breakers.trial_began(address, now, caller or None)
+            self.circuits.trial_began(picked.endpoint, now, caller or None)
+        return placed
+
+    # The queue's bounds
+
+    def queue_of(self, endpoint: str) -> QueueSettings:
+        found = self.view.endpoints.get(endpoint)
+        return found.queue if found else DEFAULT_QUEUE
+
+    def patience(self, endpoint: str) -> float:
+        """Seconds for which a request waits for this endpoint; 0: none does. For one that was just deleted only until it
+        is clear that it does not come back."""
+        if endpoint not in self.view.endpoints:
+            return min(GRACE_SECONDS, self.hold_seconds)
+        queue = self.queue_of(endpoint)
+        if not queue.most:
+            return 0.0
+        return self.hold_seconds if queue.seconds is None else queue.seconds
+
+    def longest_patience(self, endpoint: str) -> float:
+        """The same, with the time after a deleted endpoint has come back."""
+        seconds = self.patience(endpoint)
+        return seconds if endpoint in self.view.endpoints else seconds + self.hold_seconds
+
+    # The replicas' load
+
+    def unread(self, now: float, most: int, awaited: Iterable[str] = ()) -> list[str]:
+        """Addresses of replicas that are to be asked for their load now, at most so many. `awaited`: endpoints that
+        requests wait for."""
+        busy = {address for counts in self.in_flight.counts.values() for address in counts}
+        for endpoint in awaited:
+            busy.update(r.address for rs in self.revisions(endpoint).values() for r in rs)
+        return self.loads.due(now, busy, most)
+
+    def note_load(self, address: str, load: Load | None, now: float) -> str | None:
+        """What a replica answered; None: nothing that is a load. The endpoint that may have room since."""
+        changed, cluster = self.loads.note(address, load, now), self._addresses.cluster(address)
+        if cluster is None:
+            return None
+        endpoint = endpoint_of(cluster)
+        if load is not None and self.patience(endpoint) > 0:
+            in_flight = self.in_flight.of(cluster, address)
+            self.loads.limits[address] = self.queue_of(endpoint).limit(load, in_flight)
+        if changed:
+            self.changed.add(endpoint)
+        return endpoint
+
+    def expire(self, now: float) -> None:
+        """What is stale by now is unknown."""
+        for address in self.loads.expire(now):
+            if cluster := self._addresses.cluster(address):
+                self.changed.add(endpoint_of(cluster))
+
+    def take_changed(self) -> Collection[str]:
+        """Endpoints of which something may have changed since this was last called."""
+        changed, self.changed = self.changed, set()
+        return changed
+
+
+def endpoint_of(cluster: str) -> str:
+    return cluster.rpartition("/")[0]

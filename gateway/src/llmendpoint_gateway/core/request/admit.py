@@ -1,0 +1,36 @@
+"""Whether a request may pass, before anything is known of its endpoint."""
+
+from collections.abc import Callable
+
+from llmendpoint_gateway.core.request.paths import ByModel, ByPath, TooLong, WrongMethod
+from llmendpoint_gateway.core.request.refusals import Rejected
+from llmendpoint_gateway.core.request.replies import (
+    failed,
+    no_model,
+    path_too_long,
+    unknown_path,
+    wrong_method,
+)
+from llmendpoint_gateway.core.request.request import Request
+
+Takes = Callable[[str, str], bool]
+"""Whether the endpoint of a name takes a declared path."""
+
+
+def admit(request: Request, takes: Takes) -> str | Rejected:
+    """The name of the endpoint that the request asks for, or why it does not pass."""
+    head, body = request.head, request.body
+    asked = head.asked
+    if isinstance(asked, ByModel):
+        name = "" if body is None else body.model
+        if not name:
+            return failed() if body is None else no_model(head, body)
+    elif isinstance(asked, ByPath):
+        name = asked.endpoint
+    elif isinstance(asked, WrongMethod):
+        return wrong_method(head, asked.allowed)
+    elif isinstance(asked, TooLong):
+        return path_too_long()
+    else:
+        return unknown_path(head)
+    return name if not asked.declared or takes(name, asked.declared) else unknown_path(head)

@@ -1,0 +1,136 @@
+"""What the gateway shows of its state when it is scraped, as `llmendpoint_gateway_*`."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from llmendpoint_gateway.errors import EnvoyAway
+from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
+from llmendpoint_gateway.serve.metrics import PREFIX
+from llmendpoint_gateway.serve.placement.control import Control
+
+
+class StateCollector(Collector):
+    """Reads the state when scraped."""
+
+    def __init__(self, control: Control, ads: Ads) -> None:
+        self._control, self._ads = control, ads
+        self._placement = control.placement
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._of_configuration()
+        yield from self._of_breakers()
+        yield from self._of_requests()
+
+    def _of_configuration(self) -> Iterable[Metric]:
+        staleness = self._placement.reach.seconds(self._control.now())
+        for name, text, value in (
+            ("snapshot_generation", "Number of the newest configuration for Envoy", self._control.generation),
+            (
+                "acknowledged_generation",
+                "Number of the configuration that Envoy accepted last",
+                self._ads.acknowledged_generation,
+            ),
+            ("envoy_connected", "1 while Envoy is connected to the picker", self._ads.connected),
+            (
+                "synced",
+                "1 once the picker has listed all LLMEndpoints and EndpointSlices",
+                self._control.synced,
+            ),
+            (
+                "watch_staleness_seconds",
+                "How long the API server has been out of reach, 0 while it is in reach",
+                staleness,
+            ),
+        ):
+            yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(value))
+        yield CounterMetricFamily(
+            f"{PREFIX}nacks", "Configurations that Envoy refused", value=float(self._ads.nacks)
+        )
+
+    def _of_breakers(self) -> Iterable[Metric]:
+        breakers, circuits = self._placement.breakers, self._placement.circuits
+        ejections = CounterMetricFamily(
+            f"{PREFIX}ejections",
+            "Ejections of replicas, by how their requests ended",
+            labels=["cause"],
+        )
+        for cause, number in breakers.ejections.items():
+            ejections.add_metric([cause.value], number)
+        yield ejections
+        ejected = GaugeMetricFamily(
+            f"{PREFIX}ejected",
+            "1 for a replica that is ejected, or that gets single trial requests only",
+            labels=["address"],
+        )
+        for address in breakers.ejected:
+            ejected.add_metric([address], 1)
+        yield ejected
+        openings = CounterMetricFamily(
+            f"{PREFIX}circuit_openings",
+            "How often the breaker of an endpoint opened, by cause",
+            labels=["cause"],
+        )
+        for reason, number in circuits.openings.items():
+            openings.add_metric([reason.value], number)
+        yield openings
+        opened = GaugeMetricFamily(
+            f"{PREFIX}circuit_open", "1 while the endpoint's breaker is not closed", labels=["endpoint"]
+        )
+        for endpoint in circuits.open:
+            opened.add_metric([endpoint], 1)
+        yield opened
+
+    def _of_requests(self) -> Iterable[Metric]:
+        queue = self._control.held.waiting
+        waiting = GaugeMetricFamily(
+            f"{PREFIX}waiting", "Requests that wait for a replica of the endpoint", labels=["endpoint"]
+        )
+        for endpoint in queue:
+            waiting.add_metric([endpoint], queue.count(endpoint))
+        yield waiting
+        for name, text, number in (
+            (
+                "suspects",
+                "Requests that were in flight at a replica when it crashed",
+                len(self._placement.poison),
+            ),
+            ("waiting_requests", "Requests that wait for a replica, of all endpoints", queue.requests),
+            ("waiting_bytes", "Size of the bodies of all waiting requests", queue.bytes),
+        ):
+            yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(number))
+        in_flight = GaugeMetricFamily(
+            f"{PREFIX}in_flight", "Requests in flight at a replica", labels=["cluster", "address"]
+        )
+        for cluster, counts in self._placement.in_flight.counts.items():
+            for address, count in counts.items():
+                in_flight.add_metric([cluster, address], count)
+        yield in_flight
+
+
+class EnvoyCollector(Collector):
+    """What Envoy counts and the picker does not see. `connections` and `refused` as in EnvoyStats; None while Envoy is away."""
+
+    def __init__(self) -> None:
+        self.connections: int | None = None
+        self.refused: int | None = None
+
+    async def read(self, envoy: EnvoyStats) -> None:
+        self.connections = self.refused = None
+        with suppress(EnvoyAway):
+            self.connections, self.refused = await envoy.connections(), await envoy.refused()
+
+    def collect(self) -> Iterable[Metric]:
+        if self.connections is not None:
+            yield GaugeMetricFamily(
+                f"{PREFIX}connections", "Open connections of callers", value=self.connections
+            )
+        if self.refused is not None:
+            yield CounterMetricFamily(
+                f"{PREFIX}overload_refusals",
+                "Requests that Envoy refused because it had as many as it has room for",
+                value=self.refused,
+            )

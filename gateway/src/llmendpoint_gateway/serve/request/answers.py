@@ -1,0 +1,66 @@
+"""What Envoy is told of a request: its replica, or the gateway's own answer."""
+
+import time
+from collections.abc import Callable
+
+import structlog
+
+from llmendpoint_gateway.core.envoy.resources import KEPT_HEADER
+from llmendpoint_gateway.core.envoy.wire import Stream
+from llmendpoint_gateway.core.placement.pick import Picked
+from llmendpoint_gateway.core.placement.placement import Placed, Placement
+from llmendpoint_gateway.core.request.paths import ByPath
+from llmendpoint_gateway.core.request.refusals import Rejected
+from llmendpoint_gateway.core.request.replies import failed
+from llmendpoint_gateway.core.request.request import Request
+from llmendpoint_gateway.serve.metrics import Metrics
+from llmendpoint_gateway.serve.request import writing
+
+Decision = Picked | Rejected | bytes
+"""A replica, an error, or an answer."""
+
+TOTAL_SECONDS = 3600.0
+"""Until which an answer that is no stream is to be there. Of a stream each part may take as long (core/envoy/listener.py)."""
+log = structlog.get_logger()
+
+
+class Answers:
+    """`clock`: seconds, monotonic. A stream's `state` is its Placed, once it has a replica."""
+
+    def __init__(self, placement: Placement, metrics: Metrics, clock: Callable[[], float]) -> None:
+        self._placement, self._metrics, self._clock = placement, metrics, clock
+
+    def give(self, stream: Stream, request: Request, decision: Decision, start: float) -> None:
+        """`start`: by time.perf_counter, when the decision began."""
+        if isinstance(decision, Picked):
+            stream.state = placed = self._placement.take(decision, request, self._clock())
+            outcome, reply = "picked", self._route(request, placed)
+        elif isinstance(decision, Rejected):
+            outcome, reply = decision.code, writing.refuse(decision)
+        else:
+            outcome, reply = "answered", decision
+        self._metrics.decided(outcome, time.perf_counter() - start)
+        stream.send(reply)
+
+    def fail(self, stream: Stream) -> None:
+        """For an exception nobody thought of. The stream's end gives back what the request holds."""
+        log.exception("a request was answered with 500")
+        rejected = failed()
+        self._metrics.decided(rejected.code, 0.0)
+        stream.send(writing.refuse(rejected))
+
+    def _route(self, request: Request, placed: Placed) -> bytes:
+        """An answer that is no stream begins when it is complete: only its whole time can have a bound."""
+        picked, head = placed.picked, request.head
+        mark = writing.TRIAL if picked.trial else None
+        if mark is None and self._placement.poison.suspected(picked.endpoint, request.print_):
+            mark = writing.WATCHED
+        first_byte, total = (picked.first_byte, None) if request.stream else (None, TOTAL_SECONDS)
+        with_body = head.body_follows
+        more = {}
+        if isinstance(head.asked, ByPath):
+            more[":path"] = head.asked.path
+        if placed.kept:
+            more[KEPT_HEADER] = "1"
+        reply = writing.route_to(picked.cluster, picked.addresses, with_body, mark, first_byte, total)
+        return writing.tagged(reply, placed.tag, with_body, more)

@@ -1,0 +1,151 @@
+"""Requests that wait until a replica has room for them: each is answered in turn, or when it has waited long enough."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS
+from llmendpoint_gateway.core.envoy.wire import Stream
+from llmendpoint_gateway.core.placement.pick import Picked
+from llmendpoint_gateway.core.placement.placement import Placement
+from llmendpoint_gateway.core.placement.waiting import Waiting
+from llmendpoint_gateway.core.request.refusals import Rejected, queue_full, unknown_model
+from llmendpoint_gateway.core.request.request import Request
+from llmendpoint_gateway.serve.metrics import Metrics
+from llmendpoint_gateway.serve.request import writing
+from llmendpoint_gateway.serve.request.answers import Answers
+
+MARGIN_SECONDS = 5.0  # between our answer and Envoy's patience
+
+Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
+"""Calls a function after some seconds, as an event loop's `call_later`."""
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A request that waits for a replica of `endpoint`, which it asked for by `name`; `since` in seconds, monotonic,
+    and `until`, for which Envoy was told to wait. `none`: its answer where none comes."""
+
+    stream: Stream
+    request: Request
+    endpoint: str
+    name: str
+    none: Rejected
+    timer: asyncio.TimerHandle
+    since: float
+    until: float
+
+
+class HeldRequests:
+    """`waiting` counts them. `first`: told of an endpoint when the first request waits for it. A stream's `state` is its
+    Held while it waits."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        waiting: Waiting[Held],
+        answers: Answers,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        later: Later,
+        first: Callable[[str], None],
+    ) -> None:
+        self.waiting = waiting
+        self._placement, self._answers, self._metrics = placement, answers, metrics
+        self._clock, self._later, self._first = clock, later, first
+
+    def hold(self, stream: Stream, request: Request, name: str, none: Rejected) -> bool:
+        """Let it wait where a replica will come or have room; when none has in time, `none` is the answer. Whether it
+        waits, or was answered because there is no room in the queue."""
+        endpoint = none.awaited
+        if endpoint is None:
+            return False
+        seconds = self._placement.patience(endpoint)
+        if seconds <= 0:
+            return False
+        timer = self._later(seconds, lambda: self._expire(held))
+        longest, now = self._placement.longest_patience(endpoint), self._clock()
+        held = Held(stream, request, endpoint, name, none, timer, now, now + longest)
+        admission = self.waiting.add(endpoint, held, request.claim, self._placement.queue_of(endpoint).most)
+        if not admission.admitted:
+            timer.cancel()
+            self._answers.give(stream, request, self._full(endpoint), time.perf_counter())
+            return True
+        self._placement.changed.add(endpoint)
+        if self.waiting.count(endpoint) == 1:
+            self._first(endpoint)
+        stream.state = held
+        stream.send(writing.wait(longest + MARGIN_SECONDS))
+        for displaced in admission.displaced:
+            displaced.timer.cancel()
+            self._answer(displaced, self._full(displaced.endpoint))
+        return True
+
+    def leave(self, held: Held) -> None:
+        """It waits no longer."""
+        held.timer.cancel()
+        self.waiting.remove(held.endpoint, held)
+        self._placement.changed.add(held.endpoint)
+
+    def retry_all(self) -> None:
+        """Replicas may have come, requests may go elsewhere, or time may have made room, as the end of an ejection does."""
+        for endpoint in self.waiting:
+            self.retry(endpoint)
+
+    def retry(self, endpoint: str) -> None:
+        """There may be room: the requests that wait for it go on, in turn."""
+        while (held := self.waiting.first(endpoint)) is not None:
+            decision = self._place(held)
+            if isinstance(decision, Rejected) and decision.awaited == endpoint:
+                if decision.status == 404:
+                    self._endpoint_gone(endpoint)
+                return
+            held.timer.cancel()
+            seconds = self._clock() - held.since
+            self.waiting.serve(endpoint, held, seconds)
+            self._placement.changed.add(endpoint)
+            self._metrics.waited(seconds)
+            self._answer(held, decision)
+
+    def forget(self, endpoint: str) -> None:
+        """It is gone. What waits for it may go on to."""
+        self.waiting.forget(endpoint)
+
+    def _place(self, held: Held) -> Picked | Rejected:
+        request = held.request
+        return self._placement.place(held.name, self._clock(), request.caller, request.print_)
+
+    def _expire(self, held: Held) -> None:
+        """It has waited as long as it may; for an endpoint that was deleted and is there again it goes on to wait."""
+        if held.none.status == 404 and held.endpoint in self._placement.view.endpoints:
+            decision = self._place(held)
+            if isinstance(decision, Rejected) and decision.awaited == held.endpoint:
+                self._wait_on(held, decision, self._placement.hold_seconds)
+                return
+        self.leave(held)
+        self._answer(held, held.none)
+
+    def _wait_on(self, held: Held, none: Rejected, seconds: float) -> None:
+        """For so long, within what Envoy was told; `none` is the answer then."""
+        held.timer.cancel()
+        held.none = none
+        left = min(seconds, held.until - self._clock())
+        held.timer = self._later(max(left, 0.0), lambda: self._expire(held))
+
+    def _endpoint_gone(self, endpoint: str) -> None:
+        """It was deleted: the requests that wait for it are told so, unless it is back in a moment."""
+        for held in self.waiting.items(endpoint):
+            if held.none.status != 404:
+                self._wait_on(held, replace(unknown_model(held.name), awaited=endpoint), GRACE_SECONDS)
+
+    def _full(self, endpoint: str) -> Rejected:
+        return queue_full(endpoint, self.waiting.count(endpoint), self.waiting.seconds(endpoint))
+
+    def _answer(self, held: Held, decision: Picked | Rejected) -> None:
+        """For a request that waits no longer."""
+        held.stream.state = None
+        try:
+            self._answers.give(held.stream, held.request, decision, time.perf_counter())
+        except Exception:  # any: this request fails; whose turn is next goes on
+            self._answers.fail(held.stream)
