@@ -1,4 +1,7 @@
-"""The kubeconfig and the wire: a small HTTP server plays the API server."""
+"""docs/reference/cli.md: the kubeconfig is read as kubectl reads it, expired credentials are loaded again, failures have their errors.
+
+A small HTTP server plays the API server.
+"""
 
 from __future__ import annotations
 

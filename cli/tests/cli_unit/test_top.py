@@ -1,4 +1,4 @@
-"""`kubectl llm top` and `scale`: what the gateways tell together, and a count that is set by hand."""
+"""docs/reference/cli.md: `top` adds up what all gateways report; `scale` is refused while autoscaling decides on the number."""
 
 from __future__ import annotations
 
