@@ -1,4 +1,4 @@
-"""Which endpoint a model name means."""
+"""docs/contribute/contracts.md: a bare model name belongs to the oldest endpoint that claims it, and every gateway decides alike."""
 
 from llmendpoint_gateway.core.endpoint.names import claim_names, conflicts
 from llmendpoint_gateway.core.endpoint.objects import Endpoint, parse_endpoint

@@ -1,4 +1,4 @@
-"""What callers send is bounded, and who keeps within the bounds does not notice those who do not."""
+"""docs/concepts/gateway.md: bodies that never end fit into Envoy's memory, and callers who keep to the limits do not notice."""
 
 import asyncio
 

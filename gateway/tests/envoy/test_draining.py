@@ -1,4 +1,4 @@
-"""A gateway that is about to be stopped: its clients go elsewhere, and nobody's request is lost by that."""
+"""docs/concepts/gateway.md: a gateway that is stopped sends its clients elsewhere, and loses no request by that."""
 
 import asyncio
 import contextlib

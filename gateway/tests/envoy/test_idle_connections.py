@@ -1,4 +1,4 @@
-"""Connections without a request: kept for long while there are enough, and not when few are left."""
+"""docs/concepts/gateway.md: a connection without a request is kept for long, but closed soon when few connections are left."""
 
 import asyncio
 import http.client

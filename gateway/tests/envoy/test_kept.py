@@ -1,4 +1,4 @@
-"""Which large bodies are kept for a second attempt: within bounds, and each until its request ends."""
+"""docs/concepts/gateway.md: a large body is kept until its request ends, within a bound for all and one for each caller."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Bodies above what Envoy always keeps: tried again at another replica, within bounds."""
+"""docs/concepts/gateway.md: a body of up to 4 MiB is sent to a second replica when the first fails; a larger one is not kept."""
 
 import asyncio
 import json

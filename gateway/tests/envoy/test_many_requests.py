@@ -1,4 +1,4 @@
-"""Many requests at one time, each of them small: there are no more than Envoy has room for, on however few connections."""
+"""docs/concepts/gateway.md: there are no more requests at one time than Envoy has memory for, on however few connections."""
 
 import asyncio
 import json

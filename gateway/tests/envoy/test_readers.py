@@ -1,4 +1,4 @@
-"""Callers who do not read what they asked for: what they hold is bounded, they are cut, and nobody else waits for them."""
+"""docs/concepts/gateway.md: a caller who does not read an answer holds little memory, is cut after a time, and delays nobody else."""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""One test for each trap with Envoy that was fallen into before: the name says which, the docstring what happened."""
+"""docs/decisions/envoy-and-python.md: each trap with Envoy that we fell into has a test.
+
+The name says which trap, the docstring what happened.
+"""
 
 import asyncio
 import json

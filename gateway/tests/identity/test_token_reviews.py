@@ -1,4 +1,4 @@
-"""Who may tell a gateway of epochs: the operator, and nobody else."""
+"""docs/concepts/gateway.md: only the operator's token may tell a gateway of epochs, also while the API server is away."""
 
 import asyncio
 

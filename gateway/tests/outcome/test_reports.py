@@ -1,4 +1,4 @@
-"""What Envoy's log says of an attempt, and what that does to an endpoint's breaker."""
+"""docs/concepts/gateway.md: an attempt's outcome clears a suspect, ends a trial or counts for the breaker, as callers were told."""
 
 from dataclasses import replace
 

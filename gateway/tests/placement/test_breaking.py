@@ -1,4 +1,7 @@
-"""Replicas and endpoints that only fail, with the real Envoy: they are left alone, tried again, and nobody else suffers."""
+"""docs/concepts/gateway.md: replicas and endpoints that only fail are left alone and tried again, and nobody else suffers.
+
+Each is tried with the real Envoy.
+"""
 
 import asyncio
 import statistics

@@ -1,4 +1,4 @@
-"""The gateway's state: what is published when, and what a failed connect does to the picks."""
+"""docs/contribute/contracts.md: a gateway publishes whole views, reports what it follows, and is unready only while it is behind."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The stream by which the operator hears of load and demand."""
+"""docs/contribute/contracts.md: `/demand` sends every endpoint once, then changes; the first request that waits is sent at once."""
 
 import json
 import queue

@@ -1,4 +1,4 @@
-"""Requests for an endpoint whose replicas are all away, with one to come: they wait, in order, and no longer than said."""
+"""docs/concepts/gateway.md: where no replica is ready but one is to come, requests wait in order, and no longer than the spec says."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Requests for an endpoint whose replicas are all busy: they wait in the gateway, fairly, and no longer than said."""
+"""docs/concepts/gateway.md: where all replicas are busy, requests wait in the gateway, fairly, and no longer than the spec says."""
 
 import asyncio
 import signal

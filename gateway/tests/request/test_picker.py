@@ -1,4 +1,4 @@
-"""What the picker does with a request: where it goes, how long it may take, and what one bad request costs the others."""
+"""docs/concepts/gateway.md: a request is placed, waits or is refused by itself, and one bad request costs no other."""
 
 import asyncio
 import pickle

@@ -1,4 +1,4 @@
-"""What a request may be, on both protocols, and what of it reaches an engine."""
+"""docs/concepts/gateway.md: what a caller may send is bounded on HTTP/1.1 and HTTP/2 alike, and no credentials reach an engine."""
 
 import asyncio
 import contextlib

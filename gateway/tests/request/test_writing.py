@@ -1,4 +1,4 @@
-"""The picker's answers as Envoy reads them."""
+"""docs/decisions/no-router-in-the-data-path.md: the picker's answer names the replicas to try, and repeats nothing of the request."""
 
 import pytest
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
