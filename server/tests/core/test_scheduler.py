@@ -1,4 +1,4 @@
-"""The scheduler against a model that exists only as arithmetic.
+"""docs/concepts/architecture.md: the engine batches continuously on a paged cache, and no sequence reads what another one wrote.
 
 `Machine` is a KV cache and a language model in one: it writes into each slot what was computed there, refuses to go on
 when a slot that a sequence reads holds anything else, and answers with a function of the whole sequence so far.
