@@ -1,4 +1,7 @@
-"""The builtin scaler on a real API server, with gateways that tell load and demand as a test plays them."""
+"""docs/concepts/autoscaling.md: the builtin scaler follows the load, and keeps the count without figures or operator.
+
+The API server is real; the test plays gateways that tell load and demand.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An endpoint's breaker from end to end: real Envoy, picker, operator and API server, and an engine that is a process.
+"""docs/concepts/gateway.md: an endpoint's breaker opens and closes as `status` says: real Envoy, picker, operator and API server.
 
-The gateway reads a stub of the API server, to which everything is copied that the real one holds: the real one takes no
-slice with a loopback address.
+The engine is a process. The gateway reads a stub of the API server, to which everything is copied that the real one holds:
+the real one takes no slice with a loopback address.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`kubectl llm` through the real kubectl on a real API server; the test plays the operator and writes what it would."""
+"""docs/reference/cli.md: `kubectl llm` through the real kubectl on a real API server, with the answers and exit codes of the page.
+
+The test plays the operator and writes what it would.
+"""
 
 from __future__ import annotations
 

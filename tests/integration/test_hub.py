@@ -1,4 +1,7 @@
-"""An hf:// model on a real API server: its branch moves, and the pods of a revision stay with the first commit."""
+"""docs/concepts/models.md: the branch of an `hf://` model moves, and the pods of a revision stay with its first commit.
+
+On a real API server.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody else writes where the operator writes: into the status, into children, in admission, or takes a name."""
+"""docs/operate/troubleshooting.md: whoever writes where the operator writes is named, undone or left, and no endpoint stops for it."""
 
 import json
 import time

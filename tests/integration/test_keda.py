@@ -1,4 +1,4 @@
-"""KEDA 2.21 itself, with the HorizontalPodAutoscaler that it makes, follows our scaler: up, to zero, and back."""
+"""docs/concepts/autoscaling.md: KEDA 2.21 itself follows our scaler up, to zero and back, and keeps to the fallback in silence."""
 
 from __future__ import annotations
 

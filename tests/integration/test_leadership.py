@@ -1,4 +1,7 @@
-"""Who works, and who is told what: the Lease with real processes, and the audit line of each spec change."""
+"""docs/contribute/contracts.md: one process works, by the Lease, and each change of a spec is told once with who and what.
+
+The operators are real processes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models on a real API server: Jobs bring them, endpoints share them, and what nobody uses goes."""
+"""docs/concepts/models.md: Jobs bring models, endpoints share them, and what nobody uses goes, on a real API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The operator on a real API server and controller manager; the test plays the kubelet."""
+"""docs/concepts/architecture.md: the operator makes, repairs and removes children, and writes nothing in a steady state.
+
+The API server and the controller manager are real; the test plays the kubelet.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not an endpoint's own is left byte for byte as it is, and outlives the endpoint."""
+"""docs/contribute/contracts.md: what is not an endpoint's own is left byte for byte as it is, and outlives the endpoint."""
 
 import json
 from collections.abc import Callable

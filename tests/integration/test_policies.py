@@ -1,4 +1,7 @@
-"""PodDisruptionBudget, NetworkPolicy and Pod Security on a real API server; the test plays the kubelet."""
+"""docs/contribute/contracts.md: the budget lets one active pod go at a time, and the NetworkPolicy admits whom the spec names.
+
+The API server is real; the test plays the kubelet.
+"""
 
 from __future__ import annotations
 

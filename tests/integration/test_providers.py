@@ -1,4 +1,4 @@
-"""Scalers outside the operator: a real HorizontalPodAutoscaler; KEDA's objects without KEDA; KEDA's questions."""
+"""docs/concepts/autoscaling.md: a real HorizontalPodAutoscaler follows the recommendation, and KEDA is told UNAVAILABLE, never 0."""
 
 from __future__ import annotations
 

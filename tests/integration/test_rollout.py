@@ -1,4 +1,4 @@
-"""Rollouts on a real API server and controller manager: what is promoted, what rolls itself back, and who may die."""
+"""docs/concepts/rollouts.md: what is promoted, what rolls itself back, and who may die meanwhile, on a real API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rollouts without room on a real API server: who waits for what, and who is never given up."""
+"""docs/concepts/rollouts.md: a rollout without room waits for a node, or for nobody, and never gives up the only replica.
+
+On a real API server.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upgrades: a pod that serves is not touched by a new operator, a new pod template or an edited runtime."""
+"""docs/concepts/rollouts.md: a new operator, a new pod template or an edited LLMRuntime restarts no pod that serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each verb of the chart's role is one that the operator uses: a whole life under the role, read from the audit log."""
+"""docs/operate/security.md: every verb of the operator's role is used, and no other is asked for: a whole life, from the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`llmendpoint-probe` beside the simulator as a foreign engine, both real processes."""
+"""docs/contribute/contracts.md: the sidecar `llmendpoint-probe` beside a foreign engine: ready after a generation, stuck without one.
+
+The probe and the simulator as a foreign engine are real processes.
+"""
 
 from __future__ import annotations
 
