@@ -240,7 +240,7 @@ def plain() -> Iterator[tuple[int, list[str]]]:
     asked: list[str] = []
     handler = type("Handler", (Plain,), {"asked": asked})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     yield server.server_address[1], asked
     server.shutdown()
