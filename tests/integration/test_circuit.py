@@ -18,7 +18,8 @@ from gateway.tests.engine_process import Backend
 from gateway.tests.harness import Gateway, running_gateway
 from llmendpoint_operator.kube.resources import EVENTS
 from tests.integration.mortal_operator import Operator
-from tests.integration.rollout_stage import NAME, Stage, Stages
+from tests.integration.rollout_players import NAME
+from tests.integration.rollout_stage import Stage, Stages
 
 pytestmark = pytest.mark.integration
 

@@ -21,7 +21,8 @@ from llmendpoint_cli.actions import ask
 from llmendpoint_cli.client import Client
 from llmendpoint_cli.core.requests import Action, promoted_revision
 from tests.cluster import Cluster
-from tests.integration.operator_process import READY, Namespace, install
+from tests.integration.installed import install
+from tests.integration.namespace import READY, Namespace
 
 pytestmark = pytest.mark.integration
 

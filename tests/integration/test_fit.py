@@ -13,7 +13,8 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.hub_stub import MODEL, Hub
-from tests.integration.operator_process import Namespace, OperatorProcess
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,9 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.hub_stub import MODEL, Hub
-from tests.integration.operator_process import Namespace, OperatorProcess, install
+from tests.integration.installed import install
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 FIRST, SECOND = "1" * 40, "2" * 40

@@ -9,7 +9,9 @@ import pytest
 import yaml
 
 from tests.cluster import Cluster
-from tests.integration.operator_process import READY, ROOT, RUNTIME, Namespace, OperatorProcess, endpoint
+from tests.integration.installed import ROOT, RUNTIME, endpoint
+from tests.integration.namespace import READY, Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.cluster import Cluster
-from tests.integration.operator_process import Namespace, OperatorProcess
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 

@@ -12,8 +12,10 @@ import pytest
 from llmendpoint_server.core.sigv4 import Keys
 from tests.cluster import Cluster
 from tests.hub_stub import MODEL, Hub
+from tests.integration.installed import RUNTIME
 from tests.integration.model_jobs import ModelJobs
-from tests.integration.operator_process import RUNTIME, Namespace, OperatorProcess
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 from tests.s3_stub import BUCKET, ObjectStore
 
 pytestmark = pytest.mark.integration

@@ -18,13 +18,9 @@ from llmendpoint_operator.kube import resources
 from llmendpoint_operator.kube.client import Credentials, KubeApi
 from llmendpoint_operator.kube.store import Informer
 from tests.cluster import Cluster
-from tests.integration.operator_process import (
-    RUNTIME,
-    Namespace,
-    OperatorProcess,
-    endpoint,
-    install,
-)
+from tests.integration.installed import RUNTIME, endpoint, install
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.cluster.errors import CommandFailed
-from tests.integration.operator_process import ROOT, RUNTIME, Namespace, endpoint, install
+from tests.integration.installed import ROOT, RUNTIME, endpoint, install
+from tests.integration.namespace import Namespace
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from tests.cluster.errors import CommandFailed
-from tests.integration.operator_process import READY, Namespace, OperatorProcess
+from tests.integration.namespace import READY, Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,8 @@ from llmendpoint_operator.kube.resources import CONTROLLER_REVISIONS, ENDPOINTS
 from tests.cluster import Cluster
 from tests.integration.mortal_operator import Operator
 from tests.integration.operator_process import OperatorProcess
-from tests.integration.rollout_stage import QUICK, Behaviour, Stage, Stages, open_stages
+from tests.integration.rollout_players import Behaviour
+from tests.integration.rollout_stage import QUICK, Stage, Stages, open_stages
 from tests.integration.valve import Valve
 
 pytestmark = pytest.mark.integration

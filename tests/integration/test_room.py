@@ -14,7 +14,8 @@ import pytest
 from llmendpoint_operator.observe.rollout import prospects as pod_events
 from tests.integration.mortal_operator import Operator
 from tests.integration.played_pods import revision_of
-from tests.integration.rollout_stage import Behaviour, Stage, Stages
+from tests.integration.rollout_players import Behaviour
+from tests.integration.rollout_stage import Stage, Stages
 
 pytestmark = pytest.mark.integration
 

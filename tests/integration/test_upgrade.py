@@ -24,7 +24,8 @@ from llmendpoint_operator.kube.resources import (
 from tests.cluster import Cluster
 from tests.integration.mortal_operator import Operator
 from tests.integration.played_pods import is_ready
-from tests.integration.rollout_stage import NAME, RUNTIME, Stage, Stages
+from tests.integration.rollout_players import NAME
+from tests.integration.rollout_stage import RUNTIME, Stage, Stages
 
 pytestmark = pytest.mark.integration
 

@@ -15,8 +15,9 @@ from llmendpoint_operator.core.scaling.scaledown import COST, COST_ANNOTATION
 from llmendpoint_operator.kube.resources import PERMISSIONS
 from tests.cluster import Cluster, wait_for
 from tests.demo.product import CHART
+from tests.integration.installed import install
 from tests.integration.model_jobs import ModelJobs
-from tests.integration.operator_process import Namespace, install
+from tests.integration.namespace import Namespace
 from tests.integration.test_chart_rbac import refusals, running, token_kubeconfig
 
 pytestmark = pytest.mark.integration
