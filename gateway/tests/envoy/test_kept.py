@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from gateway.tests.outcome.test_reports import CHAT_PATH, entry
-from gateway.tests.placement.test_control import ADDRESSES, CHAT, REPLICAS, Holding, turn
-from gateway.tests.request.test_picker import Caller
+from gateway.tests.access_log import CHAT_PATH, entry
+from gateway.tests.ext_proc_caller import Caller
+from gateway.tests.one_endpoint import ADDRESSES, CHAT, REPLICAS, Holding, turn
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.envoy.bounds import KEPT_BODY_BYTES, KEPT_BYTES, SMALL_BODY_BYTES
 from llmendpoint_gateway.core.envoy.kept import Kept
