@@ -1,6 +1,8 @@
 """Requests to a gateway, and what comes of them."""
 
 import asyncio
+import http.client
+import json
 
 import httpx
 
@@ -8,6 +10,9 @@ from gateway.tests.bounds import wait_for
 from gateway.tests.harness import Gateway
 
 CHAT = "/v1/chat/completions"
+LONG = 10_000
+"""Tokens of a stream that goes on until its engine is told to finish."""
+Answer = tuple[int, dict[str, str], bytes]
 
 
 async def post(gateway: Gateway, model: str, path: str = CHAT, **headers: str) -> httpx.Response:
@@ -40,3 +45,19 @@ async def until(condition: object, what: str) -> None:
 
 def ejected(gateway: Gateway, name: str) -> list[str]:
     return [r["address"] for r in gateway.known(name)["replicas"] if r["breaker"] != "closed"]
+
+
+def ask(gateway: Gateway, name: str) -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=30)
+    body = json.dumps({"model": f"team/{name}", "messages": []})
+    connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
+    response = connection.getresponse()
+    answer = response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
+    connection.close()
+    return answer
+
+
+def expect_a_replica(gateway: Gateway, name: str) -> None:
+    """An endpoint that has none yet."""
+    gateway.activate(name, "r1", replicas=1)
+    gateway.routed(name, "r1")

@@ -7,10 +7,12 @@ answers with a header that HTTP/2 does not allow, `fails-marked` answers a body 
 room for N sequences. A body that holds "poison" kills the process.
 
 Request headers: `x-tokens` (stream so many), `x-interval` (seconds between them), `x-delay` (seconds before the first byte),
-`x-answer-bytes` (answer so many). GET /stub/stats tells what was seen. It is not counted, and neither is `GET /load`.
+`x-answer-bytes` (answer so many). GET /stub/stats tells what was seen, and GET /stub/finish lets the requests that are under way
+end now: what is left of a delay or of a stream's tokens is left out. Neither is counted, and nor is `GET /load`.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -39,6 +41,13 @@ def event(text: str, finish: str | None = None) -> bytes:
     return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
+async def pause(seconds: float, finish: asyncio.Event) -> None:
+    """Shorter where the request is told to finish."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await finish.wait()
+
+
 def load() -> dict[str, object]:
     running = min(STATS["running"], SEQS)
     waiting = STATS["running"] - running
@@ -52,6 +61,9 @@ def load() -> dict[str, object]:
 
 
 class Engine(asyncio.Protocol):
+    finish = asyncio.Event()
+    """Of the requests that are under way; those that come after it have another."""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport, self.buffer = transport, bytearray()
@@ -97,6 +109,9 @@ class Engine(asyncio.Protocol):
         del self.buffer[:total]
         method, path, _ = lines[0].split(" ")
         if path.startswith("/stub/"):
+            if path == "/stub/finish":
+                Engine.finish.set()
+                Engine.finish = asyncio.Event()
             answer = SEEN if path == "/stub/seen" else STATS
             self.reply(200, json.dumps(answer).encode())
             return
@@ -115,8 +130,9 @@ class Engine(asyncio.Protocol):
 
     async def serve(self, headers: dict[str, str]) -> None:
         STATS["running"] += 1
+        finish = Engine.finish
         try:
-            await asyncio.sleep(float(headers.get("x-delay", 0)))
+            await pause(float(headers.get("x-delay", 0)), finish)
             if "reset" in OPTIONS:
                 self.transport.abort()
             elif "odd-header" in OPTIONS:
@@ -136,7 +152,8 @@ class Engine(asyncio.Protocol):
             elif "x-answer-bytes" in headers:
                 await self.pour(int(headers["x-answer-bytes"]))
             elif "x-tokens" in headers:
-                await self.stream(int(headers["x-tokens"]), float(headers.get("x-interval", 0.02)))
+                tokens, interval = int(headers["x-tokens"]), float(headers.get("x-interval", 0.02))
+                await self.stream(tokens, interval, finish)
             else:
                 message = {"role": "assistant", "content": f"hello from {NAME}"}
                 choice = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -161,12 +178,14 @@ class Engine(asyncio.Protocol):
         self.closed_here = True
         self.transport.close()
 
-    async def stream(self, tokens: int, interval: float) -> None:
+    async def stream(self, tokens: int, interval: float, finish: asyncio.Event) -> None:
         head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-engine: {NAME}\r\ntransfer-encoding: chunked\r\n\r\n"
         self.transport.write(head.encode())
         for n in range(tokens):
             self.transport.write(chunk(event(f" {NAME}{n}")))
-            await asyncio.sleep(interval)
+            await pause(interval, finish)
+            if finish.is_set():
+                break
         self.transport.write(chunk(event("", "stop")) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
 
     async def pour(self, size: int) -> None:

@@ -32,6 +32,12 @@ class Backend:
     def answers(self) -> bool:
         return self.stats() is not None
 
+    def finish(self, count: int) -> None:
+        """Once exactly so many requests are being answered, they end, and well."""
+        wait_for(lambda: self.stats()["running"] == count, f"{count} requests run at {self.name}")
+        with urllib.request.urlopen(f"http://{self.address}/stub/finish", timeout=PATIENCE) as answer:
+            answer.read()
+
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"

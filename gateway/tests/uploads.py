@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway.tests.envoy.test_traps import CHAT, until
+from gateway.tests.asking import CHAT, LONG, until
 from gateway.tests.harness import Gateway
 from gateway.tests.http2_client import Http2Client
 
@@ -57,9 +57,12 @@ async def whole(gateway: Gateway, name: str, tokens: int, interval: float, size:
 
 @asynccontextmanager
 async def streams(gateway: Gateway, name: str, count: int) -> AsyncIterator[None]:
-    """So many streams, which go on for ten seconds or more from now; at the end all have ended whole."""
-    seconds = 20 + count // 5  # more where it takes longer until all have begun
-    running = [asyncio.create_task(whole(gateway, name, 2 * seconds, 0.5)) for _ in range(count)]
+    """So many streams, which go on until the block ends; all of them end whole."""
+    running = [asyncio.create_task(whole(gateway, name, LONG, 0.5)) for _ in range(count)]
     await until(lambda: sum(gateway.in_flight(name).values()) == count, "all streams run")
+    [backend] = [b for b in gateway.backends if b.address in gateway.in_flight(name)]
+    await until(lambda: backend.stats()["running"] == count, "all have reached the engine")
     yield
+    assert not any(one.done() for one in running), "a stream ended before it was told to"
+    await asyncio.to_thread(backend.finish, count)
     assert await asyncio.gather(*running) == [True] * count

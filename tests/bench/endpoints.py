@@ -11,7 +11,7 @@ from llmendpoint_operator.kube import resources
 from llmendpoint_operator.kube.client import KubeApi
 from llmendpoint_operator.kube.resources import Resource
 from tests.cluster.errors import ClusterError
-from tests.integration.operator_process import endpoint
+from tests.integration.installed import endpoint
 
 Json = dict[str, Any]
 

@@ -42,7 +42,8 @@ from tests.bench.results import Result, write
 from tests.cluster import Cluster, start_control_plane
 from tests.cluster.errors import ClusterError
 from tests.cluster.fake_nodes import fake_nodes
-from tests.integration.operator_process import OperatorProcess, endpoint, install
+from tests.integration.installed import endpoint, install
+from tests.integration.operator_process import OperatorProcess
 
 BARE = "bench-bare"
 IDLE_S = 30

@@ -21,7 +21,9 @@ from llmendpoint_operator.kube.resources import PODS
 from tests.bench.bare_http import chat_request
 from tests.bench.results import Result, write
 from tests.cluster import Cluster, start_control_plane
-from tests.integration.operator_process import Namespace, OperatorProcess, endpoint, install
+from tests.integration.installed import endpoint, install
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 
 WAKES = 60
 PAUSE_S = 0.3

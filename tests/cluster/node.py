@@ -10,11 +10,11 @@ from typing import Any
 import yaml
 
 from tests.cluster import (
-    configuration,
     control_plane,
     machine,
     manifests,
     network,
+    node_configuration,
     oci,
     packages,
     progress,
@@ -92,7 +92,7 @@ def start(instance: Instance, pieces: Pieces) -> None:
 
 def start_kubelet(instance: Instance) -> None:
     """It is not waited for."""
-    instance.processes.start("kubelet", configuration.kubelet(instance), _environment(instance))
+    instance.processes.start("kubelet", node_configuration.kubelet(instance), _environment(instance))
 
 
 def stop(instance: Instance) -> None:
@@ -129,12 +129,16 @@ def _write_files(instance: Instance, pieces: Pieces) -> None:
         link.symlink_to(pieces.runtime / program)
     config = instance.config
     (config / "cni").mkdir(exist_ok=True)
-    (config / "cni" / "10-llmendpoint.conflist").write_text(json.dumps(configuration.cni(instance)))
-    _containerd_file(instance).write_text(configuration.containerd(instance, pieces.runtime / "usr/lib/cni"))
-    kubelet = configuration.kubelet_configuration(instance, f"/{machine.CGROUP}")
+    (config / "cni" / "10-llmendpoint.conflist").write_text(json.dumps(node_configuration.cni(instance)))
+    _containerd_file(instance).write_text(
+        node_configuration.containerd(instance, pieces.runtime / "usr/lib/cni")
+    )
+    kubelet = node_configuration.kubelet_configuration(instance, f"/{machine.CGROUP}")
     (config / "kubelet.yaml").write_text(yaml.safe_dump(kubelet))
-    (config / "kube-proxy.yaml").write_text(yaml.safe_dump(configuration.kube_proxy_configuration(instance)))
-    (config / "Corefile").write_text(configuration.corefile(instance))
+    (config / "kube-proxy.yaml").write_text(
+        yaml.safe_dump(node_configuration.kube_proxy_configuration(instance))
+    )
+    (config / "Corefile").write_text(node_configuration.corefile(instance))
     (config / "resolv.conf").write_text("")
 
 

@@ -1,4 +1,4 @@
-"""The control plane decides as a real one does, and keeps to itself."""
+"""docs/decisions/a-real-kubernetes-for-tests.md: the control plane decides as a real one does, and keeps to itself."""
 
 import json
 import os

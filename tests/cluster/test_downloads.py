@@ -1,4 +1,4 @@
-"""A network that fails for a moment costs a pause; what fails for good costs nothing but its own time."""
+"""docs/contribute/test-bed.md: a network that fails for a moment costs a pause; what fails for good ends at once with its cause."""
 
 import os
 import stat

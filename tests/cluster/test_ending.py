@@ -1,4 +1,4 @@
-"""A test run, a start and a demo that are told to end take along all that they started, at every level of the tree."""
+"""docs/contribute/test-bed.md: a test run, a start and a demo that are told to end take along all that they started."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A node takes back all that it made, even when everything of it was killed."""
+"""docs/decisions/a-real-kubernetes-for-tests.md: a node takes back all that it made, even when everything of it was killed."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The node runs pods as a real one does, and nothing of it reaches out of the machine or in from it."""
+"""docs/contribute/test-bed.md: the node runs pods as a real one does, and nothing gets out of the machine or in from outside."""
 
 import json
 import ssl

@@ -1,4 +1,4 @@
-"""The parts of the test bed that decide whether something is trusted, ours, or to be removed."""
+"""docs/contribute/test-bed.md: what decides whether a thing in the cache is trusted, is ours, or is to be removed."""
 
 import json
 import os

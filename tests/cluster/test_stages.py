@@ -1,4 +1,4 @@
-"""`make test`: a stage that fails ends the ones beside it, and says how to go on."""
+"""docs/contribute/test-bed.md: `make test` ends with the first stage that fails, and the last lines say how to go on."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Parts side by side: the first failure ends all, within moments, and is the last thing that is told."""
+"""docs/contribute/test-bed.md: parts that run side by side end together: the first failure stops the others and is told last."""
 
 import subprocess
 import sys

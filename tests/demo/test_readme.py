@@ -1,4 +1,4 @@
-"""What a reader copies first runs as it is."""
+"""README.md: the first manifest runs as it is, and the files that the page links to are there."""
 
 import re
 from pathlib import Path

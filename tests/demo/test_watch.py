@@ -1,4 +1,4 @@
-"""What the demo says about pods and endpoints, from objects as the API server shows them."""
+"""README.md: what `make demo` prints of pods and endpoints, from objects as the API server shows them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""From an applied LLMEndpoint to answers through the gateway, good requests and bad ones."""
+"""docs/start: from an applied LLMEndpoint to answers through the gateway, for good requests and bad ones."""
 
 import json
 

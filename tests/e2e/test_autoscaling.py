@@ -1,4 +1,4 @@
-"""To zero while nobody calls, and back for 50 requests at once, which wait in the gateway until replicas have loaded."""
+"""docs/concepts/autoscaling.md: to zero while nobody calls, and back for 50 requests at once, which wait until replicas have loaded."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What cannot work says why in a condition, and goes away without a trace."""
+"""docs/operate/troubleshooting.md: what cannot work says why in a condition, and goes away without a trace."""
 
 from typing import Any
 

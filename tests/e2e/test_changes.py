@@ -1,4 +1,4 @@
-"""What happens to requests and to the cluster while things change: edits, restarts, kills, somebody's kubectl."""
+"""docs/concepts/architecture.md: edits, restarts, kills and somebody's kubectl lose no request; a pod gets none before its warm-up."""
 
 import json
 import time

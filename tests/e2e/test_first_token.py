@@ -1,8 +1,8 @@
-"""From a loaded model to the first token of a request that the gateway held meanwhile: part of `make bench-wake`.
+"""docs/concepts/autoscaling.md: a request that the gateway held gets its first token soon after the model is loaded.
 
-Three instants of one machine's clock: the engine's log lines for loaded (before its warm-up generation) and ready
-(after it), and the moment at which the waiting client read the first token. Nothing asserts times; the figures are for
-docs/benchmarks.md.
+Part of `make bench-wake`. Three instants of one machine's clock: the engine's log lines for loaded (before its warm-up
+generation) and ready (after it), and the moment at which the waiting client read the first token. Nothing asserts times; the
+figures are for docs/benchmarks.md.
 """
 
 import json

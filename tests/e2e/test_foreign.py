@@ -1,4 +1,4 @@
-"""An engine that knows nothing of us: the sidecar says when it is ready, and says no again after every start."""
+"""docs/contribute/contracts.md: an engine that knows nothing of us is ready when the sidecar says so, again after every start."""
 
 import json
 import os

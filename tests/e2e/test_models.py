@@ -1,4 +1,4 @@
-"""A model comes from a bucket to a volume, through a pod that is killed in the middle, and engines find it there."""
+"""docs/concepts/models.md: a download whose pod is killed goes on where it was, and engines find the model read-only."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Parts of the platform that stand still, restart or are away in the middle of a rollout."""
+"""docs/concepts/rollouts.md: gateways or a control plane that are away in the middle of a rollout cost time and no request."""
 
 import signal
 import time

@@ -1,5 +1,7 @@
-"""Rollouts on simulated engines under 50 to 100 requests a second: good revisions go through, bad ones go back by
-themselves."""
+"""docs/concepts/rollouts.md: good revisions take over without a failed request, and bad ones go back by themselves.
+
+The engines are simulated, under 50 to 100 requests a second.
+"""
 
 import json
 import time

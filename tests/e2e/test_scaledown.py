@@ -1,4 +1,4 @@
-"""Fewer replicas under running streams: the one that has nothing to do goes, and no stream is cut."""
+"""docs/concepts/autoscaling.md: a scale-down removes the replica that has nothing to do, and cuts no stream."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""Sizes of models and loads of replicas, with the real images: the Job on a real volume, and the gateways asked by proxy."""
+"""docs/concepts/sizing.md: a Job reads a model on a real volume before any engine does; `top` shows what the gateways know."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""One tenant attacks in every way that a review found; the other tenant's requests do not fail (docs/operate/security.md)."""
+"""docs/operate/security.md: one tenant attacks in every way that a review found, and the other tenant's requests do not fail."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From the release before to this one, as docs/start/cpu.md says it, while callers send requests.
+"""docs/decisions/revisions-are-hashed.md: an upgrade from the release before restarts no engine and loses no request.
 
-The earlier chart and the images of its operator, gateway and engine are built from the git history. No engine pod is
-restarted or replaced, and no request fails.
+The earlier chart and the images of its operator, gateway and engine are built from the git history. The steps are those
+that the docs give to users, while callers send requests.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""A bounded part of `make fuzz`: no body that a stranger sends ends a process, hangs, or leaves anything behind."""
+"""docs/contribute/contracts.md: no body that a stranger sends ends a process, hangs, or gets an undocumented 5xx.
+
+This is a bounded part of `make fuzz`.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.cluster import Cluster
-from tests.integration.operator_process import Namespace, OperatorProcess, install
+from tests.integration.installed import install
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 from tests.integration.rollout_stage import Stages, open_stages
 
 

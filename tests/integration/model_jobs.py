@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.integration.operator_process import Namespace
+from tests.integration.namespace import Namespace
 
 CACHE = "/models/cache"
 ADDRESS = "127.0.0.9"

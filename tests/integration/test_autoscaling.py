@@ -1,4 +1,7 @@
-"""The builtin scaler on a real API server, with gateways that tell load and demand as a test plays them."""
+"""docs/concepts/autoscaling.md: the builtin scaler follows the load, and keeps the count without figures or operator.
+
+The API server is real; the test plays gateways that tell load and demand.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,16 @@ from typing import Any
 
 import pytest
 
-from llmendpoint_operator.kube.client import KubeApi
 from llmendpoint_operator.kube.resources import ENDPOINTS, EVENTS, PODS
 from tests.integration.mortal_operator import Operator
-from tests.integration.rollout_stage import NAME, Stage, Stages
+from tests.integration.played_load import next_pod, tell
+from tests.integration.rollout_players import NAME
+from tests.integration.rollout_stage import Stage, Stages
 
 pytestmark = pytest.mark.integration
 
 FAST = {"maxReplicas": 5, "pollingInterval": 1}
 """A decision every second."""
-
-
-def tell(stage: Stage, waiting: int = 0, running: int = 0) -> None:
-    """Every gateway tells the same load of each pod; the first one holds who waits."""
-    load = {"running": running, "waiting": 0, "kv_usage": 0.1, "max_num_seqs": 8, "age": 0.1}
-    for number, gateway in enumerate(stage.gateways.values()):
-        replicas = {pod: {"in_flight": 0, "load": load} for pod in stage.engines}
-        gateway.tell(f"{stage.namespace}/{NAME}", waiting if number == 0 else 0, **replicas)
 
 
 async def serving(stage: Stage, **autoscaling: Any) -> None:
@@ -140,14 +136,6 @@ async def test_an_operator_that_dies_after_any_write_of_a_change_is_followed_by_
         await Operator(stage).start()
         await wait_replicas(stage, 3)
         assert len(stage.history) == 1, "who gets requests has not changed"
-
-
-async def next_pod(api: KubeApi, namespace: str, version: str) -> float:
-    """When the next engine pod is created (monotonic)."""
-    async for event in api.watch(PODS, namespace, "llmendpoint.io/endpoint", version, 30):
-        if event["type"] == "ADDED":
-            return time.monotonic()
-    raise AssertionError("no pod was created within 30 s")
 
 
 async def from_zero(stage: Stage) -> float:

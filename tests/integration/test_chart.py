@@ -1,4 +1,4 @@
-"""The chart as Helm renders it: what it refuses, what it holds, and that an API server takes it."""
+"""docs/start: the chart installs with one command: a misspelt value is refused, and an API server takes all of it."""
 
 import json
 import re

@@ -1,5 +1,7 @@
-"""What a person with the right to edit LLMEndpoints in one namespace cannot do where the chart's policies are enforced, and
-what the operator's own token is not good for. On a real API server, by impersonation."""
+"""docs/operate/security.md: what an editor cannot do under the chart's policies, and what the operator's token is not good for.
+
+On a real API server, by impersonation.
+"""
 
 from __future__ import annotations
 

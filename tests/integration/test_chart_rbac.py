@@ -1,4 +1,7 @@
-"""The operator and the gateway as real processes, each with exactly the permissions that the chart gives it."""
+"""docs/operate/security.md: operator and gateway do their work with exactly the permissions that the chart gives them.
+
+Both are real processes.
+"""
 
 import os
 import re

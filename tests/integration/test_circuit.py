@@ -1,7 +1,7 @@
-"""An endpoint's breaker from end to end: real Envoy, picker, operator and API server, and an engine that is a process.
+"""docs/concepts/gateway.md: an endpoint's breaker opens and closes as `status` says: real Envoy, picker, operator and API server.
 
-The gateway reads a stub of the API server, to which everything is copied that the real one holds: the real one takes no
-slice with a loopback address.
+The engine is a process. The gateway reads a stub of the API server, to which everything is copied that the real one holds:
+the real one takes no slice with a loopback address.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from gateway.tests.engine_process import Backend
 from gateway.tests.harness import Gateway, running_gateway
 from llmendpoint_operator.kube.resources import EVENTS
 from tests.integration.mortal_operator import Operator
-from tests.integration.rollout_stage import NAME, Stage, Stages
+from tests.integration.rollout_players import NAME
+from tests.integration.rollout_stage import Stage, Stages
 
 pytestmark = pytest.mark.integration
 

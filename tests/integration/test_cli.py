@@ -1,4 +1,7 @@
-"""`kubectl llm` through the real kubectl on a real API server; the test plays the operator and writes what it would."""
+"""docs/reference/cli.md: `kubectl llm` through the real kubectl on a real API server, with the answers and exit codes of the page.
+
+The test plays the operator and writes what it would.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ from llmendpoint_cli.actions import ask
 from llmendpoint_cli.client import Client
 from llmendpoint_cli.core.requests import Action, promoted_revision
 from tests.cluster import Cluster
-from tests.integration.operator_process import READY, Namespace, install
+from tests.integration.installed import install
+from tests.integration.namespace import READY, Namespace
 
 pytestmark = pytest.mark.integration
 

@@ -1,4 +1,7 @@
-"""CapacityFits on a real API server: nodes with labels, a hub, and the Job that reads a claim, whose pod the test plays."""
+"""docs/concepts/sizing.md: CapacityFits follows the nodes' labels, the hub, and the Job that reads a claim, on a real API server.
+
+The test plays the Job's pod.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.hub_stub import MODEL, Hub
-from tests.integration.operator_process import Namespace, OperatorProcess
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 

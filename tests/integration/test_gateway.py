@@ -1,4 +1,4 @@
-"""The gateway beside a real API server: what it lists and watches there is what it routes by.
+"""docs/contribute/contracts.md: what the gateway lists and watches at a real API server is what it routes by.
 
 No request reaches a replica here (the API server refuses loopback addresses in slices, so the addresses are from a
 documentation range): the gateway's own tests send traffic, and the end-to-end tests do it with real pods.

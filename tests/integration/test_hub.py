@@ -1,4 +1,7 @@
-"""An hf:// model on a real API server: its branch moves, and the pods of a revision stay with the first commit."""
+"""docs/concepts/models.md: the branch of an `hf://` model moves, and the pods of a revision stay with its first commit.
+
+On a real API server.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.hub_stub import MODEL, Hub
-from tests.integration.operator_process import Namespace, OperatorProcess, install
+from tests.integration.installed import install
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 FIRST, SECOND = "1" * 40, "2" * 40

@@ -1,4 +1,4 @@
-"""Somebody else writes where the operator writes: into the status, into children, in admission, or takes a name."""
+"""docs/operate/troubleshooting.md: whoever writes where the operator writes is named, undone or left, and no endpoint stops for it."""
 
 import json
 import time
@@ -9,7 +9,9 @@ import pytest
 import yaml
 
 from tests.cluster import Cluster
-from tests.integration.operator_process import READY, ROOT, RUNTIME, Namespace, OperatorProcess, endpoint
+from tests.integration.installed import ROOT, RUNTIME, endpoint
+from tests.integration.namespace import READY, Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 

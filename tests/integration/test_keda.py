@@ -1,4 +1,4 @@
-"""KEDA 2.21 itself, with the HorizontalPodAutoscaler that it makes, follows our scaler: up, to zero, and back."""
+"""docs/concepts/autoscaling.md: KEDA 2.21 itself follows our scaler up, to zero and back, and keeps to the fallback in silence."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import pytest
 from llmendpoint_operator.kube.resources import AUTOSCALERS, PODS, SCALED_OBJECTS
 from tests.cluster.binaries import KEDA_VERSION, KUBERNETES_VERSION, Keda, build_keda
 from tests.integration.fake_wire import free_port
-from tests.integration.keda_process import Tunnel, read_contract, running
+from tests.integration.keda_process import read_contract, running
 from tests.integration.operator_process import OperatorProcess
+from tests.integration.played_load import next_pod, tell
 from tests.integration.rollout_stage import Stage, Stages
-from tests.integration.test_autoscaling import next_pod, tell
+from tests.integration.tunnel import Tunnel
 
 pytestmark = [pytest.mark.extended, pytest.mark.timeout(1800)]
 """KEDA may have to be built first."""

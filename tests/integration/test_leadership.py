@@ -1,4 +1,7 @@
-"""Who works, how often, and who is told what: the Lease with real processes, and the audit line of each spec change."""
+"""docs/contribute/contracts.md: one process works, by the Lease, and each change of a spec is told once with who and what.
+
+The operators are real processes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.cluster import Cluster
-from tests.integration.operator_process import Namespace, OperatorProcess
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 

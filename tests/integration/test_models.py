@@ -1,4 +1,4 @@
-"""Models on a real API server: Jobs bring them, endpoints share them, and what nobody uses goes."""
+"""docs/concepts/models.md: Jobs bring models, endpoints share them, and what nobody uses goes, on a real API server."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import pytest
 from llmendpoint_server.core.sigv4 import Keys
 from tests.cluster import Cluster
 from tests.hub_stub import MODEL, Hub
+from tests.integration.installed import RUNTIME
 from tests.integration.model_jobs import ModelJobs
-from tests.integration.operator_process import RUNTIME, Namespace, OperatorProcess
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 from tests.s3_stub import BUCKET, ObjectStore
 
 pytestmark = pytest.mark.integration

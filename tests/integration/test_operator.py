@@ -1,4 +1,7 @@
-"""The operator on a real API server and controller manager; the test plays the kubelet."""
+"""docs/concepts/architecture.md: the operator makes, repairs and removes children, and writes nothing in a steady state.
+
+The API server and the controller manager are real; the test plays the kubelet.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,9 @@ from llmendpoint_operator.kube import resources
 from llmendpoint_operator.kube.client import Credentials, KubeApi
 from llmendpoint_operator.kube.store import Informer
 from tests.cluster import Cluster
-from tests.integration.operator_process import (
-    RUNTIME,
-    Namespace,
-    OperatorProcess,
-    endpoint,
-    install,
-)
+from tests.integration.installed import RUNTIME, endpoint, install
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 

@@ -1,4 +1,4 @@
-"""The definitions on a real API server: what it refuses, and what kubectl shows."""
+"""docs/reference/resources.md: what a real API server refuses of each field, with what to write instead, and what kubectl shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from llmendpoint_operator.api import API_VERSION
 from llmendpoint_operator.api.examples import EXAMPLES
 from tests.cluster import Cluster
 from tests.cluster.errors import CommandFailed
-from tests.integration.operator_process import ROOT, RUNTIME, Namespace, endpoint, install
+from tests.integration.installed import ROOT, RUNTIME, endpoint, install
+from tests.integration.namespace import Namespace
 
 pytestmark = pytest.mark.integration
 

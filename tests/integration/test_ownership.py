@@ -1,4 +1,4 @@
-"""What is not an endpoint's own is left byte for byte as it is, and outlives the endpoint."""
+"""docs/contribute/contracts.md: what is not an endpoint's own is left byte for byte as it is, and outlives the endpoint."""
 
 import json
 from collections.abc import Callable
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.operator_process import Namespace, OperatorProcess
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 

@@ -1,4 +1,7 @@
-"""PodDisruptionBudget, NetworkPolicy and Pod Security on a real API server; the test plays the kubelet."""
+"""docs/contribute/contracts.md: the budget lets one active pod go at a time, and the NetworkPolicy admits whom the spec names.
+
+The API server is real; the test plays the kubelet.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import pytest
 import yaml
 
 from tests.cluster.errors import CommandFailed
-from tests.integration.operator_process import READY, Namespace, OperatorProcess
+from tests.integration.namespace import READY, Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 

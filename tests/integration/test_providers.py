@@ -1,4 +1,4 @@
-"""Scalers outside the operator: a real HorizontalPodAutoscaler; KEDA's objects without KEDA; KEDA's questions."""
+"""docs/concepts/autoscaling.md: a real HorizontalPodAutoscaler follows the recommendation, and KEDA is told UNAVAILABLE, never 0."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from tests.cluster.errors import CommandFailed
 from tests.integration import metrics_adapter
 from tests.integration.fake_wire import free_port
 from tests.integration.mortal_operator import Operator
-from tests.integration.operator_process import Namespace, OperatorProcess
-from tests.integration.rollout_stage import NAME, Stage, Stages
-from tests.integration.test_autoscaling import tell
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
+from tests.integration.played_load import tell
+from tests.integration.rollout_players import NAME
+from tests.integration.rollout_stage import Stage, Stages
 
 pytestmark = pytest.mark.integration
 

@@ -1,4 +1,4 @@
-"""Rollouts on a real API server and controller manager: what is promoted, what rolls itself back, and who may die."""
+"""docs/concepts/rollouts.md: what is promoted, what rolls itself back, and who may die meanwhile, on a real API server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from llmendpoint_operator.kube.resources import CONTROLLER_REVISIONS, ENDPOINTS
 from tests.cluster import Cluster
 from tests.integration.mortal_operator import Operator
 from tests.integration.operator_process import OperatorProcess
-from tests.integration.rollout_stage import QUICK, Behaviour, Stage, Stages, open_stages
+from tests.integration.rollout_players import Behaviour
+from tests.integration.rollout_stage import QUICK, Stage, Stages, open_stages
 from tests.integration.valve import Valve
 
 pytestmark = pytest.mark.integration

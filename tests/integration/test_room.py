@@ -1,4 +1,7 @@
-"""Rollouts without room on a real API server: who waits for what, and who is never given up."""
+"""docs/concepts/rollouts.md: a rollout without room waits for a node, or for nobody, and never gives up the only replica.
+
+On a real API server.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ import pytest
 from llmendpoint_operator.observe.rollout import prospects as pod_events
 from tests.integration.mortal_operator import Operator
 from tests.integration.played_pods import revision_of
-from tests.integration.rollout_stage import Behaviour, Stage, Stages
+from tests.integration.rollout_players import Behaviour
+from tests.integration.rollout_stage import Stage, Stages
 
 pytestmark = pytest.mark.integration
 

@@ -1,4 +1,7 @@
-"""Which pod goes when replicas go down, by the real ReplicaSet controller, with gateways that tell what is in flight."""
+"""docs/contribute/contracts.md: the idle pod goes when replicas go down, by the real ReplicaSet controller.
+
+The test plays gateways that tell what is in flight.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An LLMRuntime that a later version wrote: its endpoints keep what they have and say so, all the others go on."""
+"""docs/concepts/rollouts.md: an LLMRuntime that a later version wrote freezes its own endpoints, and no others."""
 
 from __future__ import annotations
 

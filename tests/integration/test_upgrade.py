@@ -1,4 +1,4 @@
-"""Upgrades: a pod that serves is not touched by a new operator, a new pod template or an edited runtime."""
+"""docs/concepts/rollouts.md: a new operator, a new pod template or an edited LLMRuntime restarts no pod that serves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from llmendpoint_operator.kube.resources import (
 from tests.cluster import Cluster
 from tests.integration.mortal_operator import Operator
 from tests.integration.played_pods import is_ready
-from tests.integration.rollout_stage import NAME, RUNTIME, Stage, Stages
+from tests.integration.rollout_players import NAME
+from tests.integration.rollout_stage import RUNTIME, Stage, Stages
 
 pytestmark = pytest.mark.integration
 

@@ -1,4 +1,4 @@
-"""Each verb of the chart's role is one that the operator uses: a whole life under the role, read from the audit log."""
+"""docs/operate/security.md: every verb of the operator's role is used, and no other is asked for: a whole life, from the audit log."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from llmendpoint_operator.core.scaling.scaledown import COST, COST_ANNOTATION
 from llmendpoint_operator.kube.resources import PERMISSIONS
 from tests.cluster import Cluster, wait_for
 from tests.demo.product import CHART
+from tests.integration.installed import install
 from tests.integration.model_jobs import ModelJobs
-from tests.integration.operator_process import Namespace, install
+from tests.integration.namespace import Namespace
 from tests.integration.test_chart_rbac import refusals, running, token_kubeconfig
 
 pytestmark = pytest.mark.integration

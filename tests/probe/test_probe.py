@@ -1,4 +1,7 @@
-"""`llmendpoint-probe` beside the simulator as a foreign engine, both real processes."""
+"""docs/contribute/contracts.md: the sidecar `llmendpoint-probe` beside a foreign engine: ready after a generation, stuck without one.
+
+The probe and the simulator as a foreign engine are real processes.
+"""
 
 from __future__ import annotations
 
@@ -237,7 +240,7 @@ def plain() -> Iterator[tuple[int, list[str]]]:
     asked: list[str] = []
     handler = type("Handler", (Plain,), {"asked": asked})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     yield server.server_address[1], asked
     server.shutdown()

@@ -1,4 +1,4 @@
-"""The release workflow consists of commands that run by hand, and those say what is wrong before they do harm."""
+"""docs/contribute/releasing.md: the release workflow is made of commands that run by hand, and they refuse before they harm."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md, SECURITY.md, templates, hooks and the devcontainer name only what is there."""
+"""CONTRIBUTING.md: the page, SECURITY.md, templates, hooks and the devcontainer name only what is there."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""docs/contribute/where-to-change.md: every place and test that it names is there, and no folder of the code is missing."""
+"""docs/contribute/where-to-change.md: every place and test that the page names is there, and no folder of the code is missing."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the API server warns of is shown on standard error, once, short, and as plain text."""
+"""docs/reference/cli.md: what the API server warns of when a command writes is shown on standard error, once and as plain text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The kubeconfig and the wire: a small HTTP server plays the API server."""
+"""docs/reference/cli.md: the kubeconfig is read as kubectl reads it, expired credentials are loaded again, failures have their errors.
+
+A small HTTP server plays the API server.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[ApiServer]:
     with ApiServer() as found:
-        threading.Thread(target=found.serve_forever, daemon=True).start()
+        threading.Thread(target=found.serve_forever, args=(0.02,), daemon=True).start()
         yield found
         found.shutdown()
 

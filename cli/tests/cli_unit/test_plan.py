@@ -1,4 +1,4 @@
-"""`kubectl llm plan`: from a folder, a hub, a manifest or numbers to a verdict, without a cluster."""
+"""docs/reference/cli.md: `plan` judges a folder, a model of a hub, a manifest or plain numbers, and asks no cluster."""
 
 from __future__ import annotations
 

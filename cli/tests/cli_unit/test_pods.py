@@ -1,4 +1,4 @@
-"""One pod: its phase, and why it is not ready."""
+"""docs/reference/cli.md: the tree shows each pod's phase, and why it is not ready."""
 
 from __future__ import annotations
 

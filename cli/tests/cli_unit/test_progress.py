@@ -1,4 +1,4 @@
-"""The verdict on a rollout."""
+"""docs/reference/cli.md: `rollout status` ends with a verdict on the spec as it stands, never with one on an earlier spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked, what is refused before it is asked, and what counts as the answer."""
+"""docs/reference/cli.md: a rollout command that makes no sense is refused before it asks; only the answer with its id counts."""
 
 from __future__ import annotations
 

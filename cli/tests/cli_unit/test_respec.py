@@ -1,4 +1,4 @@
-"""The change of a spec that brings back what a revision was made from."""
+"""docs/reference/cli.md: `rollout undo` writes the fields that the earlier revision was made from, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kubectl llm top` and `scale`: what the gateways tell together, and a count that is set by hand."""
+"""docs/reference/cli.md: `top` adds up what all gateways report; `scale` is refused while autoscaling decides on the number."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_wanted_count_is_the_scalers_where_one_decides() -> None:
 @pytest.fixture
 def server() -> Iterator[ApiServer]:
     with ApiServer() as found:
-        threading.Thread(target=found.serve_forever, daemon=True).start()
+        threading.Thread(target=found.serve_forever, args=(0.02,), daemon=True).start()
         yield found
         found.shutdown()
 

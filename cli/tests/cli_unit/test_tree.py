@@ -1,4 +1,7 @@
-"""What `kubectl llm status` shows, as golden files: LLMENDPOINT_GOLDEN=write writes them anew."""
+"""docs/reference/cli.md: what `status` and `rollout history` print is what the page shows.
+
+The output is compared with golden files: LLMENDPOINT_GOLDEN=write writes them anew.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""config.json of known models: what is kept of a token, and how many parameters there are."""
+"""docs/concepts/sizing.md: a token's bytes and the parameters follow from config.json; a model with another kind of state is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which accelerator it is: from the spec, or from the labels of nodes."""
+"""docs/concepts/sizing.md: what an accelerator is, by the first that says it: the spec, the resource's name, or the nodes' labels."""
 
 from __future__ import annotations
 

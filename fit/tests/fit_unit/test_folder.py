@@ -1,4 +1,4 @@
-"""Reading a model's folder: headers only, and what is wrong with a file by name."""
+"""docs/concepts/sizing.md: a folder is read by its config.json and the headers of its weight files; no weights are loaded."""
 
 from __future__ import annotations
 

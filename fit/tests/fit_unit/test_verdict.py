@@ -1,4 +1,4 @@
-"""Whether it fits, and that what is proposed does."""
+"""docs/concepts/sizing.md: the verdicts, the formulas and the table of accelerators; each proposed change makes the model fit."""
 
 from __future__ import annotations
 

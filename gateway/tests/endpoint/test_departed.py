@@ -1,4 +1,4 @@
-"""Requests for an endpoint that was just deleted wait a moment for it."""
+"""docs/concepts/gateway.md: requests for an endpoint that was deleted a moment ago wait for it before the answer is 404."""
 
 from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS, MOST_NAMES, Departed
 

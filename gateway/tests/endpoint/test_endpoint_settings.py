@@ -1,4 +1,4 @@
-"""What is read of a spec about its requests, and how many requests it lets a replica have."""
+"""docs/concepts/gateway.md: the queue, the breaker and a replica's room are as `spec.traffic` and `spec.circuitBreaker` say."""
 
 from dataclasses import fields
 from pathlib import Path

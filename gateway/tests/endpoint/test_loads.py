@@ -1,4 +1,4 @@
-"""How often replicas are asked for their load, and how long an answer holds."""
+"""docs/concepts/gateway.md: a replica's load is read every 200 ms while it is used; an old reading is unknown, never "idle"."""
 
 from typing import Any
 

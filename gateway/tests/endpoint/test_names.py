@@ -1,4 +1,4 @@
-"""Which endpoint a model name means."""
+"""docs/contribute/contracts.md: a bare model name belongs to the oldest endpoint that claims it, and every gateway decides alike."""
 
 from collections.abc import Iterable, Mapping
 

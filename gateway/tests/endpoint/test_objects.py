@@ -1,4 +1,4 @@
-"""What is read of LLMEndpoints and EndpointSlices."""
+"""docs/contribute/contracts.md: what a gateway reads of LLMEndpoints and EndpointSlices, and what it refuses by name."""
 
 from typing import Any
 

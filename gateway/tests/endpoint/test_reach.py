@@ -1,4 +1,4 @@
-"""Whether the API server is in reach."""
+"""docs/contribute/contracts.md: `/readyz` tells the watch's staleness: from the first break until both watches stand again."""
 
 from llmendpoint_gateway.core.endpoint.reach import Reach
 from llmendpoint_gateway.core.endpoint.view import Kind

@@ -1,4 +1,4 @@
-"""The store of watched objects and the view made from it."""
+"""docs/contribute/contracts.md: a gateway is synced once both kinds were listed; a later list removes what was deleted unseen."""
 
 from collections.abc import Mapping
 

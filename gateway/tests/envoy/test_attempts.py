@@ -1,4 +1,7 @@
-"""What /revisions counts, with the real Envoy: attempts by revision, and which of them are errors."""
+"""docs/contribute/contracts.md: `/revisions` counts Envoy's attempts by revision, and which of them are errors.
+
+Each is tried with the real Envoy.
+"""
 
 import re
 from collections.abc import Callable

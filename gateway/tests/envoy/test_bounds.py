@@ -1,12 +1,12 @@
-"""What callers send is bounded, and who keeps within the bounds does not notice those who do not."""
+"""docs/concepts/gateway.md: bodies that never end fit into Envoy's memory, and callers who keep to the limits do not notice."""
 
 import asyncio
 
 import httpx
 import pytest
 
+from gateway.tests.asking import CHAT, post
 from gateway.tests.bounds import most_resident_bytes, resident_bytes, wait_for
-from gateway.tests.envoy.test_traps import CHAT, post
 from gateway.tests.harness import Gateway, running_gateway
 from gateway.tests.uploads import MIB, PROTOCOLS, body_of, streams, upload
 from llmendpoint_gateway.core.envoy.bounds import MAX_BODY_BYTES

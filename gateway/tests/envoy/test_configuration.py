@@ -1,4 +1,4 @@
-"""Envoy's configuration: it parses as Envoy's types, and holds what a trap taught us."""
+"""docs/decisions/envoy-and-python.md: Envoy's configuration parses as Envoy's own types, and holds what each trap taught us."""
 
 import resource
 from pathlib import Path

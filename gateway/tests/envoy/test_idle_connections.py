@@ -1,4 +1,4 @@
-"""Connections without a request: kept for long while there are enough, and not when few are left."""
+"""docs/concepts/gateway.md: a connection without a request is kept for long, but closed soon when few connections are left."""
 
 import asyncio
 import http.client
@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 
-from gateway.tests.envoy.test_traps import CHAT, until
+from gateway.tests.asking import CHAT, until
 from gateway.tests.harness import Gateway, running_gateway
 from gateway.tests.http2_client import Http2Client
 from gateway.tests.uploads import body_of, streams

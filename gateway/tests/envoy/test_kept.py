@@ -1,10 +1,10 @@
-"""Which large bodies are kept for a second attempt: within bounds, and each until its request ends."""
+"""docs/concepts/gateway.md: a large body is kept until its request ends, within a bound for all and one for each caller."""
 
 import pytest
 
-from gateway.tests.outcome.test_reports import CHAT_PATH, entry
-from gateway.tests.placement.test_control import ADDRESSES, CHAT, REPLICAS, Holding, parts_of, turn
-from gateway.tests.request.test_picker import Caller
+from gateway.tests.access_log import CHAT_PATH, entry
+from gateway.tests.ext_proc_caller import Caller
+from gateway.tests.one_endpoint import ADDRESSES, CHAT, REPLICAS, Holding, parts_of, turn
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.envoy.bounds import KEPT_BODY_BYTES, KEPT_BYTES, SMALL_BODY_BYTES
 from llmendpoint_gateway.core.envoy.resources import DESTINATION_HEADER, KEPT_HEADER

@@ -1,4 +1,4 @@
-"""Bodies above what Envoy always keeps: tried again at another replica, within bounds."""
+"""docs/concepts/gateway.md: a body of up to 4 MiB is sent to a second replica when the first fails; a larger one is not kept."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import json
 import httpx
 import pytest
 
-from gateway.tests.envoy.test_traps import CHAT, ejected, post, until
+from gateway.tests.asking import CHAT, LONG, ejected, post, until
 from gateway.tests.harness import Gateway
 from gateway.tests.uploads import MIB, PROTOCOLS, body_of, upload, whole
 
@@ -69,17 +69,17 @@ async def test_a_caller_does_not_choose_whether_his_body_is_kept(gateway: Gatewa
 
 async def test_a_body_too_large_to_be_kept_is_gone_while_its_answer_is_streamed(gateway: Gateway) -> None:
     """Kept for a retry, 5,000 bodies of 200 kB were 1 GB."""
-    name = gateway.endpoint(gateway.backend("a"))
+    backend = gateway.backend("a")
+    name = gateway.endpoint(backend)
 
     def allocated() -> int:
         return int(json.loads(gateway.admin("/memory"))["allocated"])
 
     async def ask() -> None:
+        pace = {"x-tokens": str(LONG), "x-interval": "0.1"}
         async with (
             httpx.AsyncClient(base_url=gateway.url, timeout=60) as client,
-            client.stream(
-                "POST", CHAT, content=body_of(name, 5 * MIB), headers={"x-tokens": "60", "x-interval": "0.1"}
-            ) as response,
+            client.stream("POST", CHAT, content=body_of(name, 5 * MIB), headers=pace) as response,
         ):
             async for _ in response.aiter_raw():
                 pass
@@ -89,6 +89,7 @@ async def test_a_body_too_large_to_be_kept_is_gone_while_its_answer_is_streamed(
     await until(lambda: sum(gateway.in_flight(name).values()) == 8, "all are being answered")
     await until(lambda: allocated() - before < 10 * MIB, "the 40 MiB of bodies are gone")
     assert sum(gateway.in_flight(name).values()) == 8
+    await asyncio.to_thread(backend.finish, 8)
     await asyncio.gather(*asking)
 
 
@@ -113,11 +114,9 @@ async def test_a_request_too_large_to_be_kept_that_fails_counts_as_one_that_its_
 @pytest.mark.parametrize("odd", ["host:", "host: a@b", f"content-length: {2**63}", "an engine's header"])
 async def test_what_http_2_does_not_allow_ends_no_other_large_request(gateway: Gateway, odd: str) -> None:
     """All large requests share a few connections inside, and one caller, or one tenant's engine, could end each of them."""
-    victim, engine = (
-        gateway.endpoint(gateway.backend("a")),
-        gateway.endpoint(gateway.backend("b", "odd-header")),
-    )
-    streams = [asyncio.create_task(whole(gateway, victim, 40, 0.1, size=40_000)) for _ in range(8)]
+    backend = gateway.backend("a")
+    victim, engine = gateway.endpoint(backend), gateway.endpoint(gateway.backend("b", "odd-header"))
+    streams = [asyncio.create_task(whole(gateway, victim, LONG, 0.1, size=40_000)) for _ in range(8)]
     await until(lambda: sum(gateway.in_flight(victim).values()) == 8, "all streams run")
     body = body_of(engine, 40_000)
     lines = {"host": "host: x", "content-length": "content-length: 40000"}
@@ -129,16 +128,19 @@ async def test_what_http_2_does_not_allow_ends_no_other_large_request(gateway: G
         writer.write(f"POST {CHAT} HTTP/1.1\r\n{head}\r\n\r\n".encode() + body)
         assert await asyncio.wait_for(reader.readline(), 30)
         writer.close()
+    await asyncio.to_thread(backend.finish, 8)
     assert await asyncio.gather(*streams) == [True] * 8
 
 
 async def test_large_requests_that_callers_take_back_end_none_of_others(gateway: Gateway) -> None:
     """They share the connections inside: Envoy closed those on which many were taken back, with all that ran there."""
-    victim, other = (gateway.endpoint(gateway.backend(backend)) for backend in "ab")
-    streams = [asyncio.create_task(whole(gateway, victim, 40, 0.2, size=40_000)) for _ in range(8)]
+    backend = gateway.backend("a")
+    victim, other = gateway.endpoint(backend), gateway.endpoint(gateway.backend("b"))
+    streams = [asyncio.create_task(whole(gateway, victim, LONG, 0.2, size=40_000)) for _ in range(8)]
     await until(lambda: sum(gateway.in_flight(victim).values()) == 8, "all streams run")
     for _ in range(50):
         await asyncio.gather(*(taken_back(gateway, body_of(other, 40_000)) for _ in range(20)))
+    await asyncio.to_thread(backend.finish, 8)
     assert await asyncio.gather(*streams) == [True] * 8
 
 

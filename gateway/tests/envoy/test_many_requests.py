@@ -1,4 +1,4 @@
-"""Many requests at one time, each of them small: there are no more than Envoy has room for, on however few connections."""
+"""docs/concepts/gateway.md: there are no more requests at one time than Envoy has memory for, on however few connections."""
 
 import asyncio
 import json
@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 
 import httpx
 
+from gateway.tests.asking import CHAT, LONG, post, until
 from gateway.tests.bounds import most_resident_bytes
-from gateway.tests.envoy.test_traps import CHAT, post, until
 from gateway.tests.harness import Gateway, running_gateway
 from gateway.tests.http2_client import Exchange, Http2Client
 from gateway.tests.uploads import MIB, body_of, streams
@@ -27,10 +27,10 @@ def code(exchange: Exchange) -> str:
     return str(json.loads(exchange.body)["error"]["code"])
 
 
-async def http2_stream(gateway: Gateway, name: str, tokens: int) -> bool:
-    """Whether it ended whole."""
+async def http2_stream(gateway: Gateway, name: str) -> bool:
+    """Whether a stream that goes on until it is told to finish ended whole."""
     async with Http2Client(gateway.port) as client:
-        pace = {"x-tokens": str(tokens), "x-interval": "0.5"}
+        pace = {"x-tokens": str(LONG), "x-interval": "0.5"}
         exchange = client.open(CHAT, {"content-type": "application/json", **pace})
         await client.send(exchange, body_of(name, 1000))
         await asyncio.wait_for(exchange.ended.wait(), 120)
@@ -51,8 +51,9 @@ async def test_6400_small_requests_on_100_connections_take_no_more_memory_than_t
     """They took 386 MiB, and others waited for their answers for a minute."""
     limit = 192 * MIB
     with running_gateway(DEFAULT_MEMORY_BYTES=limit) as gateway:
-        name, other = (gateway.endpoint(gateway.backend(backend)) for backend in "ab")
-        running = asyncio.create_task(http2_stream(gateway, other, 40))
+        beside = gateway.backend("b")
+        name, other = gateway.endpoint(gateway.backend("a")), gateway.endpoint(beside)
+        running = asyncio.create_task(http2_stream(gateway, other))
         await until(lambda: sum(gateway.in_flight(other).values()) == 1, "a stream runs over HTTP/2")
         async with streams(gateway, name, 20), AsyncExitStack() as open_:
             body, opened = body_of(name, 32_000), []
@@ -65,6 +66,8 @@ async def test_6400_small_requests_on_100_connections_take_no_more_memory_than_t
                 await client.send(exchange, body[:-1], end=False)
             for _ in range(10):
                 assert (await post(gateway, name)).status_code == 200
+            assert not running.done()
+            await asyncio.to_thread(beside.finish, 1)
             assert await running
         most = most_resident_bytes(gateway.envoy.pid)
         print(f"\n6,400 requests on 100 connections: Envoy {most / MIB:.0f} MiB at most")

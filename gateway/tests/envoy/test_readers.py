@@ -1,4 +1,4 @@
-"""Callers who do not read what they asked for: what they hold is bounded, they are cut, and nobody else waits for them."""
+"""docs/concepts/gateway.md: a caller who does not read an answer holds little memory, is cut after a time, and delays nobody else."""
 
 import asyncio
 import json
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import httpx
 
+from gateway.tests.asking import CHAT, post, until
 from gateway.tests.bounds import resident_bytes
-from gateway.tests.envoy.test_traps import CHAT, post, until
 from gateway.tests.harness import Gateway, running_gateway
 from gateway.tests.uploads import MIB, body_of
 from llmendpoint_gateway.core.envoy.bounds import (
@@ -95,13 +95,17 @@ def standstill(gateway: Gateway) -> bool:
 
 
 async def test_a_caller_who_reads_nothing_is_cut_and_one_who_waits_for_his_answer_is_not() -> None:
-    with running_gateway(READER_TIMEOUT=2) as gateway:
+    timeout = 2
+    with running_gateway(READER_TIMEOUT=timeout) as gateway:
         backend = gateway.backend("a")
         name = gateway.endpoint(backend)
-        waiting = asyncio.create_task(post(gateway, name, **{"x-delay": "8"}))
+        waiting = asyncio.create_task(post(gateway, name, **{"x-delay": "60"}))
         with readers(gateway, body_of(name, 100), 3):
             await until(lambda: backend.stats()["running"] == 4, "all are being answered")
             await until(lambda: backend.stats()["running"] == 1, "those who do not read are cut")
+        await asyncio.sleep(timeout)  # it waits for twice as long as those could
+        assert backend.stats()["running"] == 1
+        backend.finish(1)
         assert (await waiting).status_code == 200
 
 

@@ -1,4 +1,4 @@
-"""What one Envoy takes of its machine."""
+"""docs/concepts/gateway.md: Envoy's workers, heap and connections follow its container's limits, whatever the node has."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""One test for each trap with Envoy that was fallen into before: the name says which, the docstring what happened."""
+"""docs/decisions/envoy-and-python.md: each trap with Envoy that we fell into has a test.
+
+The name says which trap, the docstring what happened.
+"""
 
 import asyncio
 import json
@@ -12,7 +15,7 @@ import httpx
 import openai
 import pytest
 
-from gateway.tests.asking import CHAT, ejected, post, stream, until
+from gateway.tests.asking import CHAT, LONG, ejected, post, stream, until
 from gateway.tests.engine_process import Backend
 from gateway.tests.harness import Gateway
 from llmendpoint_gateway.core.request.refusals import RESTART_RETRY_AFTER
@@ -206,8 +209,9 @@ async def test_trap_13_only_completions_run_twice_after_a_reset(
 
 async def test_a_killed_picker_cuts_no_stream_and_an_sdk_sees_no_failure(gateway: Gateway) -> None:
     """With failure_mode_allow false, all of 100 open streams were cut."""
-    name = gateway.endpoint(gateway.backend("a"), gateway.backend("b"))
-    streams = [asyncio.create_task(stream(gateway, name, tokens=150, interval=0.04)) for _ in range(20)]
+    backends = [gateway.backend("a"), gateway.backend("b")]
+    name = gateway.endpoint(*backends)
+    streams = [asyncio.create_task(stream(gateway, name, tokens=LONG, interval=0.04)) for _ in range(20)]
     await until(lambda: sum(gateway.in_flight(name).values()) == 20, "all streams run")
     client = openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none")
     going, answers, failures = True, [], []
@@ -236,6 +240,8 @@ async def test_a_killed_picker_cuts_no_stream_and_an_sdk_sees_no_failure(gateway
     await asyncio.gather(*askers)
     # Its three attempts span two waits. A machine too busy to start a picker in that time shows nothing of the SDK.
     assert failures == [] or away > 2 * RESTART_RETRY_AFTER
+    for backend in backends:
+        await asyncio.to_thread(backend.finish, backend.stats()["running"])
     assert {end.split()[0] for end in await asyncio.gather(*streams)} == {"whole"}
 
 
@@ -269,7 +275,7 @@ def removed(gateway: Gateway, name: str, revision: str) -> bool:
 async def test_a_removed_replica_drains_and_its_cluster_goes_with_the_last_request(gateway: Gateway) -> None:
     old, new = gateway.backend("old"), gateway.backend("new")
     name = gateway.endpoint(old)
-    running = asyncio.create_task(stream(gateway, name, tokens=60, interval=0.05))
+    running = asyncio.create_task(stream(gateway, name, tokens=LONG, interval=0.05))
     await until(lambda: gateway.in_flight(name), "the stream runs")
     gateway.replica(name, "r2", new)
     gateway.activate(name, "r2")
@@ -279,6 +285,7 @@ async def test_a_removed_replica_drains_and_its_cluster_goes_with_the_last_reque
     assert not removed(gateway, name, "r1")
     assert (await post(gateway, name)).headers["x-engine"] == "new"
     assert not running.done()
+    await asyncio.to_thread(old.finish, 1)
     assert await running == "whole old"
     await until(lambda: removed(gateway, name, "r1"), "the old cluster is gone")
 
@@ -286,11 +293,12 @@ async def test_a_removed_replica_drains_and_its_cluster_goes_with_the_last_reque
 async def test_a_deleted_endpoint_is_unknown_at_once_and_its_streams_end_well(gateway: Gateway) -> None:
     backend: Backend = gateway.backend("a")
     name = gateway.endpoint(backend)
-    running = asyncio.create_task(stream(gateway, name, tokens=40, interval=0.05))
+    running = asyncio.create_task(stream(gateway, name, tokens=LONG, interval=0.05))
     await until(lambda: gateway.in_flight(name), "the stream runs")
     gateway.api.delete("llmendpoints", name)
     gateway.remove_replica(name, "r1", backend)
     await until(lambda: f"team/{name}" not in gateway.state()["endpoints"], "the endpoint is gone")
     assert (await post(gateway, name)).status_code == 404
+    await asyncio.to_thread(backend.finish, 1)
     assert await running == "whole a"
     await until(lambda: removed(gateway, name, "r1"), "its cluster is gone")

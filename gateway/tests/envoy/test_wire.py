@@ -1,4 +1,4 @@
-"""gRPC over HTTP/2 as Envoy's picker speaks it: frame by frame, cut anywhere, and with grpc's own client as the peer."""
+"""docs/decisions/our-own-http2.md: frames, windows and messages are right however bytes are cut, also with grpc's own client."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The state machine of one xDS stream, against a model of what Envoy does with it."""
+"""docs/concepts/architecture.md: the picker is Envoy's configuration server; a model of Envoy checks each stream."""
 
 from collections import deque
 from collections.abc import Hashable

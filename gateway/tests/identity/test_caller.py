@@ -1,4 +1,4 @@
-"""Who a request is from: an address, which its sender cannot choose."""
+"""docs/concepts/gateway.md: a caller is the address that a request comes from, which its sender cannot choose."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who may tell a gateway of epochs: the operator, and nobody else."""
+"""docs/concepts/gateway.md: only the operator's token may tell a gateway of epochs, also while the API server is away."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ import pytest
 from gateway.tests.api_stub import OPERATOR
 from gateway.tests.bounds import wait_for
 from gateway.tests.harness import Gateway
-from gateway.tests.placement.test_control import parts_of
+from gateway.tests.one_endpoint import parts_of
 from llmendpoint_gateway.core.identity.verdicts import FRESH_SECONDS, MOST, MOST_SECONDS, Verdicts
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.identity.token_reviews import MOST_REVIEWS, Callers

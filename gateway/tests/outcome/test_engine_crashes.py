@@ -1,4 +1,4 @@
-"""Our own engine's end, as its API process tells of it: a crash like any that breaks a connection."""
+"""docs/contribute/contracts.md: an engine's end is told to each of its requests, and is a broken connection to the gateway."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Which requests are not placed any more."""
+"""docs/concepts/gateway.md: a request that was in flight at two replicas when they went away within five minutes is refused."""
 
 import sys
 

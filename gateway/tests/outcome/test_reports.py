@@ -1,50 +1,19 @@
-"""What Envoy's log says of an attempt, and what that does to an endpoint's breaker."""
+"""docs/concepts/gateway.md: an attempt's outcome clears a suspect, ends a trial or counts for the breaker, as callers were told."""
 
 from dataclasses import replace
 
 import pytest
-from envoy.data.accesslog.v3.accesslog_pb2 import AccessLogType, HTTPAccessLogEntry
-from google.protobuf.json_format import ParseDict
 
-from gateway.tests.placement.test_control import (
-    ADDRESSES,
-    BROKEN,
-    CHAT,
-    REPLICAS,
-    Holding,
-    parts_of,
-    request_of,
-    turn,
-)
+from gateway.tests.access_log import CHAT_PATH, TAG, entry
+from gateway.tests.one_endpoint import ADDRESSES, BROKEN, CHAT, REPLICAS, Holding, parts_of, request_of, turn
 from llmendpoint_gateway.core.endpoint.view import Kind
-from llmendpoint_gateway.core.envoy.resources import ATTEMPT_HEADER, TAG_HEADER, TRIAL_HEADER
 from llmendpoint_gateway.core.envoy.upstream_logs import RETRIABLE_HEADER
 from llmendpoint_gateway.core.outcome.attempt import Attempt, Ended, Outcome
 from llmendpoint_gateway.core.placement.pick import Picked
 from llmendpoint_gateway.core.placement.trials import Standing
-from llmendpoint_gateway.core.request.request import Tag
 from llmendpoint_gateway.serve.outcome.access_log import read_attempt
-from llmendpoint_gateway.serve.request.writing import WATCHED
 
-TAG = Tag(1, 2, 3)
-CHAT_PATH, OTHER_PATH = "/v1/chat/completions", "/v1/embeddings"
-
-
-def entry(
-    status: int, path: str = CHAT_PATH, attempt: int = 1, kind: str = "UpstreamEnd", **flags: bool
-) -> HTTPAccessLogEntry:
-    headers = {ATTEMPT_HEADER: str(attempt), TAG_HEADER: TAG.encode(), TRIAL_HEADER: WATCHED}
-    body = {
-        "common_properties": {
-            "upstream_remote_address": {"socket_address": {"address": "10.0.0.1", "port_value": 8000}},
-            "upstream_cluster": "a/chat/r1",
-            "response_flags": flags,
-            "access_log_type": AccessLogType.Value(kind),
-        },
-        "request": {"path": path, "request_headers": headers},
-        "response": {"response_code": status} if status else {},
-    }
-    return ParseDict(body, HTTPAccessLogEntry())
+OTHER_PATH = "/v1/embeddings"
 
 
 @pytest.mark.parametrize(("kind", "over"), [("UpstreamEnd", True), ("UpstreamPeriodic", False)])

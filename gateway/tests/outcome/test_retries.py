@@ -1,4 +1,4 @@
-"""To which replica a request goes that the first one failed."""
+"""docs/contribute/contracts.md: Envoy retries only what the engine marks or what was not sent, and at no replica that was left out."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Whose fault failures are: what one caller, or one body, brings on opens no endpoint's breaker for the others."""
+"""docs/concepts/gateway.md: neither one caller's failures nor those of one body open an endpoint's breaker for others."""
 
 import pytest
 from hypothesis import settings

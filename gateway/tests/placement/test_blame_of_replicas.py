@@ -1,4 +1,4 @@
-"""Whose fault failures are: what one caller, or one body, brings on ejects no replica for the others."""
+"""docs/decisions/one-caller-ejects-nobody.md: neither one caller nor one body ejects a replica for others."""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Replicas and endpoints that only fail, with the real Envoy: they are left alone, tried again, and nobody else suffers."""
+"""docs/concepts/gateway.md: replicas and endpoints that only fail are left alone and tried again, and nobody else suffers.
+
+Each is tried with the real Envoy.
+"""
 
 import asyncio
 import statistics
@@ -11,9 +14,9 @@ import openai
 import pytest
 
 from gateway.tests.bounds import wait_for
+from gateway.tests.demand_lines import stream
 from gateway.tests.engine_process import Backend
 from gateway.tests.harness import Gateway
-from gateway.tests.placement.test_demand import stream
 from llmendpoint_gateway.core.outcome.poison import SAME_SECONDS
 
 CHAT = "/v1/chat/completions"

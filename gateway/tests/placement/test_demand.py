@@ -1,18 +1,13 @@
-"""The stream by which the operator hears of load and demand."""
+"""docs/contribute/contracts.md: `/demand` sends every endpoint once, then changes; the first request that waits is sent at once."""
 
-import json
-import queue
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import httpx
 
+from gateway.tests.asking import ask, expect_a_replica
 from gateway.tests.bounds import wait_for
+from gateway.tests.demand_lines import stream
 from gateway.tests.harness import Gateway, running_gateway
-from gateway.tests.placement.test_holding import ask, expect_a_replica
 from llmendpoint_gateway.core.endpoint.loads import Load
 from llmendpoint_gateway.core.placement.demand import Circuit, EndpointDemand, Reader, ReplicaDemand, as_json
 
@@ -83,49 +78,6 @@ def test_the_shape_of_an_endpoint() -> None:
         },
         "c": None,
     }
-
-
-class Lines:
-    """A reader of the stream; `endpoints` is what it knows."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self.first: dict[str, Any] = {}
-        self.endpoints: dict[str, Any] = {}
-        self.arrivals: list[float] = []
-        self.ended = threading.Event()
-        self._changed: queue.Queue[None] = queue.Queue()
-        threading.Thread(target=self._read, args=(response,), daemon=True).start()
-
-    def _read(self, response: httpx.Response) -> None:
-        try:
-            for line in response.iter_lines():
-                document = json.loads(line)
-                self.first = self.first or document
-                self.arrivals.append(time.monotonic())
-                for key, value in document.get("endpoints", {}).items():
-                    if value is None:
-                        self.endpoints.pop(key)
-                    else:
-                        self.endpoints[key] = value
-        except httpx.HTTPError:
-            pass
-        self.ended.set()
-
-    def until(self, name: str, condition: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
-        key = f"team/{name}"
-        wait_for(lambda: key in self.endpoints and condition(self.endpoints[key]), what)
-        found: dict[str, Any] = self.endpoints[key]
-        return found
-
-
-@contextmanager
-def stream(gateway: Gateway) -> Iterator[Lines]:
-    timeout = httpx.Timeout(30)
-    with httpx.stream("GET", f"http://127.0.0.1:{gateway.http_port}/demand", timeout=timeout) as response:
-        assert response.status_code == 200
-        lines = Lines(response)
-        wait_for(lambda: lines.first, "the first line")
-        yield lines
 
 
 def test_the_first_line_has_everything_and_the_next_what_changes(gateway: Gateway) -> None:

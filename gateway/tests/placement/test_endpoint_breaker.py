@@ -1,4 +1,4 @@
-"""When an endpoint gets no requests at all, and when it is tried again."""
+"""docs/concepts/gateway.md: an endpoint's breaker opens at the error rate, sends single trials, and closes after good answers."""
 
 from itertools import count
 

@@ -1,4 +1,4 @@
-"""Requests for an endpoint whose replicas are all away, with one to come: they wait, in order, and no longer than said."""
+"""docs/concepts/gateway.md: where no replica is ready but one is to come, requests wait in order, and no longer than the spec says."""
 
 import http.client
 import json
@@ -8,33 +8,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from gateway.tests.asking import Answer, ask, expect_a_replica
 from gateway.tests.bounds import wait_for
 from gateway.tests.gateway_process import HOLD_SECONDS
 from gateway.tests.harness import Gateway, running_gateway
-
-Answer = tuple[int, dict[str, str], bytes]
-
-
-def ask(gateway: Gateway, name: str) -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=30)
-    body = json.dumps({"model": f"team/{name}", "messages": []})
-    connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
-    response = connection.getresponse()
-    answer = response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
-    connection.close()
-    return answer
 
 
 @pytest.fixture
 def clients() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as pool:
         yield pool
-
-
-def expect_a_replica(gateway: Gateway, name: str) -> None:
-    """An endpoint that has none yet."""
-    gateway.activate(name, "r1", replicas=1)
-    gateway.routed(name, "r1")
 
 
 def waiting(gateway: Gateway, name: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.tests.placement.test_control import parts_of, turn
+from gateway.tests.one_endpoint import parts_of, turn
 from llmendpoint_gateway.core.endpoint.objects import Assignment, Endpoint, Replica, Slice
 from llmendpoint_gateway.core.endpoint.view import Kind, Store, View, change_view
 from llmendpoint_gateway.core.envoy.snapshot import make_clusters

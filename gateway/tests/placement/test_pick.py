@@ -1,4 +1,4 @@
-"""The decision for one request."""
+"""docs/concepts/architecture.md: a request goes to the Ready replica with the fewest outstanding requests, and to no ejected one."""
 
 from dataclasses import replace
 

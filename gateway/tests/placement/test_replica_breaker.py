@@ -1,4 +1,4 @@
-"""When a replica is out of the pick, when it is tried again, and when it is back."""
+"""docs/concepts/gateway.md: a replica whose requests fail is ejected for a while, gets single trials, and returns with a good answer."""
 
 import pytest
 from hypothesis import settings

@@ -1,4 +1,4 @@
-"""Whose turn it is among revisions that share an endpoint's requests."""
+"""docs/contribute/contracts.md: new requests are shared by the weights, at any moment right to about one request."""
 
 from collections import Counter
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""From view and acknowledgements to the table: which revision and which replicas are routed."""
+"""docs/contribute/contracts.md: an assignment is applied when Envoy has acknowledged routable replicas of every revision in it."""
 
 from dataclasses import replace
 

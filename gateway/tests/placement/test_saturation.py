@@ -1,4 +1,4 @@
-"""Requests for an endpoint whose replicas are all busy: they wait in the gateway, fairly, and no longer than said."""
+"""docs/concepts/gateway.md: where all replicas are busy, requests wait in the gateway, fairly, and no longer than the spec says."""
 
 import asyncio
 import signal
@@ -12,8 +12,8 @@ import openai
 import pytest
 
 from gateway.tests.bounds import wait_for
+from gateway.tests.demand_lines import stream
 from gateway.tests.harness import Gateway, running_gateway
-from gateway.tests.placement.test_demand import stream
 from llmendpoint_gateway.core.endpoint.loads import FIRST_LIMIT, SHORTEST_SECONDS
 
 CHAT = "/v1/chat/completions"
@@ -135,7 +135,7 @@ async def test_what_waits_does_not_fall_upon_a_replica_that_stands_still(
     if known:
         known_load(gateway, name, f"a-{backend.port}")
     async with Clients(gateway, name) as clients:
-        clients.send(FIRST_LIMIT + 4, delay=6)
+        clients.send(FIRST_LIMIT + 4, delay=60)
         await clients.waiting(4)
         if known:
             known_load(gateway, name, f"a-{backend.port}", running=FIRST_LIMIT)
@@ -143,6 +143,8 @@ async def test_what_waits_does_not_fall_upon_a_replica_that_stands_still(
         await asyncio.sleep(SHORTEST_SECONDS + 1.5)  # a reading takes a second to fail
         assert gateway.known(name)["waiting"] == 4
         backend.process.send_signal(signal.SIGCONT)
+        await asyncio.to_thread(backend.finish, FIRST_LIMIT)
+        await asyncio.to_thread(backend.finish, 4)
         assert await clients.all() == {200: FIRST_LIMIT + 4}
 
 
@@ -164,12 +166,13 @@ async def test_callers_take_turns_however_many_requests_each_has(gateway: Gatewa
     name = gateway.endpoint(backend, **queue(timeoutSeconds=60))
     known_load(gateway, name, f"a-{backend.port}")
     async with Clients(gateway, name) as clients:
-        clients.send(1, delay=5)
+        clients.send(1, delay=60)
         await until(lambda: backend.stats()["running"] == 1, "the replica is busy")
         clients.send(30, delay=0.01, name="greedy", address="127.0.0.2")
         await clients.waiting(30)
         clients.send(10, delay=0.01, name="small", address="127.0.0.3")
         await clients.waiting(40)
+        await asyncio.to_thread(backend.finish, 1)
         assert await clients.all() == {200: 41}
         first = Counter(name for name, _ in clients.answers[1:21])
         assert abs(first["greedy"] - first["small"]) <= 2
@@ -180,11 +183,13 @@ async def test_a_caller_that_forges_tokens_keeps_no_other_out(gateway: Gateway) 
     name = gateway.endpoint(backend, **queue(maxRequests=50, timeoutSeconds=60))
     known_load(gateway, name, f"a-{backend.port}")
     async with Clients(gateway, name) as clients:
-        clients.send(1, delay=5)
+        clients.send(1, delay=60)
         await until(lambda: backend.stats()["running"] == 1, "the replica is busy")
         clients.send(150, delay=0, name="forger", address="127.0.0.2", authorization="random")
         await clients.waiting(50)
         clients.send(5, delay=0, name="honest", address="127.0.0.3")
+        await until(lambda: len(clients.answers) == 105, "as many are refused as find no room")
+        await asyncio.to_thread(backend.finish, 1)
         await clients.all()
         honest = [response.status_code for sent, response in clients.answers if sent == "honest"]
         assert honest == [200] * 5

@@ -1,4 +1,7 @@
-"""Who gets new requests, with the real Envoy: weights, the acknowledged switch, drain, and replicas that fail."""
+"""docs/contribute/contracts.md: weights, the acknowledged switch, a drain and replicas that fail decide who gets new requests.
+
+Each is tried with the real Envoy.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Who waits, who is next, and who makes way."""
+"""docs/concepts/gateway.md: callers take turns, a priority orders one caller's requests, a full queue evicts from the largest."""
 
 import pytest
 from hypothesis import settings

@@ -1,4 +1,4 @@
-"""What a client of the real gateway is answered."""
+"""docs/contribute/contracts.md: how a client names a model, and what the real gateway answers, in OpenAI's error shape."""
 
 import uuid
 from typing import Any

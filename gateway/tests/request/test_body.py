@@ -1,4 +1,4 @@
-"""A body is scanned once and in little memory, whatever it holds."""
+"""docs/concepts/gateway.md: `model` and `stream` of a JSON body are read and no more, once and in little memory, whatever it holds."""
 
 import subprocess
 import sys

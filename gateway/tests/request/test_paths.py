@@ -1,4 +1,4 @@
-"""What a path asks for."""
+"""docs/concepts/gateway.md: the paths of inference APIs and those that an LLMRuntime declares pass, and no others."""
 
 import pytest
 

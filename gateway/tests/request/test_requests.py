@@ -1,4 +1,4 @@
-"""What a request may be, on both protocols, and what of it reaches an engine."""
+"""docs/concepts/gateway.md: what a caller may send is bounded on HTTP/1.1 and HTTP/2 alike, and no credentials reach an engine."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.tests.envoy.test_traps import CHAT, post, stream, until
+from gateway.tests.asking import CHAT, LONG, post, stream, until
 from gateway.tests.harness import Gateway, running_gateway
 from gateway.tests.http2_client import Http2Client
 from gateway.tests.uploads import MIB, PROTOCOLS, body_of, upload
@@ -59,11 +59,12 @@ async def test_the_time_for_a_body_does_not_count_while_a_request_waits_or_is_an
     """A request that came in whole may wait for a replica, and be answered, for longer than that."""
     backend = impatient.backend("a")
     name = impatient.endpoint(backend)
-    running = asyncio.create_task(stream(impatient, name, tokens=50, interval=0.1))
+    running = asyncio.create_task(stream(impatient, name, tokens=LONG, interval=0.1))
     impatient.activate("waits", "r1", replicas=1)
     await until(lambda: "team/waits" in impatient.state()["endpoints"], "the endpoint is known")
     waiting = await post(impatient, "waits")
     assert (waiting.status_code, waiting.json()["error"]["code"]) == (503, "no_ready_replica")
+    await asyncio.to_thread(backend.finish, 1)
     assert await running == "whole a"
 
 

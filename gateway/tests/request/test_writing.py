@@ -1,11 +1,11 @@
-"""The picker's answers as Envoy reads them."""
+"""docs/decisions/no-router-in-the-data-path.md: the picker's answer names the replicas to try, and repeats nothing of the request."""
 
 import pytest
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tests.placement.test_control import ADDRESSES
+from gateway.tests.one_endpoint import ADDRESSES
 from llmendpoint_gateway.core.envoy.resources import CLUSTER_HEADER, DESTINATION_HEADER, TAG_HEADER
 from llmendpoint_gateway.core.request.refusals import Rejected
 from llmendpoint_gateway.core.request.request import Tag, read_tag

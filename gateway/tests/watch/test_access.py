@@ -1,4 +1,4 @@
-"""Where the picker takes its way to the API server from."""
+"""docs/contribute/contracts.md: the picker's kubeconfig has a token, a token file or a client certificate; plugins are not run."""
 
 import json
 from pathlib import Path

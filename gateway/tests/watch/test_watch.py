@@ -1,4 +1,4 @@
-"""What the picker knows when the API server goes away, comes back, or loses an event."""
+"""docs/contribute/contracts.md: a gateway goes on without the API server and says so, and the next list brings what it missed."""
 
 import httpx
 

@@ -1,4 +1,4 @@
-"""Pauses grow with each failure, and have an end."""
+"""docs/operate/troubleshooting.md: what failed is tried again ever more seldom, up to a longest pause."""
 
 from __future__ import annotations
 

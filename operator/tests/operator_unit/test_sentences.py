@@ -1,4 +1,4 @@
-"""What the API server, a policy or a list of gateways says may be longer than the status takes."""
+"""docs/operate/troubleshooting.md: a message that is longer than the status takes is cut, and holds nothing up."""
 
 from __future__ import annotations
 

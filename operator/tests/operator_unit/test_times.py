@@ -1,4 +1,4 @@
-"""One parser of times and one writer, which read each other."""
+"""docs/contribute/contracts.md: a time that cannot be true is left out, and what the operator writes it reads back."""
 
 from __future__ import annotations
 

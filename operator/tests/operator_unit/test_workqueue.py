@@ -1,4 +1,4 @@
-"""The queue: a key is never worked on twice at a time, and none is forgotten."""
+"""docs/concepts/architecture.md: one reconcile per endpoint: no key is worked on twice at a time, and none is forgotten."""
 
 from __future__ import annotations
 

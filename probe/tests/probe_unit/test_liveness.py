@@ -1,4 +1,4 @@
-"""A foreign engine is stuck when it has generated, owes a generation and shows no other sign of work."""
+"""docs/contribute/contracts.md: a foreign engine that has generated is stuck when it owes a generation and counts no token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A foreign engine is ready only after a generation of its present run."""
+"""docs/contribute/contracts.md: a foreign engine is ready after a generation of its present run, while it answers heartbeats."""
 
 from __future__ import annotations
 

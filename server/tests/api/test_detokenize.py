@@ -1,3 +1,5 @@
+"""docs/concepts/architecture.md: the API process speaks text: streamed pieces make the whole text, and a stop string is never shown."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""How a server ends: a drain, a signal, an engine that dies, a model that cannot be loaded. The engine is a fake at the wire."""
+"""docs/contribute/contracts.md: how a server ends after a drain, a signal, an engine's death or a failed load, and its exit code.
+
+The engine is a fake at the wire.
+"""
 
 from __future__ import annotations
 

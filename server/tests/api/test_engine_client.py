@@ -1,4 +1,7 @@
-"""The API process's side of the wire, against a fake engine process."""
+"""docs/concepts/architecture.md: the API process bounds what an engine does not read, and drops a request that it cannot send.
+
+A fake engine process is at the other end.
+"""
 
 from __future__ import annotations
 

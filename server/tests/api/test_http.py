@@ -1,4 +1,7 @@
-"""The API process over HTTP, with an engine that repeats its prompt: parameters, streams, metrics."""
+"""docs/contribute/contracts.md: the server speaks OpenAI's API with streams, usage and stop strings, and tells its load and metrics.
+
+The engine repeats its prompt.
+"""
 
 from __future__ import annotations
 

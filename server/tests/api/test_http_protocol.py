@@ -1,4 +1,4 @@
-"""HTTP as sockets speak it: upgrades, old versions, heads without end, callers that stop sending or reading."""
+"""docs/contribute/contracts.md: upgrades, heads without end, and callers that stop sending or reading are bounded as the table says."""
 
 from __future__ import annotations
 

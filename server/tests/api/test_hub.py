@@ -1,4 +1,7 @@
-"""hf:// models, from a stub of the hub's HTTP API."""
+"""docs/concepts/models.md: every replica loads the commit that it was told, and neither pickles nor code are downloaded.
+
+A stub of the hub's HTTP API answers.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""docs/decisions/parts-share-no-code.md: the API process of the server imports neither torch nor transformers."""
+
 from __future__ import annotations
 
 import subprocess

@@ -1,4 +1,4 @@
-"""Bodies that are large, bad or both: judged in bounded time and memory, while others are served."""
+"""docs/contribute/contracts.md: bodies that are large, bad or both are judged in bounded time and memory, while others are served."""
 
 from __future__ import annotations
 

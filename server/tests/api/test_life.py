@@ -1,4 +1,7 @@
-"""While a server runs: readiness, overload, disconnects, faults of its own. The engine is a fake at the wire."""
+"""docs/contribute/contracts.md: `/ready`, `/health` and 429 tell a server's state; a fault of its own fails one request alone.
+
+The engine is a fake at the wire.
+"""
 
 from __future__ import annotations
 

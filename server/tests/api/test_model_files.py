@@ -1,3 +1,5 @@
+"""docs/contribute/contracts.md: `--model` is a folder or URL; a missing file is named, and the model's template is followed."""
+
 from __future__ import annotations
 
 import json

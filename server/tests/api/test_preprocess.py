@@ -1,4 +1,4 @@
-"""From a body to a prompt: what is tokenized, where, and for how long."""
+"""docs/contribute/contracts.md: so many prompts wait to be tokenized and no more, and none is tokenized for a caller that is gone."""
 
 from __future__ import annotations
 

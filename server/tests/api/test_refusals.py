@@ -1,4 +1,4 @@
-"""What a server refuses: each with the status, the name of the parameter and the bound."""
+"""docs/contribute/contracts.md: each refusal has its status in OpenAI's shape, names the field and the bound, and is short."""
 
 from __future__ import annotations
 

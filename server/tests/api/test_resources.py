@@ -1,3 +1,5 @@
+"""docs/contribute/contracts.md: the server keeps to its container's limits, and the cause of its end is its termination message."""
+
 from __future__ import annotations
 
 import os

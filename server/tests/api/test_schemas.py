@@ -1,4 +1,4 @@
-"""Whatever a body holds, it is taken or refused with words: nothing else comes out."""
+"""docs/contribute/contracts.md: whatever a body holds, it is taken or refused with words: nothing else comes out."""
 
 from __future__ import annotations
 

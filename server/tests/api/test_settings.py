@@ -1,3 +1,5 @@
+"""docs/contribute/contracts.md: the flags of `llmendpoint-server` are those of the table; a bad one is named and ends with 2."""
+
 from __future__ import annotations
 
 import re

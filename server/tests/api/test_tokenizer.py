@@ -1,4 +1,4 @@
-"""A model's own files: what they hold beside the vocabulary, and templates as their authors write them."""
+"""docs/concepts/architecture.md: the API process tokenizes by the model's own files, with templates as their authors write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine process that is there but does nothing: /health says so, and a restart does not wait for it."""
+"""docs/contribute/contracts.md: an engine that is there but does nothing fails `/health`, and a restart does not wait for it."""
 
 from __future__ import annotations
 

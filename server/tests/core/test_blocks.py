@@ -1,4 +1,4 @@
-"""Pages: who holds them, who finds them again, who loses them first."""
+"""docs/concepts/architecture.md: prompts that begin alike share pages: who holds them, who finds them again, who loses them first."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How long a refused caller is told to wait."""
+"""docs/contribute/contracts.md: the `Retry-After` of a 429 is how long it takes until a place is free."""
 
 import pytest
 

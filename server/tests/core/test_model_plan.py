@@ -1,4 +1,4 @@
-"""Which files make up a model, and what is refused."""
+"""docs/concepts/models.md: which files of a source are downloaded, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frames between the two processes."""
+"""docs/concepts/architecture.md: the API process and the engine process exchange whole frames, however the stream is cut."""
 
 import msgspec
 import pytest

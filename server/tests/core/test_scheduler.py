@@ -1,100 +1,13 @@
-"""The scheduler against a model that exists only as arithmetic.
-
-`Machine` is a KV cache and a language model in one: it writes into each slot what was computed there, refuses to go on
-when a slot that a sequence reads holds anything else, and answers with a function of the whole sequence so far.
-"""
+"""docs/concepts/architecture.md: the engine batches continuously on a paged cache, and no sequence reads what another one wrote."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from llmendpoint_server.core.batch import Batch
-from llmendpoint_server.core.blocks import BlockManager
-from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
-from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
-
-VOCAB = 7
-EOS = 6
-
-
-def next_token(tokens: tuple[int, ...]) -> int:
-    return (sum(tokens) * 31 + len(tokens)) % VOCAB
-
-
-class Machine:
-    def __init__(self, page_size: int, window: int | None = None) -> None:
-        self.page_size = page_size
-        self.window = window
-        self.slots: dict[tuple[int, int], tuple[int, ...]] = {}
-
-    def run(self, batch: Batch) -> list[int]:
-        sampled = []
-        for row in batch.rows:
-            tokens, table = tuple(row.sequence.tokens), row.sequence.table
-            first = 0 if self.window is None else max(row.start - self.window + 1, 0)
-            for position in range(first, row.start + row.count):
-                slot = (table[position // self.page_size], position % self.page_size)
-                if position >= row.start:
-                    self.slots[slot] = tokens[: position + 1]
-                assert self.slots[slot] == tokens[: position + 1], (
-                    "a page holds somebody else's keys and values"
-                )
-            if row.sample:
-                sampled.append(next_token(tokens))
-        return sampled
-
-
-def make_scheduler(
-    pages: int = 8,
-    page_size: int = 2,
-    max_num_seqs: int = 3,
-    budget: int = 5,
-    queue: int = 4,
-    caching: bool = True,
-    window: int | None = None,
-) -> Scheduler:
-    config = SchedulerConfig(
-        max_model_len=pages * page_size,
-        max_num_seqs=max_num_seqs,
-        max_queued_requests=queue,
-        max_batched_tokens=budget,
-        vocab_size=VOCAB,
-        eos_token_ids=frozenset({EOS}),
-        prefix_caching=caching,
-        prefix_key=b"secret",
-        sliding_window=window,
-    )
-    return Scheduler(config, BlockManager(pages, page_size))
-
-
-def request(
-    name: str, prompt: tuple[int, ...], max_tokens: int = 8, *, ignore_eos: bool = True, salt: str = ""
-) -> Request:
-    return Request(name, prompt, SamplingParams(max_tokens, temperature=0, ignore_eos=ignore_eos), salt=salt)
-
-
-def expected(prompt: tuple[int, ...], sampling: SamplingParams, max_model_len: int) -> tuple[int, ...]:
-    tokens = prompt
-    while len(tokens) - len(prompt) < sampling.max_tokens and len(tokens) < max_model_len:
-        tokens += (next_token(tokens),)
-        if tokens[-1] == EOS and not sampling.ignore_eos:
-            break
-    return tokens[len(prompt) :]
-
-
-def finish_all(scheduler: Scheduler, machine: Machine) -> dict[str, tuple[tuple[int, ...], FinishReason]]:
-    """Steps until nothing is left; what each request got, and how it ended."""
-    got: dict[str, tuple[int, ...]] = {}
-    ends: dict[str, tuple[tuple[int, ...], FinishReason]] = {}
-    for step in range(1000):
-        if scheduler.idle:
-            return ends
-        batch = scheduler.schedule(float(step))
-        for output in scheduler.update(batch, machine.run(batch), step + 0.5):
-            got[output.id] = got.get(output.id, ()) + output.tokens
-            if output.finish:
-                ends[output.id] = (got[output.id], output.finish)
-    raise AssertionError("1000 steps were not enough: a sequence does not advance")
+from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
+from llmendpoint_server.core.scheduler import Scheduler
+from server.tests.core.arithmetic_model import VOCAB, Machine, expected, finish_all, make_scheduler, request
 
 
 class SchedulerStates(RuleBasedStateMachine):

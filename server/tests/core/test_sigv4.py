@@ -1,4 +1,4 @@
-"""The examples of Amazon's own page on Signature Version 4 for S3."""
+"""docs/concepts/models.md: requests for `s3://` are signed as in the examples of Amazon's own page on Signature Version 4."""
 
 from __future__ import annotations
 

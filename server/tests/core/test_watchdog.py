@@ -1,4 +1,7 @@
-"""When an engine counts as stuck. Times are seconds, the limit is 10."""
+"""docs/contribute/contracts.md: an engine is stuck after `--step-timeout` without a word, or without a step for its requests.
+
+Times are seconds, the limit is 10.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo model through the whole server: real engine, HTTP, OpenAI's SDK."""
+"""README.md: the demo model answers through the real engine, HTTP and OpenAI's SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A scheduler whose state has gone bad: the request at fault fails alone, or all may be sent again; the engine goes on."""
+"""docs/contribute/contracts.md: the request at fault fails alone, or all may be sent again, and the engine goes on.
+
+The scheduler's state has gone bad.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine and an API process that does not read."""
+"""docs/concepts/architecture.md: the engine process goes on while the API process does not read, and gives up one that never does."""
 
 from __future__ import annotations
 

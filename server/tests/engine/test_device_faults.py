@@ -1,4 +1,4 @@
-"""Whose fault a failed step is: one request's, or the device's."""
+"""docs/contribute/contracts.md: a failed step is the fault of one request, which fails alone, or of the device, and ends the engine."""
 
 from __future__ import annotations
 

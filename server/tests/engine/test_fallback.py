@@ -1,4 +1,4 @@
-"""A model whose layers cannot be made faster is loaded a second time, and never beside the first."""
+"""docs/concepts/sizing.md: a model's weights are in memory once, also when its layers cannot be made faster and it is loaded again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the container grants, from files as kernels write them."""
+"""docs/reference/resources.md: the engine takes the memory, threads and dtype that its container grants, not the node's.
+
+The files are as kernels write them.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The engine process over its socket, as the API process sees it."""
+"""docs/contribute/contracts.md: the engine process loads, answers, drains, and tells the cause and the exit code of its end.
+
+The test is the API process at the other end of the socket.
+"""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""What cannot be served is refused at load, saying why and what can be."""
+"""docs/concepts/architecture.md: what cannot be served correctly is refused at load, with the cause and with what can be."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""How a token is drawn from its logits."""
+"""docs/contribute/contracts.md: temperature, top_p, top_k and seed: a token is drawn as often as its probability says."""
 
 import random
 import re

@@ -1,5 +1,7 @@
-"""Greedy tokens equal transformers' `generate`, whatever else is in the batch. In float32: bf16's logits change with
-the batch's shape, for everybody."""
+"""docs/concepts/architecture.md: batching, shared pages and preemption change no token: greedy ones equal transformers' `generate`.
+
+In float32: bf16's logits change with the batch's shape, for everybody.
+"""
 
 import random
 from collections.abc import Callable, Iterable

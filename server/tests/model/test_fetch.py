@@ -1,4 +1,7 @@
-"""Downloads from real servers on this machine, which break off, lie and fall silent."""
+"""docs/concepts/models.md: a download checks the room, goes on where it broke off, hashes what arrives, and is shown only when whole.
+
+Real servers on this machine break off, lie and fall silent.
+"""
 
 from __future__ import annotations
 

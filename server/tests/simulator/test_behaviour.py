@@ -1,4 +1,4 @@
-"""What happens to the n-th request, as pure functions."""
+"""docs/guides/rehearsal.md: what happens to the n-th request follows from the flags and the seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated engine itself."""
+"""docs/guides/rehearsal.md: `--max-queued-requests` works as in the server: who is refused is told when a place is free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator as a process of its own, over HTTP."""
+"""docs/guides/rehearsal.md: the simulator has the server's API, drain and exit codes, and behaves as its flags say."""
 
 from __future__ import annotations
 

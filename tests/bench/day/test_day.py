@@ -1,4 +1,4 @@
-"""The fleet in virtual time: what a figure of `make bench-day` is made of."""
+"""docs/benchmarks.md: what a figure of `make bench-day` is made of: a fleet in virtual time, the same every time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated definitions: current, structural, bounded, and small enough for client-side apply."""
+"""docs/decisions/no-webhooks.md: the CRDs are generated from the models: current, structural, bounded and described."""
 
 from __future__ import annotations
 

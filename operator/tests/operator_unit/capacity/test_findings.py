@@ -1,4 +1,7 @@
-"""What a model of the hub is, asked by the operator of a stub of the hub's HTTP API."""
+"""docs/concepts/sizing.md: of a hub's model the operator reads config.json and the sizes of the files, and says what it cannot read.
+
+A stub of the hub's HTTP API answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CapacityFits: what is asked, the Job that reads a claim, and the condition as a table."""
+"""docs/concepts/sizing.md: the operator writes the verdict as the condition CapacityFits; a Job reads a model on a claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may name: each way to write a host that looks like an allowed one, and is another."""
+"""docs/operate/security.md: a hub or a judge is allowed by its whole address; a host that only looks like an allowed one is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who changed what, told once; values only where nobody keeps a secret in them."""
+"""docs/contribute/contracts.md: each change of a spec is told once, by whom and what, and no value that may be a secret is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""From pod statuses, as kubelet and scheduler 1.36 write them, to a cause that says what to do."""
+"""docs/operate/troubleshooting.md: each cause of a pod that is not ready has its reason, and a message that says what to do.
+
+The pods' statuses are as kubelet and scheduler 1.36 write them.
+"""
 
 from __future__ import annotations
 

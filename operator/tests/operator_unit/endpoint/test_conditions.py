@@ -1,4 +1,4 @@
-"""The conditions as a truth table."""
+"""docs/operate/troubleshooting.md: `Ready`, `Progressing`, `Degraded` and `Stalled` with their reasons, as a truth table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who changes our children back is named, and not written against for ever."""
+"""docs/operate/troubleshooting.md: who changes a child back is named (`ChildContested`); the child is written ever more seldom."""
 
 from __future__ import annotations
 

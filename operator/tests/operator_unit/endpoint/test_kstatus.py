@@ -1,4 +1,7 @@
-"""What tools that read kstatus (Flux, Argo CD, kubectl wait) make of our status: asked of the real library."""
+"""docs/concepts/rollouts.md: tools that read kstatus, such as Flux, see a rollout in progress and a rejected revision as failed.
+
+The real kstatus library is asked.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be read of one endpoint, or of its LLMRuntime, is that endpoint's trouble and nobody else's."""
+"""docs/operate/troubleshooting.md: an endpoint or an LLMRuntime that cannot be read says so, and every other endpoint goes on."""
 
 from __future__ import annotations
 

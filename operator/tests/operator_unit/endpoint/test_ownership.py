@@ -1,4 +1,4 @@
-"""Whose an object is, and what follows for the plan."""
+"""docs/contribute/contracts.md: only the endpoint's own children are changed; anything else of their names stays as it is."""
 
 from __future__ import annotations
 

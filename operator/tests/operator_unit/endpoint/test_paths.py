@@ -1,4 +1,4 @@
-"""Paths that an LLMRuntime declares: the status tells them to the gateways, and no pod knows of them."""
+"""docs/contribute/contracts.md: `status.paths` has the paths that the LLMRuntime declares, and a change of them restarts no pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine, a judge or the API server said, on its way to the status and to Events."""
+"""docs/operate/security.md: what looks like a credential in the words of an engine, a judge or the API server is not shown."""
 
 from __future__ import annotations
 

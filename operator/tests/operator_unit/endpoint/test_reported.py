@@ -1,4 +1,4 @@
-"""Whatever stands in a status: a plan never fails by it, and what cannot be true is gone after a few writes."""
+"""docs/contribute/contracts.md: whatever stands in a status, a plan can be made, and what cannot be true is gone after a few writes."""
 
 from __future__ import annotations
 

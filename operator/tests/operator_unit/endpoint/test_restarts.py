@@ -1,4 +1,7 @@
-"""Restarts that repeat, as the kubelet writes them. It is noon; an engine ran from `began` to `ended`, minutes before."""
+"""docs/operate/troubleshooting.md: an engine that was ready and ends three times, within ten minutes each, is a `RestartStorm`.
+
+It is noon; an engine ran from `began` to `ended`, minutes before. Statuses are as the kubelet writes them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has a bare model name, who claims it in vain, and who is told when that changes."""
+"""docs/contribute/contracts.md: operator and gateway decide alike which endpoint has a bare name; the others have NameConflict."""
 
 from __future__ import annotations
 

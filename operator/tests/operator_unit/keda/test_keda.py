@@ -1,5 +1,8 @@
-"""The external scaler over real gRPC and TLS. What goes over the wire is compared with bytes written by hand from the
-contract: our own messages on both sides would agree on any mistake."""
+"""docs/contribute/contracts.md: KEDA's external-scaler contract over real gRPC and TLS: what is unknown is UNAVAILABLE, never 0.
+
+What goes over the wire is compared with bytes written by hand from KEDA's contract: our own messages on both sides would
+agree on any mistake.
+"""
 
 from __future__ import annotations
 

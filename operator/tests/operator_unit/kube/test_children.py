@@ -1,4 +1,4 @@
-"""Writing children: what is not the endpoint's own is never written over."""
+"""docs/contribute/contracts.md: an object that has a child's name and is not the endpoint's own is left, and its holder is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API server's answers, whole or broken off: every failure of a call is an ApiError."""
+"""docs/decisions/kopf-for-little.md: an answer of the API server that breaks off fails its call alone, and the pass is repeated."""
 
 from __future__ import annotations
 

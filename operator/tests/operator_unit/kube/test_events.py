@@ -1,4 +1,4 @@
-"""Events: the same again is counted, an endpoint that says too much is held back, a restart repeats nothing."""
+"""docs/contribute/contracts.md: a repeated Event is counted, Events of one endpoint are bounded, and a restart repeats none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Leadership: nothing before the lease is held, and never two that write. Orders of happenings, no durations."""
+"""docs/contribute/contracts.md: without the Lease nothing is written, and never do two processes write.
+
+Orders of happenings are asserted, no durations.
+"""
 
 from __future__ import annotations
 

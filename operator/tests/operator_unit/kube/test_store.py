@@ -1,4 +1,4 @@
-"""The cache: lists replace it, events and our own writes enter it in order, nothing that is gone stays."""
+"""docs/decisions/kopf-for-little.md: the caches are our own: a list finds what a watch has lost, and nothing stays that is gone."""
 
 from __future__ import annotations
 

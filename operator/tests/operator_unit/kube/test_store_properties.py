@@ -1,4 +1,4 @@
-"""Whatever a watch loses, repeats or brings in another order: a list puts it right, and tells of all that it changed."""
+"""docs/decisions/kopf-for-little.md: whatever a watch loses, repeats or brings in another order, a list puts it right."""
 
 from typing import Any
 

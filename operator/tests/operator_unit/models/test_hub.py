@@ -1,4 +1,7 @@
-"""The commit of an hf:// source, from a stub of the hub's HTTP API."""
+"""docs/concepts/models.md: an `hf://` source is resolved to the commit of its branch, once for a revision.
+
+A stub of the hub's HTTP API answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An hf:// source is resolved once for a revision, and recorded before the first pod of it."""
+"""docs/concepts/models.md: the commit of a revision is recorded before its first pod, and every pod of it loads that commit."""
 
 from __future__ import annotations
 

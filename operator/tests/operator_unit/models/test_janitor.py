@@ -1,4 +1,7 @@
-"""Two Jobs brought the same files: sweep after sweep, until nothing changes any more."""
+"""docs/concepts/models.md: where two Jobs brought the same files, the last one removes them; failures are tried again.
+
+Sweep follows sweep until nothing changes any more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model is resolved, then downloaded once, and only then do pods start that find it."""
+"""docs/concepts/models.md: a model is resolved, then downloaded once, and only then pods start that find it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes hold of models is recorded from their pods, and leaves them when nobody has used it for long enough."""
+"""docs/concepts/models.md: with `scope: Node` each node has a record, and a Job deletes the model there when it was unused for long."""
 
 from __future__ import annotations
 

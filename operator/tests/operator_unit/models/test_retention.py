@@ -1,4 +1,4 @@
-"""What a shared cache holds goes after it was unused for long enough, and never while it is used."""
+"""docs/concepts/models.md: what no recorded revision has used for the retention time leaves a shared cache, and nothing else does."""
 
 from __future__ import annotations
 

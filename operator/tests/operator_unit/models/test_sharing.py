@@ -1,4 +1,4 @@
-"""Endpoints share a download where their Jobs are equal; what is wrong with one endpoint's Job holds no other up."""
+"""docs/contribute/contracts.md: endpoints with equal Jobs share a download, and a fault in one Job holds up no other endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who follows an assignment, as real HTTP servers on loopback say."""
+"""docs/contribute/contracts.md: every Ready gateway reports in `/state` which epoch it follows, and one that hangs delays nobody.
+
+The gateways are real HTTP servers on loopback.
+"""
 
 from __future__ import annotations
 

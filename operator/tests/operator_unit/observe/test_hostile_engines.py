@@ -1,4 +1,4 @@
-"""Engines whose answers nothing can be computed with: what a tenant's image says ends nothing, and blinds nobody else."""
+"""docs/concepts/autoscaling.md: an impossible value counts as missing: what one tenant's engine says blinds no other endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""200 pods of one namespace take every question and never answer: another namespace's are asked as often as before."""
+"""docs/concepts/rollouts.md: pods that never answer delay their own namespace alone, in every kind of question to pods."""
 
 from __future__ import annotations
 

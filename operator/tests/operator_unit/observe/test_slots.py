@@ -1,4 +1,4 @@
-"""Slots of verification: a bound for each namespace, and turns among them."""
+"""docs/concepts/rollouts.md: verification has 64 slots, a bound for each namespace, and turns among namespaces."""
 
 from __future__ import annotations
 

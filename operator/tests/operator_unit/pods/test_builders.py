@@ -1,4 +1,7 @@
-"""What a cluster gets, as golden files. UPDATE_GOLDEN=1 writes them; a change of a Deployment restarts pods."""
+"""docs/contribute/contracts.md: the children's names, labels and content, as golden files, and the hash that names a revision.
+
+UPDATE_GOLDEN=1 writes the files. A change of a Deployment restarts pods.
+"""
 
 from __future__ import annotations
 

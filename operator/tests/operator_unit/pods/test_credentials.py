@@ -1,4 +1,4 @@
-"""A Secret that an endpoint names is used for it, and its content goes to no host that the platform did not allow."""
+"""docs/operate/security.md: a Secret that an endpoint names is sent to no host that the platform did not allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as a difference between wanted and live."""
+"""docs/concepts/architecture.md: edits of a child by others are put back, and a steady state writes nothing."""
 
 from __future__ import annotations
 

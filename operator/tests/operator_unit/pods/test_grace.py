@@ -1,4 +1,4 @@
-"""How long a stopped replica may take, from the longest generation that the spec allows."""
+"""docs/contribute/contracts.md: the recorded grace period covers the longest generation that the spec allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What protects the pods, and who may reach them."""
+"""docs/contribute/contracts.md: the PodDisruptionBudget protects an endpoint's pods, and the NetworkPolicy says who reaches them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `readiness: Generation` of a runtime adds to a pod, and that nothing else changes one."""
+"""docs/contribute/contracts.md: `readiness: Generation` adds the sidecar `probe` to a pod, and changes nothing else of any pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records outlive the operator that wrote them: no default, no new field and no upgrade changes pods that run.
+"""docs/concepts/rollouts.md: an upgrade restarts no pod: records hold all values, so no new default or field changes what runs.
 
 landed/records.json was written by the operator before records held every value: specs, runtimes, and what it made of them.
 """

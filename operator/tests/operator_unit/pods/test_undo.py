@@ -1,4 +1,4 @@
-"""What `kubectl llm rollout undo` writes makes the spec ask for the recorded revision, and for no other."""
+"""docs/contribute/contracts.md: what `kubectl llm rollout undo` writes makes the spec ask for the recorded revision alone."""
 
 from __future__ import annotations
 

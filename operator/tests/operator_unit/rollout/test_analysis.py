@@ -1,4 +1,4 @@
-"""The verdict on a revision that gets requests."""
+"""docs/concepts/rollouts.md: a revision that gets requests is judged by its limits, and not before `duration` and `minRequests`."""
 
 from __future__ import annotations
 

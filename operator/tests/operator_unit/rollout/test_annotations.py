@@ -1,4 +1,4 @@
-"""Requests by annotation: what can be read, and what is answered when it cannot."""
+"""docs/contribute/contracts.md: a request by annotation is read as it was written, or refused once with what to write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canaries whose steps are edited under way, and promotions of one."""
+"""docs/concepts/rollouts.md: a canary whose steps are edited goes on at the same place; a promotion takes it at any step."""
 
 from __future__ import annotations
 

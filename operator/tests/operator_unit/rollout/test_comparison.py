@@ -1,4 +1,4 @@
-"""Limits relative to the old revision: a promotion waits until there is something to compare with, but not for ever."""
+"""docs/concepts/rollouts.md: a promotion with a limit relative to blue waits until blue was measured, but not for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollouts at their edges: two things at once, a cluster that is full, a change of mind."""
+"""docs/concepts/rollouts.md: two edits at once, a full cluster or a change of mind take away no replica that answers."""
 
 from __future__ import annotations
 

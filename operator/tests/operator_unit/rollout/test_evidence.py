@@ -1,4 +1,4 @@
-"""What a rollout may conclude from what it sees, and from what it does not."""
+"""docs/concepts/rollouts.md: nothing is concluded from figures that are not there, or that are older than the switch."""
 
 from __future__ import annotations
 

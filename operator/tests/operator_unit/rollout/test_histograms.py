@@ -1,4 +1,4 @@
-"""Histograms: what came since, across restarts, and PromQL's quantile of it."""
+"""docs/concepts/rollouts.md: latencies are 95th percentiles over all pods of a revision; a restarted pod does not spoil them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A judge is a host that the operator asks on a user's word: which ones, and what the user learns of them."""
+"""docs/operate/security.md: the operator asks no judge that is not allowed, and the status does not say what a host answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollouts whose gateways follow late, or are lost."""
+"""docs/concepts/rollouts.md: old pods stay while a Ready gateway may send to them; lost gateways are not waited for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Live figures of a window, from gateways and engines played by real HTTP servers on loopback."""
+"""docs/concepts/rollouts.md: errors come from the gateways and latencies from the engines, of one window alone.
+
+Gateways and engines are real HTTP servers on loopback.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of moves, whole: what each event does in each state."""
+"""docs/concepts/rollouts.md: what each event does in each state: the whole table of moves."""
 
 from __future__ import annotations
 

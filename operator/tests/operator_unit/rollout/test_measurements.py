@@ -1,4 +1,4 @@
-"""Counters become figures: of one window, whatever restarts, comes or goes meanwhile."""
+"""docs/concepts/rollouts.md: figures are of one window, whatever restarts, comes or goes meanwhile."""
 
 from __future__ import annotations
 

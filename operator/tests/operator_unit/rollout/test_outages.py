@@ -1,4 +1,4 @@
-"""What a new leader makes of the time in which there was no operator."""
+"""docs/concepts/rollouts.md: time without an operator makes nothing overdue: each deadline counts what the present leader has seen."""
 
 from __future__ import annotations
 

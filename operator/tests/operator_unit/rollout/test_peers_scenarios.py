@@ -1,4 +1,4 @@
-"""The scenarios by which Argo Rollouts tests its blue-green and its rollback window, as they are with us.
+"""docs/concepts/rollouts.md: the scenarios by which Argo Rollouts tests blue-green and rollback windows, as they are with us.
 
 Not here: ephemeral metadata and preview services (verification prompts ask the pods themselves), and a preview's own
 replica count (a switch is only as safe as the capacity behind it). What a scenario means differently here says so.

@@ -1,4 +1,4 @@
-"""Who is asked for the Events of pods that wait: few, in turns, and one endpoint's trouble is nobody else's."""
+"""docs/concepts/rollouts.md: what an autoscaler says of a pod that waits is asked for few pods and in turns of namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Verification prompts, asked of real HTTP servers on loopback."""
+"""docs/concepts/rollouts.md: each prompt is answered as expected, or the revision is rejected; a busy engine is asked again.
+
+The engines are real HTTP servers on loopback.
+"""
 
 from __future__ import annotations
 

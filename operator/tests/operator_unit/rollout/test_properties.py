@@ -1,6 +1,8 @@
-"""Random edits, reverts, scalings, pod failures, requests, lagging gateways, late and lost events, clock jumps, lost
-status and crashes after any write: one revision gets requests, it keeps its pods, and in the end there is what the spec
-asks for."""
+"""docs/concepts/rollouts.md: whatever happens in whatever order, one revision gets requests and the end is what the spec asks for.
+
+Random edits, reverts, scalings, pod failures, requests, lagging gateways, late and lost events, clock jumps, lost
+status and crashes after any write. The revision that gets requests keeps its pods.
+"""
 
 from __future__ import annotations
 

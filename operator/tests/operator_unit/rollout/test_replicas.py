@@ -1,4 +1,4 @@
-"""A cluster without room: exchange in place by waves, or one after the other."""
+"""docs/concepts/rollouts.md: without room pods are exchanged in place by waves, with `minAvailable` ready, or one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What promote, abort, undo and restart do to a rollout."""
+"""docs/concepts/rollouts.md: what `promote`, `abort`, `undo` and `restart` do to a rollout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rolling to the newest: which revision gets requests, and who keeps its pods until when."""
+"""docs/concepts/rollouts.md: which revision gets requests from an edit to the switch, and which keeps its pods until when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capacity Auto: it waits for nodes that are to come, and never gives up the last ready replica."""
+"""docs/concepts/rollouts.md: `capacity: Auto` waits for nodes that are to come, and never stops a single replica that answers."""
 
 from __future__ import annotations
 

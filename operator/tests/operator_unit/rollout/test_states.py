@@ -1,4 +1,4 @@
-"""A rollout's way through its states, with gateways, prompts and figures."""
+"""docs/concepts/rollouts.md: a rollout's way through its states, with gateways, prompts and figures, there and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A revision that has requests and no verdict: what an edit makes of it, and what an endpoint that goes to zero does."""
+"""docs/concepts/rollouts.md: an edit of a revision without a verdict goes back to blue; at zero an observation pauses."""
 
 from __future__ import annotations
 

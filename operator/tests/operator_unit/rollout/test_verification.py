@@ -1,4 +1,4 @@
-"""Answers to verification prompts."""
+"""docs/concepts/rollouts.md: when an answer to a prompt passes, and what is said of one that does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The endpoint's breaker: from what gateways tell to a condition, Events, and who is woken."""
+"""docs/concepts/gateway.md: an endpoint whose breaker is open has the condition CircuitOpen, and Events with each gateway's figures."""
 
 from __future__ import annotations
 

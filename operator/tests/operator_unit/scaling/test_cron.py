@@ -1,4 +1,4 @@
-"""Five fields of cron: what they allow, when they last came, and what is none."""
+"""docs/concepts/autoscaling.md: schedules are five fields of cron in a time zone; where several hold, the largest bounds do."""
 
 from __future__ import annotations
 

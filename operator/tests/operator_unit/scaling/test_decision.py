@@ -1,5 +1,7 @@
-"""The decision on the count: what the scaler promises, and KEDA's scenarios rebuilt (fallback, idle replicas, polling and
-cooldown, activation)."""
+"""docs/concepts/autoscaling.md: the number follows signals, windows, cooldown, fallback and schedules as the page says.
+
+KEDA's scenarios are rebuilt here: fallback, idle replicas, polling and cooldown, activation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The gateways' streams of load and demand, played on loopback; and the scaler that they wake."""
+"""docs/concepts/autoscaling.md: gateways stream what waits and runs; silence is unknown, and a held request wakes the scaler at once.
+
+The streams are played on loopback.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change of the scaler keeps the number of replicas."""
+"""docs/concepts/autoscaling.md: a change of the provider keeps the number of replicas until the new scaler had its time."""
 
 from __future__ import annotations
 

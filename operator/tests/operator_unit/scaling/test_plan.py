@@ -1,4 +1,4 @@
-"""The scaler's count in plans, rollouts and the status."""
+"""docs/concepts/autoscaling.md: `status.autoscaling` is written before pods follow it, and a rollout has the scaler's number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever callers and gateways do: the bounds hold, nothing is decided without figures, and a constant load settles."""
+"""docs/concepts/autoscaling.md: the bounds hold, nothing is decided without figures, and a constant load gives a constant number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scalers outside the operator: what is made for them, what they are told, and how their own words show."""
+"""docs/concepts/autoscaling.md: KEDA or a HorizontalPodAutoscaler gets its object and one figure, and `Scaling` passes on its words."""
 
 from __future__ import annotations
 

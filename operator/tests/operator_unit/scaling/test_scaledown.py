@@ -1,4 +1,4 @@
-"""Which replica goes, and that it goes in order: out of the pick, acknowledged, annotated, then the Deployment."""
+"""docs/contribute/contracts.md: the pods with the fewest requests are drained, acknowledged and annotated before a scale-down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each signal recommends, from totals; and what is made of what the gateways tell."""
+"""docs/concepts/autoscaling.md: what each signal recommends, from totals, and that a missing figure is never 0."""
 
 from __future__ import annotations
 
