@@ -136,8 +136,8 @@ class Control:
 
     def _publish(self, keys: Collection[str]) -> None:
         view, busy = self.placement.view, self.placement.in_flight.counts
-        changed = {self._clusters.change(key, view.part(key), busy) for key in keys}
-        if self.generation == 0 or True in changed:
+        changed = [self._clusters.change(key, view.part(key), busy) for key in keys]
+        if self.generation == 0 or any(changed):
             self._snapshot = Snapshot(self.generation + 1, dict(self._clusters.hosts))
             self._ads.publish(self._snapshot)
 
