@@ -29,5 +29,5 @@ def test_a_picture_is_whole_and_loads_nothing(path: Path) -> None:
 
 def test_every_picture_is_shown_with_a_text_for_those_who_cannot_see_it() -> None:
     pages = "\n".join(page.read_text() for page in PAGES)
-    shown = dict(re.findall(r"!\[([^\]]{20,})\]\([^)]*?pictures/(\w+\.svg)\)", pages))
+    shown = dict(re.findall(r"!\[([^\]]{20,})\]\([^)]*?pictures/([\w-]+\.svg)\)", pages))
     assert {path.name for path in EVERY} == set(shown.values())

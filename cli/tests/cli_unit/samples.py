@@ -22,8 +22,8 @@ SCHEDULER_SAYS = (
     f"Scheduler: {NO_GPU}"
 )
 UNRESPONSIVE = (
-    f"pod chat-{BLUE}-a served and does not answer any more: unresponsive since 2026-11-21T11:58:00Z; see its logs; the "
-    "kubelet starts its engine again when the liveness probe fails, too"
+    f"pod chat-{BLUE}-a answered before, but has not answered since 2026-11-21T11:58:00Z; see its logs; the kubelet "
+    "restarts the engine if the liveness probe fails too"
 )
 CONFLICT = (
     "requests for the model 'chat' go to team-b/chat: an older endpoint has the name; call this endpoint as "

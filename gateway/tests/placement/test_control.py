@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from gateway.tests.one_endpoint import (
     ADDRESSES,
     BROKEN,
@@ -49,6 +51,23 @@ async def test_all_changes_of_one_turn_are_one_generation() -> None:
     control.applied(Kind.SLICE, "a/0", Slice("a/0", "r1", REPLICAS.replicas))
     await turn()
     assert control.generation == 1  # nothing that Envoy holds has changed
+
+
+async def test_a_change_that_could_not_be_taken_is_taken_with_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ads = Holding()
+    control = parts_of(ads).control
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    with monkeypatch.context() as patch:
+        patch.setattr(ads, "publish", lambda _: 1 / 0)
+        control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        await turn()
+    control.applied(Kind.ENDPOINT, "a/other", replace(CHAT, name="other"))
+    await turn()
+    assert isinstance(control.placement.place("chat", 0), Picked)
+    assert ads.published.keys() >= {"a/chat/r1", "a/other/r1"}
 
 
 async def test_a_replica_that_refused_a_connection_is_skipped_for_a_moment() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmendpoint_gateway.core.endpoint.names import claim_names
 from llmendpoint_gateway.core.endpoint.objects import parse_endpoint
+from llmendpoint_gateway.core.endpoint.view import Part, View, change_view
 from llmendpoint_operator.core.endpoint.plan import WriteStatus
 from llmendpoint_operator.core.endpoint.served import (
     Conflict,
@@ -100,7 +100,8 @@ def test_operator_and_gateway_decide_alike_and_everybody_concerned_is_told(
         assert changed - {key} <= told
         for other in there:
             conflicts = {c.name: c.holder for c in names.conflicts(other)}
-            gateways = claim_names(parse_endpoint(manifest(k, *c)) for k, c in there.items())
+            parsed = [parse_endpoint(manifest(k, *c)) for k, c in there.items()]
+            gateways = change_view(View(), {endpoint.key: Part(endpoint) for endpoint in parsed}).names
             lost = {n: gateways[n] for n in there[other][1] if gateways[n] != "/".join(other)}
             assert conflicts == lost
 

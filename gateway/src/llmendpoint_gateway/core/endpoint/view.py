@@ -99,7 +99,8 @@ def _endpoint_of(item: Item) -> str:
 @dataclass(frozen=True, slots=True)
 class View:
     """Parts and endpoints by key; a part without its endpoint is of one that was deleted. `names`: model name -> endpoint key,
-    and `claims`, by which bare names are given. `paths`: that any endpoint's runtime declares."""
+    the same object while no endpoint comes, goes or claims others; `claims`, by which bare names are given. `paths`: that any
+    endpoint's runtime declares."""
 
     parts: Mapping[str, Part] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)

@@ -28,9 +28,6 @@ class InFlight:
             del self._counts[cluster]
         return not counts
 
-    def busy(self) -> frozenset[str]:
-        return frozenset(self._counts)
-
     def of(self, cluster: str, address: str) -> int:
         return self._counts.get(cluster, {}).get(address, 0)
 

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
+import structlog
+
 from llmendpoint_gateway.core.endpoint.objects import Endpoint, Slice
 from llmendpoint_gateway.core.endpoint.view import Kind, Store, change_view
 from llmendpoint_gateway.core.envoy.snapshot import Clusters, Snapshot
@@ -29,6 +31,9 @@ MOST_AHEAD = 100_000
 """An epoch that is so much later than ours is no assignment's: each is one more than the one before."""
 
 
+log = structlog.get_logger()
+
+
 class _Told(NamedTuple):
     """An epoch that another gateway follows, and when that was told."""
 
@@ -48,7 +53,7 @@ class Control:
         self._store = Store()
         self._snapshot = Snapshot(0)
         self._clusters = Clusters()
-        self._idle: set[str] = set()  # endpoints of which a leaving cluster's last request has ended
+        self._due: set[str] = set()  # endpoints of which something is to be made anew
         self._told: dict[str, _Told] = {}
         self._dirty = False
 
@@ -81,7 +86,10 @@ class Control:
         """Requests go by what Envoy acknowledges."""
         while True:
             clusters = await self._ads.acknowledged()
-            self._retable({endpoint_of(cluster) for cluster in clusters})
+            try:
+                self._retable({endpoint_of(cluster) for cluster in clusters})
+            except Exception:  # any: what is wrong with one request that waits must not end the picker
+                log.exception("an acknowledgement was not followed to its end")
 
     def tell(self, epochs: Mapping[str, int]) -> None:
         """Epochs by endpoint that another gateway has acknowledged."""
@@ -113,16 +121,15 @@ class Control:
     def idle(self, cluster: str) -> None:
         """An old revision's cluster goes with its last request."""
         if cluster in self._clusters.leaving:
-            self._idle.add(endpoint_of(cluster))
+            self._due.add(endpoint_of(cluster))
             self._change()
 
     def _rebuild(self) -> None:
         self._dirty = False
         if not self.synced:
             return  # half a list is not a state: Envoy keeps what it has, and nothing is routed yet
-        keys = self._store.take_touched() | self._idle
-        self._idle = set()
-        placement = self.placement
+        self._due |= self._store.take_touched()
+        keys, placement = frozenset(self._due), self.placement
         view = change_view(placement.view, {key: self._store.part(key) for key in keys})
         if not placement.reach.stale:  # else an endpoint may well be there that this gateway has not heard of
             for key in [key for key in self._told if key not in view.endpoints]:
@@ -133,11 +140,12 @@ class Control:
                 self.held.forget(key)
         self._publish(keys)
         self._retable(keys)
+        self._due -= keys  # only now: after an exception they are due again
 
     def _publish(self, keys: Collection[str]) -> None:
         view, busy = self.placement.view, self.placement.in_flight.counts
-        changed = {self._clusters.change(key, view.part(key), busy) for key in keys}
-        if self.generation == 0 or True in changed:
+        changed = [self._clusters.change(key, view.part(key), busy) for key in keys]
+        if self.generation == 0 or any(changed):
             self._snapshot = Snapshot(self.generation + 1, dict(self._clusters.hosts))
             self._ads.publish(self._snapshot)
 

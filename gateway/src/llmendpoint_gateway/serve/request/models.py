@@ -9,15 +9,11 @@ from llmendpoint_gateway.serve.request import writing
 
 class ModelList:
     def __init__(self) -> None:
-        self._view: View | None = None
-        self._listed: object = None
+        self._names: object = None
         self._answer = b""
 
     def answer(self, view: View) -> bytes:
-        """A view is new with every change of a replica; the list only with the names and whose they are."""
-        if view is not self._view:
-            listed = view.names, {key: endpoint.created for key, endpoint in view.endpoints.items()}
-            if listed != self._listed:
-                self._answer = writing.answer(200, orjson.dumps(model_list(view)))
-            self._view, self._listed = view, listed
+        """A view is new with every change of a replica; its names only when an endpoint comes or goes, or claims others."""
+        if view.names is not self._names:
+            self._names, self._answer = view.names, writing.answer(200, orjson.dumps(model_list(view)))
         return self._answer
