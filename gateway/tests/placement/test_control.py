@@ -1,5 +1,6 @@
 """docs/contribute/contracts.md: a gateway publishes whole views, reports what it follows, and is unready only while it is behind."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
