@@ -1,4 +1,4 @@
-"""docs/reference/resources.md: what a real API server refuses of each field, with what to write instead, and what kubectl shows."""
+"""docs/reference/llmendpoint.md: what a real API server refuses of each field, with what to write instead, and what kubectl shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/api.md has every error of the gateway and of the engine, with its status."""
+"""docs/reference/api.md: the page has every error of the gateway and of the engine, with its status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/cli.md and `--help` have every command of `kubectl llm`, every option, and an example of each."""
+"""docs/reference/cli.md: the page and `--help` have every command of `kubectl llm`, every option, and an example of each."""
 
 from __future__ import annotations
 

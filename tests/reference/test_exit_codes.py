@@ -1,4 +1,4 @@
-"""docs/reference/exit-codes.md has the codes that the programs end with."""
+"""docs/reference/exit-codes.md: the page has the codes that the programs end with."""
 
 from __future__ import annotations
 

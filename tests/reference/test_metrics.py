@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md has every metric that the code registers, and every value of a label that the code names."""
+"""docs/reference/metrics.md: the page has every metric that the code registers, and every value of a label that the code names."""
 
 from __future__ import annotations
 

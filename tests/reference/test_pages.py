@@ -1,4 +1,4 @@
-"""docs/reference says what the code does: the parts that are made from it, and no part that nothing makes."""
+"""docs/reference: a page says what the code does: the parts that are made from it, and no part that nothing makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make docs`: it builds, names what is broken, loads nothing from another machine, and has every page in its navigation."""
+"""CONTRIBUTING.md: `make docs` builds the site, names what is broken, loads nothing from another machine, and has every page in its navigation."""
 
 import re
 import shlex

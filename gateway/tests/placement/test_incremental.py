@@ -1,4 +1,4 @@
-"""What is changed endpoint by endpoint is what would be made from nothing, after any sequence of changes."""
+"""docs/concepts/gateway.md: what the gateway changes endpoint by endpoint is what would be made from nothing, after any sequence of changes."""
 
 import asyncio
 from collections.abc import Callable

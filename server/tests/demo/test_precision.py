@@ -1,4 +1,4 @@
-"""docs/reference/resources.md: `engine.dtype: auto` takes bfloat16, which keeps 99 % of the tokens of the demo model's answers."""
+"""docs/reference/llmendpoint.md: `engine.dtype: auto` takes bfloat16, which keeps 99 % of the tokens of the demo model's answers."""
 
 from __future__ import annotations
 

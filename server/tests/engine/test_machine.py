@@ -1,4 +1,4 @@
-"""docs/reference/resources.md: the engine takes the memory, threads and dtype that its container grants, not the node's.
+"""docs/reference/llmendpoint.md: the engine takes the memory, threads and dtype that its container grants, not the node's.
 
 The files are as kernels write them.
 """

@@ -1,4 +1,4 @@
-"""docs/reference/cli.md shows the operator's texts word for word: its samples are made from these."""
+"""docs/reference/cli.md: the page shows the operator's texts word for word: its samples are made from these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/resources.md: an engine's command line is the LLMRuntime's list of arguments with the endpoint's values filled in."""
+"""docs/reference/llmruntime.md: an engine's command line is the LLMRuntime's list of arguments with the endpoint's values filled in."""
 
 from __future__ import annotations
 
