@@ -46,7 +46,7 @@ class Tag(NamedTuple):
     print_: int = 0
 
     def encode(self) -> str:
-        return f"{self.ticket:016x}{self.caller:016x}{self.print_:016x}"
+        return "%016x%016x%016x" % self  # noqa: UP031 - half the time of an f-string
 
 
 class Request(NamedTuple):
