@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 
 from tests.cluster import Cluster, progress, start_control_plane
-from tests.integration.operator_process import ROOT, Namespace, OperatorProcess
+from tests.integration.installed import ROOT
+from tests.integration.namespace import Namespace
+from tests.integration.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.integration
 
