@@ -9,11 +9,14 @@ PAGE = ROOT / "docs" / "contribute" / "where-to-change.md"
 CODE = {
     part: ROOT / part / "src" / f"llmendpoint_{part}" for part in ("operator", "gateway", "server", "cli")
 }
+PLACES = {**CODE, "fit": ROOT / "fit/src/llmendpoint_fit", "chart": ROOT / "charts/llmendpoint"}
 TESTS = {
     "operator": ROOT / "operator/tests/operator_unit",
     "gateway": ROOT / "gateway/tests",
     "server": ROOT / "server/tests",
     "cli": ROOT / "cli/tests/cli_unit",
+    "fit": ROOT / "fit/tests/fit_unit",
+    "chart": ROOT / "tests/integration",
 }
 ABOVE = {("operator", "core"), ("operator", "observe"), ("gateway", "serve")}
 """They hold the folders of the subjects, and what every subject uses."""
@@ -40,7 +43,7 @@ def subjects(code: Path) -> set[str]:
 def test_each_change_leads_to_a_place_and_a_test_that_are_there() -> None:
     changes = rows(4)
     assert len(changes) >= 30
-    named = [(CODE[part] / place, change) for change, part, places, _ in changes for place in code_in(places)]
+    named = [(PLACES[part] / place, change) for change, part, places, _ in changes for place in code_in(places)]
     named += [(TESTS[part] / test, change) for change, part, _, tests in changes for test in code_in(tests)]
     assert [change for path, change in named if not path.exists()] == []
     assert broken_links(PAGE) == []
