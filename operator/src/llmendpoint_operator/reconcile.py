@@ -70,7 +70,8 @@ class Reconciler:
         self._foreigners = Registry(self._children, context.caches)
         self._contests = Contests(self._children)
         self._refusals: dict[Key, Refusal] = {}
-        self._passes: dict[Key, int] = {}
+        self._passes: dict[Key, tuple[int, float]] = {}
+        """In a row with writes, and until when the last one's pause lasts."""
         self._conflicts: dict[Key, int] = {}
 
     async def reconcile(self, key: Key) -> float | None:
@@ -142,12 +143,18 @@ class Reconciler:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _again(self, key: Key) -> float:
-        """Look once more after writing. Who rewrites what we write (an admission webhook) must not make us spin."""
-        passes = self._passes[key] = self._passes.get(key, 0) + 1
-        if passes <= FREE_PASSES:
-            return 0.0
-        log.warning("something keeps changing what was written", endpoint="/".join(key), passes=passes)
-        return growing_pause(FIRST_PAUSE_S, passes - FREE_PASSES, LAST_PAUSE_S)
+        """Look once more after writing. Who rewrites what we write (an admission webhook) must not make us spin. A pass
+        before the pause is over was woken by news, such as one of many pods: what it wrote is no sign of that."""
+        now = time.monotonic()
+        passes, until = self._passes.get(key, (0, now))
+        passes = 1 if now < until else passes + 1
+        pause = (
+            growing_pause(FIRST_PAUSE_S, passes - FREE_PASSES, LAST_PAUSE_S) if passes > FREE_PASSES else 0.0
+        )
+        self._passes[key] = passes, now + pause
+        if pause:
+            log.warning("something keeps changing what was written", endpoint="/".join(key), passes=passes)
+        return pause
 
     def _snapshot(self, key: Key, manifest: Json) -> Snapshot:
         """What there is, and what is known. What is not known yet is being found out from here on."""

@@ -103,11 +103,16 @@ class Caches:
         self._child_changed(item)
 
     def _child_changed(self, item: Json) -> None:
-        labels = item["metadata"].get("labels", {})
+        """Concerns the endpoint that its label names, and the one that owns it: a hand may have changed the label."""
+        labels, references = item["metadata"].get("labels", {}), item["metadata"].get("ownerReferences") or ()
+        owners = (r["name"] for r in references if r.get("kind") == resources.ENDPOINTS.kind)
+        keys = {(key_of(item)[0], name) for name in owners}
         if ENDPOINT_LABEL in labels:
-            self._wake(endpoint_of(item))
+            keys.add(endpoint_of(item))
         elif MODEL_JOB_LABEL in labels:
             self._model_job_changed(item)
+        for key in keys:
+            self._wake(key)
 
     def _model_job_changed(self, item: Json) -> None:
         """Who of its namespace may wait for it is cheaper to ask than to know: such Jobs change a few times each."""

@@ -175,3 +175,19 @@ def test_a_record_is_read_once_until_it_changes_and_none_is_kept_that_is_gone(
     store.event("DELETED", item("x", 5))
     store.replace([], "6")
     assert len(caches.revisions) == 0
+
+
+@pytest.mark.parametrize("labels", [{}, {ENDPOINT_LABEL: "another"}], ids=["taken off", "changed"])
+def test_a_child_whose_endpoint_label_a_hand_changed_wakes_the_endpoint_that_owns_it(
+    labels: dict[str, str],
+) -> None:
+    woken: list[tuple[str, str]] = []
+    caches = Caches(cast(KubeApi, None), woken.append, None)
+    child, owner = item("chat", 1), {"apiVersion": "llmendpoint.io/v1alpha1", "kind": "LLMEndpoint"}
+    child["metadata"]["ownerReferences"] = [{**owner, "name": "chat", "uid": "u"}]
+    store = caches.informers[resources.SERVICES].store
+    store.event("ADDED", child)
+    assert woken == [("a", "chat")]
+    woken.clear()
+    store.event("MODIFIED", {"metadata": {**child["metadata"], "labels": labels, "resourceVersion": "2"}})
+    assert ("a", "chat") in woken
