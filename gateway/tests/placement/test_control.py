@@ -222,3 +222,27 @@ async def test_a_breaker_that_a_rollout_finds_open_closes_as_the_rollout_judges_
     await turn()
     parts.outcomes.tick()
     assert describe(control, Holding())["endpoints"]["a/chat"]["breaker"] == "closed"
+
+
+async def test_a_change_that_was_left_off_in_the_middle_is_taken_whole_with_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    control = parts_of(Holding()).control
+    control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
+    control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+    await turn()
+    with monkeypatch.context() as patch:
+        patch.setattr(control.placement.departed, "note", lambda *_: 1 / 0)
+        control.deleted(Kind.ENDPOINT, "a/chat")
+        control.deleted(Kind.SLICE, "a/s")
+        control.applied(Kind.SLICE, "a/t", replace(REPLICAS, replicas=REPLICAS.replicas[:1]))
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        await turn()
+    control.deleted(Kind.SLICE, "a/t")
+    await turn()
+    assert control.placement.loads.due(0, (), most=9) == []
+    control.applied(Kind.ENDPOINT, "a/chat", CHAT)
+    control.applied(Kind.SLICE, "a/s", REPLICAS)
+    await turn()
+    assert isinstance(control.placement.place("chat", 0), Picked)
+    assert set(control.placement.loads.due(0, (), most=9)) == set(ADDRESSES)

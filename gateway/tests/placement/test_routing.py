@@ -1,5 +1,6 @@
 """docs/contribute/contracts.md: an assignment is applied when Envoy has acknowledged routable replicas of every revision in it."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -203,3 +204,22 @@ def test_the_endpoints_breaker_stays_closed_while_a_rollout_judges_or_has_where_
         endpoint = replace(calm.endpoints["a/chat"], **change)  # type: ignore[arg-type]
         judged = change_view(calm, {"a/chat": replace(calm.part("a/chat"), endpoint=endpoint)})
         assert make_table(judged, held, Table()).routes["a/chat"].circuit is None
+
+
+def test_the_table_of_many_endpoints_costs_as_much_for_each_as_that_of_few() -> None:
+    def seconds(number: int) -> float:
+        keys = [f"a/{n}" for n in range(number)]
+        known = {
+            key: Endpoint("a", key[2:], "2026-01-01T00:00:00Z", (key[2:],), "r1", expects=True)
+            for key in keys
+        }
+        everything = change_view(View(), {key: Part(endpoint) for key, endpoint in known.items()})
+        taken = []
+        for _ in range(3):
+            begun = time.process_time()
+            table = change_table(Table(), everything, keys, lambda _: frozenset())
+            taken.append(time.process_time() - begun)
+            assert table.expecting == set(keys)
+        return min(taken)
+
+    assert seconds(8000) < 8 * 4 * seconds(1000)

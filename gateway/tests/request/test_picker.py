@@ -231,6 +231,31 @@ async def test_an_endpoint_that_is_deleted_and_applied_again_loses_no_request(
     assert control.placement.in_flight.total() == 3
 
 
+async def test_a_deleted_endpoint_is_waited_for_also_when_another_claims_its_key_as_a_name(
+    control: Control, picker: Picker
+) -> None:
+    claims = replace(CHAT, name="other", served_names=("a/chat",), created="2026-02-01T00:00:00Z")
+    control.applied(Kind.ENDPOINT, "a/other", claims)
+    control.deleted(Kind.ENDPOINT, "a/chat")
+    await turn()
+    caller = Caller()
+    caller.asks(picker)
+    assert caller.code is None
+    assert control.held.waiting.count("a/chat") == 1
+
+
+async def test_of_a_deleted_endpoint_nothing_is_kept_when_its_name_goes_to_another(
+    control: Control, picker: Picker
+) -> None:
+    caller = Caller()
+    caller.asks(picker)
+    control.deleted(Kind.ENDPOINT, "a/chat")
+    control.applied(Kind.ENDPOINT, "b/chat", replace(CHAT, namespace="b"))
+    await turn()
+    assert caller.code == "no_ready_replica"
+    assert control.held.waiting.seconds("a/chat") is None
+
+
 async def test_an_endpoint_that_stays_deleted_is_told_to_be_unknown_after_a_moment() -> None:
     parts, timers = await with_timers()
     control, picker = parts.control, parts.picker

@@ -45,10 +45,11 @@ class Clusters:
     def change(self, key: str, part: Part, busy: Container[str]) -> bool:
         """An endpoint has changed, or is busy no more; whether Envoy is to hold anything else now. No cluster goes while a
         request is on it."""
-        before, wanted = self._of.pop(key, frozenset[str]()), make_clusters(key, part)
+        wanted, before = make_clusters(key, part), self._of.pop(key, frozenset[str]())
         leaving: dict[str, Hosts] = {name: () for name in before if name not in wanted and name in busy}
         after = leaving | wanted
-        self.leaving = self.leaving - before | leaving.keys()
+        self.leaving -= before
+        self.leaving |= leaving.keys()
         gone = before - after.keys()
         new = {name: hosts for name, hosts in after.items() if self.hosts.get(name) != hosts}
         for name in gone:

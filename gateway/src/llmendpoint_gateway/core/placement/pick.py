@@ -60,7 +60,7 @@ def resolve(name: str, names: Mapping[str, str], departed: Departed, now: float)
     if key is not None:
         return key
     gone = departed.endpoint(name, now)
-    awaited = gone if gone is not None and gone not in names else None
+    awaited = gone if gone is not None and names.get(gone) != gone else None
     return replace(unknown_model(name), awaited=awaited)
 
 

@@ -63,8 +63,15 @@ class Placement:
         self._state = PickState(Table(), Rotation(), self.in_flight, self.breakers, self.circuits, self.loads)
 
     def follow(self, view: View, keys: Collection[str], now: float) -> None:
-        """This is there now. `keys`: the endpoints that have changed."""
-        before, self.view = self.view, view
+        """This is there now. `keys`: the endpoints that have changed. The addresses first: they go by what was there before."""
+        before, concerned = self.view, self._addresses.change(self.view, view, keys)
+        self.view = view
+        for address in concerned:
+            cluster = self._addresses.cluster(address)
+            if cluster is None:
+                self.loads.drop(address)
+            else:
+                self.loads.put(address, now, limited=self.patience(endpoint_of(cluster)) > 0)
         self.changed.update(keys)
         if view.names is not before.names:
             self.departed.note(before.names, view.names, now)
@@ -73,12 +80,6 @@ class Placement:
                 self._state.rotation.forget(key)
                 self.circuits.forget(key)
                 self.poison.forget(key)
-        for address in self._addresses.change(before, view, keys):
-            cluster = self._addresses.cluster(address)
-            if cluster is None:
-                self.loads.drop(address)
-            else:
-                self.loads.put(address, now, limited=self.patience(endpoint_of(cluster)) > 0)
         self.breakers.keep(self._addresses)
 
     def route_by(self, table: Table, started: bool) -> None:

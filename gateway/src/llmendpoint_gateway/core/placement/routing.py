@@ -57,16 +57,16 @@ def cluster_name(endpoint: str, revision: str) -> str:
 def change_table(table: Table, view: View, keys: Iterable[str], acknowledged: Acknowledged) -> Table:
     """The table after these endpoints have changed, or what is acknowledged of them: one value, so a switch is one
     assignment."""
-    routes, expecting = dict(table.routes), table.expecting
+    routes, turned = dict(table.routes), set[str]()
     for key in keys:
         endpoint = view.endpoints.get(key)
-        if (endpoint is not None and endpoint.expects) != (key in expecting):
-            expecting ^= {key}
+        if (endpoint is not None and endpoint.expects) != (key in table.expecting):
+            turned.add(key)
         before = routes.pop(key, None)
         if endpoint is not None and endpoint.assignment is not None:
             revisions, applied = view.part(key).revisions, before.assignment if before else None
             routes[key] = _route(endpoint, endpoint.assignment, revisions, acknowledged, applied)
-    return Table(view.names, routes, expecting)
+    return Table(view.names, routes, table.expecting ^ turned)
 
 
 def _route(

@@ -104,6 +104,8 @@ class HeldRequests:
             held.timer.cancel()
             seconds = self._clock() - held.since
             self.waiting.serve(endpoint, held, seconds)
+            if endpoint not in self._placement.view.endpoints:
+                self.forget(endpoint)
             self._placement.changed.add(endpoint)
             self._metrics.waited(seconds)
             self._answer(held, decision)
