@@ -43,7 +43,9 @@ def subjects(code: Path) -> set[str]:
 def test_each_change_leads_to_a_place_and_a_test_that_are_there() -> None:
     changes = rows(4)
     assert len(changes) >= 30
-    named = [(PLACES[part] / place, change) for change, part, places, _ in changes for place in code_in(places)]
+    named = [
+        (PLACES[part] / place, change) for change, part, places, _ in changes for place in code_in(places)
+    ]
     named += [(TESTS[part] / test, change) for change, part, _, tests in changes for test in code_in(tests)]
     assert [change for path, change in named if not path.exists()] == []
     assert broken_links(PAGE) == []
