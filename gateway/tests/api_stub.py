@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from gateway.tests.bounds import free_port
+from tests.ports import free_port
 
 OPERATOR = "system:serviceaccount:llm-system:llmendpoint-operator"
 

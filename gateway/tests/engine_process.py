@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.tests.bounds import PATIENCE, free_port, wait_for
+from gateway.tests.bounds import PATIENCE, wait_for
+from tests.ports import free_port
 
 SCRIPT = Path(__file__).parent / "backend.py"
 

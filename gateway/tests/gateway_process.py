@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from gateway.tests.api_stub import OPERATOR
-from gateway.tests.bounds import PATIENCE, free_port, resident_bytes, wait_for
+from gateway.tests.bounds import PATIENCE, resident_bytes, wait_for
+from tests.ports import free_port
 
 HOLD_SECONDS = 3
 

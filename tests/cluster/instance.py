@@ -5,12 +5,12 @@ import json
 import os
 import random
 import shutil
-import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.cluster.errors import NoSuchCluster
 from tests.cluster.processes import ProcessTable, start_time
+from tests.ports import is_free
 
 NODE_NAME = "node1"
 LOOPBACK = "127.0.0.1"
@@ -157,18 +157,9 @@ def remove_folder(instance: Instance) -> None:
 def _free_ports(address: str) -> Ports:
     candidates = random.SystemRandom().sample(_PORT_RANGE, 200)
     taken = {port for instance in load_all() for port in asdict(instance.ports).values()}
-    free = [port for port in candidates if port not in taken and _is_free(port, (LOOPBACK, address))]
+    free = [
+        port
+        for port in candidates
+        if port not in taken and all(is_free(port, at) for at in {LOOPBACK, address})
+    ]
     return Ports(**dict(zip(_PORT_NAMES, free, strict=False)))
-
-
-def _is_free(port: int, addresses: tuple[str, ...]) -> bool:
-    for address in set(addresses):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((address, port))
-            except OSError as error:
-                # The cluster's own address does not exist before the cluster does.
-                if error.errno != 99:
-                    return False
-    return True

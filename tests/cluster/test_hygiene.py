@@ -10,7 +10,7 @@ from tests.cluster.baseimage import obtain_base
 from tests.cluster.instance import state_root
 from tests.cluster.machine_state import observe
 from tests.cluster.pods import web_pod
-from tests.cluster.sockets import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.e2e
 

@@ -18,7 +18,8 @@ from tests.cluster.configuration import NODE_ADDRESS
 from tests.cluster.errors import CommandFailed
 from tests.cluster.outside import OUTSIDE_ADDRESS, PORT, outside_host
 from tests.cluster.pods import CONNECT, FETCH, HTTP_PORT, service, web_pod
-from tests.cluster.sockets import free_port, listening_addresses
+from tests.cluster.sockets import listening_addresses
+from tests.ports import free_port
 
 pytestmark = pytest.mark.e2e
 

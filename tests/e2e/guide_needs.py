@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from llmendpoint_server.core.sigv4 import Keys
 from tests.cluster.images import ROOT, local_volume
 from tests.e2e.product import Product
 from tests.hub_stub import Hub
+from tests.ports import free_port
 from tests.s3_stub import BUCKET, ObjectStore
 
 Values = dict[str, str]
@@ -34,10 +34,7 @@ def nothing(product: Product, namespace: str, folder: Path) -> Iterator[Values]:
 
 @contextmanager
 def a_free_port(product: Product, namespace: str, folder: Path) -> Iterator[Values]:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    yield {"port": str(port)}
+    yield {"port": str(free_port())}
 
 
 @contextmanager

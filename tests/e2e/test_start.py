@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 from tests.demo.product import ROOT
 from tests.e2e.product import NAMESPACE, START_LIMIT_S, Product
+from tests.ports import free_port
 
 PAGE = ROOT / "docs" / "start" / "cpu.md"
 LIMIT_S = START_LIMIT_S + 60
@@ -43,12 +43,6 @@ def shell(product: Product, tmp_path: Path) -> dict[str, str]:
         example.replace("namespace: default", f"namespace: {NAMESPACE}")
     )
     return environment
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def script(port: int) -> str:

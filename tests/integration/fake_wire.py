@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,13 +15,6 @@ from aiohttp import web
 
 ENGINE_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 _hosts = itertools.count(2)
-
-
-def free_port() -> int:
-    """A port that is free on every loopback address."""
-    with socket.socket() as probe:
-        probe.bind(("0.0.0.0", 0))
-        return int(probe.getsockname()[1])
 
 
 class Servers:

@@ -22,7 +22,7 @@ from tests.cluster.binaries import Keda
 from tests.cluster.certificates import Identity, write_pki
 from tests.cluster.errors import CommandFailed, NotStarted
 from tests.demo.product import CHART
-from tests.integration.fake_wire import free_port
+from tests.ports import free_port
 
 NAMESPACE = "keda"
 RELEASE = "llm-keda"

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import Cluster
+from tests.ports import free_port
 
 
 class OperatorProcess:
@@ -26,9 +26,7 @@ class OperatorProcess:
         self._cluster = cluster
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         handle, name = tempfile.mkstemp(prefix="operator-", suffix=".log")
         os.close(handle)
         self.log = Path(name)

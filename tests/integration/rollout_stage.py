@@ -15,10 +15,11 @@ import yaml
 from llmendpoint_operator.kube.client import Credentials, KubeApi
 from llmendpoint_operator.kube.resources import DEPLOYMENTS, ENDPOINTS
 from tests.cluster import Cluster
-from tests.integration.fake_wire import Servers, free_port
+from tests.integration.fake_wire import Servers
 from tests.integration.installed import ROOT
 from tests.integration.mortal_operator import Operator
 from tests.integration.rollout_players import NAME, TICK_S, Json, Players
+from tests.ports import free_port
 
 RUNTIME = "rollout"
 

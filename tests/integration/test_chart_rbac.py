@@ -6,7 +6,6 @@ Both are real processes.
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from llmendpoint_operator.kube.resources import PERMISSIONS
 from tests.cluster import Cluster, wait_for
 from tests.cluster.errors import CommandFailed
 from tests.demo.product import CHART
+from tests.ports import free_port
 
 pytestmark = pytest.mark.integration
 
@@ -53,12 +53,6 @@ def token_kubeconfig(cluster: Cluster, account: str, folder: Path, namespace: st
     path = folder / f"{account}.kubeconfig"
     path.write_text(yaml.safe_dump(config))
     return path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Running:

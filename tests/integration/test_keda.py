@@ -13,12 +13,12 @@ import pytest
 
 from llmendpoint_operator.kube.resources import AUTOSCALERS, PODS, SCALED_OBJECTS
 from tests.cluster.binaries import KEDA_VERSION, KUBERNETES_VERSION, Keda, build_keda
-from tests.integration.fake_wire import free_port
 from tests.integration.keda_process import read_contract, running
 from tests.integration.operator_process import OperatorProcess
 from tests.integration.played_load import next_pod, tell
 from tests.integration.rollout_stage import Stage, Stages
 from tests.integration.tunnel import Tunnel
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.extended, pytest.mark.timeout(1800)]
 """KEDA may have to be built first."""

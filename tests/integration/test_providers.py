@@ -15,13 +15,13 @@ from tests.cluster import Cluster
 from tests.cluster.certificates import Identity, write_pki
 from tests.cluster.errors import CommandFailed
 from tests.integration import metrics_adapter
-from tests.integration.fake_wire import free_port
 from tests.integration.mortal_operator import Operator
 from tests.integration.namespace import Namespace
 from tests.integration.operator_process import OperatorProcess
 from tests.integration.played_load import tell
 from tests.integration.rollout_players import NAME
 from tests.integration.rollout_stage import Stage, Stages
+from tests.ports import free_port
 
 pytestmark = pytest.mark.integration
 

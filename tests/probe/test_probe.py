@@ -6,7 +6,6 @@ The probe and the simulator as a foreign engine are real processes.
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,14 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.ports import free_port
+
 LIMIT_S = 60.0
 Json = dict[str, Any]
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def wait_for(what: str, check: Callable[[], Any]) -> Any:

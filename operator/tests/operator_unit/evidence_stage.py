@@ -27,7 +27,8 @@ from llmendpoint_operator.observe.rollout import verification as prompts
 from llmendpoint_operator.observe.rollout.evidence import Collector
 from llmendpoint_operator.observe.rollout.prospects import PodEvents
 from llmendpoint_operator.observe.wire import Wire
-from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers, free_port
+from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers
+from tests.ports import free_port
 
 KEY = ("team-a", "chat")
 RELATIVE = {"ttft": {"maxRatio": 1.5}}

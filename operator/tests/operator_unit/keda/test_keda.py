@@ -7,7 +7,6 @@ agree on any mistake.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from llmendpoint_operator.core.scaling.opinion import Opinion
 from llmendpoint_operator.keda.service import Certificates, ScalerServer
 from llmendpoint_operator.settings import Keda
 from tests.cluster.certificates import Identity, write_pki
+from tests.ports import free_port
 
 CHAT = b"\x0a\x04chat\x12\x06team-a"
 """ScaledObjectRef {name: chat, namespace: team-a}"""
@@ -187,9 +187,3 @@ def test_the_scaler_is_never_served_without_certificates(
         with pytest.raises(SystemExit):
             parse(["--keda-address", "operator:8083", *wrong])
         assert part in capsys.readouterr().err
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -20,7 +20,8 @@ from llmendpoint_operator.observe.scaling.first_tokens import FirstTokenTimes
 from llmendpoint_operator.observe.scaling.rota import Followed, Rota
 from llmendpoint_operator.observe.targets import Target, base_url
 from llmendpoint_operator.observe.wire import LARGEST, Wire
-from tests.integration.fake_wire import Servers, free_port
+from tests.integration.fake_wire import Servers
+from tests.ports import free_port
 
 from ..evidence_stage import KEY, until
 

@@ -27,7 +27,8 @@ from llmendpoint_operator.observe.scaling import demand
 from llmendpoint_operator.observe.scaling.demand import Demands
 from llmendpoint_operator.observe.scaling.scaler import Scaler
 from llmendpoint_operator.observe.wire import Wire
-from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers, free_port
+from tests.integration.fake_wire import FakeEngine, FakeGateway, Servers
+from tests.ports import free_port
 
 from ..evidence_stage import ready_pod, until
 from ..fake_cluster import make_spec
