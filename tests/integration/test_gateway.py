@@ -145,13 +145,17 @@ def test_an_epoch_is_followed_once_all_its_revisions_are_there_and_drains_at_onc
         state = namespace.state("canary")
         return state is not None and state["epoch"] == epoch
 
+    def known() -> int:
+        state = namespace.state("canary")
+        return len(state["replicas"]) if state is not None else 0
+
     namespace.slice("canary", "r1", "192.0.2.11", ready=True)
     namespace.endpoint("canary", "r1")
     traffic(1, [], r1=100)
     wait_for(lambda: follows(1), "epoch 1")
     traffic(2, [], r1=90, r2=10)
     namespace.slice("canary", "r2", "192.0.2.12", ready=False)
-    wait_for(lambda: len(namespace.state("canary")["replicas"]) == 2, "r2 is known")  # type: ignore[index]
+    wait_for(lambda: known() == 2, "r2 is known")
     assert follows(1)
     namespace.slice("canary", "r2", "192.0.2.12", ready=True)
     wait_for(lambda: follows(2), "epoch 2")
