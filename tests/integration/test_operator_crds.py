@@ -303,7 +303,7 @@ def with_paths(*paths: Any) -> dict[str, Any]:
         ([7], r"spec.paths\[0\].*must be of type string"),
         ([{"path": "/pooling"}], r"spec.paths\[0\]"),
         (["/team/chat/v1/rerank"], "names an endpoint; write the path that the engine has"),
-        (["/a/../load"], r"spec.paths\[0\].*must be a whole path of letters.*for example /v1/rerank"),
+        (["/a/../load"], r"spec.paths\[0\].*must be a whole path of letters.*for example /v2/rerank"),
         (["pooling"], "must be a whole path"),
         (["/pooling?x=1"], "must be a whole path"),
         (["/" + "a" * 128], r"spec.paths\[0\].*may not be more than 128"),

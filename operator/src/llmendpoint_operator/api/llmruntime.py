@@ -21,20 +21,20 @@ OPERATORS_OWN = (
 PASSED_FORM_RULE = rule(
     f"self.matches('{FORM}')",
     "spec.paths: each must be a whole path of letters, digits and _ . - between slashes, without '..', a query or a slash at "
-    "its end; for example /v1/rerank or /pooling",
+    "its end; for example /v2/rerank or /pooling",
 )
 PASSED_OWN_RULE = rule(
     f"!self.lowerAscii().matches('{OPERATORS_OWN}') && !self.matches('^/v1/models(/|$)')",
     "spec.paths: the gateway does not pass /v1/models, nor paths for an engine's administrator, such as /metrics, /load, /health "
-    "or /v1/load_lora_adapter; name paths that callers use, for example /v1/rerank or /pooling",
+    "or /v1/load_lora_adapter; name paths that callers use, for example /v2/rerank or /pooling",
 )
 OF_AN_ENDPOINT = "^/[^/]+/[^/]+/v1/"
 PASSED_OTHERS_RULE = rule(
     f"!self.matches('{OF_AN_ENDPOINT}')",
     "spec.paths: a path of the form /<namespace>/<name>/v1/… names an endpoint; write the path that the engine has, for example "
-    "/v1/rerank",
+    "/v2/rerank",
 )
-"""The gateway has these rules, too (core/paths.py there)."""
+"""The gateway has these rules, too (core/request/paths.py there)."""
 
 PROBE_PORT = 8090
 """Port of the llmendpoint-probe sidecar."""
@@ -141,7 +141,7 @@ class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
         ],
         Field(max_length=MOST_PATHS, json_schema_extra=set_list()),
     ] = ()
-    """More paths of the engine that callers may POST to, for example /v1/rerank or /pooling. The gateway passes
+    """More paths of the engine that callers may POST to, for example /v2/rerank or /pooling. The gateway passes
     them to endpoints with this runtime, also as /<namespace>/<name>/<path>. docs/concepts/gateway.md ("What
     passes") lists the paths that always pass. A change restarts no pod and makes no new revision."""
     readiness: Readiness = Readiness.NATIVE
