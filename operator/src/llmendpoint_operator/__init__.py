@@ -1,1 +1,1 @@
-"""Reconciles LLMEndpoint resources into revisions, Deployments and Services."""
+"""The operator: reconciles LLMEndpoint resources into revisions, Deployments and Services."""

@@ -27,7 +27,7 @@ examples:
 
 
 def parse(argv: list[str] | None = None) -> Settings:
-    """Settings from the command line."""
+    """Settings from the command line. An invalid argument ends the process with code 2."""
     parser = argparse.ArgumentParser(
         prog="llmendpoint-operator",
         description="Turns LLMEndpoint resources into revisions, Deployments and Services.",
@@ -134,7 +134,7 @@ def _keda(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Keda | N
 
 
 def configure_logging() -> None:
-    """One JSON object a line on standard error, for our own lines and those of libraries."""
+    """Write one JSON object a line to standard error, for the operator's log lines and those of libraries."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso"),
@@ -160,14 +160,14 @@ def configure_logging() -> None:
 
 
 def collect_garbage_seldom() -> None:
-    """The caches are trees of hundreds of thousands of objects in which nothing is ever found to collect, and a look at
-    all of them stops the process for half a second at 1,000 endpoints: a tenth as often is enough."""
+    """Run full garbage collections a tenth as often. The caches are trees of hundreds of thousands of
+    objects. Traversing them blocks the process for half a second at 1,000 endpoints and frees nothing."""
     young, middle, old = gc.get_threshold()
     gc.set_threshold(young, middle, 10 * old)
 
 
 def main() -> int:
-    """Entry point: 0 after SIGTERM, 1 when leadership was lost or something cannot go on."""
+    """Entry point. Returns 0 after SIGTERM or SIGINT, 1 after an OperatorError such as LeadershipLost."""
     settings = parse()
     configure_logging()
     collect_garbage_seldom()

@@ -1,7 +1,7 @@
-"""The process: the lease first, then kopf, which starts a leader's work and ends it.
+"""The operator's process: it acquires the Lease, then runs kopf, which starts and stops the leader's tasks.
 
-kopf watches nothing here. Its handlers for create and update write finalizers and annotations into users' objects, and
-what wakes an endpoint is a change of our own caches, which a missed event cannot spoil.
+kopf watches nothing here, because its handlers for create and update write finalizers and annotations into
+users' objects. Changes in the operator's own caches trigger reconciliation, so a missed event does no harm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 async def run(settings: Settings) -> None:
-    """Until SIGTERM or SIGINT; raises LeadershipLost when somebody else took over."""
+    """Run until SIGTERM or SIGINT. Raises LeadershipLost when another process took the Lease."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -60,8 +60,9 @@ async def run(settings: Settings) -> None:
 
 @contextlib.asynccontextmanager
 async def _external_scaler(keda: Keda, work: Work, stop: asyncio.Event) -> AsyncIterator[None]:
-    """KEDA's questions are answered, by a process that waits for the lease too: so it watches all that a leader does."""
-    from .keda.service import Certificates, ScalerServer  # without KEDA nobody pays for gRPC
+    """Serve KEDA's external scaler. A process that waits for the Lease does so too, so it runs the
+    watches."""
+    from .keda.service import Certificates, ScalerServer  # imported here: gRPC is loaded only with KEDA
 
     def on_end(task: asyncio.Task[None]) -> None:
         if not task.cancelled():
@@ -82,7 +83,7 @@ async def _external_scaler(keda: Keda, work: Work, stop: asyncio.Event) -> Async
 
 
 async def _connected(api: KubeApi, stop: asyncio.Event) -> bool:
-    """Wait until the API server answers and knows our kinds."""
+    """Wait until the API server answers and knows the LLMRuntime kind. Returns False when stopped before."""
     while not stop.is_set():
         try:
             await api.list(resources.RUNTIMES, None)
@@ -94,7 +95,7 @@ async def _connected(api: KubeApi, stop: asyncio.Event) -> bool:
 
 
 async def _first(work: Any, stop: asyncio.Event) -> bool:
-    """Await `work` until done (True) or until stopped (False)."""
+    """Await `work`. Returns True when it is done, False when `stop` was set first."""
     doing, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     done, pending = await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
@@ -106,7 +107,7 @@ async def _first(work: Any, stop: asyncio.Event) -> bool:
 
 
 async def _lead(credentials: Credentials, lease: Lease, work: Work, stop: asyncio.Event) -> None:
-    """Work until stopped; the first task that fails ends the process with its error."""
+    """Run the leader's tasks until stopped. The first task that fails ends the process with its error."""
     renewing = asyncio.create_task(lease.renew(), name="lease")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     kopf_stop = asyncio.Event()
@@ -116,7 +117,7 @@ async def _lead(credentials: Credentials, lease: Lease, work: Work, stop: asynci
             registry=registry,
             settings=_kopf_settings(),
             standalone=True,
-            clusterwide=True,  # and watches nothing: without this kopf warns that it has no scope
+            clusterwide=True,  # kopf watches nothing, but warns about a missing scope without this
             stop_flag=kopf_stop,
         ),
         name="kopf",
@@ -125,7 +126,7 @@ async def _lead(credentials: Credentials, lease: Lease, work: Work, stop: asynci
     try:
         done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
-            task.result()  # kopf ends without an error when it takes the signal itself
+            task.result()  # kopf returns without an error when it handles the signal itself
     finally:
         kopf_stop.set()
         for task in (renewing, stopping):
@@ -136,12 +137,12 @@ async def _lead(credentials: Credentials, lease: Lease, work: Work, stop: asynci
 
 def _kopf_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
-    settings.scanning.disabled = True  # no watch of CRDs and namespaces, so no permission for them
+    settings.scanning.disabled = True  # no watch of CRDs and namespaces, so no permission is needed
     return settings
 
 
 def _registry(credentials: Credentials, work: Work) -> tuple[kopf.OperatorRegistry, asyncio.Future[None]]:
-    """kopf's handlers, and a future that fails when a background task does."""
+    """kopf's handlers, and a future that fails when a background task ends."""
     registry = kopf.OperatorRegistry()
     stack = contextlib.AsyncExitStack()
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,23 +1,24 @@
 """The operator's errors.
 
 OperatorError
-├── SpecError              a user's object asks for something that cannot be rendered; `field` says where
+├── SpecError              a user's object cannot be rendered; `field` says where
 ├── SchemaError            a pydantic model cannot be turned into a structural schema (found by `make crds`)
 ├── LeadershipLost         the Lease could not be renewed; the process must end
-├── NotOwned               an object that is not ours has the name of a child; it is left as it is
-├── Unanswered             a pod or gateway did not answer a question of ours; the rollout goes on without the answer
+├── NotOwned               an object with a child's name belongs to another owner; the operator does not
+change it
+├── Unanswered             a pod or gateway gave the operator no usable answer; the rollout goes on without it
 └── ApiError               the API server answered with an error
-    ├── Conflict           409: the object changed meanwhile, read again
-    ├── Gone               410: the watch's resourceVersion is too old, list again
+    ├── Conflict           409: the object changed after it was read; read it again
+    ├── Gone               410: the watch's resourceVersion is too old; list again
     ├── NotFound           404
-    └── Refused            400, 403, 422: it will be refused again until somebody changes something
+    └── Refused            400, 403, 422: a retry is refused too, until the spec or the cluster changes
 """
 
 from __future__ import annotations
 
 
 class OperatorError(Exception):
-    """Base of all errors raised here."""
+    """Base of the operator's errors."""
 
 
 class SpecError(OperatorError):
@@ -29,15 +30,15 @@ class SpecError(OperatorError):
 
 
 class SchemaError(OperatorError):
-    """A schema is not one that the API server takes."""
+    """The API server would refuse this schema."""
 
 
 class LeadershipLost(OperatorError):
-    """The Lease went to somebody else, or could not be renewed before it ended."""
+    """Another process holds the Lease, or the Lease expired before it was renewed."""
 
 
 class NotOwned(OperatorError):
-    """Which object it is, and whose (a Holder)."""
+    """Kind and name of the object; `holder` is a value of Holder and says whose it is."""
 
     def __init__(self, kind: str, name: str, holder: str) -> None:
         super().__init__(f"{kind} {name} is not ours")
@@ -47,7 +48,7 @@ class NotOwned(OperatorError):
 
 
 class Unanswered(OperatorError):
-    """No answer, or none that can be used. `status` is the HTTP status, 0 when there was none."""
+    """No answer, or an unusable one. `status` is the HTTP status, 0 if there was none."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -55,7 +56,7 @@ class Unanswered(OperatorError):
 
 
 class ApiError(OperatorError):
-    """The API server refused or failed a call. `status` is the HTTP status, 0 when there was no answer."""
+    """The API server refused or failed a call. `status` is the HTTP status, 0 if there was no answer."""
 
     def __init__(self, status: int, message: str, target: str = "") -> None:
         super().__init__(f"{target}: {message}" if target else message)
@@ -65,23 +66,23 @@ class ApiError(OperatorError):
 
 
 class Conflict(ApiError):
-    """409."""
+    """HTTP 409."""
 
 
 class Gone(ApiError):
-    """410."""
+    """HTTP 410."""
 
 
 class NotFound(ApiError):
-    """404."""
+    """HTTP 404."""
 
 
 class Refused(ApiError):
-    """400, 403 or 422."""
+    """HTTP 400, 403 or 422."""
 
 
 def api_error(status: int, message: str, target: str = "") -> ApiError:
-    """The error class for an HTTP status."""
+    """The error for an HTTP status."""
     kinds: dict[int, type[ApiError]] = {
         400: Refused,
         403: Refused,

@@ -1,4 +1,4 @@
-"""A Snapshot of one endpoint from the caches: no call to the API server."""
+"""Builds the Snapshot of one endpoint from the caches, without a call to the API server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REQUEST_ANNOTATION = "llmendpoint.io/request"
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What the operator was started with, and what a snapshot takes over from it. An image is None where none is known."""
+    """Settings of the operator that a snapshot takes over. An image is None if none is configured."""
 
     gateway_url: str | None = None
     neighbours: Neighbours | None = None
@@ -44,7 +44,7 @@ class Platform:
 
 
 def gather(caches: Caches, manifest: Json, platform: Platform, refusal: Refusal | None = None) -> Snapshot:
-    """Everything about the endpoint `manifest`."""
+    """The Snapshot of the endpoint `manifest`."""
     endpoint = parse_endpoint(manifest)
     namespace, name, owner = endpoint.namespace, endpoint.name, endpoint.owner
 
@@ -88,7 +88,7 @@ def gather(caches: Caches, manifest: Json, platform: Platform, refusal: Refusal 
 
 
 def parse_endpoint(manifest: Json) -> Endpoint:
-    """An LLMEndpoint as stored; a spec that cannot be read is said to be so, and stops nothing else."""
+    """An LLMEndpoint as stored. If its spec is invalid, `spec` is None and `spec_error` says why."""
     metadata = manifest["metadata"]
     spec, problem = None, ""
     try:
@@ -111,13 +111,13 @@ def parse_endpoint(manifest: Json) -> Endpoint:
 
 
 def parse_owner(manifest: Json) -> Owner:
-    """The endpoint as owner of its children."""
+    """The endpoint as the owner of its children."""
     metadata = manifest["metadata"]
     return Owner(metadata["namespace"], metadata["name"], metadata["uid"])
 
 
 def parse_request(text: str | None) -> Request | None:
-    """The request annotation; one that cannot be read gets an id from its text, so that it is answered once."""
+    """The request annotation. An unreadable one gets an id from its text, so that it is answered once."""
     if text is None:
         return None
     try:
@@ -136,8 +136,9 @@ def parse_request(text: str | None) -> Request | None:
 
 
 def _runtime(caches: Caches, endpoint: Endpoint, platform: Platform) -> tuple[LLMRuntimeSpec | None, str]:
-    """The runtime as a new revision records it, with the images of what stands beside the engine where it is needed; or
-    why it cannot be read. A later version of the operator may have written what this one does not know."""
+    """The LLMRuntime as a new revision records it, or the reason why it cannot be read: a later version of
+    the operator may have written fields that this one does not know. Images that the endpoint needs and the
+    runtime lacks come from the platform."""
     if endpoint.spec is None:
         return None, ""
     manifest = caches.get(resources.RUNTIMES, "", endpoint.spec.runtime.name)
@@ -157,7 +158,7 @@ def _runtime(caches: Caches, endpoint: Endpoint, platform: Platform) -> tuple[LL
 def _other_paths(
     caches: Caches, endpoint: Endpoint, revisions: Iterable[Revision]
 ) -> dict[str, tuple[str, ...]]:
-    """The paths of LLMRuntimes that kept revisions have and the spec does not name: a rollback may return to one."""
+    """Paths of LLMRuntimes that kept revisions use and the spec does not name. A rollback may need one."""
     own = endpoint.spec.runtime.name if endpoint.spec is not None else None
     found: dict[str, tuple[str, ...]] = {}
     for name in {revision.inputs.runtime.name for revision in revisions} - {own}:
@@ -168,7 +169,7 @@ def _other_paths(
 
 
 def problems(error: ValidationError) -> str:
-    """What is wrong where, in one sentence; at most five of them."""
+    """The errors with their field paths in one sentence; five at most are spelled out."""
     found = [
         f"{'.'.join(map(str, ('spec', *e['loc'])))}: {e['msg']}" for e in error.errors(include_input=False)
     ]
@@ -176,7 +177,7 @@ def problems(error: ValidationError) -> str:
 
 
 def _runtime_gone(caches: Caches, endpoint: Endpoint) -> str:
-    """Why there is no LLMRuntime of the spec's name; empty where there is one."""
+    """Why the LLMRuntime that the spec names does not exist; empty if it exists."""
     if endpoint.spec is None:
         return ""
     name = endpoint.spec.runtime.name
@@ -190,6 +191,6 @@ def _runtime_gone(caches: Caches, endpoint: Endpoint) -> str:
 
 
 def _by_revision(endpoint: str, items: Iterable[Json]) -> dict[str, Json]:
-    """Each under its own name: a copy under another one is nobody's child."""
+    """Items by revision hash. A copy whose name is not the child's name is left out."""
     found = ((item["metadata"].get("labels", {}).get(REVISION_LABEL), item) for item in items)
     return {h: item for h, item in found if h and item["metadata"]["name"] == child_name(endpoint, h)}

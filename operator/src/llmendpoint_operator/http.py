@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics."""
+"""The HTTP server of /healthz, /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .kube.caches import Caches
 from .metrics import Metrics
 
 STALE_AFTER_S = 150.0
-"""Watches end and begin anew every minute, so silence for longer means that the API server is not heard."""
+"""Seconds. Watches restart every minute, so a longer silence means that the API server is not heard."""
 
 
 class HttpServer:
-    """A process that waits for the lease is ready: it is there to take over."""
+    """Serves the pages. A process that waits for the Lease reports ready, because it can take over."""
 
     def __init__(self, caches: Caches, metrics: Metrics, port: int) -> None:
         self._caches = caches

@@ -15,7 +15,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotati
 
 
 class Metrics:
-    """One set on a registry of its own, so that tests may make several."""
+    """All metrics, on a registry of their own so that tests can create several sets."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -70,14 +70,14 @@ class Metrics:
 
 
 class Recommendations(Collector):
-    """The number of replicas that the load needs, for HorizontalPodAutoscalers. It is read when the page is read. An endpoint
-    without known load is left out."""
+    """The number of replicas that the load needs, for HorizontalPodAutoscalers. It is computed at each
+    scrape. An endpoint whose load is unknown is left out."""
 
     def __init__(self, read: Callable[[], Iterable[tuple[Key, int]]]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        """As prometheus_client asks for it."""
+        """Called by prometheus_client at each scrape."""
         found = GaugeMetricFamily(
             RECOMMENDED_METRIC,
             "Replicas that the load needs, before minReplicas and maxReplicas (provider hpa only)",

@@ -1,4 +1,4 @@
-"""Gather, plan, act: one endpoint at a time, from the caches to the API server."""
+"""Reconciles one endpoint at a time: gathers a snapshot from the caches, makes a plan, and carries it out."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ log = structlog.get_logger()
 
 
 FREE_PASSES = 5
-"""Consecutive passes with writes before the next one waits; a rollout takes two or three."""
+"""Consecutive passes with writes before a pause follows. A rollout takes two or three."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 2.0, 300.0
 
 FREE_CONFLICTS = 5
-"""Consecutive conflicts after which the next look is at once; then with backoff."""
+"""Consecutive conflicts that are retried after AFTER_CONFLICT_S; later ones are retried with backoff."""
 AFTER_CONFLICT_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a Reconciler reads from, writes to and was started with."""
+    """What a Reconciler reads from, what it writes to, and the operator's settings."""
 
     api: KubeApi
     caches: Caches
@@ -56,7 +56,8 @@ class Context:
 
 
 class Reconciler:
-    """Holds nothing that a restart could not find again: refusals come back with the next attempt."""
+    """Runs the passes. Its memory may be lost: after a restart, refused writes are attempted and refused
+    again."""
 
     def __init__(self, context: Context) -> None:
         self._api = context.api
@@ -71,22 +72,22 @@ class Reconciler:
         self._contests = Contests(self._children)
         self._refusals: dict[Key, Refusal] = {}
         self._passes: dict[Key, tuple[int, float]] = {}
-        """In a row with writes, and until when the last one's pause lasts."""
+        """Consecutive passes with writes, and the monotonic time when the pause after the last ends."""
         self._conflicts: dict[Key, int] = {}
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; the seconds after which to come again, or None. Raises what the API server said."""
+        """Run one pass. Returns the seconds after which to requeue, or None. Raises ApiError."""
         started = time.monotonic()
         try:
             delay = await self._reconcile(key)
         except Conflict:
-            # Somebody was faster. The watch brings what they wrote, most often before the next look.
+            # Another client wrote first. The watch delivers its write, usually before the next pass.
             self._metrics.reconciles.labels("conflict").inc()
             conflicts = self._conflicts[key] = self._conflicts.get(key, 0) + 1
             if conflicts > FREE_CONFLICTS:
                 raise
             return AFTER_CONFLICT_S
-        except Exception:  # any: it is only counted here, and goes on to the queue
+        except Exception:  # any: it is only counted here, and the work queue handles it
             self._metrics.reconciles.labels("error").inc()
             raise
         finally:
@@ -123,7 +124,7 @@ class Reconciler:
         return self._again(key)
 
     def _without_held_status(self, key: Key, plan: Plan) -> Plan:
-        """Another writer that changes the status back each time does not get an answer each time."""
+        """Drop the status write while it is held because another writer changes the status back."""
         now = datetime.now(UTC)
         waits = [
             self._contests.status_held(key, s.status, now) for s in plan.steps if isinstance(s, WriteStatus)
@@ -137,14 +138,16 @@ class Reconciler:
         return replace(plan, steps=steps, requeue_after=again)
 
     def _rest(self, key: Key, plan: Plan) -> float | None:
-        """Nothing is to be written: seconds after which to look again."""
+        """Nothing is left to write: the seconds after which to requeue, or None."""
         pause = self._contests.settle(key, plan.held, datetime.now(UTC))
         waits = (plan.requeue_after, pause, self._foreigners.look_again(key))
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _again(self, key: Key) -> float:
-        """Look once more after writing. Who rewrites what we write (an admission webhook) must not make us spin. A pass
-        before the pause is over was woken by news, such as one of many pods: what it wrote is no sign of that."""
+        """The seconds after which to requeue after a write. They grow with consecutive passes, so that a
+        writer which changes the operator's writes (an admission webhook) causes no endless loop. A pass
+        before the pause has ended was triggered by another change, such as one of many pods, and starts a new
+        count."""
         now = time.monotonic()
         passes, until = self._passes.get(key, (0, now))
         passes = 1 if now < until else passes + 1
@@ -157,7 +160,7 @@ class Reconciler:
         return pause
 
     def _snapshot(self, key: Key, manifest: Json) -> Snapshot:
-        """What there is, and what is known. What is not known yet is being found out from here on."""
+        """What the caches and the observers know. The observers start to find out what is still unknown."""
         gathered = gather(self._caches, manifest, self._platform, self._refusals.get(key))
         gathered = replace(gathered, foreign=self._foreigners.of(key), disputes=self._contests.of(key))
         snapshot = cleaned(gathered, datetime.now(UTC))
@@ -165,7 +168,7 @@ class Reconciler:
         return replace(snapshot, observed=self._observers.read(key))
 
     def _forget(self, key: Key) -> None:
-        """The endpoint is gone."""
+        """Drop everything remembered about a deleted endpoint."""
         self._refusals.pop(key, None)
         self._passes.pop(key, None)
         self._conflicts.pop(key, None)
@@ -175,7 +178,7 @@ class Reconciler:
         self._contests.forget(key)
 
     async def _report(self, key: Key, error: Refused) -> None:
-        """Write into the status that a write was refused; the write itself is tried again later."""
+        """Write the refusal into the status. The refused write itself is retried later."""
         self._refusals[key] = Refusal(error.target, error.message)
         manifest = self._caches.get(resources.ENDPOINTS, *key)
         if manifest is None:
@@ -210,14 +213,14 @@ class Reconciler:
             self._events.write(endpoint, event)
 
     def _decline(self, endpoint: Endpoint, step: Apply, error: Refused) -> None:
-        """Do without it: the next pass knows."""
+        """Go on without an optional object that the API server refused, and remember the refusal."""
         key, labels = (endpoint.namespace, endpoint.name), step.manifest["metadata"]["labels"]
         log.warning("refused, and not needed", endpoint="/".join(key), what=error.target, error=error.message)
         self._observers.inspection.refuse(key, labels[INSPECTS_LABEL], error.message)
 
     async def _write(self, endpoint: Endpoint, step: Step) -> tuple[Event, ...] | None:
-        """What is to be told of it. None when there was nothing to do: the object was gone before its delete reached the
-        cache."""
+        """Carry out the step and return its Events. None if nothing changed, for example because the object
+        to delete was already gone and the cache still held it."""
         if isinstance(step, Apply):
             try:
                 return await self._apply(endpoint, step)
@@ -234,7 +237,7 @@ class Reconciler:
 
     async def _apply(self, endpoint: Endpoint, step: Apply) -> tuple[Event, ...] | None:
         manifest = step.manifest
-        if manifest["kind"] == "Pod":  # not our child: annotations of one that its ReplicaSet made
+        if manifest["kind"] == "Pod":  # owned by its ReplicaSet; only annotations are applied
             self._caches.remember(resources.PODS, await self._api.apply(resources.PODS, manifest))
             return events_of(step)
         written = await self._children.put(manifest)
@@ -249,7 +252,7 @@ class Reconciler:
         return () if futile else events_of(step)
 
     async def _write_status(self, endpoint: Endpoint, step: WriteStatus) -> None:
-        """The whole of it, if it is still as it was read: what others wrote into it goes."""
+        """Replace the whole status if the resourceVersion is unchanged. Fields of others are dropped."""
         kind = resources.ENDPOINTS
         where = {"namespace": endpoint.namespace, "name": endpoint.name}
         body = {

@@ -1,4 +1,4 @@
-"""What the command line says."""
+"""The operator's settings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ DEFAULT_RETENTION_SECONDS = 7 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Keda:
-    """How KEDA reaches this operator: `address` and `authentication` are written into ScaledObjects, `port` and `tls`
-    (a folder with tls.crt, tls.key and ca.crt) are this process's."""
+    """How KEDA reaches this operator. `address` and `authentication` are written into ScaledObjects. This
+    process listens on `port` and reads tls.crt, tls.key and ca.crt from the folder `tls`."""
 
     address: str
     authentication: str
@@ -25,7 +25,7 @@ class Keda:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line says."""
+    """The values of the command line."""
 
     http_port: int = 8082
     watch_namespace: str | None = None

@@ -1,4 +1,4 @@
-"""What a leader does, put together: caches, what reads them, and the workers."""
+"""Connects the parts of the operator: caches, observers and workers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ OnEnd = Callable[[asyncio.Task[None]], None]
 
 
 class Work:
-    """The background tasks: those that watch, which a process that waits for the lease may have too, and a leader's."""
+    """The background tasks. `watching` fills the caches; a process that waits for the Lease may run it too.
+    `leading` is the leader's."""
 
     def __init__(self, caches: Caches, opinions: Opinions, watching: Tasks, leading: Tasks) -> None:
         self.caches = caches
@@ -51,7 +52,7 @@ class Work:
 
     @contextlib.asynccontextmanager
     async def watching(self, on_end: OnEnd) -> AsyncIterator[None]:
-        """What fills the caches is started, unless it has been already. `on_end` hears of a task that ends."""
+        """Run the tasks that fill the caches, unless they run already. `on_end` gets each task that ends."""
         if self._watches:
             yield
             return
@@ -64,7 +65,7 @@ class Work:
 
     @contextlib.asynccontextmanager
     async def running(self, on_end: OnEnd) -> AsyncIterator[None]:
-        """A leader's work, the workers once the caches are filled; cancelled at the end."""
+        """Run the watches and, once the caches are synced, the leader's tasks; all end with the block."""
         async with self.watching(on_end):
             await self.caches.wait_synced()
             async with _started(self._leading, on_end):
@@ -86,7 +87,8 @@ async def _started(work: Tasks, on_end: OnEnd) -> AsyncIterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the gateways are, follow and tell; `hearers` are called for an endpoint that they told something new of."""
+    """The gateways' pods, and what the gateways report. `hearers` are called with each endpoint of which a
+    gateway reported something new."""
 
     pods: Informer
     gateways: Gateways
@@ -95,7 +97,7 @@ class _Seen:
 
 
 def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, namespace: str) -> Work:
-    """Everything that a leader needs; `namespace` is its own."""
+    """Creates all that a leader needs. `namespace` is the operator's own."""
     queue = WorkQueue(lambda key: reconciler.reconcile(key))
     caches = Caches(api, queue.add, settings.watch_namespace)
     events = EventWriter(api)

@@ -1,4 +1,5 @@
-"""A queue of keys: each at most once in it, never worked on twice at a time, retried ever more slowly on failure."""
+"""A queue of keys. Each is queued at most once, processed by one worker at a time, and retried with
+backoff."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ LAST_RETRY_S = 300.0
 
 
 class WorkQueue:
-    """`work(key)` returns seconds after which to come again, or None. An exception means: again, with backoff."""
+    """`work(key)` returns the seconds until the key is requeued, or None. An exception requeues it with
+    backoff."""
 
     def __init__(self, work: Callable[[Key], Awaitable[float | None]], workers: int = 8) -> None:
         self._work = work
@@ -34,7 +36,7 @@ class WorkQueue:
         return len(self._waiting)
 
     def add(self, key: Key) -> None:
-        """Look at the key soon; once more after the present look when one is under way."""
+        """Queue the key. If it is being processed, it is processed once more afterwards."""
         self._cancel_timer(key)
         if key in self._busy:
             self._again.add(key)
@@ -43,12 +45,12 @@ class WorkQueue:
             asyncio.get_running_loop().create_task(self._notify())
 
     def add_after(self, key: Key, delay_s: float) -> None:
-        """Look at the key after a delay, unless something wakes it before."""
+        """Queue the key after a delay, unless `add` queues it before."""
         self._cancel_timer(key)
         self._timers[key] = asyncio.get_running_loop().call_later(delay_s, self.add, key)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Process keys until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._worker())
@@ -65,7 +67,7 @@ class WorkQueue:
                 del self._waiting[key]
                 self._busy.add(key)
             await self._do(key)
-            # A look that writes nothing never waits. Thousands of them in a row would hold up the lease's renewal.
+            # A pass without writes never yields. Thousands of them in a row would delay the Lease's renewal.
             await asyncio.sleep(0)
 
     async def _do(self, key: Key) -> None:
@@ -73,7 +75,7 @@ class WorkQueue:
         try:
             delay = await self._work(key)
             self._failures.pop(key, None)
-        except Exception as error:  # any: this endpoint comes again, and the others go on
+        except Exception as error:  # any: this endpoint is retried, and the others go on
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             delay = growing_pause(FIRST_RETRY_S, failures, LAST_RETRY_S)
             log.warning(
@@ -89,7 +91,7 @@ class WorkQueue:
             self._again.discard(key)
             if delay is None or key not in self._failures:
                 return self.add(key)
-            delay = min(delay, 1.0)  # what woke it may be the cure, or only its own writes
+            delay = min(delay, 1.0)  # the change that requeued it may be the fix, or only its own write
         if delay is not None:
             self.add_after(key, delay)
         return None

@@ -1,9 +1,9 @@
-"""Names, labels and ports as docs/contribute/contracts.md gives them."""
+"""Names, labels and ports, as docs/contribute/contracts.md specifies them."""
 
 from __future__ import annotations
 
 MANAGER = "llmendpoint-operator"
-"""Field manager, Lease name and reporter of Events."""
+"""The operator's field manager, Lease name and Event source."""
 
 Key = tuple[str, str]
 """Namespace (empty for cluster-wide kinds) and name of an object."""
@@ -11,9 +11,9 @@ Key = tuple[str, str]
 ENDPOINT_LABEL = "llmendpoint.io/endpoint"
 REVISION_LABEL = "llmendpoint.io/revision"
 MODEL_JOB_LABEL = "llmendpoint.io/model-job"
-"""On Jobs that resolve, download or delete models, and on their pods: the Job's name."""
+"""On Jobs that resolve, download or delete models, and on their pods. The value is the Job's name."""
 NO_REVISION = "none"
-"""What the plain Service selects before any revision has been ready: no pod."""
+"""The revision that the plain Service selects before any revision was ready. It matches no pod."""
 
 CONTAINER = "engine"
 PROBE_CONTAINER = "probe"
@@ -29,7 +29,7 @@ def child_name(endpoint: str, revision: str) -> str:
 
 
 def labels(endpoint: str, revision: str | None = None) -> dict[str, str]:
-    """Labels of a child; `revision` is absent on what all revisions share."""
+    """Labels of a child. `revision` is None on objects that all revisions share."""
     found = {
         "app.kubernetes.io/name": "llmendpoint",
         "app.kubernetes.io/instance": endpoint,
@@ -43,10 +43,10 @@ def labels(endpoint: str, revision: str | None = None) -> dict[str, str]:
 
 
 def pod_selector(endpoint: str, revision: str) -> dict[str, str]:
-    """What selects the pods of one revision."""
+    """Labels that select the pods of one revision."""
     return {ENDPOINT_LABEL: endpoint, REVISION_LABEL: revision}
 
 
 def selector_text(endpoint: str, revision: str) -> str:
-    """The same as text, for `status.selector`."""
+    """The same selector as text, for `status.selector`."""
     return ",".join(f"{key}={value}" for key, value in pod_selector(endpoint, revision).items())

@@ -1,7 +1,7 @@
-"""Sentences of the status and of Events: as long as the CRD allows, and without what looks like a credential. Latencies
-read alike in all of them.
+"""Text for the status and for Events: no longer than the CRD allows, and without anything that looks like a
+credential.
 
-A status is read by more people than a pod's logs are, and an engine's last words stand in it.
+More people can read a status than a pod's logs, and a status quotes an engine's last line of output.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from __future__ import annotations
 import re
 
 SENTENCE_LIMIT = 2048
-"""Characters; a longer one would make the API server refuse the whole status."""
+"""Characters. The API server would refuse the whole status because of a longer text."""
 _READ_LIMIT = 8 * SENTENCE_LIMIT
-"""Of what somebody else wrote; more of it is not looked at."""
+"""Characters of foreign text that are read; the rest is ignored."""
 REDACTED = "[redacted]"
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)?|.)")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
-"""Of terminals, and what turns the direction of a text or cannot be seen in it."""
+"""Terminal control characters, and characters that are invisible or change the direction of text."""
 _KNOWN = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{16,}|gh[opusr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
     r"|xox[a-z]-[A-Za-z0-9-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*)"
 )
-"""Forms that hubs, clouds and forges give their tokens."""
+"""Token formats of hubs, clouds and code hosts."""
 _HEADER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
 _USER_INFO = re.compile(r"://[^/\s@]{1,256}@")
 _NAMED = re.compile(
     r"(?i)(?P<name>(?:token|secret|password|passwd|api[_-]?key|access[_-]?key)(?![a-z])[\w.-]{0,64}[\"']?)"
     r"(?P<by>\s*=\s*[\"']?|\s*:\s*[\"']?(?=[^\s\"']{0,128}[0-9]))(?P<value>[^\s\"',;&]{6,})"
 )
-"""`name=value`, and `name: value` where the value has a digit: a sentence, too, may have a colon after such a word."""
+"""`name=value`; also `name: value` with a digit in the value, as prose may have a colon there."""
 
 
 def redacted(text: str) -> str:
@@ -41,13 +41,13 @@ def redacted(text: str) -> str:
 
 
 def fitting(sentence: str, limit: int = SENTENCE_LIMIT) -> str:
-    """The sentence, or its beginning, redacted."""
+    """The sentence, redacted and cut to `limit` characters."""
     sentence = redacted(sentence)
     return sentence if len(sentence) <= limit else sentence[: limit - 1] + "…"
 
 
 def latency_text(seconds: float) -> str:
-    """`450 ms` below a second, `1.2 s` from there: three digits, so that a figure just above its limit reads so."""
+    """`450 ms` below one second, else `1.2 s`. Three digits show that a value is just above its limit."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"

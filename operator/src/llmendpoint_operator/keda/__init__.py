@@ -1,5 +1,5 @@
-"""The operator as KEDA's external scaler: what callers ask of an endpoint, over gRPC with mutual TLS.
+"""The operator as KEDA's external scaler: reports an endpoint's load over gRPC with mutual TLS.
 
-KEDA scales, and writes /scale; this only tells how many replicas there is work for. Every replica of the operator
-serves it, whether it holds the lease or not.
+KEDA scales, by writing /scale; this service only reports the number of replicas that the load needs. Every
+process of the operator serves it, whether it holds the Lease or not.
 """

@@ -1,6 +1,7 @@
-"""The messages of KEDA's external-scaler contract (docs/contribute/contracts.md), made from a table: no compiler, no generated code.
+"""The messages of KEDA's external-scaler contract (docs/contribute/contracts.md), built from a table without
+generated code.
 
-Fields that the contract has deprecated are not here; proto3 leaves what is unknown alone.
+Fields that the contract has deprecated are left out; proto3 ignores unknown fields.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _FIELDS: dict[str, tuple[tuple[str, int, int | str], ...]] = {
     "MetricValue": (("metricName", 1, _TEXT), ("metricValueFloat", 3, _DOUBLE)),
     "GetMetricsResponse": (("metricValues", 1, "MetricValue*"),),
 }
-"""Name, number and type of each field; of a message its name, with `*` where it repeats."""
+"""Name, number and type of each field. A message's type is its name, with `*` if the field repeats."""
 
 
 def _message(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""The gRPC service: questions of KEDA in, what a Source knows out.
+"""The gRPC service that answers KEDA's questions from a Source.
 
-Where nothing is known (no gateway answers, the readings are stale) the answer is UNAVAILABLE, never 0: KEDA then keeps
-the replicas, and after `fallback.failureThreshold` takes its fallback.
+If the load is unknown (no gateway reports, or the readings are stale) the answer is UNAVAILABLE, never 0.
+KEDA then keeps the replicas, and applies its fallback after `fallback.failureThreshold` failures.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ GRACE_S = 1.0
 
 
 METRIC = "replicas"
-"""The one metric: how many replicas there is work for, of which each one has the target 1."""
+"""The only metric: the number of replicas that the load needs. Its target is 1 per replica."""
 
 
 class Source(Protocol):
-    """What the scaler answers from."""
+    """Where the scaler's answers come from."""
 
     def answer(self, key: Key) -> Opinion | None:
-        """None: there is no such endpoint, or KEDA does not scale it."""
+        """The opinion on an endpoint; None if it does not exist or KEDA does not scale it."""
 
     async def changed(self, key: Key) -> None:
-        """Until something new may be known of it, or a few seconds have gone."""
+        """Wait until something new may be known about the endpoint, or a few seconds have passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """A folder as Kubernetes mounts a TLS Secret: tls.crt, tls.key, and ca.crt, which signs the clients'."""
+    """The folder of a mounted TLS Secret: tls.crt, tls.key, and ca.crt for the clients' certificates."""
 
     folder: Path
 
@@ -52,7 +52,8 @@ class Certificates:
         return key, certificate, authority
 
     def credentials(self) -> Any:
-        """They are read again for each new connection, so that a renewed certificate needs no restart."""
+        """Server credentials, read for each new connection, so that a renewed certificate needs no
+        restart."""
 
         def made() -> Any:
             key, certificate, authority = self.read()
@@ -61,7 +62,7 @@ class Certificates:
         def renewed() -> Any:
             try:
                 return made()
-            except OSError as error:  # in the moment of an exchange the old one goes on
+            except OSError as error:  # while the files are being replaced, the old certificate stays in use
                 log.warning("the scaler's certificate cannot be read", error=str(error))
                 return None
 
@@ -69,7 +70,7 @@ class Certificates:
 
 
 class ScalerServer:
-    """Serves while the block runs."""
+    """An async context manager that serves until it exits."""
 
     def __init__(self, source: Source, certificates: Certificates, port: int, host: str = "[::]") -> None:
         self._source = source
@@ -120,7 +121,7 @@ class ScalerServer:
         return messages.IsActiveResponse(result=found.active)
 
     async def _stream_is_active(self, reference: Any, context: Any) -> AsyncIterator[Any]:
-        """The state now, and each change. What is not known is not told: KEDA keeps to what it heard last."""
+        """The present state, and each change. An unknown state is not sent; KEDA keeps the last one."""
         told: bool | None = None
         while True:
             active = (await self._opinion(reference, context)).active

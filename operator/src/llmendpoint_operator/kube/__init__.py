@@ -1,1 +1,1 @@
-"""The Kubernetes API: calls, caches, the Lease and Events. Nothing here decides anything about an endpoint."""
+"""The Kubernetes API: calls, caches, the Lease and Events. No decision about an endpoint is made here."""

@@ -1,4 +1,4 @@
-"""One informer for each kind, and which endpoint a change concerns."""
+"""One informer per kind, and which endpoints a change concerns."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MANAGED = f"app.kubernetes.io/managed-by={MANAGER}"
 
 
 class Caches:
-    """Calls `wake(namespace, name)` for each endpoint that a change concerns."""
+    """The caches. They call `wake((namespace, name))` for each endpoint that a change concerns."""
 
     def __init__(self, api: KubeApi, wake: Wake, namespace: str | None) -> None:
         self._wake = wake
         self.names = ServedNames()
         self.revisions = ParsedRevisions()
         self.on_model_job: Callable[[], None] = lambda: None
-        """Called when a Job that resolves, downloads or deletes a model changes, or one of its pods."""
+        """Called when a Job that resolves, downloads or deletes a model changes, or a pod of such a Job."""
         watched = ((kind, MANAGED) for kind in (*resources.CHILDREN, resources.PODS))
         self.informers: dict[Resource, Informer] = {
             kind: Informer(api, kind, self._child_changed, namespace, selector) for kind, selector in watched
@@ -39,7 +39,7 @@ class Caches:
         self.informers[resources.RUNTIMES] = Informer(api, resources.RUNTIMES, self._runtime_changed)
 
     def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
-        """One object."""
+        """One object, or None."""
         return self.informers[resource].store.get(namespace, name)
 
     def children(self, resource: Resource, namespace: str, endpoint: str) -> list[Json]:
@@ -47,19 +47,19 @@ class Caches:
         return self.informers[resource].store.of_endpoint(namespace, endpoint)
 
     def of_model_job(self, resource: Resource, namespace: str, job: str) -> list[Json]:
-        """What belongs to a Job that resolves, downloads or deletes a model."""
+        """The Job, or the pods, of a Job that resolves, downloads or deletes a model."""
         return self.children(resource, *model_job_key(namespace, job))
 
     def all(self, resource: Resource) -> Iterator[Json]:
-        """Everything of a kind."""
+        """All objects of a kind."""
         return iter(self.informers[resource].store)
 
     def remember(self, resource: Resource, item: Json) -> Json:
-        """The answer to our own write, as it is kept."""
+        """Store the API server's answer to a write of the operator. Returns the stored form."""
         return self.informers[resource].store.remember(item)
 
     def missing(self, resource: Resource) -> bool:
-        """Whether the cluster does not know the kind."""
+        """Whether the cluster lacks the kind."""
         return self.informers[resource].missing
 
     @property
@@ -69,17 +69,17 @@ class Caches:
 
     @property
     def staleness(self) -> float:
-        """Seconds since the least recently heard watch said something."""
+        """Seconds since the watch that has been silent longest last received something."""
         return max(informer.staleness for informer in self.informers.values())
 
     async def run(self) -> None:
-        """Keep all of them until cancelled."""
+        """Keep all caches up to date until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self.informers.values():
                 group.create_task(informer.run())
 
     async def wait_synced(self) -> None:
-        """Until every kind has been listed."""
+        """Wait until every kind has been listed."""
         for informer in self.informers.values():
             await informer.synced.wait()
 
@@ -90,7 +90,7 @@ class Caches:
         self._wake(key)
 
     def _claims(self, key: Key) -> set[Key]:
-        """Take up the names that the endpoint asks for now; the others for whom that changes something."""
+        """Update the endpoint's claims to model names. Returns the other endpoints that this affects."""
         there = self.get(resources.ENDPOINTS, *key)
         if there is None:
             return self.names.drop(key)
@@ -103,7 +103,7 @@ class Caches:
         self._child_changed(item)
 
     def _child_changed(self, item: Json) -> None:
-        """Concerns the endpoint that its label names, and the one that owns it: a hand may have changed the label."""
+        """Wake the endpoint that the label names, and the owner: a user may have changed the label."""
         labels, references = item["metadata"].get("labels", {}), item["metadata"].get("ownerReferences") or ()
         owners = (r["name"] for r in references if r.get("kind") == resources.ENDPOINTS.kind)
         keys = {(key_of(item)[0], name) for name in owners}
@@ -115,7 +115,7 @@ class Caches:
             self._wake(key)
 
     def _model_job_changed(self, item: Json) -> None:
-        """Who of its namespace may wait for it is cheaper to ask than to know: such Jobs change a few times each."""
+        """Wake every endpoint of the namespace that may wait for such a Job. These Jobs change seldom."""
         self.on_model_job()
         for endpoint in self.informers[resources.ENDPOINTS].store:
             source = str(dig(endpoint, "spec", "model", "source") or "")
@@ -123,7 +123,7 @@ class Caches:
                 self._wake(key_of(endpoint))
 
     def _runtime_changed(self, item: Json) -> None:
-        """Concerns the endpoints whose spec names it, and those that keep a revision with it: that may be the active one."""
+        """Wake the endpoints that name the runtime in their spec or in a kept (maybe active) revision."""
         for endpoint in self.informers[resources.ENDPOINTS].store:
             key = key_of(endpoint)
             named = {dig(endpoint, "spec", "runtime", "name")}

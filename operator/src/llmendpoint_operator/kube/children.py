@@ -1,7 +1,9 @@
-"""The one gate through which children are written: nothing is written over, or deleted, that is not ours.
+"""All writes of children pass here. Objects that the operator does not own are neither overwritten nor
+deleted.
 
-The caches hold labelled objects only, so what they do not know is created, never applied: a name that is taken answers
-409, and the object behind it is read once. A change carries the uid of the object that the decision was about.
+The caches hold labelled objects only, so an object that they lack is created, never applied. If its name is
+taken, the API server answers 409, and the existing object is read once. A change carries the uid of the
+object that the decision was about.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from .resources import Resource
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What came of a write. `changed` is False where nothing had to be written; `difference` is the first field that was
-    otherwise before."""
+    """The result of a write. `changed`: False if nothing had to be written. `difference`: the first field
+    that differed before."""
 
     item: Json
     created: bool = False
@@ -29,19 +31,19 @@ class Written:
     difference: str = ""
 
     def differs(self, manifest: Json) -> bool:
-        """Whether the answer is still not as wanted: admission changed the write."""
+        """Whether the API server's answer differs from `manifest`, because admission changed the write."""
         return first_difference(manifest, self.item) is not None
 
 
 class Children:
-    """Reads from the caches, writes to the API server, and remembers what it answers."""
+    """Reads from the caches, writes to the API server, and stores its answers in the caches."""
 
     def __init__(self, api: KubeApi, caches: Caches) -> None:
         self._api = api
         self._caches = caches
 
     async def put(self, manifest: Json) -> Written:
-        """Create the object, or change it where it differs. Raises NotOwned where it is not ours."""
+        """Create the object, or change it if it differs. Raises NotOwned if it belongs to another owner."""
         resource = resources.BY_KIND[manifest["apiVersion"], manifest["kind"]]
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         live = self._caches.get(resource, namespace, name)
@@ -65,14 +67,14 @@ class Children:
         self._api.check_lease()
         try:
             written = await self._api.merge(resource, namespace, name, change)
-        except NotFound as error:  # deleted meanwhile: the watch tells, and it is made anew
+        except NotFound as error:  # deleted since: the watch reports that, and the object is created anew
             raise Conflict(error.status, error.message, error.target) from error
         return Written(
             self._caches.remember(resource, written), difference=first_difference(manifest, live) or ""
         )
 
     async def mark(self, resource: Resource, live: Json, change: Json) -> None:
-        """Change an object that was found to be ours, while it is as it was read."""
+        """Change an object that is known to be ours, if its resourceVersion is unchanged."""
         namespace, name = live["metadata"]["namespace"], live["metadata"]["name"]
         this = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
         body = {**change, "metadata": {**change.get("metadata", {}), **this}}
@@ -80,7 +82,7 @@ class Children:
         self._caches.remember(resource, await self._api.merge(resource, namespace, name, body))
 
     async def remove(self, resource: Resource, namespace: str, name: str, owner: Owner | None) -> bool:
-        """Delete the object that the caches have, where it is ours. False where there is none."""
+        """Delete the cached object if it is ours. Returns False if there was nothing to delete."""
         live = self._caches.get(resource, namespace, name)
         if live is None or holder(live, owner) is not Holder.OURS:
             return False
@@ -91,7 +93,8 @@ class Children:
         return True
 
     async def find(self, resource: Resource, namespace: str, name: str) -> Json | None:
-        """The object as it is now, whatever its labels: one call to the API server. It takes no right but `list`."""
+        """The present object, whatever its labels, by one call; None without one. Needs only the right to
+        `list`."""
         found = await self._api.list(resource, namespace, field=f"metadata.name={name}")
         kind = {"apiVersion": resource.api_version, "kind": resource.kind}
         return next(({**kind, **item} for item in found.get("items") or ()), None)

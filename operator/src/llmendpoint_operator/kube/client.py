@@ -1,6 +1,8 @@
-"""A thin JSON client of the API server on one keep-alive pool; the credentials are the kubernetes package's.
+"""A thin JSON client of the API server with one keep-alive pool. The kubernetes package supplies the
+credentials.
 
-The generated client parses every object into classes, which costs more than the calls themselves at 1,000 endpoints.
+Its generated client parses every object into classes; at 1,000 endpoints that costs more than the calls
+themselves.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ Json = dict[str, Any]
 
 CALL_TIMEOUT_S = 30
 BROKEN = (TimeoutError, aiohttp.ClientError, ValueError)
-"""What may come of a call instead of an answer, up to its last byte."""
+"""Errors of a call without a complete answer."""
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class Credentials:
-    """How to reach the API server: from a kubeconfig, or the pod's service account."""
+    """How to reach the API server."""
 
     def __init__(self, configuration: Any, namespace: str) -> None:
         self.configuration = configuration
@@ -49,11 +51,11 @@ class Credentials:
 
     @property
     def host(self) -> str:
-        """Base URL."""
+        """Base URL of the API server."""
         return str(self.configuration.host)
 
     def ssl_context(self) -> ssl.SSLContext:
-        """CA and client certificate."""
+        """TLS context with the CA and the client certificate."""
         context = ssl.create_default_context(cafile=self.configuration.ssl_ca_cert)
         if not self.configuration.verify_ssl:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -62,7 +64,7 @@ class Credentials:
         return context
 
     async def token(self) -> str | None:
-        """The bearer token as it is now; service-account tokens are renewed on disk."""
+        """The present bearer token. Service-account tokens are renewed on disk."""
         found = self.configuration.get_api_key_with_prefix("BearerToken")
         if inspect.isawaitable(found):
             found = await found
@@ -70,13 +72,13 @@ class Credentials:
 
 
 class KubeApi:
-    """Calls; each raises an ApiError of errors.py."""
+    """Calls of the API server. Each raises an ApiError on failure."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self._session: aiohttp.ClientSession | None = None
         self.may_write: Callable[[], bool] = lambda: True
-        """Whether children and status may be written: only while the lease is held."""
+        """Whether children and status may be written: only while the Lease is held."""
 
     async def __aenter__(self) -> KubeApi:
         connector = aiohttp.TCPConnector(ssl=self._credentials.ssl_context(), limit=64)
@@ -90,7 +92,7 @@ class KubeApi:
     async def list(
         self, resource: Resource, namespace: str | None, selector: str = "", field: str = ""
     ) -> Json:
-        """The collection with its resourceVersion; selected by labels, or by a field."""
+        """The collection with its resourceVersion, selected by labels or by a field."""
         selectors = {"labelSelector": selector, "fieldSelector": field}
         query = {name: value for name, value in selectors.items() if value}
         return await self._call("GET", resource.path(namespace), query)
@@ -102,22 +104,22 @@ class KubeApi:
         return tuple(found.get("items") or ())
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
-        """One object."""
+        """One object; raises NotFound."""
         return await self._call("GET", resource.path(namespace, name))
 
     async def create(self, resource: Resource, namespace: str | None, body: Json) -> Json:
-        """A new object."""
+        """Create an object; raises Conflict if its name is taken."""
         return await self._call("POST", resource.path(namespace), {"fieldManager": MANAGER}, body)
 
     async def replace(
         self, resource: Resource, namespace: str | None, name: str, body: Json, subresource: str | None = None
     ) -> Json:
-        """Replace an object, or a subresource of it; its resourceVersion must be current."""
+        """Replace an object or a subresource. Raises Conflict if its resourceVersion is outdated."""
         path = resource.path(namespace, name, subresource)
         return await self._call("PUT", path, {"fieldManager": MANAGER}, body)
 
     async def apply(self, resource: Resource, body: Json) -> Json:
-        """Server-side apply under our one field manager. With a uid in it, only to that object."""
+        """Server-side apply by the operator's field manager. A uid in `body` restricts it to that object."""
         self.check_lease()
         metadata = body["metadata"]
         path = resource.path(metadata.get("namespace"), metadata["name"])
@@ -125,12 +127,13 @@ class KubeApi:
         return await self._call("PATCH", path, query, body, "application/apply-patch+yaml")
 
     async def merge(self, resource: Resource, namespace: str | None, name: str, change: Json) -> Json:
-        """Set some fields of an object (JSON merge patch)."""
+        """Change some fields of an object (JSON merge patch)."""
         query, kind = {"fieldManager": MANAGER}, "application/merge-patch+json"
         return await self._call("PATCH", resource.path(namespace, name), query, change, kind)
 
     async def delete(self, resource: Resource, namespace: str | None, name: str, uid: str) -> Json:
-        """Delete this very object and, in the background, what it owns. Conflict: the name is another object's now."""
+        """Delete the object with this uid and, in the background, its dependents. Raises Conflict if another
+        object has the name now."""
         self.check_lease()
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         return await self._call("DELETE", resource.path(namespace, name), body=options)
@@ -138,7 +141,7 @@ class KubeApi:
     async def watch(
         self, resource: Resource, namespace: str | None, selector: str, version: str, timeout_s: int
     ) -> AsyncIterator[Json]:
-        """Watch events after `version`, bookmarks included; ends when the server ends it after `timeout_s`."""
+        """Watch events after `version`, with bookmarks. The API server ends the watch after `timeout_s`."""
         query = {
             "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
             "timeoutSeconds": str(timeout_s), **({"labelSelector": selector} if selector else {}),
@@ -156,7 +159,7 @@ class KubeApi:
                         yield json.loads(line)
 
     def check_lease(self) -> None:
-        """Raises LeadershipLost where children and status may not be written."""
+        """Raises LeadershipLost if children and status may not be written now."""
         if not self.may_write():
             raise LeadershipLost("a write was held back: the lease was not renewed in time")
 
@@ -207,9 +210,9 @@ class KubeApi:
 
 
 def as_go_writes(body: Json) -> str:
-    """JSON as the API server itself writes it. It keeps the text of a ControllerRevision's data as it came, and compares
-    that with its own text of it: any other form of the same would make every later change a change of the data, which it
-    refuses."""
+    """JSON exactly as the API server encodes it. The API server stores a ControllerRevision's data as
+    received and compares it with its own encoding. After any other encoding, it would refuse every later
+    change as a change of the data."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

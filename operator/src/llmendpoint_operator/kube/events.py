@@ -1,4 +1,5 @@
-"""Kubernetes Events about decisions: `kubectl describe llmendpoint` shows them. Losing one never stops the work."""
+"""Writes Kubernetes Events about decisions, for `kubectl describe llmendpoint`. A lost Event stops no
+work."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ from .resources import ENDPOINTS, EVENTS, JOBS, Resource
 log = structlog.get_logger()
 
 MESSAGE_LIMIT = 1024
-"""Characters that the API server takes in an Event's message."""
+"""Characters that the API server accepts in an Event's message."""
 MOST_WAITING = 1000
-"""Events that are still to be written; one more is dropped."""
+"""Events that may wait to be written; further ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What an Event is about."""
+    """The object that an Event is about."""
 
     kind: Resource
     namespace: str
@@ -44,7 +45,7 @@ class _Due:
 
 
 class EventWriter:
-    """Writes in the background. The same Event again counts up the one that is there."""
+    """Writes Events in the background. A repeated Event increments the count of the existing one."""
 
     def __init__(self, api: KubeApi, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api
@@ -53,11 +54,12 @@ class EventWriter:
         self._queue: asyncio.Queue[_Due] = asyncio.Queue(MOST_WAITING)
 
     def write(self, endpoint: Endpoint, event: Event) -> None:
-        """Queue one; held back when its endpoint says too much, dropped when too many wait."""
+        """Queue an Event. It is held back if its endpoint has no token left, and dropped if the queue is
+        full."""
         self._queue_one(_Subject(ENDPOINTS, endpoint.namespace, endpoint.name, endpoint.uid), event)
 
     def write_of_job(self, job: Json, event: Event) -> None:
-        """The same about a model's Job, which may belong to no endpoint any more."""
+        """Queue an Event about a model's Job, which no endpoint needs to own."""
         metadata = job["metadata"]
         self._queue_one(_Subject(JOBS, metadata["namespace"], metadata["name"], metadata["uid"]), event)
 
@@ -78,7 +80,7 @@ class EventWriter:
             due = await self._queue.get()
             count, due.series.pending = due.series.pending, 0
             if count == 0:
-                continue  # an earlier write of the same series took it along
+                continue  # an earlier write of the same series has counted it
             try:
                 await self._write(due, count)
             except ApiError as error:
@@ -93,10 +95,10 @@ class EventWriter:
             await self._count_up(namespace, name, body)
 
     async def _count_up(self, namespace: str, name: str, body: Json) -> None:
-        """One more of what is there, which may be of an operator before this one."""
+        """Increment the count of the existing Event, which an earlier leader may have written."""
         try:
             there = await self._api.get(EVENTS, namespace, name)
-        except NotFound:  # Events live for an hour; this one ended just now
+        except NotFound:  # the API server deletes Events after an hour; this one has just expired
             await self._api.create(EVENTS, namespace, body)
             return
         change = {

@@ -1,10 +1,10 @@
-"""Leadership by a Lease: one process works, the others wait.
+"""Leadership by a Lease: one process leads, the others wait.
 
-A holder counts from before the call that renewed it, and ends when five sixths of the lease have passed; others count
-from when they saw the last change, which is later, and take over after the whole of it. So clocks need not agree. A
-holder that could not even notice, because it was stopped itself, finds on waking that `is_held` is false, and no write
-of its work leaves it. Renewing late is safe, since the Lease is replaced by resourceVersion: it fails where somebody
-else took it.
+The holder counts from before the call that renewed the Lease, and gives up after five sixths of the duration.
+Others count from when they saw the last renewal, which is later, and take over after the whole duration. So
+clocks need not agree. A holder that was suspended and noticed nothing finds on waking that `is_held` is
+false, and writes nothing more. A late renewal is safe: the Lease is replaced by resourceVersion, which fails
+if another process has taken it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class Lease:
-    """`duration_s` after the last renewal somebody else may take over; renewed every third of it."""
+    """Another process may take over `duration_s` seconds after a renewal. The holder renews after a third."""
 
     def __init__(self, api: KubeApi, namespace: str, duration_s: int) -> None:
         self.identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
@@ -37,15 +37,15 @@ class Lease:
         self._observed: tuple[str, str] = ("", "")
         self._observed_at = 0.0
         self._renewed = -math.inf
-        """When the last successful attempt began (monotonic)."""
+        """Monotonic time at which the last successful attempt began."""
 
     @property
     def is_held(self) -> bool:
-        """Whether nobody else can hold it: what may be written depends on this."""
+        """Whether no other process can hold the Lease. Writes depend on it."""
         return time.monotonic() - self._renewed < self._duration
 
     async def acquire(self) -> None:
-        """Return once the lease is ours."""
+        """Return once this process holds the Lease."""
         waiting_for = ""
         while not await self._try(self._duration / 3):
             if self._observed[0] != waiting_for:
@@ -55,7 +55,7 @@ class Lease:
         log.info("lease acquired", identity=self.identity)
 
     async def renew(self) -> None:
-        """Keep it until cancelled; LeadershipLost when it went, or could not be renewed in time."""
+        """Renew the Lease until cancelled. Raises LeadershipLost if it was taken or not renewed in time."""
         while True:
             await asyncio.sleep(self._duration / 3)
             deadline = self._renewed + self._duration * 5 / 6
@@ -67,7 +67,7 @@ class Lease:
                 await asyncio.sleep(self._duration / 30)
 
     async def release(self) -> None:
-        """Let the next one take it at once."""
+        """Give the Lease up, so that another process can take it at once."""
         self._renewed = -math.inf
         try:
             lease = await self._api.get(LEASES, self._namespace, MANAGER)
@@ -83,7 +83,8 @@ class Lease:
             log.warning("lease not released", error=str(error))
 
     async def _try(self, limit_s: float) -> bool:
-        """Take or renew it; False when somebody else holds it or the API server does not answer within `limit_s`."""
+        """Take or renew the Lease. False if another process holds it, or the API server gives no answer
+        within `limit_s` seconds."""
         began = time.monotonic()
         try:
             async with asyncio.timeout(max(limit_s, 0)):

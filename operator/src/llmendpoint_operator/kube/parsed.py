@@ -1,5 +1,5 @@
-"""ControllerRevisions as Revisions. Reading one costs a quarter of a millisecond, and every pass over an endpoint asks for
-all of its records; so each is read once.
+"""Parsed ControllerRevisions. Parsing one takes a quarter of a millisecond, and every pass over an endpoint
+needs all of its records, so each is parsed once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from .store import key_of
 
 
 class ParsedRevisions:
-    """One entry for each record that the cache holds and somebody asked for."""
+    """One entry per cached record that was asked for."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], tuple[Json, Revision | None]] = {}
@@ -19,7 +19,8 @@ class ParsedRevisions:
         return len(self._found)
 
     def of(self, record: Json) -> Revision | None:
-        """Of a record that the cache holds now: what changed is another object there. None where it cannot be rendered."""
+        """The revision of a cached record; None if it cannot be rendered. A record that changed is a new
+        object in the cache and is parsed anew."""
         key = key_of(record)
         known = self._found.get(key)
         if known is None or known[0] is not record:
@@ -27,5 +28,5 @@ class ParsedRevisions:
         return known[1]
 
     def forget(self, record: Json) -> None:
-        """It changed, or is gone."""
+        """Drop a record that changed or is gone."""
         self._found.pop(key_of(record), None)

@@ -1,4 +1,4 @@
-"""The kinds that the operator reads or writes, and the permissions that this takes."""
+"""The kinds that the operator reads or writes, and the permissions that it needs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind: where it is in the API."""
+    """One kind, and its place in the API."""
 
     api_version: str
     kind: str
     plural: str
     namespaced: bool = True
     optional: bool = False
-    """The cluster may not know the kind."""
+    """Whether the cluster may lack the kind."""
 
     @property
     def group(self) -> str:
-        """API group; empty for the core one."""
+        """API group; empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
     def path(
@@ -54,7 +54,7 @@ CHILDREN = (
     DEPLOYMENTS, CONTROLLER_REVISIONS, SERVICES, SERVICE_ACCOUNTS, JOBS, *POLICIES, *SCALERS,
 )  # fmt: skip
 BY_KIND = {(resource.api_version, resource.kind): resource for resource in (*CHILDREN, PODS)}
-"""What a plan's steps may be about. Of pods only annotations are written."""
+"""Kinds that a plan's steps may be about. Of pods only annotations are written."""
 
 PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("llmendpoint.io", "llmendpoints"): frozenset({"list", "watch"}),
@@ -75,7 +75,8 @@ PERMISSIONS: dict[tuple[str, str], frozenset[str]] = {
     ("", "events"): frozenset({"create", "get", "list", "patch"}),
     ("coordination.k8s.io", "leases"): frozenset({"get", "create", "update"}),
 }
-"""Group and resource to verbs. Leases in the operator's own namespace only; runtimes are cluster-wide objects, and so are
-nodes, which are read only where all namespaces are served. The status has `patch` for the operator of the version before, which
-still leads at the beginning of an upgrade. The admission plugin OwnerReferencesPermissionEnforcement wants the finalizers
-entry, because children are written with blockOwnerDeletion."""
+"""Verbs by group and resource. Leases are needed in the operator's own namespace only. Runtimes and nodes are
+cluster-wide; nodes are read only if all namespaces are served. The status has `patch` for the previous
+version of the operator, which still leads when an upgrade begins. The finalizers entry is needed because
+children are written with blockOwnerDeletion, which the admission plugin OwnerReferencesPermissionEnforcement
+checks."""

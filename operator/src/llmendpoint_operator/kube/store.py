@@ -1,7 +1,7 @@
-"""A cache of one kind, kept by a list and a watch.
+"""A cache of one kind, kept up to date by list and watch.
 
-Unlike an event stream alone, a completed list replaces the cache and tells of everything that is gone: after a watch
-that was lost for a while no ghost remains. Our own writes enter at once, so that a reconcile sees what it wrote.
+A completed list replaces the cache and reports objects that are gone, so no deleted object remains after a
+lost watch. The operator's own writes are stored at once, so that a reconciliation sees what it wrote.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ WATCH_SECONDS = 60
 RESYNC_SECONDS = 600
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 10.0
 MISSING_S = 10.0
-"""How often a kind is asked for that the cluster does not know."""
+"""Seconds between attempts to list a kind that the cluster lacks."""
 
 
 class Store:
-    """Objects by namespace and name, and by the endpoint that they belong to."""
+    """Objects by namespace and name, and by their endpoint."""
 
     def __init__(self, on_change: Callable[[Json], None]) -> None:
         self._on_change = on_change
@@ -41,14 +41,14 @@ class Store:
         self._by_endpoint: dict[Key, set[Key]] = defaultdict(set)
         self._seen = 0
         self._own: set[Key] = set()
-        """What we wrote, and neither a list nor the watch has told of since."""
+        """Objects that the operator wrote and that no list or watch event has confirmed since."""
 
     def get(self, namespace: str, name: str) -> Json | None:
-        """One object."""
+        """One object, or None."""
         return self._objects.get((namespace, name))
 
     def of_endpoint(self, namespace: str, endpoint: str) -> list[Json]:
-        """An endpoint's children of this kind, by name."""
+        """An endpoint's children of this kind, sorted by name."""
         return [self._objects[key] for key in sorted(self._by_endpoint.get((namespace, endpoint), ()))]
 
     def __iter__(self) -> Iterator[Json]:
@@ -58,8 +58,8 @@ class Store:
         return len(self._objects)
 
     def replace(self, items: list[Json], version: str) -> None:
-        """Take over a completed list; whoever had an object that is gone or changed is told. Our own writes that are
-        later than the list, which was on its way meanwhile, stay."""
+        """Replace the contents by a completed list, and report each object that changed or is gone. The
+        operator's own writes that are newer than the list are kept: they were made meanwhile."""
         listed = int(version)
         fresh = {key_of(item): item for item in items}
         for key, old in list(self._objects.items()):
@@ -76,14 +76,14 @@ class Store:
         self._own.clear()
 
     def clear(self) -> None:
-        """The kind is gone, and all of it."""
+        """Drop all objects, because the cluster no longer has the kind."""
         for key, old in list(self._objects.items()):
             self._remove(key)
             self._on_change(old)
         self._seen = 0
 
     def event(self, kind: str, item: Json) -> None:
-        """One watch event."""
+        """Process one watch event."""
         self._seen = max(self._seen, _version(item))
         if kind == "BOOKMARK":
             return
@@ -97,11 +97,12 @@ class Store:
         elif _version(item) > _version(known):
             self._put(key, item)
         else:
-            return  # our own write, which is here already
+            return  # the operator's own write, already stored
         self._on_change(item)
 
     def remember(self, item: Json) -> Json:
-        """The answer to our own write, unless the watch is past it already (it may be deleted by now). What is kept of it."""
+        """Store the answer to a write, unless the watch is past it already (the object may be deleted by
+        now). Returns the trimmed object."""
         key, kept = key_of(item), trim(item)
         if _version(item) > max(self._seen, _version(self._objects.get(key))):
             self._put(key, kept)
@@ -124,7 +125,7 @@ class Store:
 
 
 class Informer:
-    """Keeps one Store up to date. `synced` is set by the first list."""
+    """Keeps one Store up to date. `synced` is set after the first list."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class Informer:
         self.store = Store(on_change)
         self.synced = asyncio.Event()
         self.missing = False
-        """Whether the cluster does not know the kind; only where the kind is optional."""
+        """Whether the cluster lacks the kind; only for optional kinds."""
         self._api = api
         self._namespace = namespace if resource.namespaced else None
         self._selector = selector
@@ -147,7 +148,7 @@ class Informer:
 
     @property
     def staleness(self) -> float:
-        """Seconds since the API server was last heard of."""
+        """Seconds since the API server was last heard."""
         return time.monotonic() - self._heard
 
     async def run(self) -> None:
@@ -172,7 +173,7 @@ class Informer:
                 await asyncio.sleep(growing_pause(FIRST_RETRY_S, failures, LAST_RETRY_S))
 
     async def _without_it(self) -> None:
-        """The cluster does not know the kind: there is none of it. It is asked for again, since it may be installed."""
+        """The cluster lacks the kind: empty the store, and try again later, because it may be installed."""
         self.missing, self._version = True, ""
         self.store.clear()
         self._heard = time.monotonic()
@@ -203,13 +204,13 @@ class Informer:
 
 
 def key_of(item: Json) -> Key:
-    """Namespace and name."""
+    """Namespace and name of an object."""
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
 def dig(item: Json, *path: str) -> Any:
-    """What stands there; None where any part of the way is missing or no object. An object may be of a CRD of another
-    version, and a watch must not end because of it."""
+    """The value at a path; None if a part of the path is missing or no object. An object may come from
+    another version of the CRD, and must not end the watch."""
     found: Any = item
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
@@ -217,8 +218,8 @@ def dig(item: Json, *path: str) -> Any:
 
 
 def endpoint_of(item: Json) -> Key:
-    """The endpoint that a child belongs to, by label; of the endpoint itself its own key. What belongs to a model's Job is
-    kept under a name that no endpoint can have."""
+    """The endpoint that a child belongs to, by label; an endpoint's own key for itself. Objects of a model's
+    Job get a name that no endpoint can have."""
     namespace, name = key_of(item)
     labels = item["metadata"].get("labels", {})
     if MODEL_JOB_LABEL in labels:
@@ -227,7 +228,7 @@ def endpoint_of(item: Json) -> Key:
 
 
 def model_job_key(namespace: str, job: str) -> Key:
-    """Under which the pods of a model's Job are kept."""
+    """The key under which a model's Job and its pods are kept."""
     return namespace, f"model-job/{job}"
 
 

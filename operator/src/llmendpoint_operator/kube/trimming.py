@@ -1,4 +1,5 @@
-"""What the caches keep of an object. At 1,000 endpoints they hold 8,000: this decides the operator's memory."""
+"""What the caches keep of an object. This decides the operator's memory: 1,000 endpoints have 8,000
+objects."""
 
 from __future__ import annotations
 
@@ -8,12 +9,12 @@ from typing import Any, cast
 from .client import Json
 
 SHARED_LENGTH = 64
-"""Longer texts hardly ever occur twice."""
+"""Longer texts seldom occur twice."""
 
 
 def trim(item: Json) -> Json:
-    """Without what no decision reads: managedFields, but for the names of an endpoint's managers, most of a pod, and
-    all of a node but its labels and what it has to give. Equal names and short texts are one in memory, of all objects."""
+    """The object without what no decision reads: managedFields except managers' names, most of a pod, and all
+    of a node except its labels and allocatable resources. Equal keys and short texts share memory."""
     return cast(Json, _shared(_needed(item)))
 
 
@@ -22,7 +23,7 @@ def _needed(item: Json) -> Json:
     if item.get("kind") == "LLMEndpoint":
         managers = item["metadata"].get("managedFields") or ()
         metadata["managedFields"] = [{k: v for k, v in m.items() if k != "fieldsV1"} for m in managers]
-    if item.get("kind") == "Job":  # a model's Job is known to be ours by its managers
+    if item.get("kind") == "Job":  # a model's Job is recognised as ours by its managers
         managers = item["metadata"].get("managedFields") or ()
         metadata["managedFields"] = [
             {"manager": m.get("manager")} for m in managers if not m.get("subresource")
@@ -43,7 +44,7 @@ def _needed(item: Json) -> Json:
 
 
 def _shared(value: Any) -> Any:
-    """A parser makes every name anew in every document; with one of each, objects take half of the memory."""
+    """A JSON parser creates every key anew. Sharing equal texts halves the memory of objects."""
     if isinstance(value, dict):
         return {sys.intern(name): _shared(item) for name, item in value.items()}
     if isinstance(value, list):

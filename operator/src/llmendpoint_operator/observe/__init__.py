@@ -1,17 +1,19 @@
-"""Finds out what the caches do not hold: asks gateways, engines and hubs, and remembers. Only the leader asks.
+"""Finds out what the caches do not hold: asks gateways, engines and hubs, and stores the answers in memory.
+Only the leader asks.
 
-It decides nothing: `core/` decides, with the same subjects under the same names. An answer that is missing, malformed or
-late is left out; nothing that a pod answers may end a task here or hold up another endpoint.
+No decision is made here: `core/` decides, in modules with the same names. A missing, malformed or late answer
+is left out. No answer of a pod may end a task here or delay another endpoint.
 
-`observers` has one of each subject: `update` starts what there is to find out about an endpoint, `read` says what is known.
+`observers` has one object per subject: `update` starts the questions about an endpoint, `read` returns what
+is known.
 
 | module | what every subject uses |
 |---|---|
-| gateways | which gateways there are, and the assignment that each follows |
-| targets | which pods of an endpoint can be asked |
-| reports | load and demand as gateways and engines write them |
-| latencies | how long callers of an engine wait, from its histograms |
+| gateways | the gateways, and the assignment that each follows |
+| targets | the pods of an endpoint that can be asked |
+| reports | load and demand, as gateways and engines write them |
+| latencies | latencies from an engine's histograms |
 | inquiries | questions to a hub, answered in the background |
-| slots | who may ask now |
-| wire, bounded | HTTP, short and bounded |
+| slots | bounds on the number of concurrent questions |
+| wire, bounded | HTTP with time-outs and size limits |
 """

@@ -1,4 +1,4 @@
-"""Answers of others over HTTP: no more bytes of one are held than the asker says, and none are decompressed."""
+"""Reads HTTP responses with a size limit and without decompression."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import aiohttp
 
 PLAIN: dict[str, Any] = {"auto_decompress": False, "headers": {"Accept-Encoding": "identity"}}
-"""For a ClientSession. A few kB may be compressed from more bytes than there is memory."""
+"""Arguments for a ClientSession. A few compressed kB may expand to more bytes than there is memory."""
 
 
 async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body; ValueError where it has more bytes than `limit`. What comes after them is not read."""
+    """The body. Raises ValueError if it has more than `limit` bytes; the rest is not read."""
     data = bytearray()
     async for chunk in response.content.iter_chunked(2**16):
         data += chunk
@@ -22,7 +22,7 @@ async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 
 async def read_json(response: aiohttp.ClientResponse, limit: int) -> Any:
-    """The same, parsed; ValueError too where it is no JSON, or nested without end."""
+    """The body as JSON. Raises ValueError if it is too large, no JSON, or nested too deep."""
     try:
         return json.loads(await read_bounded(response, limit))
     except RecursionError as error:

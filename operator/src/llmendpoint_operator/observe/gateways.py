@@ -1,7 +1,8 @@
-"""Which assignment the gateways follow: their `/state`, asked only while somebody waits for an acknowledgement.
+"""Which assignment each gateway follows. Its `/state` is asked while a decision waits for an acknowledgement,
+otherwise every MEET_S.
 
-Each Ready gateway has a task of its own, so that one that hangs delays nobody; one page answers for all endpoints.
-A gateway that is behind while another is not is told so (`POST /epoch`), so that it can take itself out.
+Each Ready gateway has a task of its own, so that one that hangs delays no other; one response covers all
+endpoints. A gateway that is behind another one is told so (`POST /epoch`), so that it can become unready.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ GATEWAY_SELECTOR = "app.kubernetes.io/name=llmendpoint-gateway,app.kubernetes.io
 POLL_S = 0.2
 SLOW_POLL_S = 2.0
 FRESH_S = 10.0
-"""For so long an assignment is asked for at POLL_S; a gateway that has not followed by then is asked less often."""
+"""How long a new assignment is asked for every POLL_S; after that every SLOW_POLL_S."""
 
 STATE_TIMEOUT_S = 1.0
 
 MEET_S = 240.0
-"""How often each gateway is asked at least, so that it has seen our present token before it is cut off from the API server,
-which alone can review one."""
+"""Longest time between questions to a gateway. A gateway must have seen the operator's present token before
+it is cut off from the API server, because only that can review one."""
 
 LOST_S = 60.0
-"""Without a Ready gateway for so long, pods are no longer kept for those that there are: they restart within seconds, or
-something is wrong with them that time does not mend. A gateway that comes back sends to pods that are there."""
+"""If no gateway is Ready for this long, old pods are no longer kept for the gateways. Restarting gateways
+need seconds; other faults do not pass with time. A gateway that comes back sends to the pods that exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +58,20 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """What a gateway said when it was asked at `asked` (monotonic), by endpoint; nothing when it did not answer."""
+    """A gateway's answer by endpoint, empty if there was none. `asked`: monotonic time of the question."""
 
     asked: float
     epochs: Mapping[str, int | None] = field(default_factory=dict)
     in_flight: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def view(self, gateway: str, endpoint: str) -> GatewayView:
-        """Of one endpoint."""
+        """The gateway's view of one endpoint."""
         return GatewayView(gateway, self.epochs.get(endpoint), self.in_flight.get(endpoint, {}))
 
 
 @dataclass(slots=True)
 class _Followed:
-    """An assignment that somebody waits for."""
+    """An assignment that a decision waits for."""
 
     epoch: int
     since: float
@@ -78,8 +79,8 @@ class _Followed:
 
 
 class Gateways:
-    """`pods` is the cache of gateway pods; until it was filled nothing is known of them. `token`: the file with the token
-    that gateways know us by."""
+    """The gateways. `pods`: the cache of their pods; until it is filled nothing is known. `token`: file with
+    the token by which gateways recognise the operator."""
 
     def __init__(
         self,
@@ -103,11 +104,11 @@ class Gateways:
         self._none_ready_since: float | None = None
 
     def ready(self) -> tuple[Gateway, ...]:
-        """Those that take requests now."""
+        """The Ready gateways."""
         return tuple(self._ready())
 
     def headers(self) -> Headers:
-        """For each request to a gateway; the token in its file is renewed every hour."""
+        """Headers for a request to a gateway. The token is read each time: its file is renewed every hour."""
         try:
             token = self._token.read_text().strip() if self._token else ""
         except OSError as error:
@@ -117,12 +118,12 @@ class Gateways:
 
     @property
     def exist(self) -> bool:
-        """Whether there is a gateway at all, ready or not."""
+        """Whether there is any gateway, Ready or not."""
         return any(not is_finished(pod) for pod in self._pods.store)
 
     @property
     def absent(self) -> bool:
-        """Whether it is known that there is none."""
+        """Whether it is known that there is no gateway."""
         return self._pods.synced.is_set() and not self.exist
 
     @property
@@ -132,7 +133,7 @@ class Gateways:
         return since is not None and time.monotonic() - since >= LOST_S
 
     def pods_changed(self) -> None:
-        """The cache of gateway pods has changed."""
+        """To be called when the cache of gateway pods has changed."""
         self._note_ready()
         self._changed.set()
 
@@ -143,7 +144,7 @@ class Gateways:
             self._none_ready_since = time.monotonic()
 
     def follow(self, key: Key, epoch: int) -> None:
-        """Find out who follows this assignment."""
+        """Start to find out which gateways follow this assignment."""
         followed = self._followed.get(key)
         if followed is None or followed.epoch != epoch:
             self._followed[key] = _Followed(epoch, time.monotonic())
@@ -152,12 +153,13 @@ class Gateways:
             self._needed.set()
 
     def forget(self, key: Key) -> None:
-        """Nobody waits any more."""
+        """Stop asking about this endpoint."""
         self._followed.pop(key, None)
 
     def views(self, key: Key) -> tuple[tuple[GatewayView, ...], bool]:
-        """What each Ready gateway follows, and whether all were asked since the assignment is wanted. Nothing is known
-        while none is Ready: one that restarts follows what it followed before."""
+        """What each Ready gateway follows, and whether all were asked since this assignment became the wanted
+        one. While gateways exist but none is Ready, that is False: a restarted gateway follows what it
+        followed before."""
         followed = self._followed.get(key)
         if followed is None or not self._pods.synced.is_set():
             return (), False
@@ -169,7 +171,7 @@ class Gateways:
         return tuple(views), known
 
     async def counters(self, gateway: Gateway, key: Key) -> tuple[str, dict[str, Counts]]:
-        """Instance and counters by revision of one endpoint on one gateway; Unanswered."""
+        """Instance, and counters by revision, of one endpoint on one gateway. Raises Unanswered."""
         url = f"{gateway.url}/revisions/{'/'.join(key)}"
         page = await self._wire.json("revisions", url, STATE_TIMEOUT_S)
         try:
@@ -182,7 +184,7 @@ class Gateways:
             raise Unanswered(f"/revisions is not as expected: {error!r}") from error
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keep a task for each Ready gateway until cancelled."""
         try:
             while True:
                 self._changed.clear()
@@ -195,7 +197,7 @@ class Gateways:
             self._keep_tasks({})
 
     def _patience(self) -> float | None:
-        """Until those that there are count as lost, which no watch tells."""
+        """Seconds until the gateways count as lost, which no watch event reports; None if they do not."""
         since = self._none_ready_since
         return None if since is None or self.lost else max(0.0, since + LOST_S - time.monotonic())
 
@@ -249,7 +251,7 @@ class Gateways:
         return answered
 
     async def _nudge(self, gateway: Gateway) -> bool:
-        """Tell a gateway what others follow and it does not; whether there was anything to tell."""
+        """Tell a gateway of later epochs that others follow. Returns whether there was any."""
         mine = self._replies[gateway.uid].epochs
         ahead: dict[str, int] = {}
         for key in self._followed:
@@ -265,7 +267,7 @@ class Gateways:
         return bool(ahead)
 
     def _tell(self) -> None:
-        """Wake those for whom something is new."""
+        """Wake the endpoints for which something is new."""
         for key, followed in self._followed.items():
             news = self._news(key)
             if news != followed.told:
@@ -273,7 +275,7 @@ class Gateways:
                 self._wake(key)
 
     def _news(self, key: Key) -> tuple[object, ...]:
-        """Who follows what. Requests in flight change all the time and are no news."""
+        """Which gateway follows which epoch. Requests in flight change all the time and are left out."""
         views, known = self.views(key)
         return known, self.lost, *((view.pod, view.epoch) for view in views)
 
@@ -295,6 +297,6 @@ def _parse(asked: float, endpoints: Mapping[str, Any]) -> _Reply:
 
 
 def _parse_epoch(told: Any) -> int | None:
-    """None for an epoch that no operator writes: the gateway does not follow us."""
+    """The epoch; None for one that no operator writes, so the gateway does not follow this operator."""
     epoch = int(told) if told is not None else -1
     return epoch if 0 <= epoch < LARGEST else None

@@ -1,4 +1,4 @@
-"""What endpoints ask a hub: one question of each at a time, answered in the background."""
+"""Questions of endpoints to a hub: one at a time for each endpoint, answered in the background."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ RETRY_S = 10.0
 
 
 class Inquiries(ABC, Generic[Q, A]):
-    """Answers stay until the endpoint asks another question. `endpoint` is the hub's base URL; `wake` hears of answers."""
+    """Keeps each answer until its endpoint asks something else. `endpoint`: the hub's base URL. `wake`:
+    called after an answer."""
 
     def __init__(self, endpoint: str, wake: Callable[[Key], None], retry_s: float = RETRY_S) -> None:
         self._endpoint = endpoint.rstrip("/")
@@ -27,7 +28,7 @@ class Inquiries(ABC, Generic[Q, A]):
         self._answers: dict[Key, A] = {}
 
     def ask(self, key: Key, question: Q | None) -> None:
-        """Find it out, unless it is being found out already. Wakes the key when there is an answer, or another one."""
+        """Start to find the answer, unless that is in progress. Wakes the key after each new answer."""
         asked = self._asked.get(key)
         if asked is None or asked[0] != question:
             self.forget(key)
@@ -35,11 +36,11 @@ class Inquiries(ABC, Generic[Q, A]):
                 self._asked[key] = (question, asyncio.create_task(self._find(key, question)))
 
     def of(self, key: Key) -> A | None:
-        """The answer; None while there is none, or when nothing is asked."""
+        """The answer; None while there is none."""
         return self._answers.get(key)
 
     def forget(self, key: Key) -> None:
-        """Nobody asks for this endpoint any more."""
+        """Drop the endpoint's question and answer."""
         asked = self._asked.pop(key, None)
         if asked is not None:
             asked[1].cancel()
@@ -47,4 +48,4 @@ class Inquiries(ABC, Generic[Q, A]):
 
     @abstractmethod
     async def _find(self, key: Key, question: Q) -> None:
-        """Put the answer into `_answers` and wake the key."""
+        """Store the answer in `_answers` and wake the key."""

@@ -1,4 +1,4 @@
-"""How long callers of an engine wait, from the histograms of its `/metrics`."""
+"""Latencies of an engine, from the histograms of its `/metrics`."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from .targets import Target
 
 SCRAPE_TIMEOUT_S = 1.5
 MOST_PODS = 50
-"""Of one revision: a percentile over 50 replicas is that over all, and a rollout of 1,000 stays cheap."""
+"""Per revision: 50 replicas represent all, and a rollout of 1,000 stays cheap."""
 MOST_LINES = 2000
-"""Of the histograms of one pod: they are read on the event loop that all endpoints share."""
+"""Histogram lines of one pod that are read, because they are parsed on the event loop of all endpoints."""
 MOST_CHARACTERS = 512 * 1024
-"""Of these lines together. A line of vLLM has about 120; an engine of a tenant's may write any number of labels."""
+"""Total length of these lines. One of vLLM has about 120; a tenant's engine may write any number of
+labels."""
 _BUCKET = re.compile(r"[^{]*\{(?P<labels>.*)\}[ \t]+(?P<value>\S+)(?:[ \t]+-?[\d.]{1,20})?[ \t]*")
-"""A line of a bucket, with or without a time behind the value."""
+"""A bucket line, with or without a timestamp after the value."""
 _LE = re.compile(r'(?:^|,)\s*le="(?P<bound>[^"\\]*)"')
-"""The label `le` itself, and not the value of another label: quotation marks are escaped there."""
+"""The label `le` itself, not the value of another label: quotation marks in values are escaped."""
 
 TTFT = "vllm:time_to_first_token_seconds"
 ITL = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
-"""The name now, and the one of older engines."""
+"""The present name, and the one of older engines."""
 E2E = "vllm:e2e_request_latency_seconds"
 
 
 def parse_latencies(page: str) -> Latencies:
-    """The three histograms of a `/metrics` page, summed over their labels; Unanswered when it cannot be parsed."""
+    """The three histograms of a `/metrics` page, summed over labels. Raises Unanswered if it is malformed."""
     wanted = (TTFT, *ITL, E2E)
     lines = [line for line in page.splitlines() if line.startswith(wanted)]
     size = sum(map(len, lines))
@@ -57,7 +58,7 @@ def parse_latencies(page: str) -> Latencies:
 
 
 def _bound(label: str) -> float:
-    """Seconds up to which a bucket counts; ValueError for what is none."""
+    """The upper bound of a bucket in seconds. Raises ValueError for an invalid one."""
     bound = float(label)
     return bound if bound == math.inf else parse_figure(bound)
 

@@ -1,4 +1,4 @@
-"""All that is found out about endpoints beside the caches: `update` starts it, `read` says what is known."""
+"""All observers of endpoints: `update` starts the questions, `read` returns what is known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .scaling.scaler import Scaler
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Of one leader, one for each subject."""
+    """The leader's observers, one for each subject."""
 
     scaler: Scaler
     circuits: Circuits
@@ -24,8 +24,8 @@ class Observers:
     inspection: Inspection
 
     def update(self, snapshot: Snapshot) -> None:
-        """Begin what is to be found out about this endpoint now, and end what is not. The scaler is first: whether a
-        rollout asks the gateways follows from the count."""
+        """Start the questions that this endpoint needs now, and end the others. The scaler is first, because
+        its count decides whether a rollout asks the gateways."""
         self.scaler.update(snapshot)
         key = (snapshot.endpoint.namespace, snapshot.endpoint.name)
         scaled = replace(snapshot, observed=replace(snapshot.observed, scaling=self.scaler.of(key)))
@@ -34,7 +34,7 @@ class Observers:
         self.inspection.update(scaled)
 
     def read(self, key: Key) -> Observed:
-        """What is known; nothing begins or ends by it."""
+        """What is known. It starts and ends no question."""
         return Observed(
             evidence=self.collector.of(key),
             scaling=self.scaler.of(key),
@@ -44,7 +44,7 @@ class Observers:
         )
 
     def forget(self, key: Key) -> None:
-        """The endpoint is gone."""
+        """Drop a deleted endpoint."""
         self.collector.forget(key)
         self.scaler.forget(key)
         self.models.forget(key)

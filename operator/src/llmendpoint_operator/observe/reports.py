@@ -1,5 +1,5 @@
-"""Load and demand as gateways and engines write them (docs/contribute/contracts.md). What cannot be read raises a KeyError, TypeError,
-ValueError or AttributeError."""
+"""Parses load and demand as gateways and engines write them (docs/contribute/contracts.md). Malformed input
+raises KeyError, TypeError, ValueError or AttributeError."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.scaling.demand import Load, Reading, Report
 
 
 def parse_report(told: Mapping[str, Any], now: float) -> Report:
-    """One endpoint as a gateway writes it at `now`. A load that it does not know is none, never zeros."""
+    """A gateway's report on one endpoint at `now`. An unknown load is None, never zeros."""
     replicas = told.get("replicas") or {}
     return Report(
         waiting=int(told["waiting"]),
@@ -31,7 +31,8 @@ def _circuit(told: Mapping[str, Any] | None) -> Circuit | None:
 
 
 def _optional_load(told: Mapping[str, Any] | None, now: float) -> Load | None:
-    """A gateway passes on what an engine said: where that makes no sense, nothing is wrong with the gateway."""
+    """An engine's load, passed on by a gateway. A malformed one is the engine's fault and counts as
+    unknown."""
     if told is None:
         return None
     read_at = now - float(told["age"])
@@ -42,7 +43,7 @@ def _optional_load(told: Mapping[str, Any] | None, now: float) -> Load | None:
 
 
 def parse_load(told: Mapping[str, Any], read_at: float) -> Load:
-    """What an engine says of itself."""
+    """An engine's own report of its load."""
     return Load(
         running=int(parse_figure(told["running"])),
         waiting=int(parse_figure(told["waiting"])),
@@ -53,11 +54,11 @@ def parse_load(told: Mapping[str, Any], read_at: float) -> Load:
 
 
 def parse_figure(told: Any) -> float:
-    """A count, a share or seconds as an engine gives them; ValueError for one that nothing can be computed with."""
+    """A count, share or number of seconds from an engine. Raises ValueError if it is no usable number."""
     try:
         figure = float(told)
     except OverflowError as error:
         raise ValueError("the figure is too large") from error
-    if not 0 <= figure <= LARGEST:  # NaN is not either
+    if not 0 <= figure <= LARGEST:  # NaN fails this too
         raise ValueError(f"{figure} is negative, or too large")
     return figure

@@ -1,7 +1,7 @@
-"""How many questions go out at one time: a number in all, a number for each namespace, and namespaces take turns.
+"""Bounds the number of concurrent questions, in total and per namespace. Namespaces take turns.
 
-An engine that hangs holds its slot until its time-out. With a bound of its own for each namespace it holds up its
-neighbours there and nobody else.
+A question to an engine that hangs holds its slot until the time-out. Because of the bound per namespace it
+delays only endpoints of the same namespace.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 
 
 class Slots:
-    """`total` slots of one leader, `each` of them for one namespace. With `spare` a namespace may have more than `each` while
-    more than `spare` slots are free. That is for questions that end soon: others then do not wait long."""
+    """`total` slots for one leader, `each` of them for one namespace. With `spare`, a namespace may exceed
+    `each` while more than `spare` slots are free. That suits short questions: others then wait briefly."""
 
     def __init__(self, total: int, each: int, spare: int | None = None) -> None:
         self._total = total
@@ -22,7 +22,7 @@ class Slots:
         self._spare = total if spare is None else spare
         self._held: Counter[str] = Counter()
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
-        """Who waits, by namespace; the namespace whose turn is next comes first."""
+        """Waiting questions by namespace, in the order of the namespaces' turns."""
 
     @contextlib.asynccontextmanager
     async def held(self, namespace: str) -> AsyncIterator[None]:
@@ -46,7 +46,7 @@ class Slots:
             raise
 
     def leave(self, namespace: str) -> None:
-        """Give it back."""
+        """Return the slot."""
         self._held[namespace] -= 1
         if not self._held[namespace]:
             del self._held[namespace]
@@ -65,6 +65,6 @@ class Slots:
                 continue
             turn = queue.popleft()
             if queue:
-                self._queues[namespace] = queue  # at the end: the others come first
+                self._queues[namespace] = queue  # at the end, so that other namespaces come first
             self._held[namespace] += 1
             turn.set_result(None)

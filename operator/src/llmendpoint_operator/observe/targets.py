@@ -1,4 +1,4 @@
-"""Which pods of an endpoint can be asked, and where."""
+"""Which pods of an endpoint can be asked, and their URLs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def active_targets(snapshot: Snapshot) -> list[Target]:
 
 
 def targets_of(snapshot: Snapshot, revisions: Iterable[str | None]) -> Iterator[Target]:
-    """Pods of these revisions that can be asked."""
+    """Pods of these revisions that can be asked: alive, with an address."""
     for hash_ in dict.fromkeys(revisions):
         revision = snapshot.revisions.get(hash_) if hash_ else None
         if hash_ is None or revision is None:
@@ -41,5 +41,5 @@ def targets_of(snapshot: Snapshot, revisions: Iterable[str | None]) -> Iterator[
 
 
 def base_url(address: str, port: int) -> str:
-    """Of a pod; IPv6 addresses are written in brackets."""
+    """Base URL of a pod. IPv6 addresses are written in brackets."""
     return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"

@@ -1,4 +1,4 @@
-"""HTTP to pods and gateways: short, bounded, counted, and every failure is one kind of error."""
+"""HTTP calls to pods and gateways: bounded in time and size, counted, with Unanswered as the only error."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Headers = Mapping[str, str]
 NO_HEADERS: Headers = MappingProxyType({})
 
 CONNECTIONS = 256
-"""More than all slots together (prompts, samples, loads, first tokens, progress of downloads), and a stream and a question for
-each gateway: a question that has a slot does not wait for a connection as well."""
+"""More than all slots together (prompts, samples, loads, first tokens, progress of downloads) plus a stream
+and a question for each gateway, so that a question with a slot never waits for a connection."""
 LARGEST_BODY = 16 * 2**20
-"""Bytes. A gateway's `/state` with 1,000 endpoints has less than one MiB; what is larger is not read."""
+"""Bytes. A gateway's `/state` with 1,000 endpoints has less than 1 MiB. Larger responses are rejected."""
 LARGEST = {"prompt": 2**20, "metrics": 2 * 2**20, "load": 2**16, "progress": 2**16}
-"""Bytes of what pods answer, whose image a tenant chose: a completion of 4,096 tokens has less than 100 kB, and a page of
-metrics less than 500 kB. By kind of question."""
+"""Limits in bytes by kind of question to a pod, whose image a tenant chose. A completion of 4,096 tokens has
+less than 100 kB, a page of metrics less than 500 kB."""
 
 
 class Wire:
-    """One pool for all questions. `kind` names the sort of question in the metric, never an address."""
+    """One connection pool for all questions. `kind` labels the question in the metric, without an address."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -51,8 +51,8 @@ class Wire:
     async def text(
         self, kind: str, url: str, timeout_s: float, body: Any = None, headers: Headers = NO_HEADERS
     ) -> str:
-        """A page by GET, or by POST where there is a JSON `body`; Unanswered on anything but a 2xx, and where it is
-        larger than LARGEST says."""
+        """A page by GET, or by POST with a JSON `body`. Raises Unanswered on any status but 2xx, and if the
+        page exceeds its limit in LARGEST."""
         try:
             limit = LARGEST.get(kind, LARGEST_BODY)
             found = await self._exchange(url, timeout_s, body, headers, limit)
@@ -65,7 +65,7 @@ class Wire:
     async def json(
         self, kind: str, url: str, timeout_s: float, body: Any = None, headers: Headers = NO_HEADERS
     ) -> Any:
-        """The same, parsed; what is no JSON is Unanswered too."""
+        """The page as JSON. Raises Unanswered also if it is no JSON."""
         text = await self.text(kind, url, timeout_s, body, headers)
         try:
             return json.loads(text)
@@ -75,8 +75,8 @@ class Wire:
     async def lines(
         self, kind: str, url: str, silence_s: float, headers: Headers = NO_HEADERS
     ) -> AsyncIterator[bytes]:
-        """The lines of a page that goes on, each as it comes; Unanswered on anything but a 2xx, and when nothing comes
-        for so long. It is counted once, when it opens or fails."""
+        """The lines of an endless page as they arrive. Raises Unanswered on any status but 2xx, and after
+        `silence_s` seconds without data. The metric counts the call once, when it opens or fails."""
         assert self._session is not None, "use Wire as a context manager"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=silence_s, sock_read=silence_s)
         opened = False
@@ -129,7 +129,7 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 def _said(text: str) -> str:
-    """The message of an error in OpenAI's shape."""
+    """The message of an error in OpenAI's format."""
     try:
         message = " ".join(str(json.loads(text)["error"]["message"]).split())
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""What is known of a model: from the status, from the hub, or from the Job that read it. Asked once for a revision."""
+"""What is known of a revision's model, from the status, the hub or a Job. Each revision is read once."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ..pods.revision import Revision
 
 PROBLEM_LIMIT = 1024
 SECONDS = 300
-"""That a Job may take to read a model: the volume is attached and the image pulled in that time."""
+"""Deadline of a Job that reads a model, including the time to attach the volume and pull the image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The model; or why it is not known."""
+    """The model, or why it is unknown."""
 
     model: Model | None = None
     problem: str = ""
 
     def as_json(self, revision: str) -> dict[str, Any]:
-        """As `status.capacity`."""
+        """The value of `status.capacity`."""
         if self.model is None:
             return {"revision": revision, "problem": self.problem[:PROBLEM_LIMIT]}
         return {"revision": revision, "model": model_as_json(self.model)}
@@ -37,8 +37,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What CapacityFits is made from, beside the status: what the hub says of the target's model (`finding`), the Job that
-    reads it on a claim and that Job's pods, its image, and why the API server refuses it."""
+    """The inputs of CapacityFits beside the status. `finding`: what the hub says of the target's model.
+    `job`, `pods`, `image`: the Job that reads the model on a claim. `refused`: why that Job was refused."""
 
     finding: Finding | None = None
     job: Manifest | None = None
@@ -46,11 +46,12 @@ class Inspected:
     image: str | None = None
     refused: str = ""
     devices: tuple[Device | None, ...] | None = ()
-    """The accelerators of the nodes that the spec selects; None while the nodes are being read."""
+    """Accelerators of the selected nodes, None for an unknown one; None while the nodes are being read."""
 
 
 class OnClaim(NamedTuple):
-    """Where a model lies on a PersistentVolumeClaim: the claim, where it is mounted, and the model's folder there."""
+    """Where a model is on a PersistentVolumeClaim: the claim, its mount path, and the model's folder in
+    it."""
 
     claim: str
     mounted: str
@@ -59,14 +60,14 @@ class OnClaim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HubQuestion:
-    """Which model of the hub, at which commit."""
+    """A model of the hub, and the commit to ask about."""
 
     model: HubModel
     commit: str
 
 
 def recorded(status: Mapping[str, Any], revision: str) -> Finding | None:
-    """What the status says of this revision."""
+    """The finding for this revision in the status; None if the status is about another revision."""
     found = status.get("capacity") or {}
     if found.get("revision") != revision:
         return None
@@ -76,7 +77,8 @@ def recorded(status: Mapping[str, Any], revision: str) -> Finding | None:
 
 
 def on_claim(revision: Revision) -> OnClaim | None:
-    """Of `pvc://`, and of what a Job downloaded to a cache; None for what only the engine's pods have."""
+    """The place of a `pvc://` model, or of a Job's download to a cache; None if only engine pods have the
+    model."""
     model = revision.inputs.model
     pvc = split_pvc(model.source)
     if pvc is not None:
@@ -87,13 +89,13 @@ def on_claim(revision: Revision) -> OnClaim | None:
 
 
 def hub_model_of(revision: Revision) -> HubModel | None:
-    """The model of a public hub that the operator itself may ask about, where it lies on no claim."""
+    """The hub's model that the operator may ask about; None if it needs credentials or is on a claim."""
     model = revision.inputs.model
     return split_hub(model.source) if model.credentials is None and on_claim(revision) is None else None
 
 
 def hub_question(target: Revision | None, status: Mapping[str, Any]) -> HubQuestion | None:
-    """What is to be asked of the hub; None when nothing is, or it is known."""
+    """What to ask the hub; None if the answer is not needed or already known."""
     model = hub_model_of(target) if target is not None else None
     if target is None or model is None or not target.commit or target.inputs.resources.accelerator is None:
         return None
@@ -101,7 +103,7 @@ def hub_question(target: Revision | None, status: Mapping[str, Any]) -> HubQuest
 
 
 def inspected(job: Manifest, pods: tuple[Manifest, ...]) -> Finding | None:
-    """What the Job found out; None while it goes on."""
+    """The result of the Job; None while it runs."""
     for pod in pods:
         for container in pod.get("status", {}).get("containerStatuses") or ():
             ended = container.get("state", {}).get("terminated") or {}

@@ -1,8 +1,9 @@
-"""The one-shot Job that reads a model on a PersistentVolumeClaim: its config, and the headers of its weight files.
+"""The one-shot Job that reads a model on a PersistentVolumeClaim: its config, and the headers of its weight
+files.
 
-It mounts the claim read-only, beside the endpoint's own pods where it can (a ReadWriteOnce volume is on one node), says
-what it found in its termination message, and is deleted once that stands in the status. Its pod carries no revision:
-no Service selects it.
+It mounts the claim read-only, if possible on a node with the endpoint's pods (a ReadWriteOnce volume is on
+one node). Its termination message has the result. It is deleted once the result is in the status. Its pod has
+no revision label, so no Service selects it.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from ..pods.revision import Revision
 from .findings import SECONDS, OnClaim, on_claim, recorded
 
 INSPECTS_LABEL = "llmendpoint.io/inspects"
-"""The revision whose model it reads."""
+"""The revision whose model the Job reads."""
 
 
 def inspection_name(endpoint: str) -> str:
-    """Name of the Job; an endpoint has one at a time."""
+    """Name of the Job. An endpoint has one at a time."""
     return f"{endpoint}-inspect"
 
 
 def job_steps(snapshot: Snapshot, target: Revision | None) -> Iterator[Step]:
-    """Make the Job while it is needed, and delete it when it has been read, or is about another revision."""
+    """Create the Job while it is needed. Delete it once its result is recorded, or if the target changed."""
     endpoint, live = snapshot.endpoint, snapshot.observed.capacity.job
     wanted = _wanted(snapshot, target)
     if live is not None and (wanted is None or _inspects(live) != _inspects(wanted)):
@@ -52,7 +53,7 @@ def _inspects(job: Manifest) -> str:
 
 
 def make_job(owner: Owner, revision: Revision, where: OnClaim, image: str) -> Manifest:
-    """The manifest."""
+    """The manifest of the Job."""
     metadata = child_metadata(owner, inspection_name(owner.name), None)
     marks = {**labels(owner.name), "app.kubernetes.io/component": "inspection", INSPECTS_LABEL: revision.hash}
     return {

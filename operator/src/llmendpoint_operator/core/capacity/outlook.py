@@ -1,18 +1,18 @@
-"""The condition CapacityFits, as a truth table read from the top:
+"""The condition CapacityFits. The first row that applies wins:
 
-| known of the model | known of the accelerator | status | reason |
+| model | accelerator | status | reason |
 |---|---|---|---|
 | - | the spec asks for none | no condition | |
-| not yet | - | as before, else Unknown | `ModelBeingRead` |
-| it cannot be | - | Unknown | `ModelNotReadable` |
-| its weights are quantized, and the runtime loads none that are | - | False | `QuantizedWeights` |
-| yes | not yet | as before, else Unknown | `AcceleratorUnknown` |
-| yes | nothing certain | Unknown | `AcceleratorUnknown` |
-| yes | fits some of the nodes that are selected | Unknown | `DependsOnNode` |
-| yes | fits all | True | `Fits`, `FitsFewerSequences`, `FitsShorterContext` |
-| yes | fits none | False | `WeightsTooLarge`, `ContextTooLong`, `KVCacheTooLarge` |
+| not yet known | - | as before, else Unknown | `ModelBeingRead` |
+| cannot be known | - | Unknown | `ModelNotReadable` |
+| its weights are quantized, and the runtime cannot load such weights | - | False | `QuantizedWeights` |
+| known | not yet known | as before, else Unknown | `AcceleratorUnknown` |
+| known | unknown | Unknown | `AcceleratorUnknown` |
+| known | some of the selected nodes fit | Unknown | `DependsOnNode` |
+| known | all fit | True | `Fits`, `FitsFewerSequences`, `FitsShorterContext` |
+| known | none fits | False | `WeightsTooLarge`, `ContextTooLong`, `KVCacheTooLarge` |
 
-It warns and holds nothing up: an estimate that is wrong must not keep a model from being served.
+It only warns: a wrong estimate must not keep a model from being served.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ KNOWN = ", ".join(accelerator.name for accelerator in ACCELERATORS)
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """`record` is what `status.capacity` is to be, `events` tell that it does not fit. `keeps`: the condition stays as
-    it is in the status."""
+    """`record`: the new `status.capacity`. `keeps`: the condition in the status stays unchanged. `events`:
+    the warning that the model does not fit."""
 
     record: Mapping[str, Any] | None = None
     condition: Condition | None = None
@@ -52,7 +52,7 @@ class Outlook:
 
 
 def look(snapshot: Snapshot, target: Revision | None) -> Outlook:
-    """For the revision that the spec asks for."""
+    """The outlook for the revision that the spec asks for."""
     status, spec = snapshot.endpoint.status, snapshot.endpoint.spec
     if spec is None or (target is None and spec.resources.accelerator is not None):
         return Outlook(status.get("capacity"), keeps=True)
@@ -73,7 +73,7 @@ def _source(target: Revision) -> str:
 
 
 def _found(snapshot: Snapshot, target: Revision) -> Finding | None:
-    """What came in since; None while it is awaited."""
+    """What was found out about the model since the last status; None while that is in progress."""
     known = snapshot.observed.capacity
     if hub_model_of(target) is not None:
         return known.finding
@@ -116,7 +116,7 @@ def _judged(
 
 
 def _wanted(spec: LLMEndpointSpec, inputs: Mapping[str, Any]) -> Wanted:
-    """The revision's accelerators, and what the spec says of that kind now."""
+    """The revision's accelerators, with the product and memory that the spec states for that kind now."""
     found = parse_wanted(inputs)
     assert found is not None, "the caller has looked"
     now = parse_wanted(spec.model_dump(mode="json", by_alias=True, exclude_none=True))
@@ -140,7 +140,7 @@ def _verdict(
     takes_quantized: bool,
     devices: Sequence[Device | None],
 ) -> Condition:
-    """The worst of the nodes that may be taken."""
+    """The condition for the node that fits worst among those that may be selected."""
     count = wanted.count if divides else 1
     unused = f"; the engine uses one of the {wanted.count} accelerators" if count < wanted.count else ""
     asked = {
@@ -164,7 +164,7 @@ def _verdict(
 
 
 def _events(snapshot: Snapshot, condition: Condition) -> tuple[Event, ...]:
-    """Told when it becomes so."""
+    """A warning when the condition turns False."""
     conditions = snapshot.endpoint.status.get("conditions") or ()
     told = any(c["type"] == TYPE and c["status"] == "False" for c in conditions)
     if condition.status != "False" or told:

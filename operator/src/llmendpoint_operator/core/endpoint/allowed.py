@@ -1,7 +1,8 @@
-"""What the platform allows users to name: hubs and stores that models are downloaded from, and judges that are asked.
+"""Which hosts users may name: hubs and object stores that models are downloaded from, and judges.
 
-A user may write an LLMEndpoint and still may not read the Secrets of its namespace, nor reach what the operator reaches. So
-hosts are compared with a list, each in one spelling. A text that two parsers could read in two ways is no URL here.
+A user who may write an LLMEndpoint may have no access to the namespace's Secrets or to hosts that the
+operator reaches. So each host is normalized and compared with a list. A text that two parsers could read
+differently is no valid URL here.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from ..models.files import is_downloaded, needs_image
 from .causes import Cause
 
 HUB_VARIABLES = frozenset({"HF_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"})
-"""Name the host that the downloader sends its credentials to."""
+"""Variables with the host to which the downloader sends its credentials."""
 REGION_VARIABLES = frozenset({"AWS_REGION", "AWS_DEFAULT_REGION"})
-"""Become a part of the host name of the object store."""
+"""Variables that become part of the object store's host name."""
 _ROUTES = re.compile(r"(?i)\w+_proxy|ssl_cert_(file|dir)|requests_ca_bundle|curl_ca_bundle|aws_ca_bundle")
-"""Say which host the downloader's connections go through, and which certificates it trusts."""
+"""Variables that set the downloader's proxy and the certificates that it trusts."""
 
 _PORTS = {"http": 80, "https": 443}
 _URL = re.compile(
@@ -37,7 +38,7 @@ _REFERENCE = re.compile(
 
 
 class Base(NamedTuple):
-    """A base URL in one spelling: host in lower case, port always given, path without a last `/`."""
+    """A normalized base URL: host in lower case, port always given, path without a trailing `/`."""
 
     scheme: str
     host: str
@@ -57,20 +58,20 @@ def parse_base(text: str) -> Base | None:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """`hubs` are base URLs; `judge_hosts` are `host` (on the port of its scheme) or `host:port`; `judge_namespaces` are
-    those whose endpoints may judge the revisions of other namespaces, `*` for all."""
+    """`hubs`: base URLs. `judge_hosts`: `host` (on its scheme's default port) or `host:port`.
+    `judge_namespaces`: namespaces whose endpoints may judge revisions of other namespaces, `*` for all."""
 
     hubs: tuple[str, ...] = (PUBLIC_HUB,)
     judge_hosts: tuple[str, ...] = ()
     judge_namespaces: tuple[str, ...] = ()
 
     def hub(self, url: str) -> bool:
-        """Whether models may be downloaded from there, with credentials of the namespace."""
+        """Whether models may be downloaded from this URL with the namespace's credentials."""
         base = parse_base(url)
         return base is not None and any(base == parse_base(allowed) for allowed in self.hubs)
 
     def judge_host(self, base: Base) -> bool:
-        """Whether the operator may ask this host."""
+        """Whether the operator may call this host as a judge."""
         names = {f"{base.host}:{base.port}"} | ({base.host} if base.port == _PORTS[base.scheme] else set())
         return not names.isdisjoint(host.lower() for host in self.judge_hosts)
 
@@ -79,14 +80,15 @@ BY_DEFAULT = Allowed()
 
 
 def downloader_variables(runtime: LLMRuntimeSpec, inputs: PodInputs) -> tuple[EnvVar, ...]:
-    """Of `spec.runtime.env`, what llmendpoint-model gets beside the runtime's own: the store's region, and hubs that
-    `environment_refused` let pass. All else is for the engine, which never has the credentials."""
+    """The environment of llmendpoint-model: the runtime's variables, and from `spec.runtime.env` the store's
+    region and the hubs that `environment_refused` accepted. The other variables are for the engine, which
+    never gets the credentials."""
     names = HUB_VARIABLES | REGION_VARIABLES
     return (*runtime.env, *(item for item in inputs.runtime.env if item.name in names and item.value))
 
 
 def environment_refused(inputs: PodInputs, allowed: Allowed) -> Cause | None:
-    """Why what is to be downloaded must not be, with this environment."""
+    """Why the model must not be downloaded with this environment; None if it may be."""
     if not is_downloaded(inputs.model) or not needs_image(inputs.model):
         return None
     if "$(" in inputs.model.source:
@@ -106,7 +108,7 @@ def environment_refused(inputs: PodInputs, allowed: Allowed) -> Cause | None:
 
 
 def judge_refused(judge: str, namespace: str, allowed: Allowed) -> str | None:
-    """Why an endpoint of `namespace` is not judged by this one; None where it may be."""
+    """Why `judge` may not judge an endpoint of `namespace`; None if it may."""
     if "://" in judge:
         base = parse_base(judge)
         if base is not None and allowed.judge_host(base):

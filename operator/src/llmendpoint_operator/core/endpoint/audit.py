@@ -1,10 +1,11 @@
-"""Who changed a spec, and what came of it: one line for each change that the operator has taken up.
+"""Who changed a spec, and what followed: one Event and one log line for each change that the operator
+processed.
 
-A change is taken up when `status.observedGeneration` moves, which is written once, by one leader: a restart repeats
-nothing. Who it was is told by `metadata.managedFields`, what by comparing with the spec before, or, after a restart,
-with what the revision before was made of. The Event tells old and new value of single fields, the log only their paths.
-Values of the environment, of arguments, credentials and verifications are told nowhere: they may be what nobody should
-read.
+A change is processed when `status.observedGeneration` changes. One leader writes that once, so a restart
+repeats nothing. `metadata.managedFields` names the writer. The changed fields come from a comparison with the
+spec before or, after a restart, with the recorded inputs of the previous revision. The Event shows old and
+new values of scalar fields; the log shows only their paths. Values of environment variables, arguments,
+credentials and verifications are never shown, because they may be secret.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ from .steps import Event
 
 PATHS_SHOWN = 12
 VALUE_SHOWN = 48
-"""Characters of one value."""
+"""Characters of one value that are shown."""
 _NEVER_SHOWN = ("runtime.env", "runtime.args", "model.credentials", "rollout.verification")
 _KEYS = ("name", "revision", "type", "key")
-"""Fields by which the items of a list are told apart."""
+"""Fields that identify the items of a list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a spec. `fields` is None when what was there before is not known."""
+    """One change of a spec. `fields` is None if the spec before is unknown."""
 
     generation: int
     before: int | None
-    """The generation that was taken up last; None for a new endpoint."""
+    """The generation that was processed last; None for a new endpoint."""
     manager: str
     operation: str
     at: str | None
-    """When, where the API server says so."""
+    """The time, if the API server recorded it."""
     fields: tuple[str, ...] | None
     revision: str | None
     model: str
     accelerator: str
     replicas: int | None
     values: Mapping[str, str] = field(default_factory=dict)
-    """Old and new value by path, where both may be told."""
+    """Old and new value by path, where both may be shown."""
 
     def event(self) -> Event:
-        """For `kubectl describe`."""
+        """The Event for `kubectl describe`."""
         what = "created" if self.before is None else f"changed {_listed(self.fields, self.values)}"
         when = f" at {self.at}" if self.at else ""
         made = f"revision {self.revision or 'none'}, model {self.model}, accelerator {self.accelerator}"
@@ -54,7 +55,7 @@ class Change:
         return Event("SpecChanged", said)
 
     def as_log(self) -> dict[str, Any]:
-        """Fields of the log line."""
+        """The fields of the log line."""
         return {
             "generation": self.generation, "generation_before": self.before, "manager": self.manager,
             "operation": self.operation, "changed_at": self.at,
@@ -66,8 +67,8 @@ class Change:
 def find_change(
     snapshot: Snapshot, manifest: Manifest, status: Mapping[str, Any], before: Manifest | None
 ) -> Change | None:
-    """The change that `status`, just written, has taken up; None when the spec is as it was. `manifest` is the endpoint
-    with its managers, `before` the same at the generation before, when this process has seen it."""
+    """The change that the new `status` has processed; None if the spec is unchanged. `manifest` is the
+    endpoint with its managedFields. `before`: its manifest at the previous generation, if known."""
     endpoint = snapshot.endpoint
     observed = endpoint.status.get("observedGeneration")
     if observed == endpoint.generation:
@@ -97,9 +98,10 @@ def last_writer(
     before: Sequence[Mapping[str, Any]] = (),
     fields: tuple[str, ...] | None = None,
 ) -> Mapping[str, Any]:
-    """The entry of who wrote last, status writes aside; empty when nobody is known. Entries that differ from `before`
-    come first: times are whole seconds, and the API server puts none on who scaled. Who scales again leaves the same
-    entry, so that a change of nothing but replicas is theirs."""
+    """The managedFields entry of the last writer, status writes excluded; empty if unknown. Entries that are
+    not in `before` win, because times are whole seconds and the API server sets none for the scale
+    subresource. Scaling again leaves its entry unchanged, so a change of `replicas` alone counts as the
+    scaler's."""
     writers = [entry for entry in managers if entry.get("subresource") in (None, "", "scale")]
     fresh = [entry for entry in writers if entry not in before]
     scalers = [entry for entry in writers if entry.get("subresource") == "scale"]
@@ -113,15 +115,15 @@ def _managers(manifest: Manifest) -> Sequence[Mapping[str, Any]]:
 
 
 def model_identity(record: Manifest | None) -> str | None:
-    """The revision's model source with the commit that it was resolved to, when that was recorded."""
+    """The revision's model source with the commit that it was resolved to, if one was recorded."""
     data = (record or {}).get("data") or {}
     commit, source = data.get("modelCommit"), data.get("inputs", {}).get("model", {}).get("source")
     return f"{str(source).partition('@')[0]}@{commit}" if commit else None
 
 
 def changed_values(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Paths of fields that differ, each with the values before and after; None where there is none. Items of a list are told
-    apart by their name where they have one."""
+    """Paths of the fields that differ, with the values before and after; None for a missing value. List items
+    are matched by one of _KEYS if they have it."""
     if old == new:
         return
     if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -137,7 +139,7 @@ def changed_values(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, An
 
 
 def _by_key(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
-    """Two lists of objects with a key, as pairs; None when they are something else."""
+    """Two lists of objects as pairs with the same key; None if they cannot be matched."""
     lists = [items if items is not None else [] for items in (old, new)]
     if not all(isinstance(items, list) for items in lists):
         return None
@@ -161,7 +163,7 @@ def _changes(
 
 
 def _shown(path: str, old: Any, new: Any) -> str:
-    """Old and new value of a single field; empty where they are not told."""
+    """Old and new value of a scalar field; empty if they may not be shown."""
     single = all(value is None or isinstance(value, str | int | float) for value in (old, new))
     return "" if path.startswith(_NEVER_SHOWN) or not single else f"{_text(old)} -> {_text(new)}"
 

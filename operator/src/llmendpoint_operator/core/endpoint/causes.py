@@ -1,6 +1,7 @@
-"""Why pods are not ready, from what the kubelet, the scheduler and the controllers wrote about them.
+"""Why pods are not ready, according to the kubelet, the scheduler and the controllers.
 
-No cause holds a figure that changes by itself (restart counts, times): a status that repeats itself is not written.
+No cause contains a figure that changes by itself (restart counts, times), so a lasting cause is written only
+once.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ _IMAGE_HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why something is wrong. `permanent`: it stays so until somebody changes something. `expected`: nothing is wrong, it
-    takes its time."""
+    """Why something is wrong. `permanent`: it lasts until the spec or the cluster is changed. `expected`:
+    nothing is wrong, it only takes time."""
 
     reason: str
     message: str
@@ -62,8 +63,8 @@ class Cause:
 
 
 def find_cause(deployment: Manifest | None, pods: Sequence[Manifest]) -> Cause | None:
-    """The first cause that the rules find for a revision's pods; None when they are ready or merely loading. A pod that
-    has ended for good counts only while no other has taken its place."""
+    """The first cause that POD_RULES find for a revision's pods; None if the pods are ready or just loading.
+    A finished pod counts only while fewer pods are alive than the Deployment wants."""
     wanted = int((deployment or {}).get("spec", {}).get("replicas", 1))
     missing = sum(map(is_alive, pods)) < wanted
     waiting = [p for p in pods if not is_ready(p) and (is_alive(p) or (missing and is_finished(p)))]
@@ -73,7 +74,7 @@ def find_cause(deployment: Manifest | None, pods: Sequence[Manifest]) -> Cause |
 
 
 def pods_refused(deployment: Manifest | None) -> Cause | None:
-    """A quota or an admission policy refuses the pods: the ReplicaSet's FailedCreate, passed on by its Deployment."""
+    """A quota or an admission policy refuses the pods. The Deployment shows the ReplicaSet's FailedCreate."""
     for condition in conditions_of(deployment or {}):
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
             return Cause("PodsRefused", f"pods cannot be created: {_short(condition.get('message', ''))}")
@@ -89,7 +90,7 @@ def deadline_exceeded(deployment: Manifest | None) -> bool:
 
 
 def unschedulable(pod: Manifest) -> Cause | None:
-    """No node takes the pod."""
+    """No node fits the pod."""
     condition = find_condition(pod, "PodScheduled")
     if condition.get("status") != "False" or condition.get("reason") != "Unschedulable":
         return None
@@ -107,7 +108,7 @@ def unschedulable(pod: Manifest) -> Cause | None:
 
 
 def image_not_pulled(pod: Manifest) -> Cause | None:
-    """The image is not there, or may not be read."""
+    """An image is missing, or the node may not pull it."""
     status = next((s for s in _statuses(pod) if _waits(s).get("reason") in _PULL_REASONS), None)
     if status is None:
         return None
@@ -134,7 +135,7 @@ def container_not_created(pod: Manifest) -> Cause | None:
 
 
 def engine_exited(pod: Manifest) -> Cause | None:
-    """The engine ended; the exit codes are those of docs/contribute/contracts.md."""
+    """The engine ended. docs/contribute/contracts.md lists the exit codes."""
     ended = engine_ended(pod)
     if not ended:
         return None
@@ -159,7 +160,7 @@ def engine_exited(pod: Manifest) -> Cause | None:
 
 
 def unresponsive(pod: Manifest) -> Cause | None:
-    """The engine served and runs, and does not answer any more. One that was started again since then loads."""
+    """The engine was ready, still runs and no longer answers. A restarted engine is loading."""
     engine, since = engine_status(pod), changed_at(pod, "Ready")
     running = engine.get("state", {}).get("running")
     if running is None or engine.get("started") is False or is_ready(pod) or not was_ready(pod):
@@ -172,7 +173,7 @@ def unresponsive(pod: Manifest) -> Cause | None:
 
 
 def evicted(pod: Manifest) -> Cause | None:
-    """The kubelet or the control plane took the pod off its node."""
+    """The kubelet or the control plane removed the pod from its node."""
     status = pod.get("status", {})
     if status.get("phase") != "Failed" or not status.get("reason"):
         return None
@@ -182,11 +183,11 @@ def evicted(pod: Manifest) -> Cause | None:
 POD_RULES: tuple[Callable[[Manifest], Cause | None], ...] = (
     unschedulable, image_not_pulled, container_not_created, unresponsive, engine_exited, evicted,
 )  # fmt: skip
-"""In this order: the first that holds names the cause."""
+"""The first rule that returns a cause wins."""
 
 
 def last_line(text: str) -> str:
-    """The last line of a termination message; of a JSON log line, its `event`."""
+    """The last line of a termination message. For a JSON log line, its `event`."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     if not lines:
         return ""
@@ -212,7 +213,7 @@ def _name(pod: Manifest) -> str:
 
 
 def _statuses(pod: Manifest) -> list[Manifest]:
-    """Of the engine, then of its sidecar."""
+    """Statuses of the engine, then of the init containers and the sidecar."""
     status = pod.get("status", {})
     return [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
 

@@ -1,19 +1,20 @@
-"""The endpoint's conditions: for each type an ordered list of rules, of which the first that answers is taken.
+"""The endpoint's conditions. Each type has an ordered list of rules; the first rule that returns a condition
+wins.
 
 | type | True | read by |
 |---|---|---|
-| Ready | requests are answered, or the endpoint is scaled to zero on purpose | everybody |
-| Progressing | a revision or replicas are coming up | people |
+| Ready | requests are answered, or the endpoint is scaled to zero on purpose | people, tools |
+| Progressing | a revision or replicas are starting | people |
 | Degraded | something is wrong; reason and message name the cause | people, alerts |
-| Scaling | the scaler follows its signals (only there with autoscaling) | people |
-| ScalingBlind | nobody tells it the load (only there with autoscaling) | people, alerts |
-| NotOwned | an object that is not the endpoint's own has the name of a child (only there when True) | people, alerts |
-| NameConflict | another endpoint has a model name that this one claims (only there when True) | people |
-| RuntimeMissing | the spec's LLMRuntime is gone, and what was made of it goes on (only there when True) | people, alerts |
-| CircuitOpen | gateways refuse requests, since too many failed (only there when True) | people, alerts |
-| Reconciling | work goes on (only there when True) | kstatus: Flux, Argo CD, kubectl wait |
-| Stalled | it will not get better without a change (only there when True) | kstatus |
-| CapacityFits | the model fits the accelerators (made in capacity/outlook.py; only there when the spec asks for some) | people |
+| Scaling | the scaler follows its signals (only present with autoscaling) | people |
+| ScalingBlind | the scaler does not know the load (only present with autoscaling) | people, alerts |
+| NotOwned | an object with a child's name does not belong to the endpoint (only present when True) | people, alerts |
+| NameConflict | another endpoint has a model name that this one claims (only present when True) | people |
+| RuntimeMissing | the spec's LLMRuntime does not exist; existing revisions go on (only present when True) | people, alerts |
+| CircuitOpen | gateways refuse requests because too many failed (only present when True) | people, alerts |
+| Reconciling | work is in progress (only present when True) | kstatus: Flux, Argo CD, kubectl wait |
+| Stalled | it does not get better without a change (only present when True) | kstatus |
+| CapacityFits | the model fits the accelerators (see capacity/outlook.py; only present when the spec asks for some) | people |
 """
 
 from __future__ import annotations
@@ -46,13 +47,12 @@ STATES: Mapping[State, tuple[str, str]] = {
     State.DRAINING: ("Draining", "the revision before {green} finishes its last requests"),
     State.ROLLING_BACK: ("RollingBack", "the old revision gets all requests back"),
 }
-"""Reason and message of a rollout that goes on, where counts of ready pods say nothing. States of waiting for pods are
-not in it."""
+"""Reason and message of rollout states. States that wait for pods have no entry: their message has counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What conditions are made from."""
+    """The facts that conditions are made from."""
 
     wanted: int
     active: str | None
@@ -63,23 +63,23 @@ class View:
     deadline_exceeded: bool = False
     state: State = State.IDLE
     message: str = ""
-    """What the rollout waits for, when that is something unusual."""
+    """What the rollout waits for, if that is unusual."""
     scaled: bool = False
-    """Whether a scaler decides on the count."""
+    """Whether a scaler sets the number of replicas."""
     circuit: str = ""
-    """Who refuses requests because too many fail; empty where nobody does."""
+    """Which gateways refuse requests because too many fail; empty if none does."""
     foreign: str = ""
-    """What stands in the place of a child and is not the endpoint's own."""
+    """Objects with the names of children that do not belong to the endpoint."""
     conflict: str = ""
-    """Which model names go to others."""
+    """Which claimed model names belong to other endpoints."""
     runtime_gone: str = ""
-    """Why there is no LLMRuntime of the spec's name."""
+    """Why the spec's LLMRuntime does not exist; empty if it exists."""
     outlook: Outlook | None = None
-    """How it fares; None while it does not know yet."""
+    """The state of the scaler; None without one, or while it is unknown."""
 
     @property
     def rolling(self) -> bool:
-        """Whether the target or some of its replicas are still to come, or to be taken for good."""
+        """Whether a rollout is in progress, or replicas of the target are not ready yet."""
         done = self.state in (State.IDLE, State.ROLLED_BACK)
         return (
             not done or self.target is None or self.target != self.active or self.target_ready < self.wanted
@@ -88,7 +88,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition without its times, which status.py adds."""
+    """A condition without its times; status.py adds them."""
 
     type: str
     status: Literal["True", "False", "Unknown"]
@@ -96,7 +96,7 @@ class Condition:
     message: str
 
     def as_json(self, generation: int, transition: str) -> dict[str, Any]:
-        """As in metav1."""
+        """The condition in the form of metav1.Condition."""
         return {
             "type": self.type,
             "status": self.status,
@@ -129,23 +129,23 @@ def ready_at_zero(view: View) -> Condition | None:
 
 
 def ready_failing(view: View) -> Condition | None:
-    """Nothing answers, for a known cause."""
+    """No replica answers, and the cause is known."""
     return Condition("Ready", "False", view.cause.reason, view.cause.message) if view.cause else None
 
 
 def ready_starting(view: View) -> Condition | None:
-    """Nothing answers yet."""
+    """No replica answers yet."""
     return Condition("Ready", "False", "Starting", "no replica has loaded the model and warmed up yet")
 
 
 def progressing_stalled(view: View) -> Condition | None:
-    """No progress is to be expected."""
+    """No progress is expected."""
     stalled = stalled_now(view)
     return Condition("Progressing", "False", stalled.reason, stalled.message) if stalled else None
 
 
 def progressing_rolling(view: View) -> Condition | None:
-    """A new revision, or more replicas of the active one, are coming up."""
+    """A new revision, or further replicas of the active one, are starting."""
     if not view.rolling:
         return None
     if view.cause is not None and view.cause.expected:
@@ -166,7 +166,7 @@ def progressing_rolling(view: View) -> Condition | None:
 
 
 def progressing_done(view: View) -> Condition | None:
-    """The spec is met."""
+    """The cluster matches the spec."""
     return Condition("Progressing", "False", "Complete", f"revision {view.active} is what the spec asks for")
 
 
@@ -187,7 +187,7 @@ def degraded_not(view: View) -> Condition | None:
 
 
 def reconciling_now(view: View) -> Condition | None:
-    """Work goes on, and may yet succeed."""
+    """Work is in progress and may still succeed."""
     if stalled_now(view) or not view.rolling:
         return None
     going_on = progressing_rolling(view)
@@ -195,7 +195,7 @@ def reconciling_now(view: View) -> Condition | None:
 
 
 def stalled_now(view: View) -> Condition | None:
-    """A permanent cause, or any that outlasted the deadline; what is to come is waited for."""
+    """A permanent cause, or an exceeded deadline. An expected cause never stalls."""
     if view.cause is not None and view.cause.expected:
         return None
     if view.cause is not None and (view.cause.permanent or view.deadline_exceeded):
@@ -212,7 +212,7 @@ _DEADLINE = Cause(
 
 
 def scaling_now(view: View) -> Condition | None:
-    """What the scaler follows, or why it does not."""
+    """What the scaler follows, or why it follows nothing."""
     outlook = view.outlook
     if outlook is None:
         return None
@@ -220,7 +220,7 @@ def scaling_now(view: View) -> Condition | None:
 
 
 def scaling_blind(view: View) -> Condition | None:
-    """Whether the scaler knows no load, or only a part."""
+    """Whether the scaler knows the load not at all, or only in part."""
     outlook = view.outlook
     if outlook is None:
         return None
@@ -236,17 +236,17 @@ def circuit_open(view: View) -> Condition | None:
 
 
 def not_owned(view: View) -> Condition | None:
-    """Something else has the name of a child."""
+    """An object with a child's name does not belong to the endpoint."""
     return Condition("NotOwned", "True", "NameTaken", view.foreign) if view.foreign else None
 
 
 def name_conflict(view: View) -> Condition | None:
-    """Somebody else has a model name."""
+    """Another endpoint has a model name that this one claims."""
     return Condition("NameConflict", "True", "NameTaken", view.conflict) if view.conflict else None
 
 
 def runtime_missing(view: View) -> Condition | None:
-    """Nothing new can be made."""
+    """The LLMRuntime does not exist, so no new revision can be made."""
     if not view.runtime_gone:
         return None
     said = f"{view.runtime_gone}; existing revisions keep running, but no new one can be made"

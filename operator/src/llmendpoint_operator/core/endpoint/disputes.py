@@ -1,7 +1,8 @@
-"""Children that something changes back whatever we write: an admission policy, a webhook, another controller.
+"""Children that another writer changes back after every write: an admission policy, a webhook, another
+controller.
 
-Writing the same again changes nothing and hides the cause: after a few attempts the write is held for a while, ever longer,
-and the endpoint says who and what it is.
+Repeating the write has no effect and hides the cause. After a few attempts the operator holds the write for
+growing pauses, and the endpoint's status names the field and the writer.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from .causes import Cause
 from .steps import Apply, Step
 
 ATTEMPTS = 3
-"""Writes of the same thing before the next is held; FUTILE where the API server's own answer still differs."""
+"""Writes of the same content before the next is held. FUTILE applies if the answer still differs."""
 FUTILE = 2
 FIRST_HOLD_SECONDS = 30.0
 LONGEST_HOLD_SECONDS = 600.0
 QUICK_SECONDS = 60.0
-"""Writes of the same thing count together while each follows the last within this time: who changes a child by hand now and
-then has it put back at once."""
+"""Writes of the same content count together if each follows the last one within this time. So an occasional
+manual change of a child is undone at once."""
 CALM_SECONDS = 1200.0
-"""So long after the last write of the same thing the count begins anew once writing it again was of no use."""
+"""Once writing again was of no use, the count restarts this long after the last write of the same content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """About one child: `wanted` tells what was written, `count` how often, `at` when last, in seconds of one clock.
-    `field`: what is changed back. `by`: who does it, where that is known. `futile`: the write itself changed nothing."""
+    """About one child. `wanted`: fingerprint of the written manifest. `count`: number of writes. `at`: time
+    of the last one, in seconds of one clock. `field`: the field that is changed back. `by`: the writer, if
+    known. `futile`: the last write had no effect."""
 
     kind: str
     name: str
@@ -49,12 +51,12 @@ class Dispute:
         return self.count >= (FUTILE if self.futile else ATTEMPTS)
 
     def forgotten(self, now: float) -> bool:
-        """Whether the next write is the first of a new count."""
+        """Whether the next write starts a new count."""
         return now - self.at >= (CALM_SECONDS if self.open else QUICK_SECONDS)
 
     @property
     def until(self) -> float:
-        """When it is written again."""
+        """The time from which the child may be written again."""
         if not self.open:
             return self.at
         beyond = self.count - (FUTILE if self.futile else ATTEMPTS) + 1
@@ -66,12 +68,12 @@ Disputes = Mapping[tuple[str, str], Dispute]
 
 
 def fingerprint(manifest: Manifest) -> str:
-    """Tells one wanted manifest from another."""
+    """A hash that identifies the content of a manifest."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def written(before: Dispute | None, manifest: Manifest, left: str | None, now: float) -> Dispute:
-    """After a change of a child that was there. `left`: the field that the API server's answer still has otherwise."""
+    """The dispute after a change of an existing child. `left`: the field that differs in the answer."""
     wanted = fingerprint(manifest)
     same = before is not None and before.wanted == wanted and not before.forgotten(now)
     if before is None or not same:
@@ -83,7 +85,7 @@ def written(before: Dispute | None, manifest: Manifest, left: str | None, now: f
 
 
 def unheld(steps: Iterable[Step], disputes: Disputes, now: float) -> Iterable[Step]:
-    """The steps without those that are of no use now."""
+    """The steps without the writes that are held now."""
     for step in steps:
         if isinstance(step, Apply):
             dispute = disputes.get((step.manifest["kind"], step.manifest["metadata"]["name"]))
@@ -93,7 +95,7 @@ def unheld(steps: Iterable[Step], disputes: Disputes, now: float) -> Iterable[St
 
 
 def dispute_cause(disputes: Disputes) -> Cause | None:
-    """Of the first that is open."""
+    """The cause for the first open dispute."""
     found = [dispute for _, dispute in sorted(disputes.items()) if dispute.open]
     if not found:
         return None
@@ -101,7 +103,7 @@ def dispute_cause(disputes: Disputes) -> Cause | None:
 
 
 def said(dispute: Dispute) -> str:
-    """Who does what, and what to do about it."""
+    """What is changed back, by whom, and what to do."""
     what = f"{dispute.kind} {dispute.name}: {dispute.field or 'a field'}"
     who = dispute.by or "an admission policy or webhook"
     hint = "exclude this object there; until then the operator tries again after growing pauses"

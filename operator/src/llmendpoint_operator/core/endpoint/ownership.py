@@ -1,13 +1,14 @@
-"""Whose an object is that has a child's name: nothing is written over one that is not the endpoint's own.
+"""Who owns an object that has a child's name. The operator never overwrites an object that the endpoint does
+not own.
 
-| holder | how it is known | what follows |
+| holder | criterion | consequence |
 |---|---|---|
-| OURS | an owner reference with the endpoint's uid; of a model's Job, which no endpoint owns, our labels and our field manager | it is kept as wanted |
+| OURS | an owner reference with the endpoint's uid. For a model's Job, which no endpoint owns: our labels and our field manager | the operator keeps it as wanted |
 | FORMER | an owner reference to an LLMEndpoint of the same name with another uid | garbage collection deletes it; the endpoint waits |
-| STRANGER | everything else, whatever its labels say | it is left as it is, and the endpoint says so |
+| STRANGER | everything else, whatever its labels say | the operator leaves it unchanged and reports it in the status |
 
-A backup that is restored with the children brings FORMER ones: the endpoint has a new uid, and garbage collection deletes
-what names the old one.
+A backup that is restored with the children produces FORMER objects: the endpoint has a new uid, and garbage
+collection deletes objects that refer to the old one.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from .causes import Cause
 from .steps import Apply, Step
 
 COLLECTED_WITHIN_SECONDS = 60.0
-"""Garbage collection takes a second or two; what is still there so long after the endpoint was made, stays."""
+"""Garbage collection takes a second or two. An object that exists this long after the endpoint's creation is
+not collected."""
 GUARDS = ("ServiceAccount", "NetworkPolicy")
-"""What the pods run as, and who reaches them: while one of these is not ours no pod is made."""
+"""The pods' identity, and who may reach them. While one of these is not ours, no pod is created."""
 MAKE_PODS = ("Deployment", "ControllerRevision", "Job")
 
 
 class Holder(StrEnum):
-    """Whose an object is."""
+    """Who owns an object."""
 
     OURS = "Ours"
     FORMER = "Former"
@@ -40,7 +42,7 @@ class Holder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """An object in a child's place that is not the endpoint's own."""
+    """An object with a child's name that the endpoint does not own."""
 
     kind: str
     name: str
@@ -52,7 +54,7 @@ Foreigners = Mapping[tuple[str, str], Foreign]
 
 
 def holder_of(live: Manifest, owner: Owner) -> Holder:
-    """Whose a child of `owner` is."""
+    """Who owns an object with the name of a child of `owner`."""
     references = live["metadata"].get("ownerReferences") or ()
     ours = [r for r in references if r.get("uid") == owner.uid]
     if ours and not any(r.get("controller") for r in references if r not in ours):
@@ -66,7 +68,7 @@ def holder_of(live: Manifest, owner: Owner) -> Holder:
 
 
 def holder_of_model_job(live: Manifest) -> Holder:
-    """Whose a Job is that downloads or deletes a model: it belongs to no endpoint, for several may share it."""
+    """Who owns a Job that downloads or deletes a model. No endpoint owns it, because several may share it."""
     metadata = live["metadata"]
     labels = metadata.get("labels") or {}
     marked = labels.get("app.kubernetes.io/managed-by") == MANAGER
@@ -77,7 +79,7 @@ def holder_of_model_job(live: Manifest) -> Holder:
 
 
 def owner_in(manifest: Manifest) -> Owner | None:
-    """The endpoint that a child as we make it belongs to; None of a model's Job."""
+    """The endpoint that owns a child, from the manifest that we make; None for a model's Job."""
     metadata = manifest["metadata"]
     for reference in metadata.get("ownerReferences") or ():
         return Owner(metadata["namespace"], reference["name"], reference["uid"])
@@ -85,13 +87,13 @@ def owner_in(manifest: Manifest) -> Owner | None:
 
 
 def holder(live: Manifest, owner: Owner | None) -> Holder:
-    """Whose `live` is; `owner` is None of a model's Job."""
+    """Who owns `live`. `owner` is None for a model's Job."""
     return holder_of_model_job(live) if owner is None else holder_of(live, owner)
 
 
 def permitted(steps: Iterable[Step], foreign: Foreigners) -> Iterable[Step]:
-    """The steps without those that would write over what is not ours, and without those that make pods while what
-    guards them is not ours."""
+    """The steps without those that would overwrite foreign objects, and without those that create pods while
+    one of GUARDS is foreign."""
     unguarded = any(kind in GUARDS for kind, _ in foreign)
     for step in steps:
         if isinstance(step, Apply):
@@ -104,12 +106,12 @@ def permitted(steps: Iterable[Step], foreign: Foreigners) -> Iterable[Step]:
 
 
 def bars_pods(foreign: Foreigners, deployment: str) -> bool:
-    """Whether no pods of that Deployment are made now: it, or what guards its pods, is not ours."""
+    """Whether the pods of this Deployment cannot be created now: it, or one of GUARDS, is foreign."""
     return ("Deployment", deployment) in foreign or any(kind in GUARDS for kind, _ in foreign)
 
 
 def foreign_cause(foreign: Foreigners, made_at: datetime | None, now: datetime) -> Cause | None:
-    """What is wrong with an endpoint in whose place there is something else. `made_at`: when the endpoint was."""
+    """The cause when foreign objects have the names of children. `made_at`: creation time of the endpoint."""
     if not foreign:
         return None
     age = (now - made_at).total_seconds() if made_at is not None else COLLECTED_WITHIN_SECONDS

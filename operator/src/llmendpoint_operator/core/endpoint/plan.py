@@ -1,17 +1,19 @@
-"""From a snapshot to the ordered writes that bring the cluster nearer to the spec.
+"""Makes the ordered writes that bring the cluster closer to the spec.
 
-The order makes every prefix safe, because the process may die after any write:
+The process may die after any write, so every prefix of the order is safe:
 
-1. what adds capacity: ServiceAccount, the Job that a model waits for, Deployments that are new or grow (the slowest to follow, so the first to know),
-   headless Services, then the record of a new revision (after its Deployment, so that a runtime that the API server
-   refuses is not recorded for good; and before the status, so that nothing unrecorded gets requests);
-2. the status, with the resourceVersion that the decision was made from: a switch that somebody overtook fails here;
+1. what adds capacity: ServiceAccount, the Job that downloads a model, Deployments that are new or grow
+   (first, because pods take longest to start), headless Services. Then the record of a new revision: after
+   its Deployment, so that a runtime that the API server refuses is not recorded for good; before the status,
+   so that no unrecorded revision gets requests;
+2. the status, with the resourceVersion that the decision was made from: an outdated switch fails here;
 3. the plain Service, which follows the status;
-4. what takes capacity away: Deployments that shrink, then old revisions;
-5. the Job that reads a model on a claim, which nothing waits for.
+4. what removes capacity: Deployments that shrink, then old revisions;
+5. the Job that reads a model on a claim; nothing waits for it.
 
-A new count of the scaler's stands in the status before anything grows by it (there is no new record then): a process
-that follows another one knows it, and one that was overtaken fails before it changes anything.
+A new replica count of the scaler is written into the status before any Deployment grows (unless a new
+revision is recorded in the same pass). So the next leader knows the count, and an outdated leader fails
+before it changes anything.
 """
 
 from __future__ import annotations
@@ -55,22 +57,22 @@ __all__ = ["Apply", "Delete", "Event", "Plan", "Step", "WriteStatus", "make_plan
 
 
 TOLD = ("NotOwned", "NameConflict", "RuntimeMissing")
-"""Conditions that are about others than the endpoint."""
+"""Conditions about other objects than the endpoint's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps in order, and the seconds after which to look again though nothing changed."""
+    """Steps in order, and the seconds after which to requeue even if nothing changes."""
 
     steps: tuple[Step, ...] = ()
     requeue_after: float | None = None
     held: tuple[tuple[str, str], ...] = ()
-    """Children, by kind and name, that are not as wanted and not written now, because something changes them back."""
+    """Children, by kind and name, whose needed write is held because another writer changes it back."""
 
 
 def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
-    """The plan for one endpoint; empty when it is being deleted, or when all is as it should be. The snapshot is one that
-    `reported.cleaned` gave."""
+    """The plan for one endpoint. It is empty if the endpoint is being deleted or nothing differs. `snapshot`
+    must come from `reported.cleaned`."""
     if snapshot.endpoint.deleting:
         return Plan()
     endpoint = snapshot.endpoint
@@ -106,7 +108,7 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
 def _within_reach(
     snapshot: Snapshot, steps: Iterable[Step], requeue_after: float | None, now: datetime
 ) -> Plan:
-    """Without the steps that would write over what is not ours, and without those that are of no use now."""
+    """The plan without the steps that would overwrite foreign objects, and without held writes."""
     allowed = tuple(permitted(steps, snapshot.foreign))
     useful = tuple(unheld(allowed, snapshot.disputes, now.timestamp()))
     held = (step.manifest for step in allowed if step not in useful and isinstance(step, Apply))
@@ -114,7 +116,8 @@ def _within_reach(
 
 
 def _look_again(snapshot: Snapshot, rollout: Rollout, now: datetime) -> float | None:
-    """When the rollout, a download, the end of a series of restarts or a missing KEDA asks for it."""
+    """Seconds until the rollout, a download, the end of a restart storm, a handover or a missing KEDA needs a
+    look."""
     calm = calm_after((pod for pods in snapshot.pods.values() for pod in pods), now)
     settled = settles_in(snapshot, now) if snapshot.kept is not None else None
     awaited = snapshot.observed.awaited
@@ -124,13 +127,13 @@ def _look_again(snapshot: Snapshot, rollout: Rollout, now: datetime) -> float | 
 
 
 def _rescaled(snapshot: Snapshot) -> bool:
-    """Whether the scaler has decided on another count than the status says."""
+    """Whether the scaler has decided on a count that the status does not show yet."""
     scaling, decided = snapshot.observed.scaling, snapshot.endpoint.status.get("autoscaling") or {}
     return scaling is not None and decided.get("desiredReplicas") != scaling.replicas
 
 
 def _present(snapshot: Snapshot, active: str | None) -> int:
-    """Replicas that the active revision has, where nobody can say how many it should have."""
+    """Replicas of the active revision's Deployment, for a spec that cannot be read."""
     deployment = snapshot.deployments.get(active or "", {})
     return int(deployment.get("spec", {}).get("replicas", 1))
 
@@ -142,7 +145,7 @@ def _service_account(snapshot: Snapshot) -> Iterator[Step]:
 
 
 def _rendered(snapshot: Snapshot, rollout: Rollout) -> Iterator[Revision]:
-    """Revisions whose children are kept as recorded: the target, the active one, and old ones that are still there."""
+    """Revisions whose children are kept as recorded: the target, the active one, and existing old ones."""
     for hash_ in sorted(rollout.replicas):
         if rollout.target is not None and hash_ == rollout.target.hash:
             yield rollout.target
@@ -182,7 +185,8 @@ def _deployments(snapshot: Snapshot, rollout: Rollout) -> tuple[list[Step], list
 
 
 def _record(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
-    """The ControllerRevisions: the target's is written when it is new or asked for again, all are kept as they were."""
+    """The ControllerRevisions. The target's is written if it is new or asked for again; others stay
+    unchanged."""
     target = rollout.target
     for revision in _rendered(snapshot, rollout):
         live = snapshot.records.get(revision.hash)
@@ -223,7 +227,7 @@ def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) ->
 
 
 def _new_troubles(status: Mapping[str, Any], live: Mapping[str, Any]) -> Iterator[Event]:
-    """Conditions that are told by an Event when they begin, or say something else."""
+    """Warnings for the conditions in TOLD that are new or have a new message."""
     known = {c["type"]: c["message"] for c in live.get("conditions") or ()}
     for condition in status.get("conditions", ()):
         kind, message = condition["type"], condition["message"]
@@ -257,7 +261,7 @@ def _scaled(hash_: str, count: int, live: Manifest | None) -> Event | None:
 
 
 def _restored(wanted: Manifest, live: Manifest | None, difference: str | None = None) -> Event | None:
-    """Somebody changed a child; None when it is simply new."""
+    """The Event for a child that was changed by another writer; None if the child is new."""
     if live is None:
         return None
     where = difference or first_difference(wanted, live)

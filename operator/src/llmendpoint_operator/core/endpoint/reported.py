@@ -1,6 +1,6 @@
-"""The part of an endpoint's status that can be true. Who may write the status may write anything there, and a backup
-restores what was true once: what cannot be is left out when it is read, so that a plan neither fails by it nor follows it,
-and the next write, which is of the whole status, removes it.
+"""The valid part of a stored status. Whoever may write the status may write anything into it, and a backup
+restores an old one. Invalid values are dropped when the status is read, so that a plan neither fails because
+of them nor follows them. The next write replaces the whole status and thereby removes them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from .snapshot import Snapshot
 Json = dict[str, Any]
 
 LARGEST = 2**53
-"""Of a number. Whole ones beyond it are not exact everywhere, and sums of what is below it stay finite. Epochs begin
-with the seconds of the clock."""
+"""The largest number. Larger integers are not exact in JSON readers that use doubles, and sums of smaller
+ones stay finite. Epochs start at the clock's seconds."""
 MOST_REPLICAS = 1000
-"""As spec.replicas."""
+"""The same limit as spec.replicas."""
 CLOCKS_DIFFER = timedelta(seconds=60)
-"""A time that is further ahead was not written by an operator."""
+"""No operator writes a time that is further in the future."""
 
 
 def _times_of(schema: Any) -> Iterator[str]:
-    """The fields anywhere in a JSON schema that are times."""
+    """Names of all time fields in a JSON schema, at any depth."""
     if isinstance(schema, Mapping):
         for name, field in schema.get("properties", {}).items():
             if "date-time" in (field.get("format"), *(kind.get("format") for kind in field.get("anyOf", ()))):
@@ -49,18 +49,18 @@ _FIELDS: Mapping[str, TypeAdapter[Any]] = {
 
 
 class _Impossible(Exception):
-    """A value that no operator writes."""
+    """The value is one that no operator writes."""
 
 
 def cleaned(snapshot: Snapshot, now: datetime) -> Snapshot:
-    """The snapshot with what can be true of its status; `endpoint.stored` is what stands there."""
+    """The snapshot with the valid part of its status. `endpoint.stored` keeps the status as stored."""
     endpoint = snapshot.endpoint
     status = _consistent(snapshot, read_fields(endpoint.status, now))
     return replace(snapshot, endpoint=replace(endpoint, status=status, stored=endpoint.status))
 
 
 def read_fields(status: Any, now: datetime) -> Json:
-    """The fields that have the right form; of a list of objects the items that have."""
+    """The fields that match the schema. In lists of objects, invalid items are dropped one by one."""
     found: Json = {}
     for name, value in status.items() if isinstance(status, Mapping) else ():
         if value is None:
@@ -85,7 +85,7 @@ def _read(name: str, value: Any, now: datetime) -> Any:
 
 
 def _read_items(name: str, items: list[Any], now: datetime) -> list[Any]:
-    """Each once."""
+    """The valid items, without duplicates."""
     key = "type" if name == "conditions" else "name"
     found: dict[str, Any] = {}
     for item in items[:64]:
@@ -98,7 +98,7 @@ def _read_items(name: str, items: list[Any], now: datetime) -> list[Any]:
 
 
 def _possible(name: str, value: Any, now: datetime) -> Any:
-    """The same without times that cannot be; a time to come is now."""
+    """The value without nulls, with future times replaced by `now`. Raises _Impossible if it is invalid."""
     if isinstance(value, Mapping):
         return {str(k): _possible(str(k), v, now) for k, v in value.items() if v is not None}
     if isinstance(value, list):
@@ -118,7 +118,7 @@ def _time(value: Any, now: datetime) -> str:
 
 
 def _consistent(snapshot: Snapshot, status: Json) -> Json:
-    """Without revisions that are not there. Pods that are not there, scaledown.py leaves out."""
+    """The status without revisions that do not exist. scaledown.py drops pods that do not exist."""
     known = _known(snapshot, status)
     active, rollout, traffic = status.get("activeRevision"), status.get("rollout"), status.get("traffic")
     if active is not None and active not in known:
@@ -135,7 +135,7 @@ def _consistent(snapshot: Snapshot, status: Json) -> Json:
 
 
 def _known(snapshot: Snapshot, status: Json) -> set[str]:
-    """Revisions that there are, and those that the spec asks for."""
+    """Revisions that exist, and those that the spec asks for."""
     known = {*snapshot.records, *snapshot.deployments}
     override, spec = parse_override(status), snapshot.endpoint.spec
     if spec is not None:

@@ -1,6 +1,8 @@
-"""Engines that end again and again, and are ready in between: each look at them finds nothing wrong, their callers do.
+"""Engines that end again and again and are ready in between. Each single look at them finds nothing wrong,
+but their callers lose requests.
 
-What never becomes ready has a cause already (causes.py). Counts stay out of the message: they move.
+A pod that never becomes ready has a cause already (causes.py). Messages contain no counts, because counts
+change.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from .causes import Cause, engine_exited
 
 RESTARTS = 3
 WINDOW = timedelta(minutes=10)
-"""As the kubelet does: a container that ran for so long begins with a clean slate."""
+"""As in the kubelet, which resets a container's back-off after it ran this long."""
 
 
 def find_storm(pods: Sequence[Manifest], now: datetime) -> Cause | None:
-    """The first pod that restarts again and again: RESTARTS times or more, its last run and the time since then both
-    shorter than WINDOW."""
+    """The cause for the first pod in a restart storm: RESTARTS or more restarts, with both its last run and
+    the time since then shorter than WINDOW."""
     for pod, _ in _storms(pods, now):
         ended = engine_exited(pod)
         if ended is not None and not ended.permanent:
@@ -31,7 +33,7 @@ def find_storm(pods: Sequence[Manifest], now: datetime) -> Cause | None:
 
 
 def calm_after(pods: Iterable[Manifest], now: datetime) -> float | None:
-    """Seconds until the first of them is over, if nothing more happens; None where there is none."""
+    """Seconds until the first storm is over if no engine ends again; None without a storm."""
     return min(((end - now).total_seconds() for _, end in _storms(pods, now)), default=None)
 
 

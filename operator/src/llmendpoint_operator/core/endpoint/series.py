@@ -1,8 +1,9 @@
-"""Events that repeat themselves, and endpoints that say too much: what is written now, what is counted, what waits.
+"""Which Events are written now, and which are only counted.
 
-As Kubernetes' own clients do: the same Event again counts up the one that is there, and each endpoint has a bucket of
-tokens, of which a write takes one. Without a token an Event is in the log only, and counted with the next write of the
-same series. Warnings have a bucket of their own, so that no flood of news hides them.
+As in Kubernetes' own clients, a repeated Event increments the count of the existing one, and each endpoint
+has a bucket of tokens, of which a write takes one. Without a token an Event goes only to the log, and the
+next write of the same series counts it. Warnings have a bucket of their own, so that many Normal Events
+cannot suppress them.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ BURST = 25
 REFILL_SECONDS = 10.0
 """Seconds after which a bucket gets one token back."""
 REMEMBERED = 4096
-"""Series that are kept in memory; the longest unused are forgotten first."""
+"""Series kept in memory; the least recently used are forgotten first."""
 
 
 @dataclass(slots=True)
 class Bucket:
-    """Tokens of one endpoint, of one type of Event."""
+    """The tokens of one endpoint for one type of Event."""
 
     tokens: float = float(BURST)
     at: float = 0.0
 
     def take(self, now: float) -> bool:
-        """Take a token if there is one; `now` in seconds of any steady clock."""
+        """Take a token if there is one. `now`: seconds of any steady clock."""
         self.tokens = min(float(BURST), self.tokens + (now - self.at) / REFILL_SECONDS)
         self.at = now
         if self.tokens < 1:
@@ -40,7 +41,7 @@ class Bucket:
 
 @dataclass(slots=True)
 class Series:
-    """One Event of one endpoint, and how often it came since it was last written."""
+    """One Event of one endpoint, and how often it occurred since it was last written."""
 
     uid: str
     event: Event
@@ -48,20 +49,20 @@ class Series:
 
     @property
     def suffix(self) -> str:
-        """Of the Event's name: the same after a restart of the operator."""
+        """Suffix of the Event's name. It stays the same after a restart of the operator."""
         text = "\n".join((self.uid, self.event.type, self.event.reason, self.event.message))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(slots=True)
 class SeriesBook:
-    """What has been said lately."""
+    """The recent Events of all endpoints."""
 
     _series: OrderedDict[Hashable, Series] = field(default_factory=OrderedDict)
     _buckets: OrderedDict[Hashable, Bucket] = field(default_factory=OrderedDict)
 
     def say(self, uid: str, event: Event, now: float) -> Series | None:
-        """Count the Event: the series to write now, or None when the endpoint has used up its share."""
+        """Count the Event. Returns the series to write now, or None if the endpoint has no token left."""
         series = self._series.setdefault((uid, event), Series(uid, event))
         self._series.move_to_end((uid, event))
         series.pending += 1

@@ -1,7 +1,8 @@
-"""Which endpoint a bare model name means, of those that claim it: the oldest, as every gateway decides (docs/contribute/contracts.md).
+"""Which endpoint a bare model name means if several claim it: the oldest, as every gateway decides
+(docs/contribute/contracts.md).
 
-Kept as an index, so that one endpoint's change costs no look at the others. In namespaced scope it knows the claims of that
-namespace alone.
+The claims are indexed, so that a change of one endpoint needs no look at the others. An operator with
+--watch-namespace knows only the claims of that namespace.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from ..names import Key
 from ..sentences import fitting
 
 Claim = tuple[str, str]
-"""Creation time, which sorts as text, and `namespace/name`: the lowest has the name."""
+"""Creation time, which sorts as text, and `namespace/name`. The lowest claim gets the name."""
 
 NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A bare name that an endpoint claims and another one has."""
+    """A bare name that an endpoint claims and another one holds."""
 
     name: str
     holder: str
@@ -29,7 +30,7 @@ class Conflict:
 
 
 def claimed_names(manifest: Mapping[str, Any]) -> frozenset[str]:
-    """Bare names that an LLMEndpoint as it is stored asks for; without any, its own."""
+    """Bare names that a stored LLMEndpoint claims; its own name if it lists none."""
     model = (manifest.get("spec") or {}).get("model") or {}
     served = model.get("servedNames") if isinstance(model, Mapping) else None
     names = {name for name in served if isinstance(name, str)} if isinstance(served, list) else set()
@@ -37,7 +38,7 @@ def claimed_names(manifest: Mapping[str, Any]) -> frozenset[str]:
 
 
 class ServedNames:
-    """Who claims which name, and who has it."""
+    """Who claims each name, and who holds it."""
 
     def __init__(self) -> None:
         self._names: dict[Key, tuple[str, frozenset[str]]] = {}
@@ -45,7 +46,7 @@ class ServedNames:
         self._holders: dict[str, Key] = {}
 
     def claim(self, key: Key, created: str, names: Iterable[str]) -> set[Key]:
-        """An endpoint asks for these names, and for no others any more. Those for whom a name's holder has changed."""
+        """Replace the endpoint's claims. Returns the endpoints for which the holder of a name changed."""
         wanted = created, frozenset(names)
         known = self._names.get(key, ("", frozenset()))
         if wanted == known:
@@ -59,12 +60,12 @@ class ServedNames:
         return told
 
     def drop(self, key: Key) -> set[Key]:
-        """The endpoint is gone. Those for whom a name's holder has changed."""
+        """Drop a deleted endpoint. Returns the endpoints for which the holder of a name changed."""
         _, names = self._names.pop(key, ("", frozenset()))
         return {other for name in names for other in self._leave(key, name)}
 
     def conflicts(self, key: Key) -> tuple[Conflict, ...]:
-        """Names that the endpoint claims and does not have."""
+        """Names that the endpoint claims and another one holds."""
         _, names = self._names.get(key, ("", frozenset()))
         lost = sorted(name for name in names if self._holders.get(name, key) != key)
         return tuple(Conflict(name, "/".join(self._holders[name])) for name in lost)
@@ -92,7 +93,7 @@ class ServedNames:
 
 
 def conflict_message(key: Key, conflicts: tuple[Conflict, ...]) -> str:
-    """For the condition NameConflict; empty without a conflict."""
+    """The message of the condition NameConflict; empty without a conflict."""
     if not conflicts:
         return ""
     told = ", ".join(f"{c.name!r} go to {c.holder}" for c in conflicts[:NAMES_SHOWN])

@@ -1,4 +1,4 @@
-"""All that a decision about one endpoint is made from, read at one moment from the caches."""
+"""Everything that a decision about one endpoint is made from, read from the caches at one moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .served import Conflict
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody asks for by the annotation `llmendpoint.io/request`. `problem`: why it cannot be read."""
+    """The request in the annotation `llmendpoint.io/request`. `problem`: why it cannot be read."""
 
     id: str
     action: str
@@ -34,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An LLMEndpoint. `spec` is None when it cannot be read, and `spec_error` says why."""
+    """An LLMEndpoint. If its spec cannot be read, `spec` is None and `spec_error` says why."""
 
     namespace: str
     name: str
@@ -46,19 +46,19 @@ class Endpoint:
     spec_error: str = ""
     status: Mapping[str, Any] = field(default_factory=dict)
     stored: Mapping[str, Any] | None = None
-    """The status as it stands there, once `status` holds only what can be true of it (reported.py)."""
+    """The status as stored, while `status` holds only its valid part (reported.py). None before that step."""
     request: Request | None = None
     created: datetime | None = None
 
     @property
     def owner(self) -> Owner:
-        """Owner of the children."""
+        """The endpoint as the owner of its children."""
         return Owner(self.namespace, self.name, self.uid)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The API server refused one of our writes, and will again until somebody changes something."""
+    """The API server refused a write, and will refuse it again until the spec or the cluster changes."""
 
     target: str
     message: str
@@ -66,7 +66,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class ScalerAddress:
-    """Where KEDA finds this operator, and the ClusterTriggerAuthentication with the certificates for it."""
+    """Where KEDA reaches this operator, and the ClusterTriggerAuthentication with the certificates."""
 
     address: str
     authentication: str
@@ -74,30 +74,30 @@ class ScalerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the observers know of one endpoint and no cache holds."""
+    """What the observers know of one endpoint; the caches do not hold it."""
 
     evidence: Evidence = field(default_factory=Evidence)
     scaling: Scaling | None = None
-    """What the scaler decided. None: there is none."""
+    """The scaler's decision. None without a builtin scaler."""
     circuits: Mapping[str, Circuit] = field(default_factory=dict)
-    """The endpoint's breaker, by gateway."""
+    """The state of the endpoint's breaker, by gateway."""
     awaited: Awaited | None = None
-    """The model of the revision that is about to be made. None: no revision waits for one."""
+    """The model of the revision that is about to be made. None if no revision waits for a model."""
     capacity: Inspected = field(default_factory=Inspected)
-    """How large the target's model is, and what it would run on."""
+    """The size of the target's model, and the accelerators that it would run on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One endpoint, its runtime and its children as the caches hold them, and what was observed. Children of a revision
-    are keyed by its hash."""
+    """One endpoint, its runtime and its children from the caches, and what was observed. Children of a
+    revision are keyed by its hash."""
 
     endpoint: Endpoint
     runtime: LLMRuntimeSpec | None
     records: Mapping[str, Manifest] = field(default_factory=dict)
     """ControllerRevisions."""
     revisions: Mapping[str, Revision] = field(default_factory=dict)
-    """Those of the records that this version can render."""
+    """The records that this version can render."""
     deployments: Mapping[str, Manifest] = field(default_factory=dict)
     services: Mapping[str, Manifest] = field(default_factory=dict)
     """Services by name."""
@@ -107,35 +107,36 @@ class Snapshot:
     scalers: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     """ScaledObject and HorizontalPodAutoscaler, by apiVersion and kind."""
     keda_missing: bool = False
-    """Whether the cluster knows no ScaledObject."""
+    """Whether the cluster lacks the kind ScaledObject."""
     scaler_address: ScalerAddress | None = None
-    """Where KEDA reaches the operator. None: nowhere."""
+    """Where KEDA reaches the operator. None if KEDA is not configured."""
     neighbours: Neighbours | None = None
-    """Who always reaches the pods. None: nobody is told apart, and no NetworkPolicy is made."""
+    """Namespaces of the gateway, operator and Prometheus that reach all pods. None: no NetworkPolicy is
+    made."""
     pods: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
     observed: Observed = field(default_factory=Observed)
     foreign: Foreigners = field(default_factory=dict)
-    """Objects in the place of children that are not the endpoint's own."""
+    """Objects with the names of children that the endpoint does not own."""
     disputes: Disputes = field(default_factory=dict)
-    """Children that something changes back."""
+    """Children that another writer changes back."""
     conflicts: tuple[Conflict, ...] = ()
-    """Bare model names that the endpoint claims and another one has."""
+    """Bare model names that the endpoint claims and another one holds."""
     runtime_gone: str = ""
-    """Why there is no LLMRuntime of the spec's name; empty where there is one."""
+    """Why the spec's LLMRuntime does not exist; empty if it exists."""
     refusal: Refusal | None = None
     gateway_url: str | None = None
     allowed: Allowed = BY_DEFAULT
-    """What the platform lets users name."""
+    """Hosts that the platform lets users name."""
     kept: int | None = None
-    """The builtin scaler's last count, while an outside scaler that took its place has not reached it yet."""
+    """The builtin scaler's last count, until the outside scaler that replaced it has reached it."""
     runtime_error: str = ""
-    """Why the LLMRuntime, which is there, cannot be read."""
+    """Why the existing LLMRuntime cannot be read."""
     other_paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The paths that the other LLMRuntimes of kept revisions declare, by name; without those that cannot be read."""
+    """Paths of readable LLMRuntimes that kept revisions use and the spec does not name, by name."""
 
     @property
     def wanted(self) -> int:
-        """Replicas that the scaler wants, or without one the spec."""
+        """Replicas that the scaler wants; without a scaler, those of the spec."""
         if self.observed.scaling is not None:
             return self.observed.scaling.replicas
         if self.kept is not None:

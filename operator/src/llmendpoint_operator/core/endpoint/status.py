@@ -1,5 +1,5 @@
-"""The endpoint's status. It holds no figure that changes by itself, so a steady state writes nothing; the figures of a
-verdict stand in it because they were written once."""
+"""The endpoint's status. It contains no figure that changes by itself, so a steady state causes no write. The
+figures of a verdict are written once and kept."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 def make_status(
     snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime, outlook: Outlook
 ) -> dict[str, Any]:
-    """The whole status; times of unchanged conditions are taken over from the live one."""
+    """The whole status. Conditions whose status is unchanged keep their transition time."""
     endpoint = snapshot.endpoint
     target = rollout.target_hash
     shown = rollout.active or target
@@ -69,7 +69,7 @@ def make_status(
 
 
 def _autoscaling(snapshot: Snapshot, now: datetime) -> dict[str, Any] | None:
-    """None, and so not there, without a scaler; while the spec cannot be read it stays as it was."""
+    """`status.autoscaling`: None without a scaler; unchanged while the spec is unreadable."""
     endpoint = snapshot.endpoint
     live: Mapping[str, Any] | None = endpoint.status.get("autoscaling")
     if endpoint.spec is None:
@@ -80,8 +80,8 @@ def _autoscaling(snapshot: Snapshot, now: datetime) -> dict[str, Any] | None:
 
 
 def _paths(snapshot: Snapshot, rollout: Rollout) -> list[str]:
-    """The paths that the active revision's LLMRuntime declares now. While it is gone or cannot be read, the paths of the
-    status stay; right after a switch those that the revision recorded are used."""
+    """The paths that the active revision's LLMRuntime declares now. If that LLMRuntime is gone or unreadable,
+    the paths in the status stay; right after a switch, the paths that the revision recorded are used."""
     endpoint, active = snapshot.endpoint, snapshot.revisions.get(rollout.active or "")
     spec = endpoint.spec
     if spec is not None and active is not None and active.inputs.runtime.name != spec.runtime.name:
@@ -94,7 +94,7 @@ def _paths(snapshot: Snapshot, rollout: Rollout) -> list[str]:
 
 
 def _model(snapshot: Snapshot, rollout: Rollout) -> dict[str, Any] | None:
-    """Of the target: as recorded, or as far as it has come."""
+    """The target's model: its recorded commit, or how far its download has come."""
     spec, target = snapshot.endpoint.spec, rollout.target
     awaited = snapshot.observed.awaited
     identity, task = (awaited.identity, awaited.task) if awaited else (None, None)
@@ -133,13 +133,13 @@ def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> V
 
 
 def _foreign(snapshot: Snapshot, now: datetime) -> str:
-    """What of others stands in the way; empty while that goes by itself."""
+    """Foreign objects with names of children; empty while garbage collection should delete them."""
     found = foreign_cause(snapshot.foreign, snapshot.endpoint.created, now)
     return "" if found is None or found.expected else found.message
 
 
 def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None, now: datetime) -> Cause | None:
-    """What keeps us from acting, then what is wrong with the target's pods, then with the active revision's."""
+    """The first cause found: what blocks the operator, then the target's pods, then the active revision's."""
     if (taken := foreign_cause(snapshot.foreign, snapshot.endpoint.created, now)) is not None:
         return taken
     if rollout.problem is not None:
@@ -171,7 +171,7 @@ def _cause(snapshot: Snapshot, rollout: Rollout, target: str | None, now: dateti
 
 
 def _with_place_hint(snapshot: Snapshot, rollout: Rollout, revision: str | None, cause: Cause) -> Cause:
-    """What may be written where a new revision finds no node beside the old one, which answers."""
+    """The cause, with a hint if a new revision finds no node while the old one keeps answering."""
     spec, progress = snapshot.endpoint.spec, rollout.progress
     beside = progress.mode is Mode.SURGE and progress.state in BEFORE_THE_SWITCH and progress.blue is not None
     if spec is None or not beside or revision != progress.green or cause.reason not in WITHOUT_NODE:

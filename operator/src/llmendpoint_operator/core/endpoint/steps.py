@@ -1,4 +1,4 @@
-"""The writes that a plan is made of, and the Events that go with them."""
+"""The writes that a plan consists of, and their Events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..pods.manifests import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A Kubernetes Event about a decision, written after the step that carried it out."""
+    """A Kubernetes Event about a decision. It is written after the step that carries the decision out."""
 
     reason: str
     message: str
@@ -19,7 +19,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Make a child, or make it as it should be. `optional`: nothing else depends on it, so a refusal stops nothing."""
+    """Create or update a child. `optional`: nothing depends on it, so a refusal does not stop the plan."""
 
     manifest: Manifest
     event: Event | None = None
@@ -28,7 +28,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a child. `shared`: a model's Job, which belongs to no endpoint."""
+    """Delete a child. `shared`: a model's Job, which no endpoint owns."""
 
     api_version: str
     kind: str
@@ -40,7 +40,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """Write the endpoint's status, if it still has this resourceVersion."""
+    """Write the endpoint's status if its resourceVersion is unchanged."""
 
     status: dict[str, Any]
     resource_version: str
@@ -51,7 +51,7 @@ Step = Apply | Delete | WriteStatus
 
 
 def events_of(step: Step) -> tuple[Event, ...]:
-    """What is to be told once the step is done."""
+    """The Events to write once the step is done."""
     if isinstance(step, WriteStatus):
         return step.events
     return (step.event,) if step.event is not None else ()

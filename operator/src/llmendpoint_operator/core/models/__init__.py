@@ -1,1 +1,1 @@
-"""How a model's files come to an endpoint's pods: what names them, who downloads them, when they are deleted."""
+"""How a model's files reach an endpoint's pods: their names, who downloads them, when they are deleted."""

@@ -1,4 +1,4 @@
-"""What a revision still waits for before it can be made: what its model is, and that it lies in the cache."""
+"""What a revision waits for before it can be made: a resolved and, with a shared cache, downloaded model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .tasks import RETRY_SECONDS, Stage, Task
 
 
 def model_awaited(model: ModelSpec, identity: Identity | None, task: Task | None) -> Cause | None:
-    """None when nothing of the model stands in the way of its revision."""
+    """The cause for which the revision waits for its model; None if it need not wait."""
     if identity is None:
         whom = "a Job asks" if resolved_by_job(model) else "asking the hub"
         return Cause("ModelResolving", f"{whom} which content {model.source} has", expected=True)
@@ -40,7 +40,7 @@ def model_awaited(model: ModelSpec, identity: Identity | None, task: Task | None
 
 
 def model_steps(snapshot: Snapshot, spec: LLMEndpointSpec, now: datetime) -> Iterator[Step]:
-    """The Job that is missing; and a failed one out of the way of the next attempt."""
+    """Create the missing Job, or delete a failed one when the next attempt is due."""
     awaited, runtime = snapshot.observed.awaited, snapshot.runtime
     if awaited is None or awaited.task is None or runtime is None or not runtime.model_image:
         return
@@ -61,7 +61,7 @@ def model_steps(snapshot: Snapshot, spec: LLMEndpointSpec, now: datetime) -> Ite
 
 
 def retry_in(task: Task | None, now: datetime) -> float | None:
-    """Seconds until a failed Job is made anew; None where it has not failed."""
+    """Seconds until a failed Job is made anew; None if it has not failed."""
     if task is None or task.stage is not Stage.FAILED or task.ended is None:
         return None
     return max(0.0, RETRY_SECONDS - (now - task.ended).total_seconds())

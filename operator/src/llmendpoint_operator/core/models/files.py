@@ -1,8 +1,8 @@
-"""What is downloaded, by whom, and where the engine finds it.
+"""What is downloaded, who downloads it, and where the engine finds it.
 
 | delivery | when | who downloads |
 |---|---|---|
-| DIRECT | embedded, file, pvc, oci; a public hf:// model without a cache | nobody, or the engine itself |
+| DIRECT | embedded, file, pvc, oci; a public hf:// model without a cache | no download, or the engine itself |
 | JOB | cache.scope: Shared | one Job for each claim, source, revision and credentials |
 | POD | cache.scope: Node; s3:// or with credentials, without a cache | an init container of each pod |
 """
@@ -20,7 +20,7 @@ from .identity import split_hub
 
 S3, OCI = "s3://", "oci://"
 HF_HUBS, S3_HUBS = ("HF_ENDPOINT",), ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-"""Environment variables by which a download finds another hub; the first that is there."""
+"""Environment variables that name another hub for a download; the first one that is set counts."""
 PUBLIC_HUB = "https://huggingface.co"
 
 VOLUME = "model-weights"
@@ -30,7 +30,7 @@ IMAGE_PATH = "/models/image"
 
 
 class Delivery(StrEnum):
-    """How the files come to a pod."""
+    """How the files reach a pod."""
 
     DIRECT = "Direct"
     JOB = "Job"
@@ -38,7 +38,7 @@ class Delivery(StrEnum):
 
 
 class Files(NamedTuple):
-    """A model's files for good: `source` without a branch, `revision` what it was resolved to."""
+    """Files that never change: `source` without a branch, at the `revision` that it was resolved to."""
 
     source: str
     revision: str
@@ -46,23 +46,25 @@ class Files(NamedTuple):
     secret: str | None
     claim: str | None
     hub: str = ""
-    """Where the source is asked for, when that is not where everybody asks."""
+    """The hub to download from; empty for the public one."""
 
     @property
     def folder(self) -> str:
-        """Its folder on the volume. Who has other credentials has another one: nobody gets a model from the cache that
-        they could not download. What another hub gives under the same name is another model."""
+        """The folder on the volume. Each set of credentials has a folder of its own, so that no endpoint
+        reads a model from the cache that it could not download. Another hub's model of that name is another
+        one."""
         text = json.dumps([*self[:4], *([self.hub] if self.hub else [])], separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def job_name(self) -> str:
-        """Of the Job that downloads them to the claim; names the files where several Jobs do (sharing.py)."""
+        """Name of the Job that downloads the files to the claim. With several Jobs (sharing.py) it names the
+        files."""
         return f"llm-model-{short_hash(self.folder, self.claim or '')}"
 
 
 def delivery(model: ModelSpec) -> Delivery:
-    """How this model's files come to a pod."""
+    """How this model's files reach a pod."""
     if not is_downloaded(model):
         return Delivery.DIRECT
     if model.cache is not None:
@@ -72,22 +74,23 @@ def delivery(model: ModelSpec) -> Delivery:
 
 
 def is_downloaded(model: ModelSpec) -> bool:
-    """Whether the source is one whose content can change, and which a revision resolves."""
+    """Whether the source's content can change, so that a revision must resolve it."""
     return split_hub(model.source) is not None or model.source.startswith(S3)
 
 
 def needs_image(model: ModelSpec) -> bool:
-    """Whether the image of llmendpoint-model is run for this model."""
+    """Whether this model needs a container of llmendpoint-model."""
     return resolved_by_job(model) or delivery(model) is not Delivery.DIRECT
 
 
 def resolved_by_job(model: ModelSpec) -> bool:
-    """Whether a Job asks what the source is: it has the credentials, and knows S3. A public hub the operator asks."""
+    """Whether a Job resolves the source: it needs credentials or S3. The operator itself asks a public
+    hub."""
     return is_downloaded(model) and (model.source.startswith(S3) or model.credentials is not None)
 
 
 def model_files(model: ModelSpec, revision: str, hub: str = "") -> Files:
-    """Of a model that was resolved. `hub` as hub_of says."""
+    """The files of a resolved model. `hub`: the result of hub_of."""
     found = split_hub(model.source)
     source = f"hf://{found.repository}" if found else model.source.rstrip("/")
     secret = model.credentials.secret_name if model.credentials else None
@@ -96,7 +99,7 @@ def model_files(model: ModelSpec, revision: str, hub: str = "") -> Files:
 
 
 def hub_of(inputs: PodInputs, runtime: LLMRuntimeSpec) -> str:
-    """The hub that the environment of who downloads names; empty for the public one."""
+    """The hub that the downloader's environment names; empty for the public one."""
     names = S3_HUBS if inputs.model.source.startswith(S3) else HF_HUBS
     variables = (item for item in (*runtime.env, *inputs.runtime.env) if item.value)
     values = {item.name: item.value for item in variables if item.name in names}
@@ -105,17 +108,17 @@ def hub_of(inputs: PodInputs, runtime: LLMRuntimeSpec) -> str:
 
 
 def files_of_revision(revision: Revision) -> Files:
-    """Of a recorded revision whose model was resolved."""
+    """The files of a recorded revision whose model was resolved."""
     return model_files(revision.inputs.model, revision.commit, revision_hub(revision))
 
 
 def revision_hub(revision: Revision) -> str:
-    """The hub in the name of a revision's folder: those of templates before 3 tell no hubs apart."""
+    """The hub that is part of the folder's name. Templates before 3 do not distinguish hubs."""
     return hub_of(revision.inputs, revision.runtime) if revision.template_version >= 3 else ""
 
 
 def engine_path(model: ModelSpec, revision: str, hub: str = "") -> str | None:
-    """Where the engine finds the files; None where the source itself is what it is told."""
+    """The folder in which the engine finds the files; None if the engine gets the source itself."""
     if model.source.startswith(OCI):
         return IMAGE_PATH
     if delivery(model) is Delivery.DIRECT:
@@ -124,7 +127,7 @@ def engine_path(model: ModelSpec, revision: str, hub: str = "") -> str | None:
 
 
 def resolve_job_name(endpoint_uid: str, revision_hash: str) -> str:
-    """Of the Job that asks what a source is, for one revision of one endpoint."""
+    """Name of the Job that resolves the source for one revision of one endpoint."""
     return f"llm-resolve-{short_hash(endpoint_uid, revision_hash)}"
 
 

@@ -1,5 +1,5 @@
-"""What an hf:// source means: a name and a branch, which a revision resolves once to a commit that never changes. An
-s3:// source is resolved to a hash over what it holds."""
+"""Resolved sources. An hf:// source names a model and a branch; a revision resolves it once to a commit that
+never changes. An s3:// source is resolved to a hash of its files' paths, ETags and sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAIN = "main"
 
 
 class HubModel(NamedTuple):
-    """`org/name`, and the branch, tag or commit that the source names."""
+    """`org/name`, and the branch, tag or commit of the source."""
 
     repository: str
     branch: str
@@ -19,8 +19,8 @@ class HubModel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a hub or a store said of a source: its commit (or hash) now; or why there is none, and whether asking again may
-    help."""
+    """The answer of a hub or store about a source: its present commit (or hash), or why there is none.
+    `permanent`: asking again does not help."""
 
     commit: str = ""
     problem: str = ""
@@ -29,7 +29,7 @@ class Identity:
 
 
 def split_hub(source: str) -> HubModel | None:
-    """`hf://org/name@branch`, where `@branch` may be left out; None for any other source."""
+    """The parts of `hf://org/name@branch`, in which `@branch` is optional; None for any other source."""
     if not source.startswith(HUB):
         return None
     repository, _, branch = source.removeprefix(HUB).partition("@")

@@ -1,4 +1,5 @@
-"""The Jobs and the init container that run `llmendpoint-model`; docs/contribute/contracts.md has its flags and exit codes."""
+"""Jobs and init container that run `llmendpoint-model`. Its flags and exit codes:
+docs/contribute/contracts.md."""
 
 from __future__ import annotations
 
@@ -17,22 +18,22 @@ from .files import CACHE_PATH, FETCHED_PATH, VOLUME, Files, model_files, resolve
 CONTAINER = "model"
 PROGRESS_PORT = 8091
 FORGOTTEN_AFTER_SECONDS = 300
-"""A Job that only asked, or deleted, goes by itself so long after its end; where it is still needed it is made anew."""
+"""Seconds after which a finished Job that resolved or deleted is removed. It is made anew if needed."""
 REMOVE_SUFFIX = "-remove"
 REMOVAL_SECONDS = 600
-"""A Job that deletes a model is given up after so long: where no node can run it, nobody could delete the model either."""
+"""Deadline of a Job that deletes a model. It applies for example if no node can run the Job."""
 DOWNLOAD, RESOLVE, REMOVE = "model-download", "model-resolve", "model-remove"
 FILES_ANNOTATION = "llmendpoint.io/model-files"
-"""What `Files.job_name` is: by it those who use the model are known."""
+"""The value of `Files.job_name`, by which users of the model are found."""
 POD_ANNOTATION = "llmendpoint.io/model-pod"
 _HOPELESS = (2, 3, 5, 6, 7, 8, 9)
-"""Exit codes after which another pod would end alike."""
+"""Exit codes after which another pod would fail too."""
 
 
 def make_resolve_job(
     owner: Owner, revision_hash: str, inputs: PodInputs, runtime: LLMRuntimeSpec
 ) -> Manifest:
-    """Asks what the source is; its pod's termination message has the answer."""
+    """The Job that resolves the source. Its pod's termination message has the answer."""
     args = ["resolve", f"--source={inputs.model.source}", *_pickle(inputs)]
     name = resolve_job_name(owner.uid, revision_hash)
     job = _job(owner.namespace, name, RESOLVE, inputs, _container(args, inputs, runtime), [])
@@ -44,8 +45,9 @@ def make_resolve_job(
 def make_download_job(
     namespace: str, revision: str, inputs: PodInputs, runtime: LLMRuntimeSpec, hub: str = "", name: str = ""
 ) -> Manifest:
-    """Downloads to the shared claim. It belongs to no endpoint: others may use what it brings. When it is done it stays,
-    as the record of what the claim holds. `name`: where the files' own one is taken by a Job with another pod."""
+    """The Job that downloads to the shared claim. No endpoint owns it, because others may use the files.
+    After its end it stays as the record of what the claim holds. `name`: another name, if a Job with another
+    pod has the files' own."""
     files = model_files(inputs.model, revision, hub)
     container = _container(
         [*fetch_args(files, CACHE_PATH), f"--progress-port={PROGRESS_PORT}"], inputs, runtime
@@ -64,13 +66,13 @@ def make_download_job(
 
 
 def pod_digest(job: Manifest) -> str:
-    """Tells Jobs with other pods apart: another image, environment, or place on other nodes."""
+    """A hash that distinguishes Jobs whose pods differ in image, environment or placement."""
     text = json.dumps(job["spec"]["template"]["spec"], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def make_remove_job(download: Manifest) -> Manifest:
-    """Deletes what a download Job brought, in a pod like its own."""
+    """The Job that deletes the files of a download Job, in a pod like that Job's."""
     metadata, template = download["metadata"], download["spec"]["template"]
     name = metadata["name"] + REMOVE_SUFFIX
     container = template["spec"]["containers"][0]
@@ -103,8 +105,8 @@ _REMOVED_WITH = (
 def make_init_container(
     revision: str, inputs: PodInputs, runtime: LLMRuntimeSpec, template_version: int, hub: str = ""
 ) -> Manifest:
-    """Downloads in the engine's pod, before the engine starts; pods of one node with one volume wait for each other.
-    Before template 3 it had the engine's whole environment, and the pods of such revisions stay as they are."""
+    """Downloads in the engine's pod before the engine starts. Pods on one node with one volume wait for each
+    other. Before template 3 the container had the engine's whole environment; those pods stay unchanged."""
     path = CACHE_PATH if inputs.model.cache else FETCHED_PATH
     container = _container(fetch_args(model_files(inputs.model, revision, hub), path), inputs, runtime)
     variables = environment(runtime.env, inputs.runtime.env)
@@ -115,7 +117,7 @@ def make_init_container(
 
 
 def fetch_args(files: Files, root: str) -> list[str]:
-    """Of `llmendpoint-model fetch`."""
+    """Arguments of `llmendpoint-model fetch`."""
     args = [
         "fetch", f"--source={files.source}", f"--revision={files.revision}", f"--root={root}", f"--name={files.folder}",
     ]  # fmt: skip

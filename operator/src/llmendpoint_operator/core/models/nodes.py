@@ -1,9 +1,9 @@
-"""Which nodes hold a model of `cache.scope: Node`, and how it leaves them.
+"""Which nodes hold a model of `cache.scope: Node`, and how it is deleted there.
 
-Nobody but the pods of a node sees its volume, so the record is made from them: a Job for each node on which a pod of a
-revision was, suspended, which would delete the model there. The life of its marks is that of retention.py; at its end the
-Job is let go, and runs on that node alone. One that does not get to run (the node is gone, and its volume with it) is
-given up after REMOVAL_SECONDS.
+Only pods on a node can see its volume. So the record of each node with a pod of the revision is a suspended
+Job that would delete the model there. It is marked and unmarked as in retention.py. At the end the Job is
+released and runs on that node only. A Job that cannot run, because the node and its volume are gone, is given
+up after REMOVAL_SECONDS.
 """
 
 from __future__ import annotations
@@ -20,33 +20,34 @@ from .retention import Act, next_mark
 from .tasks import REMOVING_ANNOTATION, condition_of
 
 KEPT = "model-kept"
-"""Component of these Jobs."""
+"""The component label of these Jobs."""
 NODE_ANNOTATION = "llmendpoint.io/model-node"
 
 
 def keeps_on_nodes(record: Manifest) -> bool:
-    """Whether a ControllerRevision's model lies on its nodes; told without parsing it, for most do not."""
+    """Whether a ControllerRevision's model is kept on nodes; a quick check, because most are not."""
     model = (record.get("data") or {}).get("inputs", {}).get("model", {})
     return bool((model.get("cache") or {}).get("scope") == "Node")
 
 
 def is_record(job: Manifest) -> bool:
-    """Whether the Job is one of these."""
+    """Whether the Job is such a record."""
     return bool(job["metadata"].get("labels", {}).get("app.kubernetes.io/component") == KEPT)
 
 
 def files_of(job: Manifest) -> str:
-    """What is kept, as users of it are known by."""
+    """The name of the files that the Job is about, by which users of the model are found."""
     return str((job["metadata"].get("annotations") or {}).get(FILES_ANNOTATION, ""))
 
 
 def missing_records(
     namespace: str, revision: Revision, pods: Iterable[Manifest], known: set[Key]
 ) -> Iterator[Manifest]:
-    """Of the nodes that pods of this revision are on. `known`: Jobs by namespace and name."""
+    """Missing records of nodes that run pods of this revision. `known`: existing Jobs by namespace and
+    name."""
     if not revision.commit or delivery(revision.inputs.model) is not Delivery.POD:
         return
-    if revision.runtime.model_image is None:  # then none of its pods ever downloaded
+    if revision.runtime.model_image is None:  # then none of its pods has downloaded a model
         return
     files = files_of_revision(revision)
     own = (pod for pod in pods if pod["metadata"].get("labels", {}).get(REVISION_LABEL) == revision.hash)
@@ -57,12 +58,13 @@ def missing_records(
 
 
 def record_name(files: Files, node: str) -> str:
-    """Of the Job for one model on one node."""
+    """Name of the Job for one model on one node."""
     return f"llm-model-{short_hash(files.folder, files.claim or '', node)}-kept"
 
 
 def make_record(namespace: str, revision: Revision, files: Files, node: str) -> Manifest:
-    """Suspended: nothing runs before the model goes. It tolerates every taint, as the node's own pods may."""
+    """The record, suspended until the model is deleted. It tolerates every taint, as the engine's pods
+    may."""
     download = make_download_job(
         namespace, revision.commit, revision.inputs, revision.runtime, revision_hub(revision)
     )
@@ -89,7 +91,7 @@ def make_record(namespace: str, revision: Revision, files: Files, node: str) -> 
 
 
 def next_record_act(job: Manifest, used: bool, now: datetime, retention: float) -> Act | None:
-    """One step at a time, as in retention.py; `retention` in seconds."""
+    """The next step, as in retention.py; `retention` in seconds."""
     if "deletionTimestamp" in job["metadata"]:
         return None
     if REMOVING_ANNOTATION in (job["metadata"].get("annotations") or {}):
@@ -98,5 +100,5 @@ def next_record_act(job: Manifest, used: bool, now: datetime, retention: float) 
 
 
 def ended(job: Manifest) -> str:
-    """Complete or Failed; empty while neither."""
+    """Complete or Failed; empty while the Job has not ended."""
     return next((kind for kind in ("Complete", "Failed") if condition_of(job, kind)), "")

@@ -1,10 +1,11 @@
-"""A Job that was to delete a model's files and failed: that it did, why, and when the next one is made.
+"""Failed Jobs that were to delete a model's files: the failure, its cause, and when the next attempt is made.
 
-It stands on the Job that is the record of the files, so that the next operator neither forgets it nor counts it twice:
+The failure is an annotation of the Job that is the record of the files. So the next leader neither forgets it
+nor counts it twice:
 
-    the Job has failed          counted once, with its cause; an Event tells it, and whoever waits for the model
-    until the pause is over     nothing; the Job stays as long as the API server lets it, with its pods' logs
-    after it                    the Job goes where it is still there, and the next one is made
+    the Job has failed         it is counted once, with its cause; an Event and waiting endpoints report it
+    until the pause is over    nothing; the Job stays with its pods' logs as long as the API server keeps it
+    after it                   the Job is deleted if it still exists, and the next one is made
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ FAILED_ANNOTATION = "llmendpoint.io/removal-failed"
 FIRST_PAUSE_SECONDS = 300.0
 LONGEST_PAUSE_SECONDS = 3600.0
 SAID_LIMIT = 512
-"""Characters of a cause."""
+"""Characters of a cause that are kept."""
 REASON = "ModelNotRemoved"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The last of `count` failed attempts. `job`: uid of the Job; empty where none could be made. `said`: why."""
+    """The last of `count` failed attempts. `job`: uid of its Job, or empty. `said`: the cause."""
 
     count: int
     at: datetime
@@ -45,12 +46,12 @@ class Failure:
         return growing_pause(FIRST_PAUSE_SECONDS, self.count, LONGEST_PAUSE_SECONDS)
 
     def pauses(self, now: datetime) -> bool:
-        """Whether the next attempt is still to come. A time that is still to come itself holds nothing up."""
+        """Whether the next attempt must still wait. A failure time in the future is ignored."""
         return self.at <= now < self.at + timedelta(seconds=self.pause)
 
 
 def failure_of(record: Manifest) -> Failure | None:
-    """What stands on a record; None where nothing does, or nothing that can be read: users may write it, too."""
+    """The failure on a record. None without a readable one: users can write the annotation too."""
     text = (record["metadata"].get("annotations") or {}).get(FAILED_ANNOTATION)
     if text is None:
         return None
@@ -68,25 +69,25 @@ def failure_of(record: Manifest) -> Failure | None:
 
 
 def next_failure(record: Manifest, job: str, said: str, now: datetime) -> Failure:
-    """The failure after those that the record tells of."""
+    """The new failure, counted after those on the record."""
     before = failure_of(record)
     count = before.count + 1 if before else 1
     return Failure(count, now.replace(microsecond=0), job, fitting(said, SAID_LIMIT))
 
 
 def failed_mark(failure: Failure) -> Manifest:
-    """What a failure changes of its record, as a merge patch."""
+    """The merge patch that writes the failure onto its record."""
     told = {**asdict(failure), "at": failure.at.isoformat()}
     return {"metadata": {"annotations": {FAILED_ANNOTATION: json.dumps(told)}}}
 
 
 def has_failed(removal: Manifest) -> bool:
-    """Whether a Job that deletes files ended without having done so."""
+    """Whether a Job that deletes files has failed."""
     return condition_of(removal, "Failed") is not None
 
 
 def why_failed(removal: Manifest, pods: Sequence[Manifest]) -> str:
-    """From its pods, or from what the API server says of it."""
+    """The cause, from the Job's pods or from its condition."""
     ended = last_end(pods)
     if ended is not None:
         return ended.said
@@ -95,7 +96,7 @@ def why_failed(removal: Manifest, pods: Sequence[Manifest]) -> str:
 
 
 def removal_cause(record: Manifest) -> Cause | None:
-    """For who waits for files that are to be deleted first; None while nothing went wrong."""
+    """The cause for endpoints that wait until these files are deleted; None without a failure."""
     failure = failure_of(record)
     if failure is None:
         return None
@@ -106,13 +107,13 @@ def removal_cause(record: Manifest) -> Cause | None:
 
 
 def failed_event(record: Manifest, failure: Failure) -> Event:
-    """For who looks at the namespace."""
+    """The Event about a failed attempt."""
     again = f"attempt {failure.count}, the next one in {failure.pause / 60:.0f} min"
     return Event(REASON, f"{_what(record)}: {failure.said}; {_hint(record)} ({again})", "Warning")
 
 
 def given_up_event(record: Manifest, said: str) -> Event:
-    """Nobody will try again."""
+    """The Event about the last attempt, after which the operator gives up."""
     return Event(
         REASON,
         f"{_what(record)}: {said}; the operator does not try again, and remaining files stay",

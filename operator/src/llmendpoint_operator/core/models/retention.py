@@ -1,15 +1,18 @@
-"""When what a shared cache holds is deleted: after it was not used for the retention, and never while it is.
+"""When the files of a shared cache are deleted: after they were unused for the retention, and never while in
+use.
 
-The record is the Job that downloaded it. One step at a time, each written before the next is thought of:
+The record is the Job that downloaded them. Each step is written before the next one is considered:
 
-    used                    the Job has no mark (a mark is taken off)
-    unused                  marked with the time; who wants it now waits until the mark is off again
-    unused for long enough  marked as being removed, which nobody takes back; what goes on is suspended
-    being removed           a second Job deletes the files, then both Jobs go; one that gets no node in time is given up,
-                            one that fails is made again after a growing pause (removals.py)
+    used                    the Job has no mark (an existing mark is removed)
+    unused                  marked with the time; an endpoint that wants the files waits until the mark is
+    removed
+    unused for long enough  marked as being removed, which is final; a running download is suspended
+    being removed           a second Job deletes the files, then both Jobs are deleted; one that gets no node
+    in
+                            time is given up, one that fails is repeated after a growing pause (removals.py)
 
-Several Jobs may download the same files (sharing.py). Then only the last of them takes the files along: every other one
-goes alone, and what is there stays.
+Several Jobs may download the same files (sharing.py). Then the files are deleted only with the last of these
+Jobs; the others are deleted alone.
 """
 
 from __future__ import annotations
@@ -30,27 +33,27 @@ from .removals import failure_of, has_failed
 from .tasks import REMOVING_ANNOTATION, UNUSED_ANNOTATION, Stage, condition_of, read_task
 
 ABANDONED_SECONDS = 60.0
-"""A download that nobody waits for any more is not gone on with, whatever the retention."""
+"""Seconds after which a download that no endpoint waits for is stopped, whatever the retention."""
 
 
 class Act(StrEnum):
-    """What is to be done about one Job."""
+    """What to do with one Job."""
 
     MARK = "Mark"
     UNMARK = "Unmark"
     DOOM = "Doom"
     RELEASE = "Release"
-    """For what lies on a node (nodes.py)."""
+    """For files on a node (nodes.py): let the suspended Job run."""
     REMOVE = "Remove"
     NOTE = "Note"
-    """Write down that the Job which was to delete the files has failed."""
+    """Record that the Job that was to delete the files has failed."""
     DELETE = "Delete"
     DELETE_REMOVAL = "DeleteRemoval"
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A download's Job with the Job that deletes what it brought, when there is one."""
+    """A download's Job, and the Job that deletes its files, if there is one."""
 
     job: Manifest
     removal: Manifest | None
@@ -58,29 +61,30 @@ class Kept:
 
     @property
     def removing(self) -> bool:
-        """Whether it goes, which nobody takes back."""
+        """Whether it is being removed, which is final."""
         return REMOVING_ANNOTATION in (self.job["metadata"].get("annotations") or {})
 
     @property
     def removed(self) -> bool:
-        """Whether its files are deleted."""
+        """Whether its files have been deleted."""
         return self.removal is not None and read_task(self.removal, ()).stage is Stage.DONE
 
     @property
     def given_up(self) -> bool:
-        """Whether the Job that was to delete the files had no time left: no node runs it, or its claim is gone."""
+        """Whether the deleting Job exceeded its deadline: no node runs it, or its claim is gone."""
         failed = condition_of(self.removal, "Failed") if self.removal is not None else None
         return failed is not None and failed.get("reason") == "DeadlineExceeded"
 
     @property
     def rank(self) -> tuple[bool, bool, str]:
-        """Of Jobs with the same files the highest one goes last. One that is complete has run where the claim is."""
+        """Among Jobs with the same files, the highest rank is removed last. A complete Job ranks above
+        others, because it has run where the claim is."""
         complete = condition_of(self.job, "Complete") is not None
         return (not self.removing, complete, str(self.job["metadata"]["name"]))
 
 
 def siblings_of(kept: Kept, everyone: Iterable[Kept]) -> list[Kept]:
-    """The other Jobs that download the same files and are there to stay for now."""
+    """The other Jobs that download the same files and are not being deleted."""
     return [
         other
         for other in everyone
@@ -92,13 +96,13 @@ def siblings_of(kept: Kept, everyone: Iterable[Kept]) -> list[Kept]:
 
 
 def next_act(kept: Kept, now: datetime, retention: float, siblings: Sequence[Kept] = ()) -> Act | None:
-    """`retention` in seconds; `siblings` download the same files. None when there is nothing to do now."""
+    """The next step; None if none is due. `retention` in seconds. `siblings`: Jobs for the same files."""
     if "deletionTimestamp" in kept.job["metadata"]:
         return None
     if kept.removing:
         return _next_of_removing(kept, now, siblings)
     if any(other.removing and other.removed for other in siblings):
-        return Act.DELETE  # the files are gone, whatever this Job says
+        return Act.DELETE  # a sibling's removal has deleted the files
     if kept.removed:
         return Act.DELETE_REMOVAL
     limit = retention if condition_of(kept.job, "Complete") else min(retention, ABANDONED_SECONDS)
@@ -119,13 +123,13 @@ def _next_of_removing(kept: Kept, now: datetime, siblings: Sequence[Kept]) -> Ac
     failure = failure_of(kept.job)
     if failure is not None and failure.pauses(now):
         return None
-    status = kept.job.get("status", {})  # a pod that still ends counts as active no more
+    status = kept.job.get("status", {})  # `active` excludes pods that are terminating
     return None if status.get("active") or status.get("terminating") else Act.REMOVE
 
 
 def _next_of_removal(kept: Kept, removal: Manifest, now: datetime) -> Act | None:
     if "activeDeadlineSeconds" not in removal["spec"]:
-        return Act.DELETE_REMOVAL  # of an earlier operator: made anew, with an end
+        return Act.DELETE_REMOVAL  # made by an earlier operator; the new one gets a deadline
     if kept.given_up:
         return Act.DELETE
     if not has_failed(removal):
@@ -137,13 +141,13 @@ def _next_of_removal(kept: Kept, removal: Manifest, now: datetime) -> Act | None
 
 
 def _has_run(removal: Manifest) -> bool:
-    """Whether a pod of it may have deleted something."""
+    """Whether a pod of the Job may have deleted files."""
     status = removal.get("status", {})
     return any(status.get(field) for field in ("ready", "succeeded", "failed"))
 
 
 def next_mark(job: Manifest, used: bool, now: datetime, limit: float, at_end: Act) -> Act | None:
-    """The mark of what is unused, on and off; `at_end` once it was for `limit` seconds."""
+    """Mark an unused Job, unmark a used one, and return `at_end` after `limit` seconds without use."""
     since = (job["metadata"].get("annotations") or {}).get(UNUSED_ANNOTATION)
     if used:
         return Act.UNMARK if since is not None else None
@@ -156,20 +160,20 @@ def next_mark(job: Manifest, used: bool, now: datetime, limit: float, at_end: Ac
 
 
 def is_download(job: Manifest) -> bool:
-    """Whether the Job is one that downloads, and so a record of what a claim holds."""
+    """Whether the Job downloads, and so records what a claim holds."""
     return bool(job["metadata"].get("labels", {}).get("app.kubernetes.io/component") == DOWNLOAD)
 
 
 def files_name(job: Manifest) -> str:
-    """What names the files that a Job downloads: its own name, where no annotation says another."""
+    """The name of the files that a Job downloads: its annotation, else its own name."""
     annotations = job["metadata"].get("annotations") or {}
     return str(annotations.get(FILES_ANNOTATION) or job["metadata"]["name"])
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Who uses what. `jobs` by namespace and name; in namespaces of `unknown` there is a revision that this version of
-    the operator cannot read: there everything counts as used."""
+    """Which Jobs' files are in use: `jobs`, by namespace and name. In the namespaces of `unknown`, which have
+    a revision that this version of the operator cannot read, everything counts as used."""
 
     jobs: frozenset[Key] = frozenset()
     unknown: frozenset[str] = frozenset()
@@ -179,8 +183,8 @@ class Usage:
 
 
 def find_usage(recorded: Iterable[tuple[str, Revision | None]], waited_for: Iterable[Key]) -> Usage:
-    """From recorded revisions with their namespaces (those that serve, and those that could; None is one that cannot be
-    read), and from the Jobs that endpoints wait for."""
+    """The usage by recorded revisions with their namespaces, past ones included (None: a revision that cannot
+    be read), and by endpoints that wait for a Job."""
     jobs, unknown = set(waited_for), set()
     for namespace, revision in recorded:
         if revision is None:
@@ -191,7 +195,7 @@ def find_usage(recorded: Iterable[tuple[str, Revision | None]], waited_for: Iter
 
 
 def marking(act: Act, now: datetime) -> dict[str, Any]:
-    """What an act of marking changes of a Job, as a merge patch. A download that still goes on ends with DOOM."""
+    """The merge patch for a marking act. DOOM suspends the Job, which stops a running download."""
     if act is Act.UNMARK:
         return {"metadata": {"annotations": {UNUSED_ANNOTATION: None}}}
     if act is Act.RELEASE:

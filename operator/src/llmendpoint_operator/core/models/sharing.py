@@ -1,8 +1,8 @@
-"""Which Job downloads an endpoint's files, where several endpoints want the same ones.
+"""Which Job downloads an endpoint's files if several endpoints want the same files.
 
-Endpoints whose Jobs would be equal share one. One that would run with another image, environment or on other nodes has
-its own, under a name of its own: what is wrong with one endpoint's Job holds no other endpoint up. What any of them has
-brought is there for all.
+Endpoints whose Jobs would be equal share one. An endpoint whose Job would differ in image, environment or
+nodes has a Job with a name of its own, so that a fault in one endpoint's Job delays no other endpoint. Files
+that one of them has downloaded serve all.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from .tasks import Stage, condition_of, read_task
 
 
 def find_download(jobs: Sequence[Manifest], wanted: Manifest, digest: str) -> tuple[str, Manifest | None]:
-    """`jobs` download the same files as `wanted`, whose name is that of the files; `digest` tells its pod. The name of
-    the endpoint's Job, and the Job where it is there. One that goes without having brought anything takes no files along
-    while another has brought them (retention.py)."""
+    """The name of the endpoint's Job, and the Job if it exists. `jobs`: those that download the same files as
+    `wanted`, which has the files' own name. `digest`: of the wanted pod. A Job that is being removed takes
+    precedence if it is complete, because its files go with it; an incomplete one does not, if another Job has
+    downloaded the files (retention.py)."""
     by_stage = {stage: [job for job in jobs if read_task(job, ()).stage is stage] for stage in Stage}
     leaving = by_stage[Stage.LEAVING]
     takes_files = [job for job in leaving if condition_of(job, "Complete")]
@@ -34,7 +35,8 @@ def find_download(jobs: Sequence[Manifest], wanted: Manifest, digest: str) -> tu
 
 
 def _is_equal(job: Manifest, wanted: Manifest, digest: str) -> bool:
-    """Jobs of earlier operators say nothing of their pods, which are looked at."""
+    """Whether the Job's pod is the wanted one. Jobs of earlier operators lack a digest; their pods are
+    compared."""
     said = (job["metadata"].get("annotations") or {}).get(POD_ANNOTATION)
     if said is not None:
         return bool(said == digest)

@@ -1,4 +1,4 @@
-"""What has become of a Job that runs `llmendpoint-model`, from what the API server says of it and of its pods."""
+"""The state of a Job that runs `llmendpoint-model`, according to the API server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .jobs import CONTAINER
 UNUSED_ANNOTATION = "llmendpoint.io/unused-since"
 REMOVING_ANNOTATION = "llmendpoint.io/removing"
 RETRY_SECONDS = 300
-"""A failed download is begun anew so long after its end: what is wrong is often put right outside of the spec."""
+"""Seconds after which a failed download is repeated: faults are often corrected outside the spec."""
 
 _SOURCE = "correct spec.model.source"
 EXITS = {
@@ -32,28 +32,28 @@ EXITS = {
     8: ("ModelCorrupt", "upload the model again, or correct spec.model.source", True),
     9: ("ModelSourceChanged", "`kubectl llm rollout restart` makes a revision of what lies in spec.model.source now", True),
 }  # fmt: skip
-"""By exit code: reason, what to do, and whether it stays so until somebody changes something."""
+"""By exit code: reason, what to do, and whether the fault lasts until something is changed."""
 
 
 _NOT_CREATED = ("CreateContainerConfigError", "CreateContainerError")
-"""Mostly a Secret that is not there."""
+"""Usually because a Secret is missing."""
 
 
 class Stage(StrEnum):
-    """Of a Job."""
+    """The stage of a Job."""
 
     ABSENT = "Absent"
     RUNNING = "Running"
     DONE = "Done"
     FAILED = "Failed"
     LEAVING = "Leaving"
-    """What it brought is about to be deleted, or it is itself."""
+    """The Job or its files are about to be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A Job as it is now. `answer` is what a finished one told; `cause` what is wrong; `address` that of the pod that
-    downloads, where its progress can be asked for; `progress` percent in steps of ten."""
+    """The state of a Job. `answer`: output of a finished one. `cause`: what is wrong. `address`: of the
+    downloading pod, which reports its progress. `progress`: percent, in steps of ten."""
 
     stage: Stage = Stage.ABSENT
     answer: str = ""
@@ -62,13 +62,13 @@ class Task:
     address: str | None = None
     progress: int = 0
     job: str = ""
-    """Of a download: the Job's name, which it has or is to have."""
+    """For a download: the Job's name, even before the Job exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """What the next revision's model is waited for with: the revision's hash, what its source is (None while that is being
-    found out), and the Job that asks, or downloads. None: there need be none."""
+    """The model that the next revision waits for. `revision`: its hash. `identity`: the resolved source, None
+    while that is in progress. `task`: the Job that resolves or downloads, None if none is needed."""
 
     revision: str
     identity: Identity | None = None
@@ -76,7 +76,7 @@ class Awaited:
 
 
 def read_task(job: Manifest | None, pods: Sequence[Manifest]) -> Task:
-    """`pods` are the Job's."""
+    """The state of `job`; `pods` are its pods."""
     if job is None:
         return Task()
     annotations = job["metadata"].get("annotations") or {}
@@ -103,7 +103,7 @@ def read_task(job: Manifest | None, pods: Sequence[Manifest]) -> Task:
 
 
 def identity_of(task: Task) -> Identity | None:
-    """What a Job found out about a source; None while it goes on."""
+    """What a Job found out about a source; None while it runs."""
     if task.stage is Stage.FAILED and task.cause is not None:
         return Identity(problem=task.cause.message, permanent=task.cause.permanent, reason=task.cause.reason)
     if task.stage is Stage.RUNNING and task.cause is not None:
@@ -117,7 +117,7 @@ def identity_of(task: Task) -> Identity | None:
 
 
 def fetch_failed(pods: Sequence[Manifest]) -> Cause | None:
-    """Why the container that downloads ended, in a pod of a Job or before an engine starts; the last that did."""
+    """Why the last downloading container failed, in a Job's pod or in an engine's pod."""
     for name, status in _statuses(pods):
         waiting = status.get("state", {}).get("waiting") or {}
         if waiting.get("reason") in _NOT_CREATED:
@@ -134,7 +134,7 @@ def fetch_failed(pods: Sequence[Manifest]) -> Cause | None:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How the container in a pod ended that was to do the work."""
+    """How a downloading, resolving or deleting container ended."""
 
     pod: str
     exit_code: int
@@ -143,7 +143,7 @@ class End:
 
 
 def last_end(pods: Sequence[Manifest]) -> End | None:
-    """The last one that was no success."""
+    """The latest unsuccessful end; None if there was none."""
     ended = []
     for name, status in _statuses(pods):
         state = (
@@ -184,6 +184,6 @@ def _address(pod: Manifest) -> str | None:
 
 
 def condition_of(job: Manifest, kind: str) -> Manifest | None:
-    """Of a Job, where it is True."""
+    """The Job's condition of this type if it is True, else None."""
     conditions: list[Manifest] = job.get("status", {}).get("conditions") or []
     return next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), None)

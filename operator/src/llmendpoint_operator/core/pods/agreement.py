@@ -1,7 +1,8 @@
 """Whether a spec still asks for the pods of a recorded revision.
 
-It is compared field by field, not by a hash: a hash of a later version covers other fields, and would restart what runs.
-A field that nobody writes now, and nobody wrote then, is as recorded, whatever its default has become.
+Fields are compared one by one. A hash would not do: a later version's hash covers other fields, so it would
+restart running pods. A field that is unset now and was unset then keeps its recorded value, even if its
+default has changed.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from .revision import NOT_IN_PODS, SETS, Revision, legacy_hash, revision_hash
 
 
 def current_hash(spec: PodInputs, revisions: Mapping[str, Revision]) -> str:
-    """Of the revision that the spec asks for: of those recorded without a restart the one asked for last, else a new one."""
+    """Hash of the revision that the spec asks for: the latest recorded one that agrees and is no restart,
+    else a new one."""
     same = [r for r in revisions.values() if not r.salt and agrees(spec, r)]
     return max(same, key=lambda r: r.number).hash if same else revision_hash(spec)
 
 
 def names_inputs(hash_: str, spec: PodInputs, current: str) -> bool:
-    """Whether a status may name this spec so, whichever version wrote it. `current`: its current_hash."""
+    """Whether some version of the operator may write `hash_` for this spec. `current`: its current_hash."""
     return hash_ == current or hash_ in (revision_hash(spec), legacy_hash(spec))
 
 
@@ -51,7 +53,7 @@ def _agree(
 
 
 def _models(mine: Any, theirs: Any, path: str) -> Iterator[tuple[BaseModel, BaseModel, str]]:
-    """Models to be compared field by field."""
+    """Pairs of models to be compared field by field, with their path."""
     if isinstance(mine, BaseModel) and isinstance(theirs, BaseModel):
         yield mine, theirs, path
     elif isinstance(mine, tuple) and isinstance(theirs, tuple) and len(mine) == len(theirs):

@@ -1,4 +1,5 @@
-"""An engine's arguments from a runtime's list: `$(path)` stands for a field, `when` decides whether one is given."""
+"""Renders an engine's arguments from a runtime's list: `$(path)` is replaced by a field; with `when` an
+argument is included only if that field is set (or, after `!`, not set)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _REFERENCE = re.compile(r"\$\(([A-Za-z][A-Za-z.]*)\)")
 
 
 def split_pvc(source: str) -> tuple[str, str] | None:
-    """`pvc://claim/path` as (claim, path inside it); None for any other source."""
+    """(claim, path inside it) of `pvc://claim/path`; None for any other source."""
     if not source.startswith("pvc://"):
         return None
     claim, _, path = source.removeprefix("pvc://").partition("/")
@@ -26,8 +27,8 @@ def split_pvc(source: str) -> tuple[str, str] | None:
 
 
 def model_path(model: ModelSpec, commit: str = "", hub: str = "") -> str:
-    """What the engine is told: a claim's path as mounted, the folder that a model was downloaded to, a hub's model
-    without its branch, any other as it is."""
+    """The model that the engine is told to load: a claim's path as mounted, the folder of a downloaded model,
+    a hub's model without its branch; any other source unchanged."""
     return engine_path(model, commit, hub) or _source_path(model.source)
 
 
@@ -43,19 +44,19 @@ def _source_path(source: str) -> str:
 
 
 def served_names(namespace: str, name: str, inputs: PodInputs) -> list[str]:
-    """Bare names first (the first is what answers carry), then `namespace/name`."""
+    """Bare names first, then `namespace/name`. Responses carry the first name."""
     return [*(inputs.model.served_names or [name]), f"{namespace}/{name}"]
 
 
 def drain_seconds(inputs: PodInputs) -> int:
-    """Seconds that streams have after SIGTERM: the grace period less the preStop sleep and a margin to exit."""
+    """Seconds for streams after SIGTERM: the grace period less the preStop sleep and a margin to exit."""
     return inputs.termination_grace_period_seconds - PRE_STOP_SECONDS - DRAIN_MARGIN_SECONDS
 
 
 def field_values(
     namespace: str, name: str, inputs: PodInputs, http_port: int, commit: str = "", hub: str = ""
 ) -> Fields:
-    """Every field that an argument may name; None when the endpoint does not set it."""
+    """Every field that an argument may refer to; None for a field that the endpoint does not set."""
     engine = inputs.engine.model_dump(mode="json", by_alias=True)
     accelerator = inputs.resources.accelerator
     downloaded = engine_path(inputs.model, commit, hub)
@@ -74,7 +75,7 @@ def field_values(
 
 
 def render_arguments(arguments: Sequence[Argument], fields: Fields) -> list[str]:
-    """The command line; SpecError names the item that cannot be rendered."""
+    """The command line. Raises SpecError with the index of the argument that cannot be rendered."""
     found: list[str] = []
     for index, argument in enumerate(arguments):
         where = f"LLMRuntime spec.args[{index}]"

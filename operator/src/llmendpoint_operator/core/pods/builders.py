@@ -1,4 +1,4 @@
-"""The smaller children of an endpoint as manifests: no client, no clock. tests/golden shows what a cluster gets."""
+"""Manifests of an endpoint's smaller children. No client and no clock; tests/golden has the results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .revision import Revision
 
 
 def make_service_account(owner: Owner) -> Manifest:
-    """The pods' identity; it is granted nothing and its token is mounted nowhere."""
+    """The pods' identity. It has no permissions, and its token is not mounted."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -18,7 +18,7 @@ def make_service_account(owner: Owner) -> Manifest:
 
 
 def make_controller_revision(owner: Owner, hash_: str, number: int, data: Manifest) -> Manifest:
-    """The record of what a revision is made of."""
+    """The record of what a revision consists of."""
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
@@ -29,7 +29,7 @@ def make_controller_revision(owner: Owner, hash_: str, number: int, data: Manife
 
 
 def make_headless_service(owner: Owner, revision: Revision) -> Manifest:
-    """One revision's pods by address: its EndpointSlices are what the gateway reads."""
+    """The headless Service of one revision's pods. The gateway reads its EndpointSlices."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -43,7 +43,7 @@ def make_headless_service(owner: Owner, revision: Revision) -> Manifest:
 
 
 def make_service(owner: Owner, revision: str) -> Manifest:
-    """The address for callers without the gateway: port 80 to the pods of one revision."""
+    """The Service for callers without the gateway: port 80, to the pods of one revision."""
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -1,9 +1,10 @@
-"""What a field meant that a record does not hold. Data, and no code reads the API's own defaults in its place: those may
-change in any release, and pods that run must not.
+"""Values of fields that a record does not contain. Records are never filled from the API's own defaults:
+those may change in any release, and running pods must not change.
 
-Records of templates 1 and 2 left out what had its default; these are the defaults of that time. Records since then hold
-every field that there was when they were made. Whoever adds a field that decides what a pod is adds it here with the
-value that renders the pods of before (a test asks for it). No line here ever changes.
+Records of templates 1 and 2 omit fields that had their default; the values here are the defaults of that
+time. Later records contain every field that existed when they were made. Whoever adds a field that affects
+pods adds it here with the value that renders existing pods unchanged (a test requires it). Existing lines
+must never change.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ INPUTS: Mapping[str, Any] = {
     "progressDeadlineSeconds": 600,
     "terminationGracePeriodSeconds": 60,
 }
-"""Of an endpoint's inputs."""
+"""For an endpoint's inputs."""
 
 RUNTIME: Mapping[str, Any] = {
     "command": [],
@@ -77,11 +78,11 @@ RUNTIME: Mapping[str, Any] = {
     "volumeMounts[].subPath": None,
     "volumeMounts[].readOnly": False,
 }
-"""Of an LLMRuntime."""
+"""For an LLMRuntime."""
 
 
 def filled(recorded: Mapping[str, Any], defaults: Mapping[str, Any]) -> Json:
-    """The record with every field. `[]` in a path stands for each item of a list."""
+    """The record with every field filled in. `[]` in a path means each item of a list."""
     found = copy.deepcopy(dict(recorded))
     for path, value in defaults.items():
         *way, name = path.split(".")
@@ -91,7 +92,7 @@ def filled(recorded: Mapping[str, Any], defaults: Mapping[str, Any]) -> Json:
 
 
 def stripped(full: Mapping[str, Any], defaults: Mapping[str, Any]) -> Json:
-    """Without the fields that have these defaults: what records of templates 1 and 2 held, and what was hashed for them."""
+    """The record without fields that have these defaults, as templates 1 and 2 stored and hashed it."""
     found = copy.deepcopy(dict(full))
     for path in sorted(defaults, key=lambda path: -path.count(".")):
         *way, name = path.split(".")
@@ -102,7 +103,7 @@ def stripped(full: Mapping[str, Any], defaults: Mapping[str, Any]) -> Json:
 
 
 def _places(root: Json, way: list[str]) -> Iterator[Json]:
-    """The objects at the end of the way, as far as there are any."""
+    """The existing objects at the end of the path."""
     found: list[Any] = [root]
     for step in way:
         each, name = step.endswith("[]"), step.removesuffix("[]")

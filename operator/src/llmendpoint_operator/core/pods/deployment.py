@@ -1,7 +1,7 @@
-"""The Deployment of one revision, from what its ControllerRevision recorded and nothing else.
+"""The Deployment of one revision, rendered only from what its ControllerRevision recorded.
 
-A change of what existing revisions render to would restart their pods at the next upgrade of the operator: such a
-change is a new TEMPLATE_VERSION beside this one.
+If existing revisions rendered differently, the next upgrade of the operator would restart their pods. Such a
+change therefore needs a new TEMPLATE_VERSION beside the old one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from .revision import Revision
 
 STARTUP_PERIOD_SECONDS = 2
 STUCK_GRACE_SECONDS = 15
-"""For an engine that does not live: its requests are lost, and what is stuck seldom ends at SIGTERM."""
+"""Grace period of a stuck engine: its requests are lost anyway, and it seldom ends at SIGTERM."""
 
 
 def make_deployment(
     owner: Owner, revision: Revision, replicas: int, deadline_seconds: int | None = None
 ) -> Manifest:
-    """The engine pods of a revision. `deadline_seconds` is what the spec says now: it is no part of a pod. Raises SpecError when the runtime's arguments cannot be rendered."""
+    """The engine pods of a revision. `deadline_seconds`: the spec's present value, which is not part of a
+    pod. Raises SpecError if the runtime's arguments cannot be rendered."""
     revision = with_grace(revision)
     files = _find_files(revision)
     return {
@@ -60,8 +61,8 @@ def make_deployment(
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """How the model's files come to a pod: the volume with them and where it is mounted, where there is one; whether an init
-    container of the pod brings them; and the hub that they are asked of."""
+    """How a pod gets the model's files. `volume`: where they are, mounted at `path`; None without a volume.
+    `fetched`: an init container downloads them. `hub`: where they are downloaded from."""
 
     volume: Manifest | None
     path: str
@@ -132,7 +133,7 @@ def _container(owner: Owner, revision: Revision, files: _Files) -> Manifest:
 
 
 def _probe_sidecar(revision: Revision) -> Manifest:
-    """A native sidecar: started before the engine, stopped after it, and started again by itself."""
+    """A native sidecar: it starts before the engine, stops after it, and restarts independently."""
     runtime = revision.runtime
     if runtime.probe_image is None:
         raise SpecError(
@@ -172,7 +173,7 @@ def _resources(inputs: PodInputs) -> Manifest:
 
 
 def _probes(revision: Revision) -> Manifest:
-    """With readiness: Generation the sidecar says whether the engine is ready; the pod's containers share one address."""
+    """With readiness: Generation the kubelet asks the sidecar, which has the pod's address too."""
     probes = revision.runtime.probes
     budget = math.ceil(revision.inputs.progress_deadline_seconds / STARTUP_PERIOD_SECONDS)
     by_generation = revision.runtime.readiness is Readiness.GENERATION
@@ -189,7 +190,7 @@ def _lives_by_sidecar(revision: Revision) -> bool:
 
 
 def _liveness(revision: Revision) -> Manifest:
-    """The sidecar's /live asks the engine's own path, too; the kubelet's view of a native engine is that path alone."""
+    """The sidecar's /live covers the engine's own health path too. Without it only that path is asked."""
     if not _lives_by_sidecar(revision):
         return _probe(revision.runtime.probes.live.path, 10, 3, timeout=5)
     probe = _probe("/live", 10, 3, timeout=5, port=PROBE_PORT)
@@ -213,7 +214,8 @@ def _volumes(revision: Revision, files: _Files) -> list[Manifest]:
 
 
 def _find_files(revision: Revision) -> _Files:
-    """Without a volume where the engine finds them in its image, or downloads them itself."""
+    """The revision's files, without a volume if the engine has the model in its image or downloads it
+    itself."""
     model = revision.inputs.model
     how, hub, found = delivery(model), revision_hub(revision), split_pvc(model.source)
     path = CACHE_PATH if model.cache else FETCHED_PATH
@@ -240,6 +242,6 @@ def _mounts(revision: Revision, files: _Files) -> list[Manifest]:
 
 
 def _json(model: Any) -> Manifest:
-    """As on the wire, without what is absent or false: the API server drops those, and they would look like drift."""
+    """The JSON without null and false values: the API server drops those, and they would look like drift."""
     dumped = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return {key: value for key, value in dumped.items() if value is not False}

@@ -1,8 +1,8 @@
-"""Whether a live object still is as we want it, and the change that makes it so.
+"""Whether a live object differs from the wanted one, and the patch that corrects it.
 
-The API server fills in defaults and others may add fields of their own, so the wanted manifest must be contained in
-the live one. Lists with a key are compared item by item, every other list as a whole. Some things nobody may add:
-containers, volumes, selectors, host namespaces, privileges. They are a difference where we do not want them.
+The API server fills in defaults, and others may add fields, so the live object may have more than the wanted
+manifest. Lists with a key are compared item by item, other lists as a whole. Some additions are never allowed
+and count as a difference: containers, volumes, selectors, host namespaces, privileges.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
     "ownerReferences": ("uid",),
 }
 _CLOSED_LISTS = frozenset({"containers", "initContainers", "volumes", "volumeMounts", "ports"})
-"""Lists to which nobody may add an item."""
+"""Lists to which others may not add items."""
 _CLOSED_MAPS = frozenset(
     {"selector", "matchLabels", "podSelector", "namespaceSelector", "securityContext", "capabilities"}
 )
-"""Maps to which nobody may add a field."""
+"""Maps to which others may not add fields."""
 _NOT_ADDED = frozenset(
     {
         "initContainers", "volumes", "volumeMounts", "volumeDevices", "securityContext", "envFrom", "command",
@@ -36,9 +36,9 @@ _NOT_ADDED = frozenset(
         "publishNotReadyAddresses",
     }
 )  # fmt: skip
-"""Fields that are a difference where we want none."""
+"""Fields that others may not add."""
 _EXACT_LISTS = frozenset({"ingress"})
-"""Lists in which a field that is absent means more, not less: a peer without a selector admits everybody."""
+"""Lists in which an absent field means more, not less: a peer without a selector admits everybody."""
 _QUANTITY_PARENTS = ("limits", "requests", "sizeLimit", "storage")
 _SUFFIXES = {
     "": Decimal(1), "m": Decimal("0.001"), "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9),
@@ -46,11 +46,11 @@ _SUFFIXES = {
     "Ti": Decimal(2**40), "Pi": Decimal(2**50),
 }  # fmt: skip
 _REPLACED_SPECS = ("HorizontalPodAutoscaler", "ScaledObject")
-"""Kinds whose spec holds nothing but ours: what we no longer want there is taken away."""
+"""Kinds whose spec belongs to the operator alone: fields that are no longer wanted are removed."""
 
 
 def quantity(text: str) -> Decimal | None:
-    """A Kubernetes quantity as number; None for text that is none."""
+    """A Kubernetes quantity as a number; None for other text."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", text)
     if match is None or match[2] not in _SUFFIXES:
         return None
@@ -58,8 +58,8 @@ def quantity(text: str) -> Decimal | None:
 
 
 def first_difference(wanted: Any, live: Any, path: str = "", parent: str = "") -> str | None:
-    """The path of the first wanted field that the live object lacks or has otherwise, or of one that nobody may add;
-    None when there is none."""
+    """The path of the first wanted field that is missing or differs in the live object, or of a forbidden
+    addition; None without a difference."""
     if isinstance(wanted, dict):
         return _dict_difference(wanted, live, path, parent)
     if isinstance(wanted, list):
@@ -78,9 +78,9 @@ def first_difference(wanted: Any, live: Any, path: str = "", parent: str = "") -
 
 
 def make_change(wanted: Json, live: Json) -> Json | None:
-    """The JSON merge patch that makes `live` as wanted, for this very object and none that has taken its name since; None
-    when there is nothing to change. A list that differs is sent whole."""
-    parts = ("metadata",) if wanted["kind"] == "Job" else wanted  # a Job's pods cannot be changed
+    """The JSON merge patch that turns `live` into `wanted`; None if nothing differs. It carries the uid, so
+    that it never changes an object that has taken the name since. A list that differs is sent whole."""
+    parts = ("metadata",) if wanted["kind"] == "Job" else wanted  # a Job's pod template is immutable
     change = _change({part: wanted[part] for part in parts if part in wanted}, live)
     if wanted["kind"] in _REPLACED_SPECS and change:
         change["spec"] = _replacement(wanted["spec"], live.get("spec") or {})
@@ -91,7 +91,7 @@ def make_change(wanted: Json, live: Json) -> Json | None:
 
 
 def with_additions(wanted: Any, live: Any, parent: str = "") -> Any:
-    """`wanted` and the additions of `live` that would otherwise be taken away, so that they are no difference."""
+    """`wanted` with the forbidden additions of `live`, so that they are no difference."""
     if isinstance(wanted, dict) and isinstance(live, dict):
         kept = {key: with_additions(value, live.get(key), key) for key, value in wanted.items()}
         return kept | {key: live[key] for key in _added(wanted, live, parent)}
@@ -111,7 +111,7 @@ def _dict_difference(wanted: Json, live: Any, path: str, parent: str) -> str | N
     for key, value in wanted.items():
         there = live.get(key)
         if value is there or (type(value) is str and value == there):
-            continue  # nearly all of what every pass compares
+            continue  # nearly all values take this short way
         inner = parent if parent in _QUANTITY_PARENTS else key
         found = first_difference(value, there, _at(path, key), inner)
         if found is not None:
@@ -121,7 +121,7 @@ def _dict_difference(wanted: Json, live: Any, path: str, parent: str) -> str | N
 
 
 def _added(wanted: Json, live: Json, parent: str) -> list[str]:
-    """Fields of `live` that nobody may add."""
+    """Fields of `live` that others may not add."""
     closed = parent in _CLOSED_MAPS
     if not closed and _NOT_ADDED.isdisjoint(live):
         return []
@@ -161,13 +161,13 @@ def _change(wanted: Json, live: Json, parent: str = "") -> Json:
 
 
 def _with_others(ours: list[Any], there: Any) -> list[Any]:
-    """Owner references, of which others may have added some."""
+    """Our owner references, with those that others added."""
     uids = {reference["uid"] for reference in ours}
     return [*(reference for reference in there if reference.get("uid") not in uids), *ours]
 
 
 def _replacement(wanted: Json, live: Json) -> Json:
-    """The merge patch that leaves nothing but what is wanted."""
+    """The merge patch that leaves only the wanted fields."""
     change: Json = dict.fromkeys(key for key in live if key not in wanted)
     for key, value in wanted.items():
         there = live.get(key)

@@ -1,9 +1,10 @@
-"""How long a replica that is stopped may take to end its requests.
+"""How long a stopping replica may take to finish its requests.
 
-As long as its longest generation: `engine.maxModelLen` tokens at `slo.itlSeconds` each after `slo.ttftSeconds`. A pod
-ends as soon as its last request has, so a generous bound costs nothing but on a node that is drained under load. What
-the user wrote holds; the default, which cannot be told from the same number written out, is raised to what the longest
-generation takes. It is recorded with the revision: a later change of `slo` restarts nothing.
+It gets as long as its longest generation takes: `slo.ttftSeconds` plus `engine.maxModelLen` tokens at
+`slo.itlSeconds` each. A pod ends with its last request, so a generous bound costs time only when a loaded
+node is drained. A value that the user wrote holds, except the default: it cannot be told from the same number
+written out, and is raised to the longest generation. The value is recorded with the revision, so a later
+change of `slo` restarts nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from ..names import DRAIN_MARGIN_SECONDS, PRE_STOP_SECONDS
 from .revision import Revision
 
 TOKEN_SECONDS = 0.05
-"""Between two tokens where `slo.itlSeconds` says nothing: 20 tokens a second, which is slow."""
+"""Seconds per token if `slo.itlSeconds` is unset: 20 tokens a second, which is slow."""
 LONGEST_SECONDS = 3600
-"""What is derived goes no further: nodes that are drained seldom wait longer. Who wants more writes it."""
+"""Upper bound of a derived grace period: drained nodes seldom wait longer. Users who want more write it."""
 DEFAULT_SECONDS: int = PodInputs.model_fields["termination_grace_period_seconds"].default
 
 
 def longest_generation_seconds(spec: LLMEndpointSpec) -> float | None:
-    """Seconds of the longest allowed generation; None where its length is the model's own."""
+    """Seconds of the longest allowed generation; None if only the model limits its length."""
     if spec.engine.max_model_len is None:
         return None
     return (spec.slo.ttft_seconds or 0.0) + spec.engine.max_model_len * (
@@ -33,7 +34,7 @@ def longest_generation_seconds(spec: LLMEndpointSpec) -> float | None:
 
 
 def derived_grace(spec: LLMEndpointSpec) -> int | None:
-    """What a new revision records; None where the spec's own `terminationGracePeriodSeconds` holds."""
+    """The grace period in seconds that a new revision records; None if the spec's value holds."""
     written, longest = spec.termination_grace_period_seconds, longest_generation_seconds(spec)
     if written != DEFAULT_SECONDS or longest is None:
         return None
@@ -42,7 +43,7 @@ def derived_grace(spec: LLMEndpointSpec) -> int | None:
 
 
 def with_grace(revision: Revision) -> Revision:
-    """As it is rendered: what was derived when it was made takes the place of the default."""
+    """The revision as rendered: its derived grace period replaces the default."""
     if revision.grace_seconds is None:
         return revision
     update = {"termination_grace_period_seconds": revision.grace_seconds}
@@ -50,7 +51,7 @@ def with_grace(revision: Revision) -> Revision:
 
 
 def too_short(spec: LLMEndpointSpec) -> Event | None:
-    """A warning where requests that are allowed would be cut when their replica is stopped."""
+    """A warning if allowed requests would be cut when their replica stops."""
     longest, grace = (
         longest_generation_seconds(spec),
         derived_grace(spec) or spec.termination_grace_period_seconds,
@@ -67,5 +68,5 @@ def too_short(spec: LLMEndpointSpec) -> Event | None:
 
 
 def _whole(longest: float) -> int:
-    """With the time before a replica is told, and the margin after its last request."""
+    """The generation plus the preStop sleep and the margin after the last request, in whole seconds."""
     return math.ceil(longest) + PRE_STOP_SECONDS + DRAIN_MARGIN_SECONDS

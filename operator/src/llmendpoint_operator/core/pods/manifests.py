@@ -1,4 +1,4 @@
-"""What manifests of children have in common: owner, labels, a container's security and environment."""
+"""What the children's manifests have in common: owner, labels, container security and environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Owner:
 
 
 def child_metadata(owner: Owner, name: str, revision: str | None) -> Manifest:
-    """Name, labels and owner of a child; `revision` is absent on what all revisions share."""
+    """Name, labels and owner of a child. `revision` is None on objects that all revisions share."""
     reference = {
         "apiVersion": "llmendpoint.io/v1alpha1",
         "kind": "LLMEndpoint",
@@ -40,7 +40,7 @@ def child_metadata(owner: Owner, name: str, revision: str | None) -> Manifest:
 
 
 def container_security() -> Manifest:
-    """As the `restricted` Pod Security level asks for, with a read-only root file system."""
+    """The `restricted` Pod Security level, with a read-only root file system."""
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -50,6 +50,6 @@ def container_security() -> Manifest:
 
 
 def environment(*layers: Sequence[EnvVar]) -> list[Manifest]:
-    """Environment variables of a container; later layers win."""
+    """Environment variables of a container. Later layers win."""
     merged = {item.name: item.value for layer in layers for item in layer}
     return [{"name": name, "value": value} if value else {"name": name} for name, value in merged.items()]

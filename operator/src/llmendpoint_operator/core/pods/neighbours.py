@@ -1,4 +1,4 @@
-"""Who reaches every endpoint's pods beside those that its spec names."""
+"""The platform's pods that may reach every endpoint, in addition to the clients that its spec names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Namespaces of those who reach every endpoint."""
+    """Namespaces of the operator, the gateway and Prometheus."""
 
     operator: str
     gateway: str

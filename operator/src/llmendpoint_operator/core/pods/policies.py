@@ -1,8 +1,8 @@
 """What protects an endpoint's pods: a PodDisruptionBudget and a NetworkPolicy.
 
-The budget is about the revision that gets requests and follows it when it changes. `maxUnavailable: 1` lets one pod be
-evicted at a time, the only one too (a drain of a node must end), and AlwaysAllow lets pods go that are not ready: they
-serve nobody, and would hold a drain up for ever.
+The budget covers the active revision. `maxUnavailable: 1` allows the eviction of one pod at a time, even of
+the only one, so that a node drain can end. AlwaysAllow permits the eviction of unready pods: they serve no
+requests, and would otherwise block a drain for ever.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .manifests import Manifest, Owner, child_metadata
 from .neighbours import Neighbours
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
-"""A label that the API server puts on every namespace, so that no tenant can claim another one's name."""
+"""The API server sets this label on every namespace, so no tenant can claim another one's name."""
 APP_NAME = "app.kubernetes.io/name"
 
 
@@ -38,8 +38,8 @@ def make_disruption_budget(owner: Owner, active: str | None) -> Manifest:
 
 
 def make_network_policy(owner: Owner, security: SecuritySpec, neighbours: Neighbours) -> Manifest:
-    """Who may open connections to the pods of all revisions. The kubelet's probes come from the node, which no policy
-    keeps out; what the pods themselves call is not restricted."""
+    """Who may connect to the pods of all revisions. The kubelet's probes come from the node, which no policy
+    blocks. The pods' own outgoing connections are not restricted."""
     always = (
         _pods_in(neighbours.gateway, "llmendpoint-gateway"),
         _pods_in(neighbours.operator, "llmendpoint-operator"),
@@ -59,7 +59,7 @@ def make_network_policy(owner: Owner, security: SecuritySpec, neighbours: Neighb
 
 
 def network_policy_steps(snapshot: Snapshot) -> Iterator[Step]:
-    """Write the NetworkPolicy where it is not as wanted. It comes before the first pod."""
+    """Write the NetworkPolicy if it differs. This step precedes the first pod."""
     endpoint = snapshot.endpoint
     if endpoint.spec is None or snapshot.neighbours is None:
         return
@@ -72,7 +72,7 @@ def network_policy_steps(snapshot: Snapshot) -> Iterator[Step]:
 
 
 def disruption_budget_steps(snapshot: Snapshot, active: str | None) -> Iterator[Step]:
-    """Write the PodDisruptionBudget where it is not as wanted. It comes after the status, which decides on `active`."""
+    """Write the PodDisruptionBudget if it differs. This step follows the status, which sets `active`."""
     wanted = make_disruption_budget(snapshot.endpoint.owner, active)
     if first_difference(wanted, snapshot.policies.get(wanted["kind"])) is not None:
         yield Apply(wanted)
@@ -96,5 +96,5 @@ def _peer(client: Client) -> Manifest:
 
 
 def _selector(selector: LabelSelector) -> Manifest:
-    """Without an empty map, which the API server drops."""
+    """The selector without an empty map, which the API server drops."""
     return {"matchLabels": dict(selector.match_labels)} if selector.match_labels else {}

@@ -1,8 +1,8 @@
-"""What a revision is made of, its hash, and its record.
+"""What a revision consists of, its hash, and its record.
 
-A record holds every input and the runtime with all their values, defaults included, and which inputs nobody had written:
-neither an upgraded operator nor an edited LLMRuntime changes the pods of a revision that is there. agreement.py says
-whether a spec still asks for it.
+A record contains all inputs and the runtime with all their values, defaults included, and which inputs the
+user left unset. So neither an upgraded operator nor an edited LLMRuntime changes the pods of an existing
+revision. agreement.py decides whether a spec still asks for it.
 """
 
 from __future__ import annotations
@@ -20,38 +20,37 @@ from ..names import REVISION_LABEL
 from .defaults import INPUTS, RUNTIME, filled, stripped
 
 TEMPLATE_VERSION = 3
-"""Version of the pod template in deployment.py that new revisions record. 2: with readiness: Generation the sidecar says
-whether the engine lives, too. 3: records hold every input with its value."""
+"""Version of the pod template in deployment.py that new revisions record. 2: with readiness: Generation the
+sidecar also reports the engine's liveness. 3: records contain every input with its value."""
 
 KNOWN_TEMPLATES = frozenset({1, 2, 3})
-"""Versions that deployment.py renders: those of revisions which earlier operators made are kept, so that an upgrade
-restarts nothing."""
+"""Versions that deployment.py renders. Earlier ones stay, so that an upgrade restarts nothing."""
 
 ADDITIONS_JUDGED = 3
-"""From this template version on the operator takes away containers, volumes and rights that others add to a Deployment's pods.
-Earlier operators left such additions alone. Those of earlier template versions stay, for to take them away would restart the
-pods."""
+"""From this template version on the operator removes containers, volumes and rights that others add to a
+Deployment's pods. On earlier versions such additions stay, because earlier operators left them alone and
+removing them would restart the pods."""
 
 HASH_LENGTH = 10
 
 INPUTS_VERSION = 2
-"""Of what a record holds. 2: every field with its value; before, those that had their default were left out."""
+"""Version of a record's inputs. 2: every field with its value. 1: fields with their default are left out."""
 
 NOT_IN_PODS = frozenset(
     {"progressDeadlineSeconds", "resources.accelerator.product", "resources.accelerator.memory"}
 )
-"""A change of these makes no new revision. Pods keep the budget to start that was recorded with their revision."""
+"""A change of these fields makes no new revision. Pods keep the recorded startup budget."""
 
 SETS = frozenset({"model.servedNames"})
-"""Lists whose order says nothing."""
+"""Lists whose order has no meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One ControllerRevision. `number` orders revisions by when the spec last asked for them; `salt` is the id of the
-    restart that made it, which tells it from others of the same inputs; `grace_seconds` is how long its pods have to end
-    their requests where that is derived (grace.py), None where the inputs say it;
-    `commit` is what an hf:// source was when the revision was made."""
+    """One ControllerRevision. `number`: orders revisions by when the spec last asked for them. `salt`: id of
+    the restart that made it, which distinguishes it from others with the same inputs. `grace_seconds`: the
+    derived grace period (grace.py), None if the inputs' value holds. `commit`: what the hf:// or s3:// source
+    resolved to when the revision was made."""
 
     hash: str
     number: int
@@ -62,11 +61,11 @@ class Revision:
     grace_seconds: int | None = None
     commit: str = ""
     defaulted: frozenset[str] = frozenset()
-    """Paths of inputs that nobody had written, as recorded."""
+    """Paths of inputs that the user had left unset."""
 
 
 def normalised_inputs(spec: PodInputs) -> dict[str, Any]:
-    """The JSON of the fields that decide what a pod is, without those that have their default, for people to compare."""
+    """The JSON of the fields that affect a pod, without those that have their default. For display."""
     return spec.model_dump(
         mode="json",
         by_alias=True,
@@ -77,7 +76,7 @@ def normalised_inputs(spec: PodInputs) -> dict[str, Any]:
 
 
 def full_inputs(spec: PodInputs) -> dict[str, Any]:
-    """The JSON of all inputs, with defaults. What an accelerator is called and how much memory it has is not recorded."""
+    """The JSON of all inputs, with defaults. An accelerator's product and memory are not recorded."""
     return spec.model_dump(
         mode="json",
         by_alias=True,
@@ -87,7 +86,7 @@ def full_inputs(spec: PodInputs) -> dict[str, Any]:
 
 
 def revision_hash(spec: PodInputs, salt: str = "") -> str:
-    """Ten hexadecimal digits: 40 bits, among the few revisions of one endpoint."""
+    """Ten hexadecimal digits (40 bits), enough among the few revisions of one endpoint."""
     inputs = full_inputs(spec)
     for path in NOT_IN_PODS:
         inputs.pop(path, None)
@@ -96,7 +95,7 @@ def revision_hash(spec: PodInputs, salt: str = "") -> str:
 
 
 def legacy_hash(spec: PodInputs) -> str:
-    """What templates 1 and 2 called the spec: a status of that time may still name it so."""
+    """The spec's hash with templates 1 and 2, which an old status may still contain."""
     return _digest(stripped(full_inputs(spec), INPUTS))
 
 
@@ -106,7 +105,7 @@ def _digest(value: Any) -> str:
 
 
 def defaulted_paths(model: BaseModel, fields: Iterable[str] | None = None, at: str = "") -> Iterator[str]:
-    """The fields that nobody wrote, by path; items of a list by their number."""
+    """Paths of the fields that the user left unset; a list item's path has its index."""
     for name in type(model).model_fields if fields is None else fields:
         path, value = at + str(type(model).model_fields[name].alias or name), getattr(model, name)
         if name not in model.model_fields_set:
@@ -120,7 +119,7 @@ def defaulted_paths(model: BaseModel, fields: Iterable[str] | None = None, at: s
 
 
 def revision_data(revision: Revision) -> dict[str, Any]:
-    """The `data` of a new ControllerRevision; the API server never lets it change."""
+    """The `data` of a new ControllerRevision. The API server keeps it immutable."""
     data = {
         "templateVersion": revision.template_version,
         "inputsVersion": INPUTS_VERSION,
@@ -137,7 +136,7 @@ def revision_data(revision: Revision) -> dict[str, Any]:
 
 
 def parse_revision(manifest: dict[str, Any]) -> Revision | None:
-    """A ControllerRevision as Revision; None when it is not one that this version can render."""
+    """A ControllerRevision as Revision; None if this version cannot render it."""
     hash_ = manifest["metadata"].get("labels", {}).get(REVISION_LABEL)
     data = manifest.get("data") or {}
     version = data.get("templateVersion")
@@ -158,5 +157,5 @@ def parse_revision(manifest: dict[str, Any]) -> Revision | None:
 
 
 def _left_out(inputs: dict[str, Any]) -> frozenset[str]:
-    """Of a record of before: what had its default was left out."""
+    """Paths of unset inputs in an old record, which omits fields with their default."""
     return frozenset(defaulted_paths(PodInputs.model_validate(inputs)))

@@ -1,4 +1,4 @@
-"""What a pod says of itself, as the scheduler and the kubelet wrote it: facts, from which causes.py and others conclude."""
+"""Facts from a pod's status, as the scheduler and the kubelet wrote it, without conclusions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from .manifests import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of one revision: pods that are neither being deleted nor ended for good, and those of them that take requests."""
+    """Pod counts of one revision. `alive`: neither terminating nor finished. `ready`: the ready ones of
+    them."""
 
     alive: int = 0
     ready: int = 0
@@ -21,7 +22,7 @@ NO_PODS = Counts()
 
 
 def count_pods(pods: Mapping[str, Iterable[Manifest]]) -> dict[str, Counts]:
-    """By revision."""
+    """Counts by revision hash."""
     alive = {hash_: [pod for pod in found if is_alive(pod)] for hash_, found in pods.items()}
     return {hash_: Counts(len(found), sum(map(is_ready, found))) for hash_, found in alive.items()}
 
@@ -32,22 +33,22 @@ def is_ready(pod: Manifest) -> bool:
 
 
 def is_terminating(pod: Manifest) -> bool:
-    """Whether the pod is on its way out."""
+    """Whether the pod is being deleted."""
     return "deletionTimestamp" in pod["metadata"]
 
 
 def is_finished(pod: Manifest) -> bool:
-    """Whether the pod has ended for good, as after an eviction or its node's shutdown: it stays only to be looked at."""
+    """Whether the pod has ended for good, as after an eviction. It remains for inspection only."""
     return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
 
 
 def is_alive(pod: Manifest) -> bool:
-    """Whether the pod is, or will be, of use."""
+    """Whether the pod serves, or may serve later."""
     return not is_terminating(pod) and not is_finished(pod)
 
 
 def unscheduled_since(pod: Manifest) -> str | None:
-    """When the scheduler found no node for the pod, as in its condition; None when it has one, or was not asked yet."""
+    """When the scheduler found no node for the pod. None if it has a node, or was not considered yet."""
     condition = find_condition(pod, "PodScheduled")
     if condition.get("status") != "False" or is_ready(pod):
         return None
@@ -55,40 +56,41 @@ def unscheduled_since(pod: Manifest) -> str | None:
 
 
 def is_gated(pod: Manifest) -> bool:
-    """Whether the scheduler leaves the pod alone until somebody removes its scheduling gates."""
+    """Whether the scheduler ignores the pod until its scheduling gates are removed."""
     condition = find_condition(pod, "PodScheduled")
     return condition.get("status") == "False" and condition.get("reason") == "SchedulingGated"
 
 
 def served_until(pod: Manifest) -> str | None:
-    """When the engine of a pod that had been ready last ended; None where it never was, or did not end. The condition
-    Ready begins False when the node takes the pod, and can change only after its engine could start."""
+    """When the engine of a pod that had been ready last ended; None if the pod never was ready or its engine
+    never ended. The condition Ready starts False when a node takes the pod, and changes only after the engine
+    could start."""
     return engine_ended(pod).get("finishedAt") if was_ready(pod) else None
 
 
 def was_ready(pod: Manifest) -> bool:
-    """Whether the pod is or has been ready."""
+    """Whether the pod is ready, or was ready before."""
     return changed_at(pod, "Ready") > changed_at(pod, "Initialized")
 
 
 def ready_since(pod: Manifest) -> str | None:
-    """None where the pod is not ready, or does not say."""
+    """When the pod became ready; None if it is not ready, or the time is missing."""
     return (changed_at(pod, "Ready") or None) if is_ready(pod) else None
 
 
 def unready_since(pod: Manifest) -> str | None:
-    """None where the pod is ready, or does not say."""
+    """When the pod became unready; None if it is ready, or the time is missing."""
     return None if is_ready(pod) else changed_at(pod, "Ready") or None
 
 
 def engine_status(pod: Manifest) -> Manifest:
-    """Of the engine container, as the kubelet wrote it; empty before."""
+    """The kubelet's status of the engine container; empty before there is one."""
     statuses = pod.get("status", {}).get("containerStatuses") or []
     return next((s for s in statuses if s.get("name") == CONTAINER), {})
 
 
 def engine_ended(pod: Manifest) -> Manifest:
-    """How the engine ended last, now or before its present run; empty where it never did."""
+    """How the engine last ended, now or before its present run; empty if it never did."""
     engine = engine_status(pod)
     found: Manifest = (
         engine.get("state", {}).get("terminated") or engine.get("lastState", {}).get("terminated") or {}
@@ -97,16 +99,16 @@ def engine_ended(pod: Manifest) -> Manifest:
 
 
 def conditions_of(thing: Manifest) -> Iterable[Manifest]:
-    """Of a pod, or of a Deployment."""
+    """The conditions of a pod or a Deployment."""
     found: Iterable[Manifest] = thing.get("status", {}).get("conditions") or ()
     return found
 
 
 def find_condition(thing: Manifest, kind: str) -> Manifest:
-    """Empty where it has none of this type."""
+    """The condition of this type; empty if there is none."""
     return next((c for c in conditions_of(thing) if c.get("type") == kind), {})
 
 
 def changed_at(pod: Manifest, kind: str) -> str:
-    """When this condition changed last; empty where the pod does not say."""
+    """When this condition last changed; empty if the time is missing."""
     return str(find_condition(pod, kind).get("lastTransitionTime") or "")

@@ -1,24 +1,24 @@
-"""Rollouts: which revision is asked for, who gets requests, and how many pods each has. Pure: facts in, decision out.
+"""Rollouts: the target revision, the traffic shares, and the pods of each revision. Pure functions of facts.
 
 | module | what it knows |
 |---|---|
 | machine | the states and the table of moves |
-| situation | one moment, and the facts that are read from it |
+| situation | one moment of a rollout, and the facts derived from it |
 | occurrences | when each event of the table has happened |
-| places | where green's pods run: beside blue's, or in place of them |
-| waiting | how long is still to be waited, and when to look again |
+| places | where green's pods run: beside blue's, or in their places |
+| waiting | remaining times, and when to reconcile again |
 | moves | what a move changes |
-| replicas | pods of each revision: beside each other, in place, or one after the other |
+| replicas | the pod count of each revision |
 | traffic | shares of new requests, and the epoch that gateways acknowledge |
 | target | the revision that the spec asks for; restarts and undos |
 | requests | answers to `promote`, `abort`, `undo` and `restart` |
-| wanted | what is to be found out about an endpoint now |
-| evidence | what was seen outside the API server |
-| measurements, histograms | counters made into figures of one window |
+| wanted | what the observers need to find out about an endpoint now |
+| evidence | what was observed outside the API server |
+| measurements, histograms | figures of one window, from counters |
 | analysis | the verdict on figures: against limits, and against the old revision |
-| observation | what watching live figures has come to |
-| verification | whether an answer to a prompt is what was expected |
-| prospects | whether a node or a volume will come for a pod |
-| records | what of this stands in the status |
-| decision | all of it together, for one moment |
+| observation | the result of watching live figures so far |
+| verification | whether the answer to a prompt is as expected |
+| prospects | whether a pod will get a node and its volume |
+| records | the rollout's part of the status |
+| decision | the whole decision for one moment |
 """

@@ -1,6 +1,7 @@
-"""The decision for one moment: from the facts and the status through as many moves as have happened.
+"""The decision for one moment: takes every move that has happened, starting from the state in the status.
 
-A switch of requests stands in the status before anything that depends on it is done: plan.py orders the writes.
+A switch of traffic is written into the status before anything that depends on it is done; plan.py orders the
+writes.
 """
 
 from __future__ import annotations
@@ -43,14 +44,13 @@ from .traffic import most_weight, next_traffic, wanted_weights
 from .waiting import deadline_in, waits
 
 MOST_MOVES = 32
-"""In one moment; a rollout without waiting takes seven. Canary steps and waves come on top."""
+"""Limit of moves in one moment, without canary steps and waves. A rollout that never waits takes seven."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """What is to be. `replicas` holds the wanted count of each revision that has, or shall have, a Deployment; `counts` the
-    pods that there are; `number`
-    is what the target's ControllerRevision shall carry, the highest of all."""
+    """The decision. `replicas`: the wanted count of each revision that has, or will get, a Deployment.
+    `counts`: the existing pods. `number`: of the target's ControllerRevision, the highest of all."""
 
     target: Revision | None
     target_hash: str | None
@@ -73,7 +73,7 @@ class Rollout:
 
 
 def decide(snapshot: Snapshot, spec: LLMEndpointSpec, now: datetime) -> Rollout:
-    """The decision; `now` is UTC."""
+    """The rollout at `now` (UTC)."""
     status = snapshot.endpoint.status
     counts, inputs = count_pods(snapshot.pods), current_hash(spec, snapshot.revisions)
     previous = find_active(snapshot)
@@ -110,7 +110,7 @@ def _find_target(snapshot: Snapshot, spec: LLMEndpointSpec, override: Override |
 
 
 def freeze(snapshot: Snapshot, problem: Cause) -> Rollout:
-    """Everything stays as it is, and the status says why."""
+    """A rollout that changes nothing; the status shows the problem."""
     status = snapshot.endpoint.status
     active = find_active(snapshot)
     return Rollout(
@@ -133,13 +133,13 @@ def freeze(snapshot: Snapshot, problem: Cause) -> Rollout:
 
 
 def _traffic_of(active: str | None) -> Traffic | None:
-    """Before anything is known of an assignment: epoch 0 is later than none and earlier than all."""
+    """The assignment if the status has none. Its epoch 0 is earlier than every real one."""
     return Traffic(0, {active: 100}) if active else None
 
 
 def _advance(s: Situation) -> tuple[Situation, list[Event]]:
-    """Take every move that has happened, each seen in the light of the one before. A request was about the state that
-    it was accepted in."""
+    """Take every move that has happened, each judged in the state after the one before. An accepted request
+    applies only to the state in which it was accepted."""
     told: list[Event] = []
     s = _reassign(s)
     for _ in range(_most_moves(s)):
@@ -157,19 +157,21 @@ def _advance(s: Situation) -> tuple[Situation, list[Event]]:
 
 
 def _most_moves(s: Situation) -> int:
-    """A step is passed and then switched to; a wave has one replica at least."""
+    """A canary step takes two moves (passed, switched), and a wave has at least one replica."""
     canary = s.spec.rollout.canary
     return MOST_MOVES + (2 * len(canary.steps) if canary else 0) + s.wanted
 
 
 def _pause(s: Situation, told: list[Event]) -> tuple[Situation, list[Event]]:
-    """A verification says what holds it up, and an observation without a verdict says so, once."""
+    """No move is left: record what a verification waits for, and report a missing verdict once."""
     if s.progress.state is State.VERIFYING:
         running = s.verification
         if running is not None:
             s = replace(s, progress=replace(s.progress, message=running.message or None))
     if barred(s) and deadline_in(s) < s.spec.progress_deadline_seconds / 2:
-        # Half of the deadline is left when the object has gone; each write would be a change of its own.
+        # Each renewal of the deadline is a write, so it waits until half has passed. At least half is left
+        # once
+        # the foreign object is gone.
         s = replace(s, progress=replace(s.progress, progress_since=cut(s.now)))
     if s.progress.state is State.OBSERVING:
         found = observing(s)
@@ -180,7 +182,7 @@ def _pause(s: Situation, told: list[Event]) -> tuple[Situation, list[Event]]:
 
 
 def _reassign(s: Situation) -> Situation:
-    """The assignment that follows from where the rollout is now."""
+    """The traffic assignment for the rollout's present state."""
     before = s.traffic
     drains = (before.draining, before.draining_since) if before else ((), None)
     known = None if before is None or before.epoch == 0 else before
@@ -197,7 +199,7 @@ def _conclude(
     answered: Answer | None,
     events: list[Event],
 ) -> Rollout:
-    """Counts, draining pods and history, from where the moves have led."""
+    """The result after the last move: counts, draining pods and history."""
     snapshot, traffic = s.snapshot, s.traffic
     weights = traffic.weights if traffic else {}
     wanted = wanted_pods(s)
@@ -208,7 +210,7 @@ def _conclude(
         traffic = next_traffic(
             known, weights, (scale_down.draining, since), s.now, snapshot.observed.evidence
         )
-    # What an undo stands in place of: by its record the spec is known to be still the same.
+    # The revision that an undo replaced must be kept: its record shows whether the spec is still the same.
     standing = override is not None and not override.salt and override.inputs in snapshot.revisions
     undone = override.inputs if override is not None and standing else None
     serving = {s.progress.blue, s.progress.green, current.hash, undone, *weights}
@@ -255,8 +257,8 @@ def _number(snapshot: Snapshot, target: Revision | None) -> int:
 def _pruned(
     snapshot: Snapshot, spec: LLMEndpointSpec, serving: set[str | None], replicas: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """Old revisions beyond the history limit whose pods are all gone or have ended, and old Deployments without a
-    record, which nobody could render any more."""
+    """Old revisions beyond the history limit whose pods are gone or finished, and old Deployments without a
+    record, which cannot be rendered any more."""
     old = [hash_ for hash_ in {*snapshot.records, *snapshot.deployments} if hash_ not in serving]
     unused = [hash_ for hash_ in old if replicas.get(hash_, 0) == 0]
     empty = [hash_ for hash_ in unused if all(map(is_finished, snapshot.pods.get(hash_, ())))]

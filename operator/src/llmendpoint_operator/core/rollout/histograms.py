@@ -1,7 +1,7 @@
-"""Prometheus histograms: what came since, several together, and a quantile of it.
+"""Prometheus histograms: differences, sums and quantiles.
 
-A quantile is PromQL's `histogram_quantile`: linear within the bucket that holds the rank, from 0 in the first one; a
-rank in the last bucket (+Inf) gives the bucket's lower bound.
+Quantiles are those of PromQL's `histogram_quantile`: linear within the bucket that contains the rank, from 0
+in the first bucket. A rank in the last bucket (+Inf) gives that bucket's lower bound.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Cumulative counts by upper bound (`le`, in the unit of what is measured); the bound +Inf counts all."""
+    """Cumulative counts by upper bound (`le`, in the metric's unit); +Inf counts all observations."""
 
     buckets: Mapping[float, float] = field(default_factory=dict)
 
     @property
     def count(self) -> float:
-        """All observations."""
+        """The number of all observations."""
         return self.buckets.get(math.inf, 0.0)
 
 
 def since(before: Histogram, now: Histogram) -> Histogram:
-    """What was observed between two readings of one process's histogram. A count that fell means that the process
-    began anew: then all that it has is new."""
+    """The observations between two readings of one process's histogram. If a count fell or a bound is
+    missing, the process has restarted, and the whole second reading is new."""
     if before.buckets.keys() - now.buckets.keys():
         return now
     if any(now.buckets[bound] < count for bound, count in before.buckets.items()):
@@ -35,16 +35,16 @@ def since(before: Histogram, now: Histogram) -> Histogram:
 
 
 def together(histograms: Iterable[Histogram]) -> Histogram:
-    """The sum. A histogram that lacks a bound of another counts there what it has at its next lower one, so that the
-    sum grows with the bounds whatever was summed."""
+    """The sum. A histogram that lacks a bound counts there what it has at its next lower bound, so that the
+    sum never falls from one bound to the next."""
     parts = [histogram for histogram in histograms if histogram.buckets]
     bounds = sorted({bound for part in parts for bound in part.buckets})
     return Histogram({bound: sum(_count_at(part, bound) for part in parts) for bound in bounds})
 
 
 def quantile(q: float, histogram: Histogram) -> float | None:
-    """The value below which the share `q` (0..1) of the observations lies; None without observations, and without the
-    bucket +Inf and another one, as in Prometheus."""
+    """The value below which the share `q` (0..1) of the observations lies. None without observations, without
+    the bucket +Inf, or with that bucket alone, as in Prometheus."""
     bounds = sorted(histogram.buckets)
     if len(bounds) < 2 or bounds[-1] != math.inf or histogram.count <= 0:
         return None

@@ -1,13 +1,13 @@
-"""The states of a rollout and how they follow each other.
+"""The states of a rollout, and the moves between them.
 
-Blue is the revision that requests come from and go back to, green the one that shall get them.
+Blue is the revision to roll back to; green is the new revision.
 
     Idle -> Provisioning -> Warming -> Verifying -> AwaitingPromotion -> Switching -> Observing -> Draining -> Idle
                                                                              (back) RollingBack -> RolledBack
 
-Each row of MOVES answers for one state: its events are looked for in this order, the first that has happened is taken,
-and what is not in the row does not move it. What green has reached comes before its deadline: an operator that was
-away finds both.
+Each row of MOVES lists the events that matter in one state. They are checked in the order of the row, and the
+first that has happened is taken. Green's progress is checked before its deadline, because an operator that
+was down finds both.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ State = RolloutState
 
 
 class Event(StrEnum):
-    """What may have happened; occurrences.py says when it has."""
+    """The events of a rollout; occurrences.py decides when each has happened."""
 
     NEW_TARGET = "NewTarget"
-    """The spec asks for a revision that this rollout is not about."""
+    """The spec asks for a revision that is neither blue nor green."""
     REVERTED = "Reverted"
-    """The spec asks for blue again, or for nothing that can be made."""
+    """The spec asks for blue again, or for a revision that cannot be made."""
     ABORTED = "Aborted"
-    """Somebody asked to give green up."""
+    """A user asked to abort green."""
     OVERDUE = "Overdue"
-    """No progress within progressDeadlineSeconds."""
+    """Green made no progress within progressDeadlineSeconds."""
     NO_ROOM = "NoRoom"
-    """A pod of green stays unschedulable beside blue's."""
+    """A pod of green finds no node beside blue's pods."""
     SCHEDULED = "Scheduled"
-    """Green's pods have their nodes."""
+    """Enough of green's pods have nodes."""
     WARM = "Warm"
-    """As many pods of green are ready as are needed."""
+    """Enough of green's pods are ready."""
     COLD = "Cold"
-    """They are not any more."""
+    """Too few of green's pods are still ready."""
     VERIFIED = "Verified"
-    """The prompts were answered as expected."""
+    """All prompts were answered as expected."""
     UNVERIFIED = "Unverified"
-    """One was not."""
+    """A prompt was not answered as expected."""
     PROMOTED = "Promoted"
-    """By itself, or by hand."""
+    """Green may get requests, automatically or by a user's request."""
     WAVE_READY = "WaveReady"
-    """In place: the new pods of this wave are ready."""
+    """InPlace only: the new pods of this wave are ready."""
     ACKNOWLEDGED = "Acknowledged"
-    """All gateways follow the assignment, or have had their time."""
+    """All gateways follow the assignment, or the time for it is over."""
     BREACHED = "Breached"
     """Green breaks a limit, or has crashed."""
     STEP_PASSED = "StepPassed"
-    """A canary step was good."""
+    """The observation of a canary step was good."""
     STEP_CHANGED = "StepChanged"
-    """The canary's steps were edited, and the one it is at has another weight."""
+    """The canary's steps were edited, and the current step has another weight."""
     CONFIRMED = "Confirmed"
-    """The observation was good, or there is nothing to observe."""
+    """The observation was good, or nothing can be observed."""
     DRAINED = "Drained"
-    """Blue is not needed any more."""
+    """Blue is no longer needed."""
     RESTORED = "Restored"
     """Blue has all requests again."""
 
@@ -134,9 +134,9 @@ MOVES: Mapping[State, Mapping[Event, State]] = {
 BEFORE_THE_SWITCH = frozenset(
     {State.PROVISIONING, State.WARMING, State.VERIFYING, State.AWAITING_PROMOTION}
 )  # fmt: skip
-"""Green gets no requests yet; blue may be measured, so that there is something to compare green with."""
+"""Green gets no requests yet. Blue may be measured, as the baseline for green."""
 WITH_REQUESTS = frozenset({State.SWITCHING, State.OBSERVING})
-"""Green gets requests and is measured, and blue is there to go back to."""
+"""Green gets requests and is measured, and blue is kept for a rollback."""
 AT_REST = frozenset({State.IDLE, State.ROLLED_BACK})
-"""Nothing goes on."""
+"""No rollout is in progress."""
 GIVEN_UP = frozenset({State.ROLLING_BACK, State.ROLLED_BACK})

@@ -1,4 +1,4 @@
-"""What a move changes: the record of the rollout, and who is rejected."""
+"""What a move changes: the rollout's record, and the rejected revision."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def move(s: Situation, event: Event, why: Occurrence) -> tuple[Progress, Rejecte
 
 
 def narrate(s: Situation, event: Event, why: Occurrence) -> KubernetesEvent | None:
-    """The Event that tells of it; None of a move that says nothing new."""
+    """The Event for a move; None if it would tell nothing new."""
     green, blue = s.progress.green, s.progress.blue or "none"
     back = f"{blue} gets all requests" if s.progress.blue else "nothing gets requests"
     told = {
@@ -57,13 +57,14 @@ def narrate(s: Situation, event: Event, why: Occurrence) -> KubernetesEvent | No
 
 
 def wave(s: Situation) -> int:
-    """Pods that are exchanged together: a quarter, but no more than minAvailable leaves."""
+    """Pods exchanged together: a quarter of the wanted ones, at least one, and otherwise no more than
+    minAvailable permits."""
     spare = s.wanted - s.minimum
     return max(1, min(s.wanted // 4, spare))
 
 
 def _begin(s: Situation) -> Progress:
-    """A rollout to the target."""
+    """The record of a new rollout to the target."""
     blue = _next_blue(s)
     mode = first_mode(s, blue)
     now = cut(s.now)
@@ -80,8 +81,9 @@ def _begin(s: Situation) -> Progress:
 
 
 def _next_blue(s: Situation) -> str | None:
-    """Blue, while green has its requests without a verdict and as many of blue's pods can answer them; else whoever has
-    most of the requests, and blue of two that have as many."""
+    """Blue of the next rollout: green, if only green answers. While green has requests but no verdict, blue
+    stays blue, if enough of its pods are ready to take them. Otherwise the revision with the most traffic; on
+    a tie, blue."""
     blue, green = s.progress.blue, s.progress.green
     if s.green_answers_alone:
         return green
@@ -105,7 +107,7 @@ def _reject(s: Situation, why: Occurrence) -> Rejected:
 
 
 def _without_room(s: Situation, progress: Progress) -> Progress:
-    """As the spec says; capacity Auto goes on in place, which never takes the last ready pod."""
+    """Continue as the spec says; with capacity Auto in place, which never stops the last ready pod."""
     mode = first_mode(s, s.progress.blue)
     mode = Mode.IN_PLACE if mode is Mode.SURGE else mode
     step = wave(s) if mode is Mode.IN_PLACE else None
@@ -113,13 +115,14 @@ def _without_room(s: Situation, progress: Progress) -> Progress:
 
 
 def _verified(s: Situation, progress: Progress) -> Progress:
-    """That it is so is progress; that it still is, is none."""
+    """The first verification counts as progress. A repeated one does not."""
     return progress if progress.verified else replace(progress, verified=True, progress_since=cut(s.now))
 
 
 def _cold(s: Situation, progress: Progress) -> Progress:
-    """A promotion that was accepted stays so. The time of waiting for somebody to promote does not count as lack of
-    progress; that of waiting for figures of blue does, as pods that come and go would have it begin again for ever."""
+    """An accepted promotion stays accepted. Time spent waiting for a manual promotion does not count towards
+    the deadline. Time spent waiting for figures of blue does: otherwise pods that turn unready again and
+    again would restart the deadline for ever."""
     progress = replace(progress, promoted=progress.promoted or s.asked_to("promote"))
     by_hand = s.progress.state is State.AWAITING_PROMOTION and s.spec.rollout.promotion == "Manual"
     if not by_hand or progress.progress_since is None:
@@ -146,12 +149,12 @@ def _next_step(s: Situation, progress: Progress) -> Progress:
 
 
 def _weighed(s: Situation, progress: Progress) -> Progress:
-    """With the weight that the spec gives to the canary's step."""
+    """The record with the weight that the spec gives to the canary's step."""
     return replace(progress, weight=replace(s, progress=progress).green_share)
 
 
 def _placed(s: Situation, progress: Progress) -> Progress:
-    """The time of waiting for nodes is no lack of progress of the revision."""
+    """The deadline starts when the pods have nodes, because the revision cannot speed that up."""
     return replace(progress, progress_since=cut(s.now))
 
 

@@ -1,4 +1,4 @@
-"""When each event of the machine has happened."""
+"""Decides when each event of the state machine has happened."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .waiting import deadline_in, lost_in
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """An event has happened: why, for conditions and Events."""
+    """An event has happened. `reason` and `message` say why, for conditions and Events."""
 
     reason: str = ""
     message: str = ""
@@ -28,8 +28,8 @@ YES = Occurrence()
 
 
 def new_target(s: Situation) -> Occurrence | None:
-    """At rest every revision but blue is new, unless it was rejected; else every one but the two. Where green answers
-    and blue does not, blue is new, too."""
+    """At rest and while rolling back, every revision but blue is new; otherwise every one but blue and green.
+    A rejected revision is not new. If only green answers requests, blue is new too."""
     rejected = s.rejected is not None and s.rejected.revision == s.target
     back = s.target == s.progress.blue and not s.green_answers_alone
     if s.target is None or back or rejected:
@@ -39,7 +39,8 @@ def new_target(s: Situation) -> Occurrence | None:
 
 
 def reverted(s: Situation) -> Occurrence | None:
-    """Back to blue; or, before green has requests, to what cannot be made. Not while green is who could answer."""
+    """The spec asks for blue again or, before green has requests, for a revision that cannot be made. Does
+    not happen while only green could answer requests."""
     if s.green_answers_alone:
         return None
     if s.target is None:
@@ -48,15 +49,15 @@ def reverted(s: Situation) -> Occurrence | None:
 
 
 def aborted(s: Situation) -> Occurrence | None:
-    """By an accepted request."""
+    """An abort request was accepted."""
     if s.accepted is None or not s.asked_to("abort"):
         return None
     return Occurrence("Aborted", f"aborted by request {s.accepted.id}")
 
 
 def overdue(s: Situation) -> Occurrence | None:
-    """Only where there is a blue to go back to: a first revision may take its time. After the switch only an exchange
-    in place still makes progress."""
+    """Happens only if there is a blue to go back to; a first revision has no deadline. After the switch only
+    an exchange in place still has one."""
     progress, deadline = s.progress, s.spec.progress_deadline_seconds
     exchanging = progress.state in BEFORE_THE_SWITCH or progress.mode is Mode.IN_PLACE
     if progress.blue is None or not exchanging or held(s) or deadline_in(s) > 0:
@@ -75,8 +76,8 @@ def overdue(s: Situation) -> Occurrence | None:
 
 
 def no_room(s: Situation) -> Occurrence | None:
-    """Capacity Auto takes old pods' places when the new ones find no others, and none are to come. Where the spec was
-    edited to ask for their places, it gets them."""
+    """With capacity Auto, green takes the places of old pods if its own find no node and none will come. Also
+    happens if the spec was edited to ask for those places."""
     if asks_for_places(s):
         return Occurrence("NoRoom", "spec.rollout asks for the places of the old pods now")
     since, prospect = unschedulable_since(s), s.prospect
@@ -90,22 +91,22 @@ def no_room(s: Situation) -> Occurrence | None:
 
 
 def scheduled(s: Situation) -> Occurrence | None:
-    """All that are wanted now."""
+    """Enough of green's pods have nodes."""
     return YES if s.green_scheduled else None
 
 
 def warm(s: Situation) -> Occurrence | None:
-    """Enough are ready."""
+    """Enough of green's pods are ready."""
     return YES if s.green_ready >= s.green_needed else None
 
 
 def cold(s: Situation) -> Occurrence | None:
-    """Not enough are ready any more."""
+    """Too few of green's pods are still ready."""
     return YES if s.green_ready < s.green_needed else None
 
 
 def verified(s: Situation) -> Occurrence | None:
-    """A verification without prompts is the warm-up. Nothing runs to be asked at zero without verifyAtZero."""
+    """Without prompts the warm-up is the verification. At zero without verifyAtZero no pod can be asked."""
     if s.progress.verified or not s.spec.rollout.verification.prompts or s.green_wanted == 0:
         return YES
     found = s.verification
@@ -113,7 +114,7 @@ def verified(s: Situation) -> Occurrence | None:
 
 
 def unverified(s: Situation) -> Occurrence | None:
-    """A prompt was answered badly."""
+    """A prompt was not answered as expected."""
     found = s.verification
     if s.progress.verified or found is None or found.outcome is not Outcome.FAILED:
         return None
@@ -121,8 +122,9 @@ def unverified(s: Situation) -> Occurrence | None:
 
 
 def promoted(s: Situation) -> Occurrence | None:
-    """Without a blue there is nothing to weigh up. Once blue made room nobody is waited for: nothing answers until
-    then (the spec refuses this pair, but the rollout may have begun before the edit)."""
+    """Without a blue nothing is compared. In mode Recreate no promotion is awaited, because no replica
+    answers until then. (The spec refuses Recreate with promotion: Manual, but the rollout may have begun
+    before the edit.)"""
     if s.progress.blue is None or s.progress.promoted or s.asked_to("promote"):
         return YES
     by_itself = s.spec.rollout.promotion == "Auto" or s.progress.mode is Mode.RECREATE
@@ -130,7 +132,7 @@ def promoted(s: Situation) -> Occurrence | None:
 
 
 def wave_ready(s: Situation) -> Occurrence | None:
-    """In place, and more are to come."""
+    """InPlace: the new pods of this wave are ready, and another wave follows."""
     progress = s.progress
     if progress.mode is not Mode.IN_PLACE or (progress.step or 0) >= s.wanted:
         return None
@@ -138,8 +140,8 @@ def wave_ready(s: Situation) -> Occurrence | None:
 
 
 def acknowledged(s: Situation) -> Occurrence | None:
-    """By all, or by those that did in time; in place only when the exchange is complete. A gateway follows to routable
-    replicas only, of which there are none at zero."""
+    """All gateways acknowledged, or ACKNOWLEDGE_SECONDS have passed. In place the exchange must be complete.
+    At zero replicas nothing is awaited, because gateways follow only to routable replicas."""
     if s.progress.mode is Mode.IN_PLACE and (s.green_ready < s.wanted or s.live(s.progress.blue) > 0):
         return None
     if s.acknowledged or s.wanted == 0:
@@ -153,7 +155,7 @@ def acknowledged(s: Situation) -> Occurrence | None:
 
 
 def breached(s: Situation) -> Occurrence | None:
-    """Crashes first: they need no figures."""
+    """Crashes are checked first, because they need no figures."""
     crash = _crashed(s)
     if crash is not None or s.progress.state is not State.OBSERVING:
         return crash
@@ -162,12 +164,12 @@ def breached(s: Situation) -> Occurrence | None:
 
 
 def step_passed(s: Situation) -> Occurrence | None:
-    """Of a canary; one that is promoted by hand has no more steps."""
+    """The observation of a canary step was good. After a manual promotion there are no more steps."""
     return _passed(s) if s.canary_weight is not None and not s.asked_to("promote") else None
 
 
 def step_changed(s: Situation) -> Occurrence | None:
-    """What was observed was another share. A status of before weights were recorded tells nothing."""
+    """The observation was made at another weight. Older statuses recorded no weight; then nothing happens."""
     before, share = s.progress.weight, s.green_share
     if before is None or before == share or s.asked_to("promote"):
         return None
@@ -178,20 +180,20 @@ def step_changed(s: Situation) -> Occurrence | None:
 
 
 def confirmed(s: Situation) -> Occurrence | None:
-    """Of the whole; or somebody takes it for good at whatever step it is."""
+    """The observation at full traffic was good, or a promote request was accepted at any step."""
     if s.accepted is not None and s.asked_to("promote"):
         return Occurrence("Promoted", f"promoted by request {s.accepted.id}")
     return _passed(s) if s.canary_weight is None else None
 
 
 def drained(s: Situation) -> Occurrence | None:
-    """Nothing is left of it; or its last requests had their time, and every gateway has left it."""
+    """Blue has no pods left, or its last requests have had their time and every gateway has left it."""
     gone = s.live(s.progress.blue) == 0 and not s.others()
     return YES if gone or not s.keeps_old_pods else None
 
 
 def restored(s: Situation) -> Occurrence | None:
-    """Requests are back; where blue's pods had gone, they are back too."""
+    """Blue has all requests again. In the modes that stopped its pods, all of them are ready again."""
     blue = s.progress.blue
     if blue is None:
         return YES
@@ -236,8 +238,8 @@ def _green_pods(s: Situation) -> tuple[dict[str, object], ...]:
 
 
 def _crashed(s: Situation) -> Occurrence | None:
-    """An engine that had been ready has ended; or no pod of green is ready while blue's are, and not just because both
-    come up. Where blue has no pods to go back to at once, only the crash counts."""
+    """The engine of a pod that had been ready has ended; or no pod of green is ready while blue's are, unless
+    both are just starting. If blue has no ready pods, only an ended engine counts."""
     green = s.progress.green
     if s.lost_while_draining and lost_in(s) == 0:
         return Occurrence("RevisionNotReady", f"no replica of revision {green} was ready any more")

@@ -1,4 +1,4 @@
-"""Where green's pods find their places: beside blue's, or in place of them; and what keeps them from any."""
+"""Where green's pods run: beside blue's, or in their places; and why they may find no place."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .situation import Situation
 
 
 def unschedulable_since(s: Situation) -> datetime | None:
-    """When the first of green's waiting pods began to wait; None where that changes nothing. A single replica that
-    answers keeps its place: nothing would answer until the new one does."""
+    """When the first of green's waiting pods began to wait for a node; None if that must not take blue's
+    places. A single replica that answers keeps its place: until the new one answers, nothing would."""
     mine = s.spec.rollout.capacity is Capacity.AUTO and s.progress.mode is Mode.SURGE
     mine = mine and (s.wanted > 1 or s.blue_lost)
     if not mine or s.live(s.progress.blue) == 0 or s.progress.state not in BEFORE_THE_SWITCH:
@@ -27,7 +27,7 @@ def unschedulable_since(s: Situation) -> datetime | None:
 
 
 def first_mode(s: Situation, blue: str | None) -> Mode:
-    """Where the new pods are put at first; with capacity Auto, beside the old ones."""
+    """The mode in which a rollout begins; Surge (beside the old pods) with capacity Auto."""
     rollout = s.spec.rollout
     if blue is None or s.wanted == 0:
         return Mode.SURGE
@@ -37,8 +37,7 @@ def first_mode(s: Situation, blue: str | None) -> Mode:
 
 
 def asks_for_places(s: Situation) -> bool:
-    """Whether the rollout began beside blue, green's pods are stuck there, and the spec says by now that they shall
-    take the places of blue's."""
+    """Whether green's pods are stuck beside blue's, and the spec now says that they take blue's places."""
     beside = s.progress.mode is Mode.SURGE and s.progress.state in (State.PROVISIONING, State.WARMING)
     return (
         beside
@@ -49,14 +48,14 @@ def asks_for_places(s: Situation) -> bool:
 
 
 def barred(s: Situation) -> bool:
-    """Whether green's pods cannot be made because an object in a child's place is not ours."""
+    """Whether green's pods cannot be created because a foreign object has a child's name."""
     name = child_name(s.snapshot.endpoint.name, s.progress.green or "")
     return s.progress.state in BEFORE_THE_SWITCH and bars_pods(s.snapshot.foreign, name)
 
 
 def held(s: Situation) -> bool:
-    """Whether what is missing is no fault of the revision: a node (one that is to come is waited for, and with capacity
-    Auto any), or a name that something else has. Blue answers meanwhile."""
+    """Whether green waits for something that is not its fault: a node that will come (in Surge with capacity
+    Auto, any node), or a name that a foreign object has. Blue answers meanwhile."""
     if barred(s):
         return True
     if s.progress.state not in (State.PROVISIONING, State.WARMING) or not s.unplaced:

@@ -1,14 +1,14 @@
-"""Whether a node will come for a pod that has none, and whether its volume can be attached: from the pod's conditions
-and from the Events that autoscalers and the attach controller write about it.
+"""Whether a pod will get a node, and whether its volume can be attached. The sources are the pod's conditions
+and the Events that autoscalers and the attach controller write about it.
 
-| who says it | what it says | what follows |
+| source | what it says | consequence |
 |---|---|---|
 | a scheduling gate (Kueue), a preemption (nominatedNodeName) | the scheduler will place the pod later | wait |
-| TriggeredScaleUp (cluster-autoscaler), Nominated (Karpenter) | a node comes | wait, for COMING_SECONDS at most |
-| NotTriggerScaleUp, Karpenter's FailedScheduling | no node comes | decide now |
-| nobody | nothing | wait for rollout.unschedulableSeconds |
+| TriggeredScaleUp (cluster-autoscaler), Nominated (Karpenter) | a node will come | wait, for COMING_SECONDS at most |
+| NotTriggerScaleUp, Karpenter's FailedScheduling | no node will come | decide now |
+| none | nothing | wait for rollout.unschedulableSeconds |
 
-The latest word holds.
+The latest Event counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..sentences import fitting
 from ..times import parse_time
 
 COMING_SECONDS = 1800
-"""So long a promise of a node holds: twice what cluster-autoscaler gives a new node to join."""
+"""How long the promise of a node holds: twice the time that cluster-autoscaler gives a new node to join."""
 KARPENTER = "karpenter"
 COMES = frozenset({"TriggeredScaleUp", "Nominated"})
 COMES_NOT = "NotTriggerScaleUp"
@@ -36,7 +36,7 @@ NOT_STARTED = frozenset({"ContainerCreating", "PodInitializing"})
 
 
 class Prospect(StrEnum):
-    """Of a pod without a node."""
+    """Whether a pod without a node will get one. SILENT: no Event says so or denies it."""
 
     COMING = "Coming"
     NONE = "None"
@@ -45,7 +45,7 @@ class Prospect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the Events of one pod say. `volume`: why its volume is not attached; empty where nothing says so."""
+    """What the Events of one pod say. `volume`: why its volume is not attached; empty if no Event says so."""
 
     prospect: Prospect = Prospect.SILENT
     message: str = ""
@@ -54,7 +54,8 @@ class Told:
 
 
 def read_events(events: Sequence[Mapping[str, Any]]) -> Told:
-    """Of one pod, in any order. Whoever may write Events in the namespace may lie here, about its own pods alone."""
+    """Reads one pod's Events, in any order. Users who may write Events can forge them, for their namespace
+    only."""
     words: list[tuple[str, Prospect, str]] = []
     volumes: list[tuple[str, str]] = []
     for event in events:
@@ -73,7 +74,7 @@ def read_events(events: Sequence[Mapping[str, Any]]) -> Told:
 
 
 def prospect_of(pod: Manifest, told: Told | None, now: datetime) -> Prospect | None:
-    """Of a pod without a node; None while nobody has been asked."""
+    """Whether a pod without a node will get one; None until its Events were read."""
     if is_gated(pod) or pod.get("status", {}).get("nominatedNodeName"):
         return Prospect.COMING
     if told is None:
@@ -84,14 +85,14 @@ def prospect_of(pod: Manifest, told: Told | None, now: datetime) -> Prospect | N
 
 
 def promised_for(told: Told, now: datetime) -> float:
-    """Seconds until a promise of a node ends; 0 without one."""
+    """Seconds until the promise of a node expires; 0 without one."""
     if told.prospect is not Prospect.COMING or told.at is None:
         return 0.0
     return max(0.0, (told.at + timedelta(seconds=COMING_SECONDS) - now).total_seconds())
 
 
 def is_stuck(pod: Manifest, told: Told | None) -> bool:
-    """Whether the pod has no node, or its volume is held by another node."""
+    """Whether the pod has no node, or waits for a volume that another node holds."""
     if not is_alive(pod) or is_ready(pod):
         return False
     return unscheduled_since(pod) is not None or bool(
@@ -100,14 +101,14 @@ def is_stuck(pod: Manifest, told: Told | None) -> bool:
 
 
 def worth_asking(pod: Manifest) -> bool:
-    """Whether Events may tell more of the pod than its status does."""
+    """Whether Events may say more about the pod than its status does."""
     if not is_alive(pod) or is_ready(pod):
         return False
     return unschedulable(pod) is not None or asks_for_volume(pod)
 
 
 def asks_for_volume(pod: Manifest) -> bool:
-    """Whether the pod has a node and none of its containers was started yet."""
+    """Whether the pod has a node and no container has started, as while a volume is being attached."""
     status = pod.get("status", {})
     if not pod.get("spec", {}).get("nodeName") or status.get("phase") != "Pending":
         return False
@@ -116,7 +117,7 @@ def asks_for_volume(pod: Manifest) -> bool:
 
 
 def waiting_cause(pods: Iterable[Manifest], told: Mapping[str, Told], now: datetime) -> Cause | None:
-    """Of pods that wait for a node which is to come: nothing is wrong."""
+    """The cause for pods that wait for a node which will come. It is expected: nothing is wrong."""
     for pod in pods:
         name = str(pod["metadata"]["name"])
         if not comes(pod, told, now):
@@ -133,14 +134,14 @@ def waiting_cause(pods: Iterable[Manifest], told: Mapping[str, Told], now: datet
 
 
 def comes(pod: Manifest, told: Mapping[str, Told], now: datetime) -> bool:
-    """Whether the pod has no node, and one is to come."""
+    """Whether the pod has no node and one will come."""
     if not is_alive(pod) or unscheduled_since(pod) is None:
         return False
     return prospect_of(pod, told.get(str(pod["metadata"]["name"])), now) is Prospect.COMING
 
 
 def volume_cause(pods: Iterable[Manifest], told: Mapping[str, Told]) -> Cause | None:
-    """Of a pod whose volume cannot be attached to its node."""
+    """The cause for a pod whose volume cannot be attached to its node."""
     for pod in pods:
         name = str(pod["metadata"]["name"])
         word = told.get(name)
@@ -157,7 +158,7 @@ def volume_cause(pods: Iterable[Manifest], told: Mapping[str, Told]) -> Cause | 
 
 
 def _at(event: Mapping[str, Any]) -> str:
-    """RFC 3339, when it was said last; texts of UTC sort like their times, but for fractions of a second."""
+    """Time of the last occurrence, RFC 3339 in whole seconds, so that texts sort like times."""
     series = event.get("series") or {}
     found = (
         series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"),

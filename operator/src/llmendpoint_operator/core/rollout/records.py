@@ -1,6 +1,6 @@
-"""What of a rollout stands in the status, as values; each reads itself from the status and writes itself back.
+"""The rollout's part of the status, as values that read themselves from it and write themselves back.
 
-Times carry milliseconds: a delay must not end early by the part of a second that was cut off.
+Times have milliseconds: with whole seconds a delay could end up to a second early.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Json = dict[str, Any]
 
 
 def cut(time: datetime) -> datetime:
-    """As it will be read back."""
+    """The time as it is read back from the status."""
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`status.rollout`. `step` counts canary steps from 0, and `weight` is green's share at this one; in place `step` is
-    the pods of green that are wanted so far."""
+    """`status.rollout`. `step`: index of the canary step, from 0; in place, the number of green's pods wanted
+    so far. `weight`: green's share in percent at the canary step."""
 
     state: State = State.IDLE
     blue: str | None = None
@@ -46,11 +46,11 @@ class Progress:
 
     @property
     def window(self) -> Window | None:
-        """Figures of any other say nothing about what green does now."""
+        """The window of figures that apply to green now."""
         return find_window(self.as_json())
 
     def as_json(self) -> Json:
-        """Of one at rest that never began, only the state and who serves."""
+        """The JSON form. In state Idle it has only state and blue."""
         if self.state is State.IDLE:
             return _present({"state": str(self.state), "blue": self.blue})
         return _present(
@@ -73,8 +73,9 @@ class Progress:
 
 
 def find_window(rollout: Mapping[str, Any]) -> Window | None:
-    """Of `status.rollout`: when it changes, figures are counted anew. A canary's steps are watched one by one; the waves
-    of an exchange in place (`step` counts pods) as one. None while green has no requests."""
+    """The window that `status.rollout` describes; figures are counted anew when it changes. Each canary step
+    is a window of its own; all waves of an exchange in place are one, because there `step` counts pods. None
+    while green has no requests."""
     if rollout.get("state") not in WITH_REQUESTS:
         return None
     step = None if rollout.get("mode") == Mode.IN_PLACE else rollout.get("step")
@@ -82,7 +83,7 @@ def find_window(rollout: Mapping[str, Any]) -> Window | None:
 
 
 def parse_progress(status: Mapping[str, Any], active: str | None) -> Progress:
-    """`active` is who gets requests; at rest it is blue, whatever stands there."""
+    """`active`: the revision that gets requests. At rest it is blue, whatever the status says."""
     found: Mapping[str, Any] = status.get("rollout") or {}
     try:
         state, mode = State(found.get("state", State.IDLE)), Mode(found.get("mode", Mode.SURGE))
@@ -109,7 +110,7 @@ def parse_progress(status: Mapping[str, Any], active: str | None) -> Progress:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """`status.traffic`: percent of new requests by revision, in the order in which they are written."""
+    """`status.traffic`: percent of new requests by revision, in the order of the status."""
 
     epoch: int
     weights: Mapping[str, int]
@@ -117,7 +118,7 @@ class Traffic:
     draining_since: datetime | None = None
 
     def as_json(self) -> Json:
-        """As gateways read it."""
+        """The form that gateways read."""
         weights = [{"revision": revision, "weight": weight} for revision, weight in self.weights.items()]
         return _present(
             {
@@ -130,7 +131,7 @@ class Traffic:
 
 
 def parse_traffic(status: Mapping[str, Any]) -> Traffic | None:
-    """None when there is none."""
+    """The assignment in the status; None without one."""
     found = status.get("traffic")
     if not found:
         return None
@@ -149,7 +150,7 @@ class Rejected:
     at: str
 
     def as_json(self) -> Json:
-        """All fields."""
+        """The JSON form."""
         return {
             "revision": self.revision,
             "reason": self.reason,
@@ -159,27 +160,27 @@ class Rejected:
 
 
 def parse_rejected(status: Mapping[str, Any]) -> Rejected | None:
-    """None when there is none."""
+    """The rejected revision in the status; None without one."""
     found = status.get("rejected")
     return Rejected(found["revision"], found["reason"], found["message"], found["at"]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """`status.override`: as long as the spec's own revision is `inputs`, `revision` is wanted in its place."""
+    """`status.override`: while the spec's own revision is `inputs`, `revision` is the target instead."""
 
     inputs: str
     revision: str
     salt: str = ""
 
     def as_json(self) -> Json:
-        """Without an empty salt."""
+        """The JSON form, without an empty salt."""
         found = {"inputs": self.inputs, "revision": self.revision}
         return found | ({"salt": self.salt} if self.salt else {})
 
 
 def parse_override(status: Mapping[str, Any]) -> Override | None:
-    """None when there is none."""
+    """The override in the status; None without one."""
     found = status.get("override")
     return Override(found["inputs"], found["revision"], found.get("salt", "")) if found else None
 

@@ -1,12 +1,13 @@
-"""How many pods each revision shall have, by the mode of the rollout.
+"""How many pods each revision gets, by the mode of the rollout.
 
 | mode | before the switch | after it | after a rollback |
 |---|---|---|---|
-| Surge | both have what the spec wants | green has it, blue keeps what it has until it is drained; scaled to zero neither has any, and both wake up | blue has it, green keeps its pods for abortScaleDownDelay |
-| InPlace | green has its wave, blue the rest | the same, until green has all | blue has what the spec wants, green what minAvailable still needs |
-| Recreate | green has what the spec wants, blue none | the same | the other way round |
+| Surge | both get the wanted count | green gets it, blue keeps its pods until it is drained; at zero both have none, and both scale up together | blue gets it, green keeps its pods for abortScaleDownDelay |
+| InPlace | green gets its wave, blue the rest | the same, until green has all | blue gets the wanted count, green what minAvailable still needs |
+| Recreate | green gets the wanted count, blue none | the same | the reverse |
 
-What a rollout is not about any more keeps its pods while its last requests end, and gateways still send to it.
+Revisions that are neither blue nor green keep their pods until their last requests end and no gateway sends
+to them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .situation import Situation
 
 
 def wanted_pods(s: Situation) -> dict[str, int]:
-    """Counts by revision, of every revision that has, or shall have, a Deployment."""
+    """Counts by revision, for every revision that has, or will get, a Deployment."""
     counts = dict.fromkeys(s.snapshot.deployments, 0)
     counts |= {hash_: s.live(hash_) if _still_needed(s, hash_) else 0 for hash_ in s.others()}
     blue, green = s.progress.blue, s.progress.green
@@ -30,7 +31,7 @@ def wanted_pods(s: Situation) -> dict[str, int]:
 
 
 def _surge(s: Situation) -> tuple[int, int]:
-    """(blue, green)."""
+    """Counts of (blue, green)."""
     state = s.progress.state
     if state in BEFORE_THE_SWITCH:
         return s.wanted, s.green_wanted
@@ -42,12 +43,12 @@ def _surge(s: Situation) -> tuple[int, int]:
 
 
 def _recreate(s: Situation) -> tuple[int, int]:
-    """(blue, green)."""
+    """Counts of (blue, green)."""
     return (s.wanted, 0) if s.progress.state in GIVEN_UP else (0, s.green_wanted)
 
 
 def _given_up(s: Situation) -> int:
-    """Green's pods after a rollback: kept to be looked at, and for its last requests."""
+    """Green's pods after a rollback. They are kept for inspection, and for green's last requests."""
     live, delay = s.live(s.progress.green), s.spec.rollout.abort_scale_down_delay
     kept = s.remaining(s.progress.state_since, delay) > 0
     if s.progress.state not in AT_REST:
@@ -56,7 +57,7 @@ def _given_up(s: Situation) -> int:
 
 
 def exchange(s: Situation) -> dict[str, int]:
-    """In place: old pods make room for the new ones that wait for it; ready ones only as far as minAvailable allows."""
+    """Counts in place: old pods make room for new ones; ready ones only as far as minAvailable permits."""
     blue, green = str(s.progress.blue), str(s.progress.green)
     minimum = s.minimum
     if s.progress.state in GIVEN_UP:
@@ -80,7 +81,7 @@ def exchange(s: Situation) -> dict[str, int]:
 
 
 def _held(s: Situation, counts: dict[str, int]) -> dict[str, int]:
-    """The last old pods stay until every gateway sends to others."""
+    """The counts, with the last old pods kept until every gateway has switched away from them."""
     if not s.awaits_gateways:
         return counts
     return {

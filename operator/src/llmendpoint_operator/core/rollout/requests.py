@@ -1,7 +1,9 @@
-"""Answers to requests by annotation: `promote` and `abort` for a rollout, `undo` and `restart` for what is asked for.
+"""Answers to requests by annotation: `promote` and `abort` for a rollout, `undo` and `restart` for the
+target.
 
-A request is answered once, by its id. It names the revision that it is about, so that one that comes late hits nothing
-else. No request makes anything run that the spec does not ask for: `kubectl llm rollout undo` writes the spec back, too.
+A request is answered once, by its id. It names its revision, so that a late request affects no other one. No
+request makes a revision run that the spec does not ask for: `kubectl llm rollout undo` therefore writes the
+old spec back.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from .target import was_lost
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`override`: what an accepted `undo` or `restart` asks for; None leaves things as they are."""
+    """`override`: the target that an accepted `undo` or `restart` sets; None leaves it unchanged."""
 
     request: Request
     accepted: bool
@@ -29,7 +31,7 @@ class Answer:
     override: Override | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """`status.request`."""
+        """The value of `status.request`."""
         outcome = "Accepted" if self.accepted else "Refused"
         action = self.request.action[:32]
         return {"id": self.request.id, "action": action, "outcome": outcome, "message": self.message[:2048]}
@@ -37,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """What an answer is made from. `current`: the revision that is asked for now."""
+    """What an answer is made from. `current`: the present target."""
 
     snapshot: Snapshot
     spec: LLMEndpointSpec
@@ -62,7 +64,7 @@ def answer(
     active: str | None,
     rejected: Rejected | None,
 ) -> Answer | None:
-    """None when nothing is asked, or it was answered."""
+    """The answer to a new request; None without a request, or if it was answered already."""
     request = snapshot.endpoint.request
     known = (snapshot.endpoint.status.get("request") or {}).get("id")
     if request is None or request.id == known:
@@ -112,7 +114,7 @@ def _undo(case: _Case) -> Answer:
             f"revision {asked} was rejected: {case.rejected.message}; `restart` makes a new one"
         )
     if not agrees(case.spec, revision):
-        # The API server judges a spec when it is written, by policies that may be younger than the revision.
+        # The API server checked that spec when it was written; policies may have been added since.
         hint = "`kubectl llm rollout undo` of this version writes that spec back"
         return case.refuse(f"revision {asked} was made from another spec than the present one; {hint}")
     if asked == case.current:

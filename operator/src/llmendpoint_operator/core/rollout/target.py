@@ -1,6 +1,7 @@
-"""The revision that the spec asks for, and the one that gets requests, when the status says neither.
+"""The revision that the spec asks for, and the one that gets requests even if the status was lost.
 
-A revision is what the spec's inputs hash to; `undo` and `restart` put another in its place, until the spec changes.
+The target is the revision with the hash of the spec's inputs. `undo` and `restart` replace it by another one
+until the spec changes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .records import Override, parse_override
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`revision` is None when it cannot be made, and `problem` says why. `hash` is always known."""
+    """The target. If it cannot be made, `revision` is None and `problem` says why. `hash` is always known."""
 
     hash: str
     revision: Revision | None
@@ -36,7 +37,8 @@ class Target:
 
 
 def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, hash_: str, salt: str) -> Target:
-    """As recorded, or new from the runtime as it is now. `salt`: of the restart that asks for it."""
+    """The revision as recorded, or a new one from the present runtime. `salt`: id of the restart that asks
+    for it."""
     if hash_ in snapshot.revisions:
         return Target(hash_, snapshot.revisions[hash_])
     if hash_ in snapshot.records:
@@ -79,15 +81,15 @@ def find_target(snapshot: Snapshot, spec: LLMEndpointSpec, hash_: str, salt: str
 
 
 def unreadable_runtime(spec: LLMEndpointSpec, snapshot: Snapshot) -> Cause:
-    """Revisions that exist hold a copy of it, and go on."""
+    """The cause for an unreadable LLMRuntime. Existing revisions have a copy of theirs and keep running."""
     message = f"LLMRuntime {spec.runtime.name} cannot be read by this version of the operator: {snapshot.runtime_error}"
     hint = "correct it, or upgrade the operator; existing revisions run, scale and roll back as before, but no new one is made"
     return Cause("RuntimeUnreadable", fitting(f"{message}; {hint}", 1024))
 
 
 def unresolved(snapshot: Snapshot) -> tuple[str, LLMEndpointSpec] | None:
-    """The revision that is about to be made of a model that must be resolved, and its inputs; None when there is none,
-    or the platform does not allow where it would be downloaded from."""
+    """Hash and inputs of the revision that is about to be made and whose model must be resolved. None if
+    there is none, or the platform does not allow the download."""
     spec = snapshot.endpoint.spec
     if spec is None or snapshot.endpoint.deleting or not is_downloaded(spec.model):
         return None
@@ -100,7 +102,7 @@ def unresolved(snapshot: Snapshot) -> tuple[str, LLMEndpointSpec] | None:
 
 
 def find_active(snapshot: Snapshot) -> str | None:
-    """The revision that gets requests, from the status; when that was lost, from the plain Service's selector."""
+    """The revision with requests, from the status; if that was lost, from the plain Service's selector."""
     active = snapshot.endpoint.status.get("activeRevision")
     if active:
         return str(active)
@@ -112,8 +114,8 @@ def find_active(snapshot: Snapshot) -> str | None:
 def find_override(
     snapshot: Snapshot, spec: LLMEndpointSpec, active: str | None, inputs: str
 ) -> Override | None:
-    """The one that stands in the status, while the spec is as it was. A lost status: a restarted revision that gets
-    requests is still what the spec asks for, though its hash is another than the spec's. `inputs`: the spec's
+    """The override in the status, while the spec is unchanged. If the status was lost, a restarted revision
+    that gets requests is still the target, though its hash differs from the spec's. `inputs`: the spec's
     current_hash."""
     found = parse_override(snapshot.endpoint.status)
     if found is not None:
@@ -130,5 +132,5 @@ def find_override(
 
 
 def was_lost(snapshot: Snapshot, active: str | None) -> bool:
-    """Whether the status is not there though something gets requests."""
+    """Whether the status lacks the active revision though one gets requests."""
     return active is not None and not snapshot.endpoint.status.get("activeRevision")

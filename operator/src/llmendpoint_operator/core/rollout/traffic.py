@@ -1,7 +1,7 @@
-"""Who gets new requests, and the epoch of that assignment.
+"""The traffic assignment: which revisions get new requests, and its epoch.
 
-In Surge one revision gets them all, but for a canary's share; in place the shares are those of the ready pods. An
-assignment moves away from a revision that answers only to one that answers too.
+In Surge one revision gets all requests, apart from a canary's share. In place the shares follow the ready
+pods. An assignment moves away from a revision that answers only to another one that answers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .situation import Situation
 
 Weights = Mapping[str, int]
 Drains = tuple[tuple[str, ...], datetime | None]
-"""Pods that get no new requests, and since when the last of them."""
+"""Names of the pods that get no new requests, and when the last of them was added."""
 
 
 def wanted_weights(s: Situation) -> Weights:
-    """Percent by revision, sorted by hash; empty while nothing may get requests."""
+    """Percent by revision, sorted by hash; empty while no revision may get requests."""
     if s.progress.mode is Mode.IN_PLACE and s.progress.state not in GIVEN_UP | {State.IDLE, State.DRAINING}:
         return _by_ready_pods(s)
     blue, green = s.progress.blue, s.progress.green
@@ -39,9 +39,9 @@ def wanted_weights(s: Situation) -> Weights:
 def next_traffic(
     before: Traffic | None, weights: Weights, drains: Drains, now: datetime, evidence: Evidence
 ) -> Traffic | None:
-    """With a later epoch when something changes. Where none is known, because the status is new or was lost, it begins
-    with the seconds of the clock and above what any gateway follows: assignments change less than once a second, so
-    that this is later than any that was ever made."""
+    """The next assignment; its epoch is later if something changed. Without a known one (the status is new or
+    was lost) the epoch starts with the clock's seconds, and above any that a gateway follows. Assignments
+    change less than once a second, so that is later than every earlier epoch."""
     if not weights:
         return None
     if before is None:
@@ -52,12 +52,13 @@ def next_traffic(
 
 
 def most_weight(weights: Weights, before: str | None) -> str | None:
-    """The active revision: with equal shares the one that was."""
+    """The active revision: the one with the largest share; on a tie, the one that was active."""
     return max(weights, key=lambda hash_: (weights[hash_], hash_ == before)) if weights else None
 
 
 def percentages(counts: Weights) -> dict[str, int]:
-    """Counts as whole percent that sum to 100, by the largest remainders; every count above 0 gets 1 at least."""
+    """Counts as whole percent with the sum 100, by largest remainders; every count above 0 gets at least
+    1."""
     total = sum(counts.values())
     floors = {hash_: max(1, count * 100 // total) for hash_, count in counts.items()}
     order = sorted(counts, key=lambda hash_: (-(counts[hash_] * 100 % total), hash_))
@@ -70,7 +71,7 @@ def percentages(counts: Weights) -> dict[str, int]:
 
 
 def _by_ready_pods(s: Situation) -> Weights:
-    """Green's count only when it is verified and promoted."""
+    """Shares by ready pods. Green's count only once it is verified and promoted."""
     ready = dict(s.ready_by_revision())
     if s.progress.state not in WITH_REQUESTS:
         ready.pop(s.progress.green or "", None)
@@ -81,7 +82,8 @@ def _by_ready_pods(s: Situation) -> Weights:
 
 
 def _can_take_over(s: Situation, blue: str) -> bool:
-    """Whether requests may go to blue: it answers, or nobody who has them does, or is to have them, or is to answer."""
+    """Whether requests may go to blue: it answers or has a share, or the revisions with requests do not
+    answer."""
     now = _now(s)
     if not now or blue in now or s.progress.mode is Mode.RECREATE or s.blue_ready > 0 or s.wanted == 0:
         return True

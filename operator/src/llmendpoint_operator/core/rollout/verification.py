@@ -1,6 +1,6 @@
-"""Whether an answer to a verification prompt is what was expected, or near enough to what the old revision answers.
+"""Checks an answer to a verification prompt: against expectations, or against the old revision's answer.
 
-Each check returns None, or what is wrong in half a sentence that quotes at most 80 characters of an answer.
+Each check returns None, or half a sentence about the fault, which quotes at most 80 characters of an answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ QUOTE_LIMIT = 80
 _WORDS = re.compile(
     r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
 )
-"""Runs of letters and digits; where a script writes no spaces, each character is a word."""
+"""Runs of letters and digits. In scripts without spaces each character is a word."""
 
 _THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 _VERDICT = re.compile(r"\W*(PASS|FAIL)\b[\s:.,*-]*([^\n]*)", re.IGNORECASE)
@@ -31,14 +31,14 @@ JUDGE_TASK = (
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a judge model decided."""
+    """The verdict of a judge model."""
 
     passed: bool
     reason: str
 
 
 def quote(text: str) -> str:
-    """An answer for a status message: one line, at most 80 characters."""
+    """An answer in quotes for a status message: one line, at most 80 characters."""
     flat = " ".join(text.split())
     return f"'{flat if len(flat) <= QUOTE_LIMIT else flat[: QUOTE_LIMIT - 1] + '…'}'"
 
@@ -46,9 +46,9 @@ def quote(text: str) -> str:
 def unmet_expectation(
     answer: str, contains: Sequence[str] = (), matches: str | None = None, equals: str | None = None
 ) -> str | None:
-    """`contains`: every text is in the answer. `matches`: the RE2 expression is found in it (RE2 takes linear time
-    whatever is written, so that an expression cannot stop the operator). `equals`: the same text, but for blanks at
-    both ends."""
+    """`contains`: texts that must occur in the answer. `matches`: an RE2 expression that must be found in it.
+    RE2 takes linear time for any expression, so a user's expression cannot stall the operator. `equals`: the
+    whole answer, ignoring blanks at both ends."""
     for wanted in contains:
         if wanted not in answer:
             return f"expected to contain {quote(wanted)}, got {quote(answer)}"
@@ -65,12 +65,12 @@ def unmet_expectation(
 
 
 def differs_exactly(old: str, new: str) -> str | None:
-    """The same text, but for blanks at both ends."""
+    """The answers must be equal, ignoring blanks at both ends."""
     return None if old.strip() == new.strip() else f"the old revision answers {quote(old)}, got {quote(new)}"
 
 
 def differs_too_much(old: str, new: str, min_similarity: float) -> str | None:
-    """The answers share fewer words than wanted."""
+    """The answers must share enough words."""
     found = similarity(old, new)
     if found >= min_similarity:
         return None
@@ -83,9 +83,9 @@ def differs_too_much(old: str, new: str, min_similarity: float) -> str | None:
 def similarity(one: str, other: str) -> float:
     """Share of words in common, 0..1: the F1 of bags of words by which SQuAD scores answers (Rajpurkar et al., 2016).
 
-    Two good answers to one prompt agree in their words and not in their order or punctuation, so a ratio of sequences
-    is low for a reworded sentence; a broken model's words are others, which a bag of words tells as well. It is
-    symmetric and linear in the length (a sequence matcher is quadratic, on text that a tenant's model wrote).
+    Good answers to one prompt share words but not their order or punctuation, so a sequence ratio is low for
+    a reworded sentence. A broken model uses other words, which a bag of words detects as well. The measure is
+    symmetric and linear in the length; a sequence matcher is quadratic, on text that a tenant's model wrote.
     """
     first, second = (Counter(word.lower() for word in _WORDS.findall(text)) for text in (one, other))
     total = first.total() + second.total()
@@ -93,7 +93,7 @@ def similarity(one: str, other: str) -> float:
 
 
 def judge_messages(prompt: str, old: str, new: str, instruction: str | None) -> list[dict[str, str]]:
-    """The chat that asks a judge model; `instruction` adds what matters to the user."""
+    """The chat that asks a judge model. `instruction` is the user's addition to the task."""
     task = f"{JUDGE_TASK} {instruction.strip()}" if instruction else JUDGE_TASK
     parts = (("prompt", prompt), ("reference", old), ("candidate", new))
     asked = "\n\n".join(f"<{name}>\n{text}\n</{name}>" for name, text in parts)
@@ -101,7 +101,7 @@ def judge_messages(prompt: str, old: str, new: str, instruction: str | None) -> 
 
 
 def parse_judgement(text: str) -> Judgement | None:
-    """A judge's reply, with or without a thought before it; None when it begins with neither PASS nor FAIL."""
+    """A judge's reply, with or without a <think> block; None if it starts with neither PASS nor FAIL."""
     found = _VERDICT.match(_THOUGHT.sub("", text))
     if found is None:
         return None

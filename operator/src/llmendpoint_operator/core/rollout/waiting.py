@@ -1,4 +1,4 @@
-"""How long is still to be waited: until green is overdue or lost, and until time alone may bring something."""
+"""Remaining times: until green is overdue or lost, and until time alone may change the decision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .situation import LOST_SECONDS, Situation
 
 
 def waits(s: Situation) -> Iterator[float]:
-    """Seconds until time alone may bring something; none at rest."""
+    """Seconds until time alone may change the decision; none at rest."""
     progress, rollout = s.progress, s.spec.rollout
     if progress.state in BEFORE_THE_SWITCH or (
         progress.state is State.SWITCHING and progress.mode is Mode.IN_PLACE
@@ -44,8 +44,9 @@ def waits(s: Situation) -> Iterator[float]:
 
 
 def deadline_in(s: Situation) -> float:
-    """Seconds until green is overdue: a verification has progressDeadlineSeconds for itself. What this operator does
-    itself, to verify and to make room, it must have been doing for as long: the time without one is no lack of progress."""
+    """Seconds until green is overdue. A verification has progressDeadlineSeconds of its own. Verifying and
+    making room are work of the operator, so this process must also have done them for that long: downtime of
+    the operator does not count."""
     progress, evidence, deadline = s.progress, s.snapshot.observed.evidence, s.spec.progress_deadline_seconds
     if progress.state is State.VERIFYING:
         return max(s.remaining(progress.state_since, deadline), deadline - evidence.verifying)
@@ -54,7 +55,8 @@ def deadline_in(s: Situation) -> float:
 
 
 def lost_in(s: Situation) -> float | None:
-    """Seconds after which green counts as lost, of which no pod is ready while blue's are; None where it is not so."""
+    """Seconds until green counts as lost because none of its pods is ready while some of blue's are; None if
+    that is not so."""
     if s.lost_while_draining:
         return s.remaining(s.green_lost_since, LOST_SECONDS)
     if s.progress.state not in WITH_REQUESTS or s.green_ready > 0 or s.blue_ready == 0:

@@ -1,4 +1,4 @@
-"""What is to be found out about an endpoint now, read from its snapshot."""
+"""What the observers need to find out about an endpoint now, derived from its snapshot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from .records import find_window
 
 @dataclass(frozen=True, slots=True)
 class VerificationJob:
-    """Prompts to be sent to `revision`, and to `blue` for comparison. It is another one when anything differs."""
+    """Prompts to send to `revision`, and to `blue` for comparison. A job that differs in any field is a new
+    one."""
 
     revision: str
     blue: str | None
@@ -34,14 +35,15 @@ class VerificationJob:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`epoch`: the assignment to be acknowledged. `window`: when it changes, figures are counted anew."""
+    """`epoch`: the assignment that gateways must acknowledge. `measured`: revisions whose figures are needed.
+    `window`: figures are counted anew when it changes."""
 
     key: Key
     epoch: int = 0
     measured: tuple[str, ...] = ()
     window: Window | None = None
     decides: bool = False
-    """Whether something is decided on figures now."""
+    """Whether a decision depends on figures now."""
     verification: VerificationJob | None = None
 
     @property
@@ -52,7 +54,7 @@ class Wanted:
 
 
 def find_wanted(snapshot: Snapshot) -> Wanted | None:
-    """None where no decision waits for anything."""
+    """What is needed; None if no decision waits for an observation."""
     endpoint = snapshot.endpoint
     rollout: Mapping[str, Any] = endpoint.status.get("rollout") or {}
     traffic: Mapping[str, Any] = endpoint.status.get("traffic") or {}
@@ -74,8 +76,8 @@ def find_wanted(snapshot: Snapshot) -> Wanted | None:
 
 
 def _measured(spec: LLMEndpointSpec, state: str, blue: str | None, green: str | None) -> tuple[str, ...]:
-    """Whose figures a decision reads: before the switch blue's, where green is to be compared with it, then green's. A
-    first revision is not judged."""
+    """The revisions whose figures a decision reads: before the switch blue's, if green is compared with it;
+    after it green's. A first revision is not judged."""
     if blue is None or green is None:
         return ()
     if state in BEFORE_THE_SWITCH:
@@ -84,13 +86,13 @@ def _measured(spec: LLMEndpointSpec, state: str, blue: str | None, green: str | 
 
 
 def _shrinks(snapshot: Snapshot) -> bool:
-    """Ready replicas have to go: which, is chosen by what the gateways have in flight on each."""
+    """Whether ready replicas must go. The gateways' requests in flight decide which."""
     active = snapshot.endpoint.status.get("activeRevision")
     return sum(map(is_ready, snapshot.pods.get(str(active), ()))) > snapshot.wanted
 
 
 def _left_over(snapshot: Snapshot, about: set[str | None]) -> bool:
-    """Pods of other revisions stay until every gateway has left them."""
+    """Whether other revisions still have pods. Those stay until no gateway sends to them."""
     others = (d for hash_, d in snapshot.deployments.items() if hash_ not in about)
     return any(int(deployment.get("spec", {}).get("replicas", 1)) > 0 for deployment in others)
 

@@ -1,4 +1,4 @@
-"""The least and the most replicas at a moment: those of the spec, or of the schedules that hold now."""
+"""The present minimum and maximum of replicas: those of the spec, or of the schedules that are active now."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .cron import CronError, parse_cron
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`idle` is the count while nobody calls; `schedules` names those that hold; `problem` says which cannot be read."""
+    """`idle`: the count without requests. `schedules`: names of the active ones. `problem`: which cannot be
+    read."""
 
     least: int
     most: int
@@ -23,21 +24,21 @@ class Bounds:
 
     @property
     def awake(self) -> int:
-        """The least while somebody calls."""
+        """The minimum while there are requests."""
         return max(1, self.least)
 
     @property
     def sleeps(self) -> bool:
-        """Whether the count while nobody calls is another."""
+        """Whether the count without requests is lower."""
         return self.idle < self.awake
 
     def clamp(self, count: int) -> int:
-        """Within the bounds; the idle count and what lies between it and the least is left to who decides on it."""
+        """The count within the bounds. Counts from `idle` to `least` pass: the caller decides on idling."""
         return max(min(self.least, self.idle), min(count, self.most))
 
 
 def find_bounds(spec: AutoscalingSpec, now: datetime) -> Bounds:
-    """At this moment; `now` is aware. A schedule that cannot be read does not hold."""
+    """The bounds at `now` (with a time zone). An invalid schedule is not active."""
     holding, problems = [], []
     for schedule in spec.schedules:
         try:
@@ -53,7 +54,7 @@ def find_bounds(spec: AutoscalingSpec, now: datetime) -> Bounds:
 
 
 def may_sleep(spec: AutoscalingSpec) -> bool:
-    """Whether there is any moment at which the count while nobody calls is another."""
+    """Whether the count without requests is lower at any time."""
     return spec.idle_replicas is not None or 0 in (
         spec.min_replicas,
         *(s.min_replicas for s in spec.schedules),
@@ -65,7 +66,7 @@ def _largest(counts: Iterable[int | None], otherwise: int) -> int:
 
 
 def _holds(schedule: Schedule, now: datetime) -> bool:
-    """From each start to the next end."""
+    """Whether the schedule is active: its last start is later than its last end."""
     try:
         zone = ZoneInfo(schedule.time_zone)
     except (KeyError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""The breaker of an endpoint, as its gateways tell it: which of them refuse its requests now."""
+"""An endpoint's breaker, as its gateways report it: which of them refuse its requests now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONDITION = "CircuitOpen"
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """As one gateway tells it: `errors` of `requests` failed, which led to `state`: closed, open or half-open."""
+    """One gateway's report. `errors` of `requests` failed. `state`: closed, open or half-open."""
 
     state: str
     requests: int = 0
@@ -20,17 +20,17 @@ class Circuit:
 
     @property
     def refuses(self) -> bool:
-        """Whether requests are answered without asking a replica; of a half-open one all but single trials are."""
+        """Whether the gateway refuses requests without asking a replica; half-open, all but single trials."""
         return self.state != "closed"
 
 
 def refusing(circuits: Mapping[str, Circuit]) -> dict[str, Circuit]:
-    """Those that are not closed, by gateway."""
+    """The breakers that are not closed, by gateway."""
     return {gateway: circuits[gateway] for gateway in sorted(circuits) if circuits[gateway].refuses}
 
 
 def circuit_message(circuits: Mapping[str, Circuit]) -> str:
-    """For the condition: no figure that moves by itself; empty when all are closed."""
+    """The condition's message, without figures that change by themselves; empty if all are closed."""
     found = refusing(circuits)
     if not found:
         return ""
@@ -40,7 +40,7 @@ def circuit_message(circuits: Mapping[str, Circuit]) -> str:
 
 
 def circuit_event(circuits: Mapping[str, Circuit], was_open: bool) -> Event | None:
-    """What is to be told when the condition changes."""
+    """The Event when the condition changes, else None."""
     found = refusing(circuits)
     if bool(found) == was_open:
         return None

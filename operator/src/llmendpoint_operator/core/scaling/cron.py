@@ -1,7 +1,8 @@
-"""Five fields of cron: minute, hour, day of the month, month, day of the week.
+"""Cron expressions with five fields: minute, hour, day of the month, month, day of the week.
 
-A field is a list of values, ranges and steps: `*`, `5`, `1-5`, `*/15`, `8-18/2`, `1,15`; months and days have names of
-three letters, and Sunday is 0 or 7. Where both days are given, as in `0 8 1 * mon`, either is enough.
+A field is a list of values, ranges and steps: `*`, `5`, `1-5`, `*/15`, `8-18/2`, `1,15`. Months and days have
+names of three letters; Sunday is 0 or 7. If both day fields are restricted, as in `0 8 1 * mon`, a match of
+either is enough.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from datetime import datetime, time, timedelta
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 LONGEST_DAYS = 366 * 8 + 1
-"""Within so many days every date comes again, the 29th of February too."""
+"""Every date recurs within this many days, even the 29th of February."""
 
 
 class CronError(ValueError):
-    """The text is no cron; the message says which field and why."""
+    """The text is no cron expression; the message names the field and the fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """The values that each field allows. `either_day`: both days are restricted, and one of them is enough."""
+    """The values that each field allows. `either_day`: both day fields are restricted, and either
+    suffices."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -31,7 +33,7 @@ class Cron:
     either_day: bool
 
     def last(self, now: datetime) -> datetime | None:
-        """The latest moment not after `now`, in its time zone; None where there is none."""
+        """The latest matching time not after `now`, in the time zone of `now`; None if there is none."""
         for back in range(LONGEST_DAYS):
             day = now.date() - timedelta(days=back)
             if not self._on(day.month, day.day, day.isoweekday() % 7):
@@ -51,12 +53,13 @@ class Cron:
 
 
 def _comes_twice(wall: datetime) -> bool:
-    """Whether the clock shows it again when summer time ends; in the second hour it has been there once."""
+    """Whether this wall time occurs twice, at the end of summer time. In the second hour it has occurred
+    once."""
     return wall.utcoffset() != wall.replace(fold=1).utcoffset()
 
 
 def parse_cron(text: str) -> Cron:
-    """CronError where it is none."""
+    """Raises CronError for an invalid expression."""
     fields = text.lower().split()
     if len(fields) != 5:
         raise CronError(f"'{text}' has {len(fields)} fields, not the five of cron")
@@ -73,7 +76,7 @@ def parse_cron(text: str) -> Cron:
 
 
 def _values(field: str, text: str, low: int, high: int, names: tuple[str, ...] = ()) -> set[int]:
-    """All that a field allows."""
+    """All values that a field allows."""
     found: set[int] = set()
     for item in text.split(","):
         span, slash, step = item.partition("/")
@@ -92,5 +95,5 @@ def _values(field: str, text: str, low: int, high: int, names: tuple[str, ...] =
 
 
 def _number(text: str, low: int, names: tuple[str, ...]) -> int:
-    """Names count from the field's lowest value."""
+    """A number or a name; names count from the field's lowest value."""
     return names.index(text) + low if text in names else int(text)

@@ -1,7 +1,7 @@
-"""When the first token was late last: how many requests shared how many replicas then.
+"""Remembers when the first token was last late: how many requests shared how many replicas.
 
-One replica more makes it early again, and then nothing but this memory tells that the step back would make it late: a
-constant load would swing.
+One more replica makes the first token early again. Without this memory the scaler would remove that replica,
+and the count would oscillate under a constant load.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from datetime import datetime
 
 REMEMBERED_SECONDS = 3600
-"""What callers ask for changes with the hour; then a smaller number is tried again."""
+"""After this time fewer replicas are tried again, because the kind of requests changes over the day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Too many requests on so many replicas."""
+    """At time `at`, so many requests on so many replicas were too many."""
 
     at: datetime
     requests: int
     replicas: int
 
     def least_for(self, requests: int) -> int:
-        """Replicas on which so many requests are less crowded than it was then."""
+        """The smallest count with fewer requests per replica than at that time."""
         return requests * self.replicas // self.requests + 1
 
     def fades(self, now: datetime) -> bool:
-        """Whether it is too long ago."""
+        """Whether the memory is too old to count."""
         return (now - self.at).total_seconds() >= REMEMBERED_SECONDS

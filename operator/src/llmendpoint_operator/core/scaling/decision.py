@@ -1,16 +1,16 @@
 """The decision on the count for one moment.
 
-| what is known | what follows |
+| state | result |
 |---|---|
-| the time of the next poll has not come, and nobody waits for a first replica | the count within the bounds |
-| nothing, for fewer polls than failureThreshold | no change |
-| nothing, for longer | `fallback`, or no change |
-| somebody calls an idle endpoint | at once as many replicas as the signals recommend, one at least |
-| nobody has called for cooldownPeriod, and whoever does will be held and seen | idleReplicas |
-| a part: some gateways are silent, or an engine does not tell | up as recommended, not down |
-| all | the largest recommendation, smoothed |
+| the next poll is not due, and no request waits for a first replica | the present count, within the bounds |
+| load unknown, for fewer polls than failureThreshold | no change |
+| load unknown, for longer | `fallback`, or no change |
+| an idle endpoint gets requests | at once as many replicas as the signals recommend, at least one |
+| no request for cooldownPeriod, and the gateways would hold and report a new one | idleReplicas |
+| load known in part: a gateway or an engine does not report | up as recommended, never down |
+| load known | the largest recommendation, smoothed |
 
-Nothing is lowered while a replica loads, but for a lower maxReplicas.
+While a replica loads, the count is lowered only to satisfy a lower maxReplicas.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .signals import Recommendation, recommend, remember
 from .smoothing import keep, limit_rate, longest, stabilize
 
 FAILURE_THRESHOLD = 3
-"""Without `fallback`: polls without any figure after which the scaler calls itself blind."""
+"""Polls without any figure after which the scaler reports itself blind; used if there is no `fallback`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`outlook` is None while nothing new is known of it."""
+    """`outlook` is None if nothing new is known about the scaler's state."""
 
     replicas: int
     memory: Memory
@@ -42,7 +42,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """A count, and why."""
+    """A count, and the reason for it."""
 
     replicas: int
     reason: Reason
@@ -50,7 +50,7 @@ class _Wish:
 
 
 def decide(scene: Scene, memory: Memory, now: datetime) -> Decision:
-    """`scene.demand` is None when nobody told anything. The same scene at the same moment gives the same decision."""
+    """`scene.demand` is None if the load is unknown. The decision depends only on the arguments."""
     bounds = find_bounds(scene.spec, now)
     if scene.called:
         memory = replace(memory, active_at=now)
@@ -68,12 +68,12 @@ def decide(scene: Scene, memory: Memory, now: datetime) -> Decision:
 
 
 def wakes(scene: Scene, bounds: Bounds) -> bool:
-    """Whether somebody calls an endpoint that is idle: that waits for no poll."""
+    """Whether an idle endpoint gets requests. It is then scaled up without waiting for the next poll."""
     return bounds.sleeps and scene.current < bounds.awake and scene.called
 
 
 def _unseen(scene: Scene, memory: Memory, bounds: Bounds, now: datetime, due: bool) -> Decision:
-    """Between two polls, or without figures: only the bounds, and the fallback when it is time."""
+    """The decision between two polls, or without figures: the bounds, and the fallback when it is due."""
     wish = _Wish(scene.current, Reason.BOUNDS, "")
     if not due:
         return _conclude(scene, memory, bounds, wish, None, now)
@@ -106,14 +106,14 @@ def _fallback(current: int, fallback: FallbackSpec) -> int:
 
 
 def _lowers(found: list[Recommendation], demand: Demand) -> bool:
-    """Whether every signal and every gateway told enough to go down."""
+    """Whether every signal and every gateway reported enough to lower the count."""
     return not demand.partial and all(recommendation.lowers for recommendation in found)
 
 
 def _follow(
     scene: Scene, memory: Memory, bounds: Bounds, best: Recommendation, lowers: bool, now: datetime
 ) -> tuple[_Wish, Memory]:
-    """Idle or awake, and then by the signals."""
+    """The idle count, or the count that the signals recommend."""
     called = scene.called
     if bounds.sleeps and scene.unheard:
         rested = (now - memory.active_at).total_seconds() >= scene.spec.cooldown_period
@@ -140,7 +140,7 @@ def _follow(
 def _conclude(
     scene: Scene, memory: Memory, bounds: Bounds, wish: _Wish, outlook: Outlook | None, now: datetime
 ) -> Decision:
-    """Within the bounds, and nothing that loads is taken."""
+    """The decision within the bounds. No replica is removed while one is loading."""
     target = bounds.clamp(wish.replicas)
     if target < scene.current and (scene.loading or not scene.served):
         target = min(scene.current, bounds.most)
@@ -153,13 +153,13 @@ def _conclude(
         message = f"bounds are {bounds.least} to {bounds.most}{schedules}"
     changes = keep(memory.changes, longest(scene.spec.behavior), now)
     memory = replace(memory, changes=(*changes, (now, target - scene.current)))
-    if target > scene.current:  # whatever raised it, it stays for the window
+    if target > scene.current:  # whatever the reason, the down window then keeps it
         memory = replace(memory, recommendations=(*memory.recommendations, (now, target)))
     return Decision(target, memory, Change(scene.current, target, reason, message, now), outlook)
 
 
 def _outlook(scene: Scene, bounds: Bounds, asked: int, demand: Demand, count: int) -> Outlook:
-    """How it fares, without figures that move."""
+    """The scaler's state, without figures that change by themselves."""
     silent = f"no figures from {', '.join(demand.silent)}" if demand.silent else ""
     if bounds.problem:
         return Outlook(False, "ScheduleInvalid", f"{bounds.problem}; the other bounds apply", silent, True)

@@ -1,4 +1,4 @@
-"""What callers ask of an endpoint, as the gateways tell it. What nobody told is unknown, and never 0."""
+"""The load of an endpoint, as the gateways report it. Missing reports are unknown, and never count as 0."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from .circuit import Circuit
 
 NEARLY_FULL = 0.8
-"""Share of the memory for keys and values from which a request may have to wait for it."""
+"""Share of the KV cache in use (0..1) from which a request may have to wait for memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What an engine said of itself at `read_at`, in seconds of the operator's clock. `kv_usage` is 0..1; `max_num_seqs` 0
-    while it is unknown."""
+    """What an engine reported at `read_at`, in seconds of the operator's clock. `kv_usage` is 0..1;
+    `max_num_seqs` is 0 if unknown."""
 
     running: int
     waiting: int
@@ -24,8 +24,8 @@ class Load:
 
     @property
     def queued(self) -> int:
-        """Requests that wait because the engine is full. Where there is room, a request that waits is about to be
-        admitted at the engine's next step."""
+        """Requests that wait because the engine is full. If it has room, a waiting request is about to be
+        admitted at the next step and does not count."""
         if self.kv_usage >= NEARLY_FULL or self.max_num_seqs == 0:
             return self.waiting
         return min(self.waiting, max(0, self.running + self.waiting - self.max_num_seqs))
@@ -33,7 +33,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One replica as one gateway sees it. `load` is None when the engine did not say, or not lately."""
+    """One replica as one gateway sees it. `load` is None if the engine has not reported recently."""
 
     in_flight: int
     load: Load | None = None
@@ -41,7 +41,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One endpoint as one gateway sees it: `waiting` requests that it holds, and its replicas by pod."""
+    """One endpoint as one gateway sees it: the number of requests it holds (`waiting`), and replicas by
+    pod."""
 
     waiting: int = 0
     replicas: Mapping[str, Reading] = field(default_factory=dict)
@@ -50,8 +51,8 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class FirstTokens:
-    """How long callers of the present replicas waited for their first token of late: the 95th percentile in seconds, of
-    so many requests."""
+    """Recent time to the first token of the present replicas: 95th percentile in seconds, number of
+    requests."""
 
     p95: float
     requests: int
@@ -59,37 +60,38 @@ class FirstTokens:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One endpoint as all gateways together see it. `silent` names those who were asked and said nothing: the sums may be too
-    low then."""
+    """One endpoint as all gateways together see it. `silent` names the gateways (or engines) that did not
+    report; the sums may be too low then."""
 
     waiting: int = 0
     in_flight: Mapping[str, int] = field(default_factory=dict)
     loads: Mapping[str, Load] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
     held: bool = True
-    """Whether requests for an endpoint without replicas wait, so that somebody sees them."""
+    """Whether gateways hold and report requests for an endpoint without replicas."""
     circuits: Mapping[str, Circuit] = field(default_factory=dict)
-    """The endpoint's breaker, by gateway."""
+    """The state of the endpoint's breaker, by gateway."""
     first_tokens: FirstTokens | None = None
 
     @property
     def partial(self) -> bool:
-        """Whether a part is missing."""
+        """Whether some reports are missing."""
         return bool(self.silent)
 
     @property
     def queued(self) -> int:
-        """Requests that wait for a replica, or in one that is full."""
+        """Requests that wait in a gateway or in a full replica."""
         return self.waiting + sum(load.queued for load in self.loads.values())
 
     @property
     def requests(self) -> int:
-        """Requests that wait or run. Of a replica the larger of both accounts: not every caller uses the gateway."""
+        """Requests that wait or run. For each replica the larger of the gateways' count and the engine's,
+        because not every caller uses the gateway."""
         pods = {*self.in_flight, *self.loads}
         return self.waiting + sum(self._of(pod) for pod in pods)
 
     def only(self, pods: Collection[str]) -> Demand:
-        """Of these replicas."""
+        """The demand on these replicas alone."""
         return Demand(
             self.waiting,
             {pod: count for pod, count in self.in_flight.items() if pod in pods},
@@ -105,8 +107,8 @@ class Demand:
 
 
 def combine(reports: Mapping[str, Report | None]) -> Demand | None:
-    """By gateway; None for one that says nothing. Nothing is known when all are silent, or there is none. Requests add
-    up, while every gateway reads the same loads: the freshest reading of each replica counts."""
+    """Combines reports by gateway (None for a silent one). Returns None if all are silent or there is none.
+    Requests are summed. All gateways read the same loads, so the latest reading of each replica counts."""
     told = {gateway: report for gateway, report in reports.items() if report is not None}
     if not told:
         return None

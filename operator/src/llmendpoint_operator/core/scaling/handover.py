@@ -1,8 +1,9 @@
-"""From the builtin scaler to one outside (KEDA, a HorizontalPodAutoscaler): the count is kept until that one has it.
+"""Keeps the replica count when an outside scaler (KEDA, a HorizontalPodAutoscaler) replaces the builtin one.
 
-The builtin scaler never writes spec.replicas, which is the outside scaler's field and holds an old number, often 1. What
-was decided last stays in status.autoscaling and holds until spec.replicas reaches it, or the outside scaler has followed
-its metric for SETTLE_SECONDS: as long as a HorizontalPodAutoscaler waits before it lowers a count.
+The builtin scaler never writes spec.replicas. That field belongs to the outside scaler and holds an old
+number, often 1. The last decision stays in status.autoscaling and holds until spec.replicas reaches it, or
+until the outside scaler has followed its metric for SETTLE_SECONDS, as long as a HorizontalPodAutoscaler
+waits before it lowers a count.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SETTLE_SECONDS = 300
 
 
 def kept_count(snapshot: Snapshot, now: datetime) -> int | None:
-    """The count that holds in place of a lower spec.replicas; None where spec.replicas holds."""
+    """The count that holds instead of a lower spec.replicas; None if spec.replicas holds."""
     endpoint = snapshot.endpoint
     spec, decided = endpoint.spec, endpoint.status.get("autoscaling") or {}
     rules = spec.autoscaling if spec else None
@@ -32,7 +33,7 @@ def kept_count(snapshot: Snapshot, now: datetime) -> int | None:
 
 
 def settles_in(snapshot: Snapshot, now: datetime) -> float | None:
-    """Seconds until the outside scaler has had its time; None while it does not follow its metric."""
+    """Seconds until the handover ends; None while the outside scaler does not follow its metric."""
     began = parse_time((snapshot.endpoint.status.get("autoscaling") or {}).get("handedOverAt"))
     if began is None:
         return float(SETTLE_SECONDS)
@@ -43,7 +44,7 @@ def settles_in(snapshot: Snapshot, now: datetime) -> float | None:
 
 
 def handover_record(snapshot: Snapshot, now: datetime) -> dict[str, Any] | None:
-    """`status.autoscaling` while a count is kept."""
+    """`status.autoscaling` while a count is kept, else None."""
     endpoint = snapshot.endpoint
     if snapshot.kept is None or endpoint.spec is None:
         return None

@@ -1,5 +1,5 @@
-"""What a scaler outside the operator (KEDA, a HorizontalPodAutoscaler) is told: the builtin one's own recommendation,
-before any smoothing. Bounds, windows, cooling down and the fallback are then theirs."""
+"""What the operator reports to an outside scaler (KEDA, a HorizontalPodAutoscaler): its own recommendation
+before smoothing. The outside scaler applies bounds, windows, cooldown and fallback."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .signals import recommend
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """`active`: somebody calls, or a replica loads, or has yet to serve, that must not be taken. `replicas`: there is work for so many. None:
-    not known, which is never told as 0."""
+    """`active`: False only if the endpoint may be scaled to its idle count. `replicas`: the number that the
+    load needs. None means unknown and is never reported as 0."""
 
     active: bool | None
     replicas: int | None
 
 
 def find_opinion(scene: Scene) -> Opinion:
-    """While a gateway is silent or a replica loads, and before a first revision has served, nothing is said that would lower
-    the count; where no gateway would hold and see who calls an endpoint at zero, nobody sleeps."""
+    """While a gateway is silent, a replica loads, or no first revision has served, the result never lowers
+    the count. If no gateway would hold and report requests at zero, the endpoint stays active."""
     if scene.demand is None:
         return Opinion(True if scene.loading else None, None)
     starts = scene.loading or (scene.current > 0 and not scene.served)

@@ -1,4 +1,4 @@
-"""What a decision comes to: the count, why it changed, and how the scaler fares. No figure here moves by itself."""
+"""The result of a decision: count, reason of a change, scaler's state. No figure here changes by itself."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ class Reason(StrEnum):
     """Why the count changed."""
 
     SIGNALS = "Signals"
-    """More or fewer replicas are recommended."""
+    """The signals recommend more or fewer replicas."""
     ACTIVATED = "Activated"
-    """Somebody calls an endpoint that was idle."""
+    """An idle endpoint gets requests."""
     IDLE = "Idle"
-    """Nobody has called for the cooldown period."""
+    """No request arrived for the cooldown period."""
     FALLBACK = "Fallback"
-    """Nobody knows the load."""
+    """The load is unknown."""
     BOUNDS = "Bounds"
     """The bounds changed, by the spec or a schedule."""
     BY_HAND = "SetByHand"
-    """Somebody changed spec.replicas."""
+    """A user changed spec.replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From one count to another; the message has the figures of that moment."""
+    """A change of the count. The message has the figures of that moment."""
 
     before: int
     after: int
@@ -39,7 +39,7 @@ class Change:
 
     @property
     def event(self) -> Event:
-        """For people."""
+        """The Event about the change."""
         kind = "ScaledUp" if self.after > self.before else "ScaledDown"
         said = f"replicas {self.before} -> {self.after} ({self.reason}): {self.message}"
         return Event(kind, fitting(said), "Warning" if self.reason is Reason.FALLBACK else "Normal")
@@ -47,22 +47,22 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """How the scaler fares: conditions Scaling (whether it follows signals, and what keeps it from more) and ScalingBlind
-    (whether it knows no load)."""
+    """The scaler's state, for the conditions Scaling (whether it follows its signals, and what limits it) and
+    ScalingBlind (whether the load is unknown)."""
 
     follows: bool
     reason: str
     message: str
     blind: str = ""
-    """What is missing; empty when nothing is."""
+    """Which figures are missing; empty if none is."""
     partly: bool = False
-    """Whether only a part is missing."""
+    """Whether only some figures are missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """What holds now, for the plan. `change`: the last one that this leader made; `outlook`: None before its first
-    figures, when the conditions stay as they were."""
+    """The scaler's present result, for the plan. `change`: the last one that this leader made. `outlook`:
+    None before its first figures; the conditions then stay unchanged."""
 
     replicas: int
     change: Change | None = None

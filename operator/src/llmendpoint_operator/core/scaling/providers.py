@@ -1,7 +1,8 @@
-"""Scalers outside the operator: the ScaledObject for KEDA, or the HorizontalPodAutoscaler, of an endpoint.
+"""Outside scalers: an endpoint's ScaledObject for KEDA, or its HorizontalPodAutoscaler.
 
-Both write the endpoint's /scale, never a Deployment, so that there is one writer of `spec.replicas`, and both follow one
-figure, the operator's recommendation (opinion.py). What the provider at hand does not need is deleted.
+Both write the endpoint's /scale and never a Deployment, so that `spec.replicas` has one writer. Both follow
+one figure, the operator's recommendation (opinion.py). Objects that the chosen provider does not need are
+deleted.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ RECOMMENDED_METRIC = "llmendpoint_operator_recommended_replicas"
 RETRY_SECONDS = 10.0
 DIGEST = "llmendpoint.io/spec-digest"
 ENDPOINT_NAME = "llmendpoint"
-"""Label of that metric: the endpoint's name."""
+"""Label of that metric; its value is the endpoint's name."""
 NOT_PASSED_ON = {"scaledobject.keda.sh/hpa-excluded-labels": "app.kubernetes.io/managed-by"}
-"""KEDA copies the labels of a ScaledObject to the autoscaler that it makes, which would then say that it is ours."""
+"""KEDA copies a ScaledObject's labels to the autoscaler that it creates, which would then look like ours."""
 
 
 def make_scaled_object(owner: Owner, spec: AutoscalingSpec, scaler: ScalerAddress) -> Manifest:
-    """An external-push trigger: a request that waits at zero is told to KEDA at once."""
+    """A ScaledObject with an external-push trigger: KEDA learns at once of a request that waits at zero."""
     wanted: Manifest = {
         "scaleTargetRef": _target(owner),
         "pollingInterval": spec.polling_interval,
         "cooldownPeriod": spec.cooldown_period,
-        # Without it KEDA takes one that it has never seen active to zero at its first look.
+        # Without it KEDA scales an endpoint that it has never seen active to zero at the first check.
         "initialCooldownPeriod": spec.cooldown_period,
         "minReplicaCount": spec.min_replicas,
         "maxReplicaCount": spec.max_replicas,
@@ -68,7 +69,7 @@ def make_scaled_object(owner: Owner, spec: AutoscalingSpec, scaler: ScalerAddres
 
 
 def make_autoscaler(owner: Owner, spec: AutoscalingSpec) -> Manifest:
-    """An external metric, as a metrics adapter reads it from the operator's /metrics."""
+    """A HorizontalPodAutoscaler on an external metric; a metrics adapter reads it from the operator."""
     selector = {"matchLabels": {ENDPOINT_NAME: owner.name}}
     metric = {
         "metric": {"name": RECOMMENDED_METRIC, "selector": selector},
@@ -86,12 +87,12 @@ def make_autoscaler(owner: Owner, spec: AutoscalingSpec) -> Manifest:
 
 
 def provider_steps(snapshot: Snapshot) -> Iterator[Step]:
-    """First what is not wanted goes: two scalers of one endpoint would fight."""
+    """Unwanted scalers are deleted first, because two scalers of one endpoint would fight."""
     endpoint = snapshot.endpoint
     wanted = _wanted(snapshot)
     for (version, kind), live in snapshot.scalers.items():
         if "deletionTimestamp" in live["metadata"]:
-            continue  # KEDA holds its own by a finalizer until it has let go
+            continue  # KEDA's finalizer keeps it until KEDA has cleaned up
         if wanted is None or kind != wanted["kind"]:
             said = f"{kind} {live['metadata']['name']} is not what spec.autoscaling.provider asks for"
             yield Delete(
@@ -100,7 +101,7 @@ def provider_steps(snapshot: Snapshot) -> Iterator[Step]:
     if wanted is None:
         return
     found = snapshot.scalers.get((wanted["apiVersion"], wanted["kind"]))
-    # Compared as a whole: a trigger or a metric that somebody adds would scale too.
+    # Compared as a whole: a trigger or metric that another writer adds would scale too.
     field = "triggers" if wanted["kind"] == SCALED_OBJECT[1] else "metrics"
     added = found is not None and len(found["spec"].get(field, ())) != len(wanted["spec"][field])
     difference = first_difference(wanted, found)
@@ -110,14 +111,14 @@ def provider_steps(snapshot: Snapshot) -> Iterator[Step]:
 
 
 def provider_retry(snapshot: Snapshot) -> float | None:
-    """Seconds after which to look again: nobody tells when KEDA is installed."""
+    """Seconds after which to check again whether KEDA is installed (no event reports that), or None."""
     spec = snapshot.endpoint.spec.autoscaling if snapshot.endpoint.spec else None
     waits = spec is not None and spec.provider is Provider.KEDA and snapshot.keda_missing
     return RETRY_SECONDS if waits else None
 
 
 def provider_outlook(snapshot: Snapshot) -> Outlook | None:
-    """How the outside scaler fares, by its own words; None where there is none."""
+    """The state of the outside scaler, from its own conditions; None without one."""
     spec = snapshot.endpoint.spec
     if spec is None or spec.autoscaling is None:
         return None
@@ -138,7 +139,8 @@ def _keda_outlook(snapshot: Snapshot) -> Outlook:
         said = f"the cluster has no resource ScaledObject (keda.sh/v1alpha1); install KEDA, {hint}"
         return Outlook(False, "KedaMissing", said)
     live = snapshot.scalers.get(SCALED_OBJECT)
-    # Ready is of the ScaledObject itself; the autoscaler that KEDA made may lack figures, or KEDA's metrics API, all the same.
+    # Ready is about the ScaledObject. KEDA's autoscaler may still lack figures or KEDA's metrics API
+    # (HPAActive).
     ready, active = (find_condition(live or {}, kind).get("status") for kind in ("Ready", "HPAActive"))
     telling = "HPAActive" if (ready, active) == ("True", "False") else "Ready"
     return _said(live, telling, "ScaledByKeda", "KedaNotReady", "ScaledObject")
@@ -168,7 +170,8 @@ def _wanted(snapshot: Snapshot) -> Manifest | None:
 def _child(kind: tuple[str, str], owner: Owner, spec: Manifest) -> Manifest:
     version, name = kind
     metadata = child_metadata(owner, owner.name, None)
-    # What is no longer wanted is contained in nothing: the digest differs, and the next apply takes it away.
+    # A field that is no longer wanted is no difference by itself. The digest differs, and the next apply
+    # removes it.
     text = json.dumps(spec, sort_keys=True)
     metadata["annotations"] = {DIGEST: hashlib.sha256(text.encode()).hexdigest()[:16]}
     return {"apiVersion": version, "kind": name, "metadata": metadata, "spec": spec}
@@ -184,6 +187,6 @@ def _behavior(spec: AutoscalingSpec) -> Manifest:
 
 
 def _rules(rules: ScalingRules) -> Manifest:
-    """Empty where everything is as the HorizontalPodAutoscaler has it by itself."""
+    """The rules; empty if they equal the defaults of a HorizontalPodAutoscaler."""
     found: Manifest = rules.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return found

@@ -1,4 +1,4 @@
-"""What of the scaler stands in `status.autoscaling`: the last decision, which a new leader goes on from."""
+"""`status.autoscaling`: the last decision, from which a new leader continues."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Json = dict[str, Any]
 
 
 def present_count(snapshot: Snapshot) -> int:
-    """The count that holds: what was last decided; a `spec.replicas` that was changed since; before the first decision,
-    or after a lost status, what the revision that gets requests has."""
+    """The present count: the last decision, or `spec.replicas` if that was changed since. Before the first
+    decision, or after the status was lost, the replicas of the active revision."""
     endpoint = snapshot.endpoint
     asked = endpoint.spec.replicas if endpoint.spec else 1
     decided = endpoint.status.get("autoscaling")
@@ -29,14 +29,15 @@ def present_count(snapshot: Snapshot) -> int:
 
 
 def first_memory(live: Mapping[str, Any], current: int, now: datetime) -> Memory:
-    """Of a new leader: as if what holds had been recommended just now, and the last change as the status tells it."""
+    """The memory of a new leader: the present count as a recommendation, and the last change in the
+    status."""
     at, before = parse_time(live.get("lastScaledAt")), live.get("previousReplicas")
     changes = () if at is None or before is None else ((at, current - int(before)),)
     return Memory(polled_at=now, active_at=now, recommendations=((now, current),), changes=changes)
 
 
 def read_outlook(status: Mapping[str, Any]) -> Outlook | None:
-    """How the leader before this one fared, from its conditions: they stay until there are figures again."""
+    """The previous leader's outlook, from the conditions, which stay until there are figures again."""
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     scaling, blind = conditions.get("Scaling"), conditions.get("ScalingBlind")
     if scaling is None or blind is None:
@@ -46,7 +47,7 @@ def read_outlook(status: Mapping[str, Any]) -> Outlook | None:
 
 
 def make_record(scaling: Scaling, live: Mapping[str, Any], asked: int) -> Json:
-    """`live` is what stands there, `asked` is spec.replicas."""
+    """The new `status.autoscaling`. `live`: the present one. `asked`: spec.replicas."""
     if live.get("desiredReplicas") == scaling.replicas:
         return {**live, "specReplicas": asked}
     found: Json = {"desiredReplicas": scaling.replicas, "specReplicas": asked}
@@ -62,7 +63,7 @@ def make_record(scaling: Scaling, live: Mapping[str, Any], asked: int) -> Json:
 
 
 def event_of(scaling: Scaling, live: Mapping[str, Any]) -> Event | None:
-    """What is to be told with the status that carries a new count."""
+    """The Event to write with the status that has a new count, else None."""
     change = scaling.change
     if change is None or change.after != scaling.replicas or live.get("desiredReplicas") == scaling.replicas:
         return None

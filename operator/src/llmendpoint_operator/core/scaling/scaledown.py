@@ -1,17 +1,17 @@
-"""Which replica goes when replicas go down, and in what order.
+"""Which replicas are removed when the count falls, and in what order.
 
-Kubernetes takes pods that are not ready first, then by the annotation `controller.kubernetes.io/pod-deletion-cost`.
-Left to itself it takes the newest, whatever it is doing. So, while a revision that gets requests loses some but not all
-of its pods:
+Kubernetes removes unready pods first, then by the annotation `controller.kubernetes.io/pod-deletion-cost`. By
+default it removes the newest, even if that is busy. So if a revision with requests loses some but not all of
+its pods:
 
-1. the ready pods with the fewest requests in flight, by the gateways' own count, are written to
-   `status.traffic.draining`: no gateway picks them any more;
-2. every Ready gateway acknowledges that, or has had ACKNOWLEDGE_SECONDS to;
+1. the ready pods with the fewest requests in flight, as the gateways count them, are written to
+   `status.traffic.draining`, and gateways send them no new requests;
+2. the operator waits until every Ready gateway has acknowledged that, for ACKNOWLEDGE_SECONDS at most;
 3. those pods get the annotation, and only then the Deployment shrinks.
 
-Each step is found again from the status and the pods, so a restart in between goes on where it was. Without a gateway
-nobody can be asked and nobody picks: the Deployment shrinks at once, and so it does where the gateways that there are
-have not been Ready for a minute. A pod that still loads has no requests and is taken for what it is: not ready, never idle.
+Every step can be read from the status and the pods, so a restart continues where it was. Without a gateway,
+or if none has been Ready for a minute, the Deployment shrinks at once. A pod that still loads has no
+requests; it counts as unready, not as idle.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ..times import parse_time
 
 COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 COST = "-1000"
-"""Below 0, which pods without the annotation count as."""
+"""Below 0, the cost of pods without the annotation."""
 POLL_SECONDS = 1.0
-"""When to look again though no gateway was heard: the rim wakes us sooner when one is."""
+"""Seconds until the next look even without news from a gateway; news triggers it sooner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A pod that goes. `in_flight` is None when no gateway knows it."""
+    """A pod to remove. `in_flight` is None if no gateway knows the pod."""
 
     pod: Manifest
     in_flight: int | None
@@ -50,31 +50,32 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class ScaleDown:
-    """What is to be done now. `replicas` are the counts that Deployments may have now: held up until no gateway
-    sends to the pods that go."""
+    """What to do now. `replicas`: the counts that Deployments may have now. They are not lowered until no
+    gateway sends to the pods to remove."""
 
     replicas: Mapping[str, int]
     draining: tuple[str, ...] = ()
-    """For `status.traffic.draining`, sorted."""
+    """The new `status.traffic.draining`, sorted."""
     draining_since: datetime | None = None
-    """When `draining` last got a new name: from then on gateways have ACKNOWLEDGE_SECONDS."""
+    """When `draining` last got a new name. Gateways have ACKNOWLEDGE_SECONDS from then on."""
     chosen: tuple[Victim, ...] = ()
-    """Ready pods whose annotation must be there before the Deployment shrinks."""
+    """Ready pods that must get the annotation before the Deployment shrinks."""
     load: Mapping[str, int] = field(default_factory=dict)
     """Requests in flight by pod."""
     asks_gateways: bool = False
-    """Whether the gateways' states are needed to go on."""
+    """Whether the next step depends on the gateways' states."""
 
     @property
     def requeue_after(self) -> float | None:
-        """Seconds after which to look again."""
+        """Seconds after which to requeue, or None."""
         return POLL_SECONDS if self.asks_gateways else None
 
 
 def plan_scale_down(
     snapshot: Snapshot, replicas: Mapping[str, int], shares: Mapping[str, int], now: datetime
 ) -> ScaleDown:
-    """`replicas` is what the rollout wants of each revision, `shares` the percent of new requests that each gets."""
+    """`replicas`: the rollout's count for each revision. `shares`: each revision's percent of new
+    requests."""
     evidence = snapshot.observed.evidence
     traffic = snapshot.endpoint.status.get("traffic") or {}
     before = _drained(snapshot, tuple(traffic.get("draining") or ()), shares)
@@ -100,7 +101,7 @@ def plan_scale_down(
 
 
 def cost_steps(snapshot: Snapshot, decision: ScaleDown) -> Iterator[Step]:
-    """Annotations of pods: on those that go, and off those that were to go and now stay."""
+    """Annotate the pods to remove, and remove the annotation from pods that stay after all."""
     chosen = {victim.name for victim in decision.chosen}
     for victim in decision.chosen:
         if _cost(victim.pod) != COST:
@@ -114,7 +115,7 @@ def cost_steps(snapshot: Snapshot, decision: ScaleDown) -> Iterator[Step]:
 
 
 def in_flight(evidence: Evidence) -> dict[str, int]:
-    """Requests by pod, over all gateways that answered."""
+    """Requests by pod, summed over the gateways that answered."""
     total: dict[str, int] = {}
     for gateway in evidence.gateways:
         for pod, count in gateway.in_flight.items():
@@ -123,14 +124,14 @@ def in_flight(evidence: Evidence) -> dict[str, int]:
 
 
 def _surplus(pods: Sequence[Manifest], wanted: int) -> int:
-    """How many ready pods have to go; those that are not ready go before them, by Kubernetes' own order."""
+    """How many ready pods must go. Kubernetes removes unready ones before them."""
     return max(0, sum(is_ready(pod) for pod in pods) - wanted)
 
 
 def _victims(
     pods: Sequence[Manifest], count: int, load: Mapping[str, int], before: tuple[str, ...]
 ) -> tuple[Victim, ...]:
-    """The `count` ready pods that go: the newest first among equals."""
+    """The `count` ready pods to remove; among equals the newest first."""
     ready = [pod for pod in pods if is_ready(pod)]
     ready.sort(key=lambda pod: str(pod["metadata"]["name"]))
     ready.sort(key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), reverse=True)
@@ -139,12 +140,13 @@ def _victims(
 
 
 def _rank(name: str, load: Mapping[str, int], before: tuple[str, ...]) -> tuple[bool, bool, int]:
-    """Lowest first: chosen before, known to a gateway, few requests."""
+    """Sort key; the lowest are removed first: already chosen, known to a gateway, few requests."""
     return name not in before, name not in load, load.get(name, 0)
 
 
 def _drained(snapshot: Snapshot, listed: tuple[str, ...], shares: Mapping[str, int]) -> tuple[str, ...]:
-    """Of the pods that the status lists, those that there are; and never all that could answer: then only what ends."""
+    """The listed pods that exist. If no ready pod with requests would be left, only terminating ones stay
+    listed."""
     if not listed:
         return ()
     pods = [pod for found in snapshot.pods.values() for pod in found]
@@ -160,7 +162,7 @@ def _drained(snapshot: Snapshot, listed: tuple[str, ...], shares: Mapping[str, i
 
 
 def _leaving(snapshot: Snapshot, before: tuple[str, ...]) -> tuple[str, ...]:
-    """Drained pods that are ending now: they stay listed until they are gone."""
+    """Drained pods that are terminating; they stay listed until they are gone."""
     if not before:
         return ()
     ending = {p["metadata"]["name"] for pods in snapshot.pods.values() for p in pods if is_terminating(p)}
@@ -184,7 +186,7 @@ def _cost(pod: Manifest) -> Any:
 
 
 def _annotated(pod: Manifest, annotations: Mapping[str, str]) -> Manifest:
-    """With the uid, so that a pod that is gone by now is not made anew."""
+    """The apply patch. It has the uid, so that a deleted pod is not created anew."""
     metadata = {key: pod["metadata"][key] for key in ("name", "namespace", "uid") if key in pod["metadata"]}
     if annotations:
         metadata["annotations"] = dict(annotations)

@@ -1,7 +1,7 @@
-"""All that one decision is made from: what stands in the snapshot, what the gateways tell, and what is remembered.
+"""The inputs of one decision: the snapshot, the gateways' reports, and the memory.
 
-The memory lives in the leader. A new leader begins with an empty one: it knows the count from the status, waits for
-figures, and lowers nothing before a whole window of its own.
+The memory is kept by the leader. A new leader starts with an empty one: it takes the count from the status,
+waits for figures, and lowers nothing before a whole window of its own has passed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from .demand import Demand
 from .smoothing import Series
 
 NODE_SECONDS = 30
-"""A replica that finds no node counts as loading for so long; then the count may be lowered although it waits."""
+"""A replica without a node counts as loading for this long. After that the count may be lowered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of one endpoint. `polled_at`: the last decision; `active_at`: when it was last called; `failures`: polls in a row
-    without any figure; `recommendations` and `changes`: what the smoother looks back on."""
+    """The memory for one endpoint. `polled_at`: the last poll. `active_at`: when it last had requests.
+    `failures`: consecutive polls without any figure. `recommendations`, `changes`: the history for
+    smoothing."""
 
     polled_at: datetime
     active_at: datetime
@@ -38,8 +39,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """`current` is the count that holds now; `ready` the pods that serve; `loading` whether one of them is on its way;
-    `max_num_seqs` what the spec says of a replica's batch. Nothing is lowered before a revision has served: `served`."""
+    """`current`: the present count. `ready`: the pods that serve. `loading`: whether a replica is starting.
+    `served`: whether a revision has served yet; nothing is lowered before that. `max_num_seqs`: batch size in
+    the spec."""
 
     spec: AutoscalingSpec
     current: int
@@ -51,27 +53,27 @@ class Scene:
 
     @property
     def serving(self) -> int:
-        """Replicas that answer now; in a canary both revisions have as many as are wanted."""
+        """Replicas that answer now, at most `current`: in a canary each revision has that many."""
         return min(len(self.ready), self.current)
 
     @property
     def called(self) -> bool:
-        """Whether more requests wait or run than the activation threshold, on whichever revision."""
+        """Whether more requests wait or run than the activation threshold, over all revisions."""
         return self.demand is not None and self.demand.requests > self.spec.activation_threshold
 
     @property
     def complete(self) -> bool:
-        """Whether everybody who was asked has told."""
+        """Whether every gateway that was asked has reported."""
         return self.demand is not None and not self.demand.partial
 
     @property
     def unheard(self) -> bool:
-        """Whether nobody calls, and whoever does will be held and seen."""
+        """Whether there are no requests, and the gateways would hold and report new ones."""
         return self.demand is not None and self.demand.held and not self.called
 
 
 def read_scene(snapshot: Snapshot, spec: AutoscalingSpec, current: int, now: datetime) -> Scene:
-    """Of the revisions that get requests; their demand comes later."""
+    """The scene of the revisions with requests. The caller adds the demand."""
     endpoint = snapshot.endpoint
     assert endpoint.spec is not None
     active = endpoint.status.get("activeRevision")
@@ -89,7 +91,7 @@ def read_scene(snapshot: Snapshot, spec: AutoscalingSpec, current: int, now: dat
 
 
 def _loads(pod: Manifest, spec: LLMEndpointSpec, now: datetime) -> bool:
-    """Not ready, and within its time: to load, or to find a node."""
+    """Whether the pod is not ready and within its time to load or to find a node."""
     if is_ready(pod):
         return False
     waiting, created = unscheduled_since(pod), pod["metadata"].get("creationTimestamp")

@@ -1,14 +1,15 @@
-"""The number of replicas that each signal recommends, from totals alone: the same load gives the same number however
-it lies on the replicas, so that nothing swings under a constant load.
+"""The number of replicas that each signal recommends. It depends on totals alone: the same load gives the
+same number however the replicas share it, so the count does not oscillate under a constant load.
 
 | signal | recommends |
 |---|---|
-| queueDepth | beyond the replicas that serve, one for each `target` that waits; fewer only when all fits 80 % of theirs |
+| queueDepth | the serving replicas plus one for each `target` waiting requests; fewer only if all requests fit into 80 % of the remaining replicas' sequences |
 | concurrency | requests / target |
-| kvCacheUtilization | memory in use, in replicas / target; one that does not tell counts as empty for up, full for down |
-| ttft | one more while the first token comes late and requests share replicas; then not as few as that again |
+| kvCacheUtilization | memory in use, in replicas / target; an unknown replica counts as empty when scaling up and as full when scaling down |
+| ttft | one more while the first token is late and requests share replicas; after that, fewer requests per replica than at that time |
 
-concurrency and kvCacheUtilization leave the count alone within 10 % of their target, as a HorizontalPodAutoscaler does.
+concurrency and kvCacheUtilization keep the count within 10 % of their target, as a HorizontalPodAutoscaler
+does.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from .scene import Scene
 
 TOLERANCE = 0.1
 FULL = (4, 5)
-"""Of their sequences, what remaining replicas may be filled with: 80 %, in whole numbers."""
+"""The share of the remaining replicas' sequences that may be filled: 80 %, as a fraction of integers."""
 
 ENOUGH_REQUESTS = 20
-"""For a 95th percentile: of fewer it is their slowest."""
+"""Minimum for a 95th percentile: with fewer requests it is just the slowest one."""
 
 DEFAULT_SIGNALS = SignalsSpec(queue_depth=QueueDepthSignal(target=4))
 
@@ -43,7 +44,7 @@ class Recommendation:
 
 
 def recommend(scene: Scene, demand: Demand, crowd: Crowd | None = None) -> list[Recommendation]:
-    """Of every signal that the spec names. `crowd`: when the first token was late last, where that is remembered."""
+    """One recommendation per signal in the spec. `crowd`: the load when the first token was last late."""
     signals = scene.spec.signals or DEFAULT_SIGNALS
     found = []
     if signals.queue_depth is not None:
@@ -58,7 +59,7 @@ def recommend(scene: Scene, demand: Demand, crowd: Crowd | None = None) -> list[
 
 
 def queue_depth(scene: Scene, demand: Demand, signal: QueueDepthSignal) -> Recommendation:
-    """Replicas that are still starting are in `current`, and count as what was asked for already."""
+    """Replicas that are starting are in `current`; they count as already asked for."""
     waiting = demand.queued
     up = scene.serving + -(-waiting // signal.target) if waiting else 0
     said = f"queueDepth {waiting} waiting / target {signal.target}, beyond {scene.serving} ready"
@@ -75,14 +76,14 @@ def queue_depth(scene: Scene, demand: Demand, signal: QueueDepthSignal) -> Recom
 
 
 def concurrency(scene: Scene, demand: Demand, signal: ConcurrencySignal) -> Recommendation:
-    """From the gateways' own counts, and the engines' where they tell more."""
+    """Uses the gateways' counts, or the engines' where those are higher."""
     wanted = demand.requests / signal.target
     said = f"concurrency {demand.requests} requests / target {signal.target}"
     return Recommendation(_tolerant(wanted, scene.current), said)
 
 
 def kv_cache(scene: Scene, demand: Demand, signal: KvCacheSignal) -> Recommendation:
-    """No opinion while no engine tells."""
+    """Recommends the present count while no engine reports."""
     known = list(demand.loads.values())
     if not known and scene.current > 0:
         return Recommendation(scene.current, "kvCacheUtilization unknown", lowers=False)
@@ -96,9 +97,9 @@ def kv_cache(scene: Scene, demand: Demand, signal: KvCacheSignal) -> Recommendat
 
 
 def ttft(scene: Scene, demand: Demand, signal: TtftSignal, crowd: Crowd | None) -> Recommendation:
-    """One step at a time, each judged by figures of the replicas that there are since: how long the first token takes is
-    not proportional to the load, so no number can be computed from it. Whatever it does not know or ask for is the other
-    signals' to decide; below them it never goes."""
+    """Adds one replica at a time and judges it by figures measured since. The time to the first token is not
+    proportional to the load, so a count cannot be computed from it. Where it is unknown or on target, the
+    other signals decide; it never lowers their result."""
     figures = demand.first_tokens
     target = latency_text(signal.target)
     said = "ttft unknown" if figures is None else f"ttft p95 {latency_text(figures.p95)} / target {target}"
@@ -112,7 +113,7 @@ def ttft(scene: Scene, demand: Demand, signal: TtftSignal, crowd: Crowd | None) 
 
 
 def remember(crowd: Crowd | None, scene: Scene, demand: Demand, now: datetime) -> Crowd | None:
-    """The crowd of now, where the first token is late; else the one before, for its time."""
+    """The present crowd if the first token is late; else the previous one until it is too old."""
     signal = scene.spec.signals.ttft if scene.spec.signals else None
     if signal is None:
         return None
@@ -122,8 +123,8 @@ def remember(crowd: Crowd | None, scene: Scene, demand: Demand, now: datetime) -
 
 
 def _late(scene: Scene, demand: Demand, signal: TtftSignal) -> bool:
-    """Whether enough callers waited too long for a reason that another replica can take away: a request that has a
-    replica to itself is slow by its length, or the model's."""
+    """Whether enough requests got their first token late for a reason that another replica removes. A request
+    with a replica to itself is slow because of its length or the model."""
     figures = demand.first_tokens
     if figures is None or figures.requests < ENOUGH_REQUESTS:
         return False
@@ -131,13 +132,13 @@ def _late(scene: Scene, demand: Demand, signal: TtftSignal) -> bool:
 
 
 def _tolerant(wanted: float, current: int) -> int:
-    """The count as it is, where it is near enough."""
+    """The present count if `wanted` is within TOLERANCE of it; else `wanted` rounded up."""
     if current and abs(wanted / current - 1) <= TOLERANCE:
         return current
     return math.ceil(wanted - 1e-9)
 
 
 def _sequences(scene: Scene, demand: Demand) -> int | None:
-    """What one replica takes in one batch: the least that an engine tells, else what the spec says."""
+    """Sequences in a replica's batch: the lowest that an engine reports, else the spec's; None if unknown."""
     told = [load.max_num_seqs for load in demand.loads.values() if load.max_num_seqs > 0]
     return min(told, default=scene.max_num_seqs)

@@ -1,7 +1,7 @@
-"""One smoother for both directions, in the words of a HorizontalPodAutoscaler.
+"""Smooths the count in both directions, with the rules of a HorizontalPodAutoscaler.
 
-A window takes the most cautious recommendation of its time: the smallest before going up, the largest before going
-down. Policies limit how far the count may go from where it was a period ago.
+A stabilization window takes its most cautious recommendation: the smallest before going up, the largest
+before going down. Policies limit how far the count may move from its value one period ago.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Series = tuple[tuple[datetime, int], ...]
 
 
 def windows(behavior: BehaviorSpec) -> tuple[int, int]:
-    """Seconds for up and for down."""
+    """Seconds of the up and the down window."""
     up, down = (
         rules.stabilization_window_seconds for rules in (behavior.scale_up, behavior.scale_down)
     )  # fmt: skip
@@ -28,7 +28,7 @@ def windows(behavior: BehaviorSpec) -> tuple[int, int]:
 
 
 def stabilize(behavior: BehaviorSpec, current: int, recommendations: Series, now: datetime) -> int:
-    """`recommendations` ends with the one of now."""
+    """The count after both windows. `recommendations` ends with the present one."""
     up_window, down_window = windows(behavior)
     lowest = min(_within(recommendations, up_window, now))
     highest = max(_within(recommendations, down_window, now))
@@ -36,7 +36,7 @@ def stabilize(behavior: BehaviorSpec, current: int, recommendations: Series, now
 
 
 def limit_rate(behavior: BehaviorSpec, current: int, wanted: int, changes: Series, now: datetime) -> int:
-    """`changes` are the differences of the past."""
+    """The count after the policies. `changes` are past differences of the count."""
     if wanted > current:
         return min(wanted, max(current, _furthest(behavior.scale_up, current, changes, now, 1)))
     if wanted < current:
@@ -45,24 +45,24 @@ def limit_rate(behavior: BehaviorSpec, current: int, wanted: int, changes: Serie
 
 
 def keep(series: Series, seconds: float, now: datetime) -> Series:
-    """Without what no window or period reaches."""
+    """The part of the series that a window or period still reaches."""
     return tuple(item for item in series if item[0] >= now - timedelta(seconds=seconds))
 
 
 def longest(behavior: BehaviorSpec) -> int:
-    """Seconds that anything must be remembered for."""
+    """Seconds that the longest window or period lasts."""
     periods = [p.period_seconds for r in (behavior.scale_up, behavior.scale_down) for p in r.policies]
     return max(*windows(behavior), *periods, 0)
 
 
 def _within(series: Series, seconds: int, now: datetime) -> Iterable[int]:
-    """Always the last one."""
+    """The counts within the window, always with the last one."""
     recent = (count for moment, count in series[:-1] if moment > now - timedelta(seconds=seconds))
     return [*recent, series[-1][1]]
 
 
 def _furthest(rules: ScalingRules, current: int, changes: Series, now: datetime, sign: int) -> int:
-    """How far the policies let the count go."""
+    """The farthest count that the policies permit."""
     if rules.select_policy == "Disabled":
         return current
     limits = []

@@ -1,1 +1,1 @@
-"""What the condition CapacityFits depends on: the model, as the hub or a Job describes it, and the nodes' accelerators."""
+"""The inputs of the condition CapacityFits: the model, from the hub or a Job, and the nodes' accelerators."""

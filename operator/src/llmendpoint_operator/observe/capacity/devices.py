@@ -1,4 +1,5 @@
-"""Which accelerators the nodes have, as their labels say it. Only where nodes may be read: with all namespaces served."""
+"""Accelerators of the nodes, from their labels; only if all namespaces are served, else nodes cannot be
+read."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ Devices = tuple[Device | None, ...]
 
 
 class Nodes:
-    """Keeps the nodes' labels, and calls `changed` when a node comes, goes or is labelled anew. A kubelet writes its
-    node every few minutes, which changes nothing here."""
+    """Caches the nodes' labels, and calls `changed` when a node is added, removed or relabelled. The
+    kubelets' updates of their nodes every few minutes change nothing here."""
 
     def __init__(self, api: KubeApi, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -24,11 +25,11 @@ class Nodes:
         self._answers: dict[tuple[str, tuple[tuple[str, str], ...]], Devices] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keep the nodes up to date until cancelled."""
         await self._informer.run()
 
     def devices(self, wanted: Wanted) -> Devices | None:
-        """Of the nodes that have the kind and the selected labels; None while they are being listed."""
+        """Devices of the nodes with the wanted kind and selected labels; None until the nodes are listed."""
         if not self._informer.synced.is_set():
             return None
         key = (wanted.kind, tuple(sorted((wanted.selector or {}).items())))
@@ -50,7 +51,7 @@ class Nodes:
 
 
 def _facts(node: Mapping[str, Json]) -> Json:
-    """Labels, and which kinds of accelerators there are: how many of them are free is the scheduler's business."""
+    """Labels, and the kinds of accelerators. How many are free matters to the scheduler only."""
     allocatable: Json = node.get("status", {}).get("allocatable") or {}
     kinds = {kind: str(count) != "0" for kind, count in allocatable.items() if "/" in kind}
     return {"labels": node["metadata"].get("labels") or {}, "kinds": kinds}

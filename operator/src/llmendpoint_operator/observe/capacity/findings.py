@@ -1,4 +1,4 @@
-"""Asks the hub what a model is, of which the commit is known: its config.json, and the sizes of its files."""
+"""Asks the hub about a model at a known commit: its config.json, and the sizes of its files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ..inquiries import ANSWER_LIMIT_S, Inquiries
 log = structlog.get_logger()
 
 LARGEST_ANSWER = 4 * 2**20
-"""Bytes of a config.json, and of the list of a model's files: whoever owns the model wrote them."""
+"""Bytes of a config.json, or of the list of a model's files. The model's owner wrote them."""
 
 ATTEMPTS = 6
-"""After which the model counts as one that cannot be read: the hub knew its commit a moment ago."""
+"""Attempts before the model counts as unreadable. The hub did know its commit a moment ago."""
 
 
 class HubModels(Inquiries[HubQuestion, Finding]):
-    """Answers stay until the endpoint asks another question."""
+    """Keeps each answer until its endpoint asks something else."""
 
     async def _find(self, key: Key, question: HubQuestion) -> None:
         where = f"hf://{question.model.repository}@{question.commit}"
@@ -44,7 +44,7 @@ class HubModels(Inquiries[HubQuestion, Finding]):
                 finding = Finding(
                     problem=f"the hub does not say what {where} is: {error or type(error).__name__}"
                 )
-            except Exception:  # any: its owner wrote the config.json; the endpoint goes without a size
+            except Exception:  # any: the model's owner wrote config.json; the size stays unknown
                 log.exception("model not read", endpoint="/".join(key), model=where)
                 finding = Finding(problem=f"{where} has a config.json that cannot be read")
                 break

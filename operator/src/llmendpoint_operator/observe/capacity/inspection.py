@@ -1,4 +1,4 @@
-"""What the condition CapacityFits is made from, beside the caches: the hub's answers, the Job's, and the nodes."""
+"""The inputs of the condition CapacityFits: the answers of the hub and the Job, and the nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .findings import HubModels
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What an endpoint was last asked about: its target revision, and the accelerators that the spec wants."""
+    """What is asked about an endpoint: its target revision, and the accelerators that the spec wants."""
 
     owner: Owner
     target: str
@@ -30,7 +30,7 @@ class _Asked:
 
 
 class Inspection:
-    """`nodes`: None where they may not be read. `image`: holds llmendpoint-inspect; None where it is not known."""
+    """`nodes`: None if they may not be read. `image`: has llmendpoint-inspect; None if unknown."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Inspection:
         self._refused: dict[Key, tuple[str, str]] = {}
 
     def update(self, snapshot: Snapshot) -> None:
-        """Ask the hub about the target's model, where it is to be asked."""
+        """Ask the hub about the target's model, if that is needed."""
         endpoint = snapshot.endpoint
         key = (endpoint.namespace, endpoint.name)
         if endpoint.deleting or endpoint.spec is None:
@@ -59,7 +59,7 @@ class Inspection:
         self._asked[key] = _Asked(endpoint.owner, target, _accelerators(endpoint.spec))
 
     def of(self, key: Key) -> Inspected:
-        """What is known."""
+        """What is known about the endpoint."""
         asked = self._asked.get(key)
         if asked is None:
             return Inspected()
@@ -75,11 +75,11 @@ class Inspection:
         )
 
     def refuse(self, key: Key, revision: str, message: str) -> None:
-        """The API server does not take the Job about this revision."""
+        """Record that the API server refuses the Job about this revision."""
         self._refused[key] = (revision, message)
 
     def forget(self, key: Key) -> None:
-        """The endpoint is gone."""
+        """Drop a deleted endpoint."""
         self._models.forget(key)
         self._asked.pop(key, None)
         self._refused.pop(key, None)

@@ -1,1 +1,2 @@
-"""Remembers of each endpoint: its last spec, children that others change back, and objects that stand in a child's place."""
+"""Remembers each endpoint's last spec, children that others change back, and foreign objects in their
+place."""

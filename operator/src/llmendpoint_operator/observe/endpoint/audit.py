@@ -1,4 +1,4 @@
-"""The audit line of each spec change, as Event and in the log."""
+"""The audit line of each spec change: an Event and a log line."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ log = structlog.get_logger()
 
 
 class Auditor:
-    """Remembers each endpoint's spec as it was taken up last, so that a change can be told field by field."""
+    """Remembers each endpoint's last processed spec, so that a change can be shown field by field."""
 
     def __init__(self, events: EventWriter) -> None:
         self._events = events
         self._seen: dict[Key, Json] = {}
 
     def look(self, manifest: Json) -> None:
-        """Remember the spec when the status says that it was taken up before, by whomever."""
+        """Remember the spec if the status says that it was processed, by this or an earlier leader."""
         if (manifest.get("status") or {}).get("observedGeneration") == manifest["metadata"].get("generation"):
             self._remember(manifest)
 
     def taken_up(self, snapshot: Snapshot, manifest: Json, status: Json) -> None:
-        """`status` has been written: say what of the spec it has taken up, when that is new."""
+        """To be called after `status` was written: report the spec change that it processed, if any."""
         seen = self._seen.get(_key(manifest))
         if seen is not None and seen["metadata"]["uid"] != manifest["metadata"]["uid"]:
             seen = None
@@ -42,7 +42,7 @@ class Auditor:
             self._events.write(snapshot.endpoint, warning)
 
     def forget(self, key: Key) -> None:
-        """The endpoint is gone."""
+        """Drop a deleted endpoint."""
         self._seen.pop(key, None)
 
     def _remember(self, manifest: Json) -> None:

@@ -1,4 +1,4 @@
-"""What is known of children, and of statuses, that something changes back (core/endpoint/disputes.py), in memory."""
+"""Disputes about children and statuses that others change back (core/endpoint/disputes.py), in memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ...kube.children import Children, Written
 from ...kube.client import Json
 
 Place = tuple[str, str]
-"""Kind and name."""
+"""Kind and name of a child."""
 
 
 class Contests:
-    """One entry for each child that was changed, not for those that were only made."""
+    """Has one entry for each child that was changed; creating a child makes none."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
@@ -27,16 +27,17 @@ class Contests:
         self._statuses: dict[Key, Dispute] = {}
 
     def of(self, key: Key) -> Disputes:
-        """Of one endpoint's children."""
+        """The disputes about one endpoint's children."""
         return self._entries.get(key, {})
 
     def forget(self, key: Key) -> None:
-        """The endpoint is gone."""
+        """Drop a deleted endpoint."""
         self._entries.pop(key, None)
         self._statuses.pop(key, None)
 
     async def wrote(self, key: Key, manifest: Json, answer: Written) -> Dispute | None:
-        """A child was written. The dispute that begins with it: this was the last write before a pause."""
+        """To be called after a write of a child. Returns the dispute if this write was the last before a
+        pause."""
         if answer.created or not answer.changed:
             return None
         place = manifest["kind"], manifest["metadata"]["name"]
@@ -52,9 +53,10 @@ class Contests:
         return dispute if begins else None
 
     def settle(self, key: Key, wanted: Iterable[Place], now: datetime) -> float | None:
-        """Forget disputes whose child is as it should be, and has been for as long as it was left alone. A child that was
-        just written is as it should be, too: another controller needs a moment to change it back. `wanted`: children that
-        should be written. Seconds until the next of the others is to be looked at again."""
+        """Forget disputes that are over: the child is as wanted and its pause, or its counting time, has
+        passed. A child that was just written is as wanted too, but another controller needs a moment to
+        change it back. `wanted`: children that should be written. Returns the seconds until the next pause
+        ends."""
         entries, due = self._entries.get(key, {}), set(wanted)
         waits = []
         for place, dispute in list(entries.items()):
@@ -67,21 +69,22 @@ class Contests:
         return min(waits, default=None)
 
     def wrote_status(self, key: Key, status: Json, now: datetime) -> None:
-        """A status was written; the first write of one puts nothing back."""
+        """To be called after a write of a status. The first write is no repetition and counts 0."""
         before = self._statuses.get(key)
         dispute = written(before, _status_of(key, status), None, now.timestamp())
         first = before is None or before.wanted != dispute.wanted or before.forgotten(now.timestamp())
         self._statuses[key] = replace(dispute, count=0) if first else dispute
 
     def status_held(self, key: Key, status: Json, now: datetime) -> float:
-        """Seconds until the same status is written again; 0 where it may be now."""
+        """Seconds until the same status may be written again; 0 if it may be now."""
         dispute = self._statuses.get(key)
         if dispute is None or dispute.wanted != fingerprint(_status_of(key, status)):
             return 0.0
         return max(0.0, dispute.until - now.timestamp())
 
     async def _others(self, manifest: Json) -> str:
-        """Who else writes the object, by its managers; empty where nobody is known, or who does so acts in our writes."""
+        """Other field managers of the object; empty if there is none, for example if admission changes the
+        operator's own writes."""
         resource = resources.BY_KIND[manifest["apiVersion"], manifest["kind"]]
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         try:

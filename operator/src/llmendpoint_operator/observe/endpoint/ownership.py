@@ -1,5 +1,5 @@
-"""Which objects stand in the place of an endpoint's children and are not its own: found when a write is held back, and
-looked at again until they are gone."""
+"""Which foreign objects have the names of an endpoint's children. They are found when a write is held back,
+and checked again until they are gone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...kube.children import Children
 
 LOOK_AGAIN_S = 15.0
 AWAIT_COLLECTION_S = 0.5
-"""How often an object of the endpoint before is looked at, which garbage collection takes in a moment."""
+"""Seconds between checks of an object of a former endpoint, which garbage collection deletes in a moment."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class _Entry:
 
 
 class Registry:
-    """Kept in memory: a new leader finds them again with its first write."""
+    """Kept in memory: a new leader finds the objects again with its first write."""
 
     def __init__(self, children: Children, caches: Caches) -> None:
         self._children = children
@@ -33,19 +33,20 @@ class Registry:
         self._entries: dict[Key, dict[tuple[str, str], _Entry]] = {}
 
     def of(self, key: Key) -> Foreigners:
-        """What is known of one endpoint's."""
+        """The known foreign objects with names of this endpoint's children."""
         return {place: entry.foreign for place, entry in self._entries.get(key, {}).items()}
 
     def note(self, key: Key, foreign: Foreign) -> None:
-        """A write was held back."""
+        """To be called when a write was held back."""
         self._entries.setdefault(key, {})[foreign.kind, foreign.name] = _Entry(foreign, time.monotonic())
 
     def forget(self, key: Key) -> None:
-        """The endpoint is gone."""
+        """Drop a deleted endpoint."""
         self._entries.pop(key, None)
 
     async def look(self, key: Key, owner: Owner) -> None:
-        """Drop those that are gone or ours by now. What the caches do not hold is asked for, not more often than needed."""
+        """Drop objects that are gone, or ours by now. The API server is asked, no more often than needed,
+        about those that the caches lack."""
         entries = self._entries.get(key)
         if entries is None:
             return
@@ -56,7 +57,7 @@ class Registry:
             del self._entries[key]
 
     def look_again(self, key: Key) -> float | None:
-        """Seconds until the next look; None where there is nothing to look at."""
+        """Seconds until the next check; None if there is nothing to check."""
         entries = self._entries.get(key, {}).values()
         waits = (AWAIT_COLLECTION_S if e.foreign.holder is Holder.FORMER else LOOK_AGAIN_S for e in entries)
         return min(waits, default=None)

@@ -1,1 +1,1 @@
-"""Model files: the hub's commit, the Jobs that download, and the deletion of what nobody uses."""
+"""Model files: the hub's commit, the Jobs that download, and the deletion of unused files."""

@@ -1,4 +1,4 @@
-"""Asks a model hub which commit a source is now, once for each revision that is about to be made."""
+"""Asks a model hub for the present commit of a source, once for each revision that is about to be made."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from ..inquiries import ANSWER_LIMIT_S, Inquiries
 log = structlog.get_logger()
 
 LARGEST_ANSWER = 4 * 2**20
-"""Bytes. It lists the repository's files, of which its owner may have any number."""
+"""Bytes. The answer lists the repository's files, of which its owner may have any number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`revision` is the hash of the one that needs it: another one asks again, though the source is the same."""
+    """`revision`: hash of the revision that needs the answer. Another one asks again, even about this
+    source."""
 
     revision: str
     model: HubModel
 
 
 class Hub(Inquiries[Question, Identity]):
-    """Answers stay until the endpoint asks another question, so that all passes over a revision see one commit."""
+    """Keeps each answer until its endpoint asks something else: all passes over a revision see one commit."""
 
     async def _find(self, key: Key, question: Question) -> None:
         while True:

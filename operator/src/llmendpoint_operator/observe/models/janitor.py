@@ -1,5 +1,5 @@
-"""Deletes models from caches that no revision has used for long enough: core/models/retention.py decides, and nodes.py for
-what lies on nodes."""
+"""Deletes models that no revision has used for the retention. core/models/retention.py decides; for models on
+nodes, core/models/nodes.py."""
 
 from __future__ import annotations
 
@@ -48,11 +48,12 @@ log = structlog.get_logger()
 
 SWEEP_S = 30.0
 LEAST_S = 1.0
-"""Between two sweeps, however much changes: a sweep is over the whole fleet."""
+"""Least seconds between two sweeps, whatever changes, because a sweep covers all endpoints."""
 
 
 class Janitor:
-    """`wanted` says which files endpoints wait for now, by endpoint; `retention_s` how long what is unused is kept."""
+    """`wanted`: the files that endpoints wait for now, by endpoint. `retention_s`: seconds to keep unused
+    files."""
 
     def __init__(
         self,
@@ -70,11 +71,11 @@ class Janitor:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Somebody waits for a model, or one of the Jobs changed."""
+        """Sweep soon: an endpoint waits for a model, or one of the Jobs changed."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sweep until cancelled."""
         pause = min(SWEEP_S, max(1.0, self._retention_s / 2))
         while True:
             await self.sweep(datetime.now(UTC))
@@ -84,7 +85,7 @@ class Janitor:
             self._woken.clear()
 
     async def sweep(self, now: datetime) -> None:
-        """One step of each Job that needs one. What the API server refuses is tried again in the next."""
+        """Take one step for each Job that needs one. Refused steps are repeated in the next sweep."""
         await self._record_nodes()
         jobs = [job for job in self._caches.all(resources.JOBS) if _is_ours(job)]
         if not jobs:
@@ -94,7 +95,7 @@ class Janitor:
         for job in jobs:
             try:
                 await self._tidy(job, used, downloads, now)
-            except Exception:  # any: users may write into these Jobs; this one is left, others go on
+            except Exception:  # any: users may write into these Jobs; this one is skipped
                 log.exception(
                     "model cache not understood", job="{namespace}/{name}".format_map(job["metadata"])
                 )
@@ -120,12 +121,12 @@ class Janitor:
         try:
             await self._do(act, job, removal, now)
         except (Conflict, NotFound):
-            pass  # somebody was faster; the watch brings what they did
+            pass  # another client was faster; the watch delivers its change
         except (ApiError, NotOwned) as error:
             log.warning("cache not tidied", job=name, act=act, error=str(error))
 
     async def _record_nodes(self) -> None:
-        """A Job for each node that holds a model and has none."""
+        """Create the missing record of each node that holds a model."""
         kept = [r for r in self._caches.all(resources.CONTROLLER_REVISIONS) if keeps_on_nodes(r)]
         records = [(record, self._caches.revisions.of(record)) for record in kept]
         known = {key_of(job) for job in self._caches.all(resources.JOBS)} if records else set()
@@ -164,7 +165,7 @@ class Janitor:
             await self._children.mark(resources.JOBS, job, marking(act, now))
 
     async def _remove_files(self, job: Json, now: datetime) -> None:
-        """A Job that cannot even be made counts as one that failed."""
+        """Create the Job that deletes the files. If it cannot be created, that counts as a failed attempt."""
         try:
             await self._children.put(make_remove_job(job))
         except (Refused, NotOwned) as error:
@@ -176,7 +177,7 @@ class Janitor:
         self._tell(job, failed_event(job, failure))
 
     def _tell_given_up(self, job: Json, removal: Json | None) -> None:
-        """Where files may be left though their record is gone."""
+        """Report that files may be left though their record is deleted."""
         last = job if is_record(job) else removal
         if last is not None and has_failed(last):
             self._tell(job, given_up_event(job, self._why(last)))
@@ -193,7 +194,7 @@ class Janitor:
 
 
 def _is_ours(job: Json) -> bool:
-    """Whether the Job is one that is looked after here: a record of what a cache holds, which the operator made."""
+    """Whether the Job is the janitor's concern: a record of a cache's content, made by the operator."""
     return (is_download(job) or is_record(job)) and holder_of_model_job(job) is Holder.OURS
 
 

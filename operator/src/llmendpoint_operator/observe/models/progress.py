@@ -1,4 +1,4 @@
-"""How far a download has come: asked of the pod that downloads, while an endpoint waits for it."""
+"""Asks a downloading pod for its progress while an endpoint waits for it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ANSWER_LIMIT_S = 2.0
 AT_ONCE = 32
 OF_A_NAMESPACE = 8
 STEP = 10
-"""Percent: the status is written at most ten times in a download."""
+"""Percent. A download causes at most ten writes of the status."""
 
 
 class Progress:
-    """Asks the pods that download how far they are, while somebody looks."""
+    """Polls the downloading pods of the followed endpoints."""
 
     def __init__(self, wire: Wire, wake: Callable[[Key], None]) -> None:
         self._wire = wire
@@ -32,11 +32,11 @@ class Progress:
         self._steps: dict[Key, int] = {}
 
     def of(self, key: Key) -> int:
-        """Percent, in whole steps."""
+        """Percent, in multiples of STEP."""
         return self._steps.get(key, 0)
 
     def follow(self, key: Key, address: str | None) -> None:
-        """Begin, go on, or (without an address) end."""
+        """Start, continue, or (without an address) stop polling."""
         followed = self._followed.get(key)
         if followed is not None and followed[0] == address:
             return
@@ -63,7 +63,7 @@ class Progress:
 
 
 def percent(found: Any) -> int | None:
-    """Of what `/progress` answers, in whole steps, below 100 until the Job itself says that it is done."""
+    """Percent from `/progress`, in multiples of STEP; below 100 until the Job itself is complete."""
     try:
         done, total = int(found["bytes"]), int(found["total"])
     except (KeyError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What is known of the model that an endpoint's next revision waits for: from the hub, from Jobs and from their pods."""
+"""What is known of the model that an endpoint's next revision waits for, from the hub, Jobs and pods."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ log = structlog.get_logger()
 
 
 class Models:
-    """`wanted` are the files that somebody waits for, by endpoint. An answer of a Job stays here until the endpoint asks
-    another question, for its Job goes before a long download is done."""
+    """`wanted`: the files that endpoints wait for, by endpoint. The answer of a resolving Job is kept here
+    until the endpoint asks something else, because the Job is deleted before a long download ends."""
 
     def __init__(self, caches: Caches, hub: Hub, wire: Wire, wake: Callable[[Key], None]) -> None:
         self._caches = caches
@@ -51,14 +51,14 @@ class Models:
         self._known: dict[Key, Awaited] = {}
         self.wanted: dict[Key, Files] = {}
         self.on_wanted: Callable[[], None] = lambda: None
-        """Called when somebody begins to wait for files."""
+        """Called when an endpoint begins to wait for files."""
 
     def of(self, key: Key) -> Awaited | None:
-        """What was known at the last update."""
+        """What was known at the last update; None if the endpoint waits for no model."""
         return self._known.get(key)
 
     def update(self, snapshot: Snapshot) -> None:
-        """See what is known of the model that this endpoint waits for, and to it that the rest is being found out."""
+        """Collect what is known of the model that this endpoint waits for, and start to find out the rest."""
         key, waiting = (snapshot.endpoint.namespace, snapshot.endpoint.name), unresolved(snapshot)
         if waiting is None:
             self.forget(key)
@@ -84,7 +84,8 @@ class Models:
         return files
 
     def _leaves_nodes(self, namespace: str, files: Files) -> bool:
-        """Whether the model is marked to leave a node, or on its way: who relies on it waits until it is not."""
+        """Whether the model is marked for deletion on a node, or being deleted. An endpoint that wants it
+        waits until the mark or the files are gone."""
         return any(
             is_record(job)
             and job["metadata"]["namespace"] == namespace
@@ -94,7 +95,7 @@ class Models:
         )
 
     def forget(self, key: Key) -> None:
-        """The endpoint waits for nothing any more."""
+        """Drop an endpoint that waits for no model any more."""
         self._hub.forget(key)
         self._progress.follow(key, None)
         self._answers.pop(key, None)
@@ -122,7 +123,7 @@ class Models:
     def _download(
         self, key: Key, files: Files, spec: LLMEndpointSpec, runtime: LLMRuntimeSpec | None
     ) -> Task:
-        """Of the Job that this endpoint shares or has alone."""
+        """The state of the download Job that this endpoint uses, shared or alone."""
         jobs = [job for job in self._downloads(key[0]) if files_name(job) == files.job_name]
         name, live = files.job_name, None
         if runtime is not None and runtime.model_image:
@@ -148,7 +149,7 @@ class Models:
         ]
 
     def _resolve(self, owner: Owner, name: str) -> Task:
-        """Of the Job that asks what the source is, which is the endpoint's own."""
+        """The state of the resolving Job, which the endpoint owns."""
         job = self._job(owner.namespace, name)
         if job is not None and holder_of(job, owner) is not Holder.OURS:
             return Task()

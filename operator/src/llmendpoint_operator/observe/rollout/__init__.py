@@ -1,1 +1,1 @@
-"""What a rollout decides on: live figures, answers to prompts, and Events of pods that wait."""
+"""The inputs of a rollout's decisions: live figures, answers to prompts, and Events of waiting pods."""

@@ -1,7 +1,7 @@
-"""Gathers the Evidence of every endpoint whose rollout waits for something; nothing runs for one at rest.
+"""Gathers the Evidence of every endpoint whose rollout needs some; nothing runs for an endpoint at rest.
 
-`update` is called in each reconcile and sees to it that what is missing is being found out; `of` says what is known. An
-endpoint is woken when something is known that was not before.
+Each reconciliation calls `update`, which starts to find out what is missing; `of` returns what is known. An
+endpoint is woken when something new is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 SAMPLE_S = 2.0
 RECENT_S = 600.0
-"""Length of what the old revision is compared by: the time before the switch, at most so long."""
+"""Seconds before the switch, at most, over which the old revision is measured for comparison."""
 SAMPLES_AT_ONCE = 32
 SAMPLES_OF_A_NAMESPACE = 8
 PROMPTS_AT_ONCE = 64
@@ -37,7 +37,7 @@ PROMPTS_OF_A_NAMESPACE = 4
 
 
 class Collector:
-    """Of one leader. `wake` puts an endpoint into the queue."""
+    """The leader's collector. `wake` queues an endpoint."""
 
     def __init__(
         self, wire: Wire, gateways: Gateways, wake: Callable[[Key], None], pod_events: PodEvents
@@ -51,11 +51,11 @@ class Collector:
         self._prompts = Slots(PROMPTS_AT_ONCE, PROMPTS_OF_A_NAMESPACE)
 
     def __len__(self) -> int:
-        """Endpoints that something is being found out about."""
+        """Number of endpoints with questions in progress."""
         return len(self._watchers)
 
     def update(self, snapshot: Snapshot) -> None:
-        """Find out what this endpoint's rollout waits for."""
+        """Start to find out what this endpoint's rollout needs."""
         key = (snapshot.endpoint.namespace, snapshot.endpoint.name)
         self._pod_events.update(snapshot)
         wanted = find_wanted(snapshot)
@@ -89,19 +89,19 @@ class Collector:
         )
 
     def forget(self, key: Key) -> None:
-        """The endpoint is gone."""
+        """Drop a deleted endpoint."""
         self._pod_events.forget(key)
         self._rest(key)
 
     def _rest(self, key: Key) -> None:
-        """Nothing is decided about it."""
+        """End the tasks of an endpoint without a pending decision."""
         self._gateways.forget(key)
         watcher = self._watchers.pop(key, None)
         if watcher is not None:
             watcher.close()
 
     async def run(self) -> None:
-        """Ask the gateways until cancelled; then everything ends."""
+        """Ask the gateways until cancelled; then end all tasks."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._gateways.run())
@@ -112,7 +112,7 @@ class Collector:
 
 
 class _Watcher:
-    """One endpoint's tasks."""
+    """The tasks of one endpoint."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class _Watcher:
         self.verification: Verification | None = None
 
     def update(self, wanted: Wanted, pods: tuple[Target, ...]) -> None:
-        """Begin what is wanted now, and end what is not."""
+        """Start what is needed now, and end what is not."""
         before, self._wanted, self._pods = self._wanted, wanted, pods
         if (wanted.window, wanted.measured) != (before.window, before.measured):
             self._measured_since = time.monotonic()
@@ -158,7 +158,7 @@ class _Watcher:
 
     @property
     def window(self) -> Window | None:
-        """What `figures` are counted in."""
+        """The window in which `figures` are counted; None before the switch."""
         return self._wanted.window
 
     @property
@@ -168,12 +168,12 @@ class _Watcher:
 
     @property
     def verifying(self) -> float:
-        """Seconds for which the prompts have been asked, without the time in which they waited for a slot."""
+        """Seconds for which prompts have been sent, without the time that they waited for a slot."""
         waited = self._asker.waited if self._asker is not None else 0.0
         return max(0.0, time.monotonic() - self._verifying_since - waited)
 
     def figures(self) -> dict[str, Figures]:
-        """By revision, of the window or of late."""
+        """Figures by revision: of the window, or without one the recent figures."""
         measured = self._measurements
         read = measured.in_window if self._wanted.window is not None else measured.recent
         found = {revision: read(revision) for revision in self._wanted.measured}
@@ -185,7 +185,7 @@ class _Watcher:
         _cancel(self._verifier)
 
     async def _sample(self) -> None:
-        """Whatever goes wrong in one sample, the next one is taken."""
+        """Take samples until cancelled. A failed sample does not stop the next one."""
         while True:
             began, wanted, before = time.monotonic(), self._wanted, self.figures()
             try:
@@ -197,7 +197,7 @@ class _Watcher:
                     self._measurements,
                     self._samples,
                 )
-            except Exception:  # any: engines answer what they like; the next sample is taken
+            except Exception:  # any: engines may answer anything; the next sample is still taken
                 log.exception("sample failed", endpoint="/".join(wanted.key))
                 answered = False
             if answered:
@@ -207,12 +207,12 @@ class _Watcher:
             await asyncio.sleep(max(0.0, SAMPLE_S - (time.monotonic() - began)))
 
     async def _verify(self, job: VerificationJob) -> None:
-        """Whatever goes wrong in it that is not the revision's doing, it begins again."""
+        """Run the verification. It starts anew after any error that is not the revision's fault."""
         while True:
             try:
                 self._asker = Verifier(self._wire, job, self._ready, self._verified, self._prompts)
                 return await self._asker.run()
-            except Exception:  # any: an answer may break any rule; this verification begins again, no other
+            except Exception:  # any: an answer may be anything; only this verification starts anew
                 log.exception("verification broke off", endpoint=job.model)
                 await asyncio.sleep(SAMPLE_S)
 

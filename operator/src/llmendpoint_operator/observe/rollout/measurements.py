@@ -1,4 +1,4 @@
-"""Counters of gateways and histograms of engines, read once for one endpoint."""
+"""Reads the gateways' counters and the engines' histograms of one endpoint once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def sample(
     into: Measurements,
     slots: Slots,
 ) -> bool:
-    """Read everything once; whether anything answered. What does not is read the next time."""
+    """Read every source once. Returns whether any answered; the others are read again next time."""
 
     async def gateway_counts(gateway: Gateway) -> bool:
         async with slots.held(key[0]):

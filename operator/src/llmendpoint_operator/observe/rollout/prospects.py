@@ -1,8 +1,9 @@
-"""Asks the API server for the Events of pods that wait for a node or for a volume, and of no others.
+"""Reads the Events of pods that wait for a node or a volume, and of no others.
 
-There is no watch on Events: a cluster writes thousands a minute. At most one list is under way, PAUSE_S apart, of one
-pod by its name; namespaces take turns, and within one of them endpoints. So neither many waiting pods nor a namespace
-full of them make the API server's load grow, or hold up another namespace's answers.
+There is no watch on Events, because a cluster writes thousands a minute. At most one list request runs at a
+time, for one pod by its name, with PAUSE_S between requests. Namespaces take turns, and endpoints within a
+namespace. So many waiting pods do not increase the API server's load, and one namespace does not delay
+another's answers.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ log = structlog.get_logger()
 
 PAUSE_S = 0.25
 AGAIN_S = 15.0
-"""A pod that still waits is asked about again after so long."""
+"""Seconds after which a pod that still waits is asked about again."""
 PODS_PER_ENDPOINT = 2
-"""Pods of one endpoint wait for the same: two of them tell enough."""
+"""Waiting pods of one endpoint wait for the same, so two of them suffice."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """One endpoint's pods that wait. `asked` is when they were asked about last."""
+    """One endpoint's waiting pods. `asked`: monotonic time of the last question about them."""
 
     pods: tuple[str, ...]
     asked: float = float("-inf")
@@ -41,7 +42,7 @@ class _Waiting:
 
 
 class PodEvents:
-    """Of one leader. `wake` puts an endpoint into the queue when something new is known."""
+    """The leader's reader of Events. `wake` queues an endpoint when something new is known."""
 
     def __init__(self, api: KubeApi, wake: Callable[[Key], None]) -> None:
         self._api = api
@@ -51,7 +52,7 @@ class PodEvents:
         self._news = asyncio.Event()
 
     def update(self, snapshot: Snapshot) -> None:
-        """Ask about the endpoint's waiting pods, and about no others of it."""
+        """Ask about the endpoint's waiting pods from now on."""
         endpoint = snapshot.endpoint
         key = (endpoint.namespace, endpoint.name)
         found = [pod for pods in snapshot.pods.values() for pod in pods if worth_asking(pod)]
@@ -68,12 +69,12 @@ class PodEvents:
             self._news.set()
 
     def of(self, key: Key) -> Mapping[str, Told]:
-        """What is known of the endpoint's waiting pods."""
+        """What is known of the endpoint's waiting pods, by name."""
         waiting = self._waiting.get(key)
         return dict(waiting.told) if waiting is not None else {}
 
     def forget(self, key: Key) -> None:
-        """None of its pods waits."""
+        """Drop an endpoint without waiting pods."""
         if self._waiting.pop(key, None) is not None and not any(
             key[0] == other for other, _ in self._waiting
         ):
@@ -94,7 +95,7 @@ class PodEvents:
             await self._ask(key, self._waiting[key])
 
     def _due(self) -> Key | None:
-        """The namespace that has waited longest, and in it the endpoint that has."""
+        """The endpoint that has waited longest in the namespace that has waited longest."""
         now = time.monotonic()
         due = (key for key, waiting in self._waiting.items() if now - waiting.asked >= AGAIN_S)
         return min(
@@ -102,7 +103,7 @@ class PodEvents:
         )
 
     async def _ask(self, key: Key, waiting: _Waiting) -> None:
-        """What cannot be asked counts as silence: nothing waits for ever because Events may not be read."""
+        """Unreadable Events count as none, so that no rollout waits for ever for lack of a permission."""
         waiting.asked = self._turns[key[0]] = time.monotonic()
         told: dict[str, Told] = {}
         for pod in waiting.pods:
@@ -111,7 +112,7 @@ class PodEvents:
             except ApiError as error:
                 log.warning("events of a pod not read", pod=f"{key[0]}/{pod}", error=str(error))
                 told[pod] = Told()
-            except Exception:  # any: everybody may write Events; for this pod they count as silence
+            except Exception:  # any: any user may write Events; unreadable ones count as none
                 log.exception("events of a pod not understood", pod=f"{key[0]}/{pod}")
                 told[pod] = Told()
             await asyncio.sleep(PAUSE_S)

@@ -1,6 +1,6 @@
-"""Verification: prompts to a ready pod of the new revision, and what its answers are held against.
+"""Verification: sends prompts to a ready pod of the new revision and checks the answers.
 
-No prompt and no answer is ever logged; a failure quotes what core/rollout/verification.py allows.
+Prompts and answers are never logged. A failure quotes only what core/rollout/verification.py permits.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ log = structlog.get_logger()
 RETRY_S = 1.0
 JUDGE_RETRY_S = 5.0
 JUDGE_TOKENS = 1024
-"""Room for a model that thinks before it answers."""
+"""Enough for a judge model that thinks before it answers."""
 SERVER_ERRORS = 3
-"""Answers with a 5xx in a row that fail a prompt: one may be chance, and rates are for the observation to judge."""
+"""Consecutive 5xx answers that fail a prompt. One may be chance; the observation judges rates."""
 MIN_SIMILARITY = 0.8
 LONGEST_S = 600.0
-"""A prompt holds its slot no longer, whatever the spec says."""
+"""Seconds for which a prompt may hold its slot, whatever the spec says."""
 NO_JUDGEMENT = "it gives no verdict: it does not answer, or its answer begins with neither PASS nor FAIL; the operator asks again"
 
 Messages = Sequence[dict[str, str]]
 
 
 class _Failed(Exception):
-    """The prompt has no answer; the message says why."""
+    """The prompt got no answer; the message says why."""
 
 
 class Verifier:
-    """One run of a job. `pods` gives a revision's ready pods as they are at that moment; `report` hears of outcomes."""
+    """One run of a job. `pods`: returns a revision's ready pods. `report`: called with each outcome."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Verifier:
 
     @property
     def waited(self) -> float:
-        """Seconds in which prompts waited for a slot: nobody was asked then, so that no answer is missing."""
+        """Seconds that prompts waited for a slot. In that time no pod was asked, so no answer is missing."""
         since = self._waits_since
         return self._waited + (0.0 if since is None else time.monotonic() - since)
 
@@ -90,7 +90,7 @@ class Verifier:
             self._slots.leave(self._namespace)
 
     async def run(self) -> None:
-        """Every prompt in turn, until the first that fails."""
+        """Send the prompts one after the other, until the first that fails."""
         self._say(Outcome.RUNNING)
         for prompt in self._job.prompts:
             problem = await self._problem(prompt)
@@ -139,7 +139,8 @@ class Verifier:
         return f"judge {compare.endpoint}: {quote(judgement.reason)}, of the answer {quote(new)}"
 
     async def _judged(self, prompt: Prompt, compare: Comparison, old: str, new: str) -> Judgement:
-        """Until the judge answers: that it is away says nothing about the revision, and the deadline is the core's."""
+        """Ask until the judge answers: its absence says nothing about the revision. core/ checks the
+        deadline."""
         messages = judge_messages(prompt.prompt, old, new, compare.instruction)
         judge = str(compare.endpoint)
         while True:
@@ -153,8 +154,8 @@ class Verifier:
             await asyncio.sleep(JUDGE_RETRY_S)
 
     async def _judgement(self, judge: str, messages: Messages) -> Judgement | None:
-        """None where there is none. The status says no more than that: a user who names a judge must not read from it
-        what the operator alone can reach."""
+        """The verdict, or None. The status shows no details of a failure, so that a user who names a judge
+        cannot learn about hosts that only the operator reaches."""
         try:
             base, model = await self._judge(judge)
             async with self._slot():
@@ -166,7 +167,8 @@ class Verifier:
         return parse_judgement(text)
 
     async def _judge(self, endpoint: str) -> tuple[str, str]:
-        """Base URL and model: an LLMEndpoint by its gateway or Service, or the first model that a URL lists."""
+        """Base URL and model of a judge: an LLMEndpoint by its gateway or Service, or the first model at a
+        URL."""
         if "://" not in endpoint:
             namespace, _, name = endpoint.partition("/")
             return (self._job.gateway_url or f"http://{name}.{namespace}.svc/v1").rstrip("/"), endpoint
@@ -178,8 +180,8 @@ class Verifier:
             raise Unanswered(f"{base}/models lists no model") from error
 
     async def _answer(self, revision: str, messages: Messages, max_tokens: int) -> str:
-        """From any ready pod within the prompt's time, which runs neither while there is no such pod nor in the queue
-        behind other endpoints' prompts."""
+        """The answer of any ready pod within the prompt's time. That time does not run while no pod is ready
+        or while the prompt waits for a slot."""
         timeout_s = min(self._job.timeout_seconds, LONGEST_S)
         left, server_errors, turn, problem = timeout_s, 0, 0, ""
         while left > 0:

@@ -1,1 +1,1 @@
-"""What the number of replicas depends on: demand, load, first tokens and breakers; and what a scaler outside is told."""
+"""The inputs of scaling (demand, load, first tokens, breakers), and the reports to outside scalers."""

@@ -10,11 +10,11 @@ from ...core.scaling.circuit import Circuit, refusing
 from ...core.scaling.demand import Demand
 
 LOOK_S = 2.0
-"""How often it is looked whether a gateway that refused is silent or gone: nobody tells that."""
+"""Seconds between checks whether a gateway that refused is silent or gone; no event reports that."""
 
 
 class Circuits:
-    """Of one leader. `demand_of` says what the gateways told of an endpoint."""
+    """The leader's view of the breakers. `demand_of` returns the gateways' reports on an endpoint."""
 
     def __init__(self, demand_of: Callable[[Key], Demand | None], wake: Callable[[Key], None]) -> None:
         self._demand_of = demand_of
@@ -22,16 +22,16 @@ class Circuits:
         self._open: dict[Key, tuple[str, ...]] = {}
 
     def __len__(self) -> int:
-        """Endpoints whose requests a gateway refuses."""
+        """Number of endpoints for which a gateway refuses requests."""
         return len(self._open)
 
     def of(self, key: Key) -> Mapping[str, Circuit]:
-        """By gateway; of those alone that tell."""
+        """The endpoint's breaker by gateway, without silent gateways."""
         demand = self._demand_of(key)
         return demand.circuits if demand is not None else {}
 
     def heard(self, key: Key) -> None:
-        """A gateway told something new."""
+        """To be called when a gateway reported something new."""
         now = tuple(refusing(self.of(key)))
         if now == self._open.get(key, ()):
             return
@@ -42,7 +42,7 @@ class Circuits:
         self._wake(key)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check for silent gateways until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             for key in list(self._open):

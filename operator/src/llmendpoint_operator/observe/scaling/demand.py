@@ -1,7 +1,8 @@
-"""What every gateway tells of load and demand: one stream from each Ready one (docs/contribute/contracts.md, `GET /demand`).
+"""Load and demand as the gateways report them: one stream from each Ready gateway
+(docs/contribute/contracts.md, `GET /demand`).
 
-A gateway whose stream is silent tells nothing, whatever it said before. Where there is no gateway at all, the engines are
-asked. It decides nothing.
+A gateway whose stream is silent counts as unknown, whatever it reported before. Without any gateway the
+engines are asked. No decision is made here.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from .loads import EngineLoads
 log = structlog.get_logger()
 
 SILENCE_S = 3.0
-"""A gateway sends a line every second at least."""
+"""Seconds after which a stream is silent. A gateway sends at least one line a second."""
 TICK_S = 0.5
-"""How often it is looked whether engines are to be asked."""
+"""Seconds between checks whether engines must be asked."""
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
 
 
 class Demands:
-    """The streams of one leader. `heard(key)` is called for each endpoint that a gateway told something new of."""
+    """The leader's streams. `heard(key)` is called for each endpoint with a new report of a gateway."""
 
     def __init__(self, wire: Wire, gateways: Gateways, heard: Callable[[Key], None]) -> None:
         self._wire = wire
@@ -50,15 +51,15 @@ class Demands:
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        """Gateways that tell."""
+        """Number of gateways that report."""
         return sum(stream.tells for stream in self._streams.values())
 
     def pods_changed(self) -> None:
-        """The cache of gateway pods has changed."""
+        """To be called when the cache of gateway pods has changed."""
         self._changed.set()
 
     def follow(self, snapshot: Snapshot) -> None:
-        """The replicas of an endpoint whose demand is wanted."""
+        """Gather the demand of this endpoint's replicas from now on."""
         endpoint = snapshot.endpoint
         if not endpoint.spec or not endpoint.spec.autoscaling:
             return
@@ -71,12 +72,12 @@ class Demands:
             self._first_tokens.forget(key)
 
     def forget(self, key: Key) -> None:
-        """Nobody wants to know any more."""
+        """Stop gathering the demand of this endpoint."""
         self._loads.forget(key)
         self._first_tokens.forget(key)
 
     def of(self, key: Key) -> Demand | None:
-        """What is known of one endpoint now; None when nobody tells anything of it."""
+        """What is known of one endpoint now; None if its load is unknown."""
         told = self._told(key)
         return replace(told, first_tokens=self._first_tokens.of(key)) if told else None
 
@@ -89,7 +90,7 @@ class Demands:
         return combine({gateway: s.report(name) if s else None for gateway, s in streams.items()})
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keep the streams until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_streams())
             group.create_task(self._ask_engines())
@@ -122,7 +123,7 @@ class Demands:
             self._tasks[uid] = asyncio.create_task(self._listen(wanted[uid]), name=f"demand {uid}")
 
     async def _listen(self, gateway: Gateway) -> None:
-        """One gateway's stream, opened again whenever it ends."""
+        """Read one gateway's stream, and reopen it whenever it ends."""
         stream, failures, said = self._streams[gateway.uid], 0, ""
         while True:
             try:
@@ -134,7 +135,7 @@ class Demands:
                 error = "the stream ended"
             except Unanswered as problem:
                 error = str(problem)
-            except Exception as problem:  # any: whatever a gateway writes, only its stream ends
+            except Exception as problem:  # any: whatever a gateway sends, only its own stream ends
                 error = f"a line is not as expected: {problem!r}"
             stream.lost()
             if error != said:
@@ -144,15 +145,15 @@ class Demands:
             await asyncio.sleep(growing_pause(FIRST_RETRY_S, failures, LAST_RETRY_S))
 
     def _hear(self, key: Key) -> None:
-        """What goes wrong in who hears it is not the gateway's doing, and its stream goes on."""
+        """Call `heard`. An error in it is not the gateway's fault, and does not end the stream."""
         try:
             self._heard(key)
-        except Exception:  # any: who hears it fails on this endpoint, and hears of the next
+        except Exception:  # any: the callback failed for this endpoint only; later reports reach it again
             log.exception("what a gateway told could not be used", endpoint="/".join(key))
 
 
 class _Stream:
-    """What one gateway has told since its stream was opened."""
+    """One gateway's reports since its stream was opened."""
 
     def __init__(self) -> None:
         self._endpoints: dict[str, Report] = {}
@@ -161,15 +162,15 @@ class _Stream:
 
     @property
     def tells(self) -> bool:
-        """Whether it has told everything once, and lately something."""
+        """Whether the gateway has sent its complete state, and something recently."""
         return self._complete and time.monotonic() - self._heard_at < SILENCE_S
 
     def report(self, name: str) -> Report | None:
-        """Of one endpoint; None when it tells nothing, or does not know the endpoint."""
+        """The report on one endpoint; None if the gateway is silent or does not know the endpoint."""
         return self._endpoints.get(name) if self.tells else None
 
     def take(self, line: Mapping[str, Any], now: float) -> list[str]:
-        """Take over a line: the first has everything, later ones what changed. The endpoints that it is about."""
+        """Process a line: the first has the complete state, later ones the changes. Returns its endpoints."""
         if "instance" in line:
             self._endpoints.clear()
             self._complete = True
@@ -183,7 +184,7 @@ class _Stream:
         return list(found)
 
     def lost(self) -> None:
-        """The stream has ended; the next begins with everything."""
+        """The stream has ended. The next one begins with the complete state."""
         self._complete = False
 
 

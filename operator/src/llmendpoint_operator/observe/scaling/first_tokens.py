@@ -1,7 +1,7 @@
-"""How long callers of an endpoint wait for their first token, read from its engines every pollingInterval.
+"""Time to the first token of an endpoint's requests, read from its engines every pollingInterval.
 
-From the engines and not from the gateways: an answer's headers leave before its first token, and a gateway looks into
-no stream. Only endpoints that scale by it are asked.
+Gateways cannot report it: a response's headers are sent before its first token, and a gateway does not
+inspect streams. Only endpoints that scale by it are asked.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..wire import Wire
 from .rota import Followed, Rota
 
 WINDOW_S = 60.0
-"""A percentile is over so long, or since the replicas changed: what fewer of them did says nothing of these."""
+"""Seconds that a percentile covers; less after a change of replicas, whose older figures do not apply."""
 TICK_S = 0.5
 TOGETHER = ""
-"""All replicas are measured as one."""
+"""The key under which all replicas are measured together."""
 
 
 class FirstTokenTimes:
-    """Asks nobody but the replicas of endpoints that are followed."""
+    """Reads the metrics of the followed endpoints' replicas."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -35,14 +35,14 @@ class FirstTokenTimes:
         self.forget = self._rota.forget
 
     def follow(self, key: Key, pods: Iterable[Target], interval: float) -> None:
-        """Ask these replicas from now on."""
+        """Ask these replicas from now on; `interval` in seconds."""
         targets = tuple(some(tuple(pods)))
         one = self._rota.follow(key, interval)
         if {pod.uid for pod in targets} != {pod.uid for pod in one.pods}:
             one.pods, one.told = targets, Measurements(WINDOW_S)
 
     def of(self, key: Key) -> FirstTokens | None:
-        """Of late; None while nothing is known, or nothing came."""
+        """The recent figures; None if nothing is known or no request was measured."""
         measured = self._rota.told(key)
         figures = measured.recent(TOGETHER) if measured is not None else None
         if figures is None or figures.ttft_p95 is None:
@@ -50,7 +50,7 @@ class FirstTokenTimes:
         return FirstTokens(figures.ttft_p95, figures.requests)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Ask until cancelled."""
         try:
             while True:
                 await asyncio.sleep(TICK_S)

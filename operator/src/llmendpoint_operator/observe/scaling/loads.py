@@ -1,6 +1,6 @@
-"""What engines say of themselves (`GET /load`), asked every pollingInterval where there is no gateway that would tell.
+"""Load as the engines report it (`GET /load`), asked every pollingInterval if there is no gateway.
 
-It is less than a gateway knows: nobody holds requests, and what is under way to a replica is not seen.
+Gateways know more: without one no requests are held, and requests on the way to a replica are not counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOAD_TIMEOUT_S = 1.0
 
 
 class EngineLoads:
-    """Asks nobody but the replicas of endpoints that are followed."""
+    """Asks the replicas of the followed endpoints."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -31,18 +31,18 @@ class EngineLoads:
         self.stop = self._rota.stop
 
     def follow(self, key: Key, pods: Iterable[Target], interval: float) -> None:
-        """Ask these replicas from now on."""
+        """Ask these replicas from now on; `interval` in seconds."""
         self._rota.follow(key, interval).pods = tuple(pods)
 
     def reports(self, key: Key) -> Mapping[str, Report | None]:
-        """By replica, None for one that did not answer; empty while nothing is known."""
+        """Reports by replica, None for one that did not answer; empty while nothing is known."""
         return self._rota.told(key) or {}
 
     async def _ask(self, one: Followed[Mapping[str, Report | None]]) -> None:
         pods = one.pods
         answers = await asyncio.gather(*(self._load(one.namespace, pod) for pod in pods))
         told = {pod.name: report for pod, report in zip(pods, answers, strict=True)}
-        # Without a replica there is no load; that is known, and no silence.
+        # Without replicas the load is known to be none, which differs from a replica that does not answer.
         one.told, one.told_at = told or {"": Report()}, time.monotonic()
 
     async def _load(self, namespace: str, pod: Target) -> Report | None:

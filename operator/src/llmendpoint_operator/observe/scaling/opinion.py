@@ -1,4 +1,4 @@
-"""What scalers outside the operator are told: from the caches, and what the gateways tell."""
+"""What is reported to outside scalers, from the caches and the gateways' reports."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ log = structlog.get_logger()
 
 
 PATIENCE_S = 5.0
-"""A stream looks again after so long though nobody rang: figures go stale in silence."""
+"""Seconds after which a stream is checked without news: figures become stale without an event."""
 
 
 class Opinions:
-    """The opinion on each endpoint whose scaler is not ours. `demand_of` says what is known of an endpoint."""
+    """The opinion on each endpoint with an outside scaler. `demand_of` returns an endpoint's known demand."""
 
     def __init__(self, caches: Caches, demand_of: Callable[[Key], Demand | None]) -> None:
         self._caches = caches
@@ -38,29 +38,29 @@ class Opinions:
         self._bells: dict[Key, asyncio.Event] = {}
 
     def answer(self, key: Key) -> Opinion | None:
-        """For KEDA; None where it does not scale."""
+        """The opinion for KEDA; None if KEDA does not scale the endpoint."""
         return self._of(key, Provider.KEDA)
 
     def for_autoscalers(self) -> Iterator[tuple[Key, int]]:
-        """The recommendations for all endpoints with a HorizontalPodAutoscaler; without those that nothing is known of."""
+        """Recommendations for all endpoints with a HorizontalPodAutoscaler and a known load."""
         for manifest in self._caches.informers[resources.ENDPOINTS].store:
             key = key_of(manifest)
             try:
                 found = self._of(key, Provider.HPA)
-            except Exception:  # any: this endpoint is left out, and the others' figures are on the same page
+            except Exception:  # any: only this endpoint is left out of the page
                 log.exception("no recommendation", endpoint="/".join(key))
                 continue
             if found is not None and found.replicas is not None:
                 yield key, found.replicas
 
     def heard(self, key: Key) -> None:
-        """A gateway told something new."""
+        """To be called when a gateway reported something new."""
         bell = self._bells.pop(key, None)
         if bell is not None:
             bell.set()
 
     async def changed(self, key: Key) -> None:
-        """Until something new may be known, or a few seconds have gone."""
+        """Wait until something new may be known, or PATIENCE_S have passed."""
         bell = self._bells.setdefault(key, asyncio.Event())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(bell.wait(), PATIENCE_S)
@@ -81,7 +81,7 @@ class Opinions:
 
 
 def _named_provider(manifest: dict[str, object]) -> object:
-    """Before anything is parsed: most endpoints have another one."""
+    """The provider in the unparsed spec: a quick check, because most endpoints have another one."""
     spec = manifest.get("spec")
     autoscaling = spec.get("autoscaling") if isinstance(spec, dict) else None
     return autoscaling.get("provider") if isinstance(autoscaling, dict) else None

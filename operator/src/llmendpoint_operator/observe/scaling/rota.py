@@ -1,4 +1,4 @@
-"""Whose engines are asked when: the replicas of each endpoint that is followed, every interval of its own."""
+"""When the engines of each followed endpoint are asked: each endpoint at an interval of its own."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ log = structlog.get_logger()
 AT_ONCE = 32
 OF_A_NAMESPACE = 8
 STALE_INTERVALS = 2.5
-"""An answer is too old after so many intervals."""
+"""An answer that is older than this many intervals is stale."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Followed(Generic[T]):
-    """One endpoint's replicas, and what came of asking them. Times are of `time.monotonic`."""
+    """One endpoint's replicas, and what they answered. Times are monotonic; the interval is in seconds."""
 
     told: T
     interval: float
@@ -38,8 +38,8 @@ class Followed(Generic[T]):
 
 
 class Rota(Generic[T]):
-    """`ask` asks the replicas of one endpoint; `nothing` makes what is told before they were asked. Each question to an engine
-    holds one of `slots`."""
+    """`ask`: asks the replicas of one endpoint. `nothing`: makes the initial value of `told`. Each question
+    to an engine holds one of `slots`."""
 
     def __init__(self, ask: Callable[[Followed[T]], Awaitable[None]], nothing: Callable[[], T]) -> None:
         self._ask = ask
@@ -48,7 +48,7 @@ class Rota(Generic[T]):
         self.slots = Slots(AT_ONCE, OF_A_NAMESPACE, spare=OF_A_NAMESPACE)
 
     def follow(self, key: Key, interval: float) -> Followed[T]:
-        """From now on, as often as this."""
+        """Ask about this endpoint from now on, every `interval` seconds."""
         if key not in self._followed:
             self._followed[key] = Followed(self._nothing(), interval, key[0])
         one = self._followed[key]
@@ -56,21 +56,21 @@ class Rota(Generic[T]):
         return one
 
     def forget(self, key: Key) -> None:
-        """Nobody wants to know any more."""
+        """Stop asking about this endpoint."""
         one = self._followed.pop(key, None)
         if one is not None and one.asking is not None:
             one.asking.cancel()
 
     def told(self, key: Key) -> T | None:
-        """Of late; None while nothing is known."""
+        """The last answers; None if they are stale or there are none."""
         one = self._followed.get(key)
         if one is None or time.monotonic() - one.told_at > STALE_INTERVALS * one.interval:
             return None
         return one.told
 
     def ask_due(self) -> None:
-        """Begin to ask the replicas of every endpoint whose time has come, unless its last question is still open. No endpoint
-        waits for another one's replicas."""
+        """Start to ask every endpoint that is due, unless its last question is still open. No endpoint waits
+        for another one's replicas."""
         now = time.monotonic()
         for key, one in self._followed.items():
             if now - one.asked_at >= one.interval and (one.asking is None or one.asking.done()):
@@ -83,8 +83,8 @@ class Rota(Generic[T]):
             self.forget(key)
 
     async def _try(self, key: Key, one: Followed[T]) -> None:
-        """Whatever one endpoint's engines answer, the others' are asked, and it is asked again."""
+        """Ask once. An error affects only this endpoint, and it is asked again."""
         try:
             await self._ask(one)
-        except Exception:  # any: engines answer what they like; this endpoint is asked again
+        except Exception:  # any: engines may answer anything; this endpoint is asked again
             log.exception("engines could not be asked", endpoint="/".join(key))

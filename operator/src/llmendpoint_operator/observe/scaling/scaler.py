@@ -1,5 +1,5 @@
-"""The builtin scaler: keeps each endpoint's memory, asks the pure decider when it is time, and wakes the endpoint when
-the answer is another one. A poll that changes nothing costs no reconcile.
+"""The builtin scaler: keeps each endpoint's memory, runs the pure decision when a poll is due, and wakes the
+endpoint if the result changed. A poll that changes nothing causes no reconciliation.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ log = structlog.get_logger()
 
 
 TICK_S = 0.5
-"""How often it is looked whether a poll is due."""
+"""Seconds between checks whether a poll is due."""
 
 
 @dataclass(slots=True)
 class _Scaled:
-    """One endpoint. `asked` is spec.replicas as last seen."""
+    """The state of one endpoint. `asked`: the last seen spec.replicas."""
 
     scene: Scene
     memory: Memory
@@ -40,7 +40,7 @@ class _Scaled:
 
 
 class Scaler:
-    """Of one leader. `demands` says what is known of an endpoint; `wake` puts it into the queue."""
+    """The leader's scaler. `demands` returns an endpoint's known demand; `wake` queues an endpoint."""
 
     def __init__(self, demands: Demands, wake: Callable[[Key], None], metrics: Metrics) -> None:
         self._demands = demands
@@ -49,19 +49,19 @@ class Scaler:
         self._scaled: dict[Key, _Scaled] = {}
 
     def of(self, key: Key) -> Scaling | None:
-        """What holds now; None where the builtin scaler has no say."""
+        """The present result; None if the builtin scaler does not scale this endpoint."""
         one = self._scaled.get(key)
         return one.scaling if one is not None else None
 
     def update(self, snapshot: Snapshot) -> None:
-        """Decide in the light of this snapshot."""
+        """Decide anew for this snapshot."""
         endpoint = snapshot.endpoint
         key, spec = (endpoint.namespace, endpoint.name), endpoint.spec
         rules = spec.autoscaling if spec and not endpoint.deleting else None
         if spec is None or rules is None or rules.provider is not Provider.BUILTIN:
             self._scaled.pop(key, None)
             if rules is not None and rules.provider is not Provider.NONE:
-                self._demands.follow(snapshot)  # who scales is told
+                self._demands.follow(snapshot)  # the outside scaler gets reports
             else:
                 self._demands.forget(key)
             return
@@ -76,12 +76,13 @@ class Scaler:
         self._decide(key, one, now)
 
     def forget(self, key: Key) -> None:
-        """The endpoint is gone, or another decides."""
+        """Drop an endpoint that is deleted."""
         self._demands.forget(key)
         self._scaled.pop(key, None)
 
     def heard(self, key: Key) -> None:
-        """A gateway told something new of this endpoint. Who waits for a first replica waits for no poll."""
+        """To be called when a gateway reported something new. An idle endpoint with requests is scaled up
+        without waiting for a poll."""
         one = self._scaled.get(key)
         if one is None or not may_sleep(one.scene.spec):
             return
@@ -104,7 +105,7 @@ class Scaler:
         before = one.scaling
         try:
             self._decide(key, one, now)
-        except Exception:  # any: this endpoint keeps its count, and its reconcile says why
+        except Exception:  # any: this endpoint keeps its count, and its reconciliation reports the error
             one.memory = replace(one.memory, polled_at=now)
             log.exception("scaling decision failed", endpoint="/".join(key))
             self._wake(key)
@@ -127,7 +128,7 @@ class Scaler:
 
 
 def _begin(snapshot: Snapshot, scene: Scene, now: datetime) -> _Scaled:
-    """Go on from what the status says."""
+    """Continue from the status."""
     assert snapshot.endpoint.spec is not None
     live, asked = snapshot.endpoint.status.get("autoscaling") or {}, snapshot.endpoint.spec.replicas
     current, change = present_count(snapshot), None
@@ -138,7 +139,7 @@ def _begin(snapshot: Snapshot, scene: Scene, now: datetime) -> _Scaled:
 
 
 def _set_by_hand(one: _Scaled, asked: int, now: datetime) -> None:
-    """Somebody wants this count: it holds for as long as the smoother holds on to a recommendation."""
+    """A user set this count. It holds as long as the smoothing remembers a recommendation."""
     before, one.asked = one.scaling.replicas, asked
     one.memory = replace(one.memory, active_at=now, recommendations=((now, asked),))
     change = _by_hand(before, asked, now) if before != asked else None
