@@ -1,4 +1,4 @@
-"""Writing a request and waiting for its answer."""
+"""Writes a request and waits for its answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import Conflict, NotFound, TimedOut
 from .follow import readings
 
 ATTEMPTS = 10
-"""To write. During a rollout the operator writes the status of the endpoint now and then."""
+"""Attempts to write. During a rollout the operator also writes the endpoint's status now and then."""
 
 
 def ask(client: Client, namespace: str, name: str, action: Action, about: Callable[[Json], str]) -> Request:
@@ -48,7 +48,7 @@ def _spec_of(client: Client, endpoint: Json, request: Request) -> Json:
 
 
 def await_answer(client: Client, namespace: str, name: str, request: Request, timeout_s: float) -> Answer:
-    """The operator's answer. Raises TimedOut; the request stays on the endpoint then."""
+    """Wait for the operator's answer. Raises TimedOut; the request then stays on the endpoint."""
     waited_for = f"the operator's answer to the request to {request.action} {request.revision}"
     try:
         for endpoint in readings(lambda: client.endpoint(namespace, name), timeout_s, waited_for):

@@ -1,4 +1,4 @@
-"""The calls to the API server, on one kept connection. Objects are plain JSON."""
+"""The calls to the API server, over one kept connection. Objects are plain JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Client:
     """Reads endpoints, their pods and revisions, and the gateways' figures. Writes requests, specs and numbers of replicas."""
 
     def __init__(self, load: Callable[[], Access], warn: Callable[[str], None] = lambda _: None) -> None:
-        """`load` returns the credentials. It is called at once, and again when the API server refuses them, because tokens
+        """`load` returns the credentials. It is called now, and again when the API server refuses them, because tokens
         expire. `warn` gets the API server's warnings about a write."""
         self._load = load
         self._warn = warn
@@ -65,7 +65,7 @@ class Client:
         return self._list(f"/apis/apps/v1/namespaces/{quote(namespace)}/controllerrevisions", selector)
 
     def patch_endpoint(self, namespace: str, name: str, patch: Json) -> Json:
-        """Merge patch. Raises Conflict when the object has another resourceVersion than the patch."""
+        """Apply a merge patch. Raises Conflict if the object has another resourceVersion than the patch."""
         path = (
             f"{GROUP_PATH}/namespaces/{quote(namespace)}/llmendpoints/{quote(name)}?fieldManager=kubectl-llm"
         )
@@ -77,13 +77,14 @@ class Client:
         return self._call("PATCH", path, f"LLMEndpoint {namespace}/{name}", {"spec": {"replicas": replicas}})
 
     def gateway_pods(self, namespace: str | None) -> list[Json]:
-        """The gateway's pods that run, of one namespace or of all."""
+        """The gateway's running pods, of one namespace or of all."""
         where = f"/namespaces/{quote(namespace)}" if namespace else ""
         found = self._list(f"/api/v1{where}/pods", {**CACHED, "labelSelector": GATEWAY_SELECTOR})
         return [pod for pod in found if (pod.get("status") or {}).get("phase") == "Running"]
 
     def demand(self, pod: Json) -> Json:
-        """What a gateway knows of each endpoint now: the first line of its `/demand`, which does not end by itself."""
+        """What a gateway knows of each endpoint now: the first line of its `/demand`, a stream that does not end by
+        itself."""
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}:{GATEWAY_PORT}/proxy/demand"
         line = self._first_line(path, f"gateway pod {namespace}/{name}")
@@ -96,7 +97,7 @@ class Client:
         return found
 
     def operator_leases(self) -> tuple[list[Json] | None, datetime | None]:
-        """The operators' Leases, None where this user may not list them; and the API server's time."""
+        """The operators' Leases (None if this user may not list them), and the API server's time."""
         if self._leases_refused:
             return None, None
         query = {**CACHED, "fieldSelector": f"metadata.name={LEASE_NAME}"}
@@ -109,7 +110,7 @@ class Client:
             return None, None
 
     def close(self) -> None:
-        """Forget the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -119,7 +120,7 @@ class Client:
         return items
 
     def _first_line(self, path: str, what: str) -> bytes:
-        """On a connection of its own, which is closed after it."""
+        """The first line of an answer, over a separate connection, which is then closed."""
         status, text = self._renewing(lambda: self._read_line(path, what))
         if status >= 300:
             raise _error(status, text.decode(), what)
@@ -137,7 +138,7 @@ class Client:
             connection.close()
 
     def _renewing(self, ask: Callable[[], tuple[int, T]]) -> tuple[int, T]:
-        """Load expired credentials again, once, and drop the connection that had them."""
+        """Send a request. If the credentials have expired, load them again, once, and send it over a new connection."""
         status, answer = ask()
         if status != 401:
             return status, answer
@@ -167,7 +168,7 @@ class Client:
         return found
 
     def _exchange(self, method: str, path: str, data: str | None) -> tuple[int, str]:
-        """The server may have closed the kept connection: then try once more on a fresh one."""
+        """Send one request. The server may have closed the kept connection: then try once more on a fresh one."""
         fresh = self._connection is None
         try:
             connection = self._connection = self._connection or self._connect()
@@ -190,7 +191,7 @@ class Client:
             return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
         connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=self.access.ssl)
         if self.access.server_name:
-            # The name in the certificate is another than the one to connect to.
+            # The name in the certificate differs from the one to connect to.
             plain = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
             plain.connect()
             connection.sock = self.access.ssl.wrap_socket(plain.sock, server_hostname=self.access.server_name)

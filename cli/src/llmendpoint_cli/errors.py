@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 class CliError(Exception):
-    """The root: something is wrong on the server's side, or none of the errors below."""
+    """The base class. By itself: something is wrong on the server's side, or none of the errors below applies."""
 
     exit_code = 1
 
@@ -49,8 +49,8 @@ class NoAccess(CliError):
 
 
 class Unreachable(NoAccess):
-    """No answer from the API server; a command that follows something tries again."""
+    """The API server did not answer. A command that follows something tries again."""
 
 
 class Conflict(CliError):
-    """The object changed between being read and being written; read it again."""
+    """The object changed between read and write; read it again."""

@@ -1,7 +1,7 @@
-"""Read again and again until something holds. A short absence of the API server does not end that.
+"""Reads again and again until a condition holds. A short absence of the API server does not end that.
 
-Polling rather than watching: one object or two lists a second, from the API server's cache, and no state to lose
-when a connection breaks.
+It polls instead of watching: one object or two lists at a time, from the API server's cache, and no state to lose when
+a connection breaks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """How the API server is reached: the kubeconfig that kubectl would use.
 
-It does not use the kubernetes package, which takes 1.4 s to import: a command of this program takes a fraction of that. Users with a token, a token file, a client certificate or an exec plugin are known.
+The kubernetes package is not used: it takes 1.4 s to import, and a command of this program takes a fraction of that.
+Users may have a token, a token file, a client certificate or an exec plugin.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .errors import NoAccess
 Section = Mapping[str, Any]
 
 PLUGIN_TIMEOUT_S = 60
-"""Enough for a plugin that opens a browser."""
+"""Seconds; enough for a plugin that opens a browser."""
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -42,8 +43,8 @@ class Access:
 
 
 def load(kubeconfig: str | None = None, context: str | None = None) -> Access:
-    """From `kubeconfig`, else $KUBECONFIG (several files, of which the first that has a name wins), else
-    ~/.kube/config, else, inside a pod, its ServiceAccount. Raises NoAccess."""
+    """From `kubeconfig`, else $KUBECONFIG (of several files, the first that has a name wins), else ~/.kube/config,
+    else, inside a pod, its ServiceAccount. Raises NoAccess."""
     paths = _paths(kubeconfig)
     merged = _merge([p for p in paths if p.exists()])
     if not merged and not kubeconfig and not context and (inside := _in_cluster()) is not None:
@@ -66,7 +67,7 @@ def load(kubeconfig: str | None = None, context: str | None = None) -> Access:
 
 
 def _in_cluster() -> Access | None:
-    """The ServiceAccount of the pod that this runs in; None elsewhere."""
+    """The ServiceAccount of the pod in which this program runs; None elsewhere."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (SERVICE_ACCOUNT / "token").exists():
         return None
@@ -86,7 +87,7 @@ def _paths(kubeconfig: str | None) -> list[Path]:
 
 
 def _merge(paths: Sequence[Path]) -> dict[str, Any]:
-    """All sections as {name: item}, each with the folder that its relative paths start from."""
+    """All sections as {name: item}. Each item has the folder from which its relative paths start."""
     merged: dict[str, Any] = {}
     for path in paths:
         try:
@@ -148,7 +149,7 @@ def _tls(server: str, cluster: Section, user: Section) -> ssl.SSLContext | None:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     certificate, key = _content(user, "client-certificate"), _content(user, "client-key")
     if certificate and key:
-        # Python's ssl reads key pairs from files alone; this one is readable by us only and gone at once.
+        # Python's ssl loads key pairs from files only. This file is readable by this user only and is deleted at once.
         with tempfile.NamedTemporaryFile() as file:
             file.write(certificate + b"\n" + key)
             file.flush()

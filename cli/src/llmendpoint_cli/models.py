@@ -45,8 +45,8 @@ def read_model(source: str, hub: str | None) -> Model:
 
 
 def invented(parameters: str, layers: int, kv_heads: int, head_dim: int, context: int | None) -> Model:
-    """A dense model with this number of parameters in 16 bits. What the figures do not say is as in a Llama of that size.
-    Raises BadUsage."""
+    """A dense model with this number of parameters in 16 bits. What the figures do not say is as in a Llama of that
+    size. Raises BadUsage."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([bBmM]?)", parameters)
     if found is None or not float(found[1]):
         raise BadUsage(f"--parameters {parameters}: write a number like 8B, 0.5B or 350M")
@@ -68,7 +68,7 @@ def _from_hub(model: str, hub: str) -> Model:
 
 
 def _page(hub: str, path: str, where: str) -> Any:
-    """JSON of a page. `HF_TOKEN` opens models that are not public."""
+    """The JSON of a page. `HF_TOKEN` gives access to models that are not public."""
     request = urllib.request.Request(hub.rstrip("/") + path, headers={"User-Agent": "kubectl-llm"})
     if token := os.environ.get("HF_TOKEN"):
         request.add_unredirected_header("Authorization", f"Bearer {token}")

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, and what they stand for."""
+"""Options and arguments that several commands share, and what they stand for."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ Format = Annotated[Output, typer.Option("--output", "-o", help="Output format.")
 
 
 class Session:
-    """A connection to the cluster, and the namespace that is meant."""
+    """A connection to the cluster, and the chosen namespace."""
 
     def __init__(self, namespace: str | None, context: str | None, path: str | None) -> None:
         self.client = Client(lambda: kubeconfig.load(path, context), print_warning)
@@ -85,10 +85,10 @@ class Session:
 
 
 def print_warning(text: str) -> None:
-    """On standard error, as kubectl does: standard output may be read by a program."""
+    """Print to standard error, as kubectl does: a program may read standard output."""
     print(f"Warning: {text}", file=sys.stderr, flush=True)
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:
-    """To standard output, and at once: the reader may read line by line."""
+    """Print to standard output, and at once: the reader may read line by line."""
     print(json.dumps(value, indent=indent, ensure_ascii=False), flush=True)

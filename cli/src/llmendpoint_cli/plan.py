@@ -148,7 +148,7 @@ def _overridden(
     max_model_len: int | None,
     max_num_seqs: int | None,
 ) -> Asked:
-    """Options take precedence over the manifest. Only an engine that divides a model gets another count than one."""
+    """Options take precedence over the manifest. Only an engine that divides a model gets a count other than one."""
     load = replace(
         asked.load,
         max_model_len=max_model_len or asked.load.max_model_len,
@@ -161,7 +161,7 @@ def _overridden(
 
 
 def device_of(accelerator: str | None, memory: str | None) -> Device | None:
-    """The accelerator that the options name; None when they name none. Raises BadUsage."""
+    """The accelerator that the options name; None if they name none. Raises BadUsage."""
     try:
         size = parse_bytes(memory) if memory is not None else slice_memory(accelerator or "")
     except ValueError as error:
@@ -185,7 +185,7 @@ def invented_of(
     head_dim: int | None,
     context: int | None,
 ) -> Model | None:
-    """The model that the options describe; None when they do not. Raises BadUsage."""
+    """The model that the options describe; None if they describe none. Raises BadUsage."""
     if parameters is None and layers is None and kv_heads is None and head_dim is None:
         return None
     if parameters is None or layers is None or kv_heads is None or head_dim is None:
@@ -196,7 +196,7 @@ def invented_of(
 
 
 def _asked(filename: Path | None, named: str | None) -> Iterator[tuple[Asked, str]]:
-    """What is to be planned, and where the model is."""
+    """What to plan for, and where the model is."""
     if filename is None:
         yield Asked(named or "", Load()), named or ""
         return
@@ -224,7 +224,7 @@ def _print(reports: list[Report], output: Output) -> None:
     if output is Output.JSON:
         print_json(as_json(reports))
         return
-    from .render import make_console  # rich: not for those who want JSON
+    from .render import make_console  # rich: not needed for JSON
     from .render_plan import report_view
 
     for report in reports:

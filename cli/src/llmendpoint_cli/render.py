@@ -22,7 +22,7 @@ COLOURS = {
     "Stopping": "dim", "kept": "dim", "old": "dim", "Failed": "red", "Stalled": "red", "NotReady": "red",
     "Unresponsive": "red", "NoOperator": "red", "rejected": "red",
 }  # fmt: skip
-"""Of phases, states and roles; yellow for whatever is on its way."""
+"""Colours of phases, states and roles. Everything else is in progress, and yellow."""
 
 
 def make_console(file: IO[str] | None = None, width: int | None = None) -> Console:

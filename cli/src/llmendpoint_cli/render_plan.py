@@ -12,7 +12,7 @@ from .core.planning import CostView, Option, Report
 
 
 def report_view(report: Report) -> Group:
-    """The model, then its accelerator, or a table of those that would do."""
+    """The model, then its accelerator, or a table of those that would serve."""
     about = [f"{report.parameters / 1e9:,.2f} B parameters", f"weights {gb(report.weights)}"]
     about += [report.quantization] if report.quantization else []
     about += [f"{report.kv_bytes_per_token:,} bytes of keys and values a token"]
@@ -62,7 +62,7 @@ def cost_lines(cost: CostView) -> list[str]:
 
 
 def _table(options: tuple[Option, ...]) -> Table:
-    """One line for each kind, the cheapest first."""
+    """One line for each kind of accelerator, the cheapest first."""
     table = Table(box=None, pad_edge=False, header_style="")
     table.add_column("ACCELERATOR", no_wrap=True)
     for column in ("COUNT", "CONTEXT", "SEQUENCES", "USD/HOUR", "TOKENS/S <", "USD/1K >"):

@@ -56,7 +56,7 @@ UNDO_EXAMPLES = """Examples:
 
 
 def examples(command: str) -> str:
-    """For a command that takes a name and no more."""
+    """Examples for a command that takes only a name."""
     return f"Examples:\n\n\b\n  kubectl llm rollout {command} chat\n  kubectl llm rollout {command} chat -n team-a -o json\n"
 
 
@@ -188,7 +188,7 @@ def history(
         from .render import (
             history_table,
             make_console,
-        )  # rich: a third of the time of a command that needs it not
+        )  # rich: a third of the command's time, and JSON does not need it
 
         make_console().print(history_table(entries, datetime.now(UTC)))
     else:
@@ -198,7 +198,7 @@ def history(
 def _ask(
     session: Session, name: str, action: Action, about: Callable[[Json], str], timeout: float, output: Output
 ) -> None:
-    """Ask, wait and print the answer. Raises Refused with the operator's words."""
+    """Send the request, wait, and print the answer. Raises Refused with the operator's words."""
     namespace = session.namespace
     request = ask(session.client, namespace, name, action, about)
     answer = await_answer(session.client, namespace, name, request, timeout)

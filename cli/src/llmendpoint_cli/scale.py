@@ -54,7 +54,7 @@ def scale(
 
 
 def _wait(session: Session, name: str, count: int, timeout: float | None) -> None:
-    """Until it is so. Raises CliError when it will not be, TimedOut when it takes too long."""
+    """Wait until the number is reached. Raises CliError if it cannot be reached, TimedOut if it takes too long."""
     waited_for = f"{count} ready replicas of {session.namespace}/{name}"
     for endpoint in readings(lambda: session.client.endpoint(session.namespace, name), timeout, waited_for):
         if reached(endpoint, count):

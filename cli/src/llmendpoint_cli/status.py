@@ -55,7 +55,7 @@ def status(
 
 
 def _read(session: Session, name: str | None, everywhere: bool) -> list[EndpointView]:
-    """Endpoints in the order of their names. Raises NotFound for one that is named."""
+    """The endpoints, sorted by name. Raises NotFound if the named one does not exist."""
     client, namespace = session.client, None if everywhere else session.namespace
     found = [client.endpoint(session.namespace, name)] if name else client.endpoints(namespace)
     if not found:
@@ -68,7 +68,7 @@ def _print_once(views: list[EndpointView], where: str, output: Output) -> None:
     if output is Output.JSON:
         print_json(as_json(views))
     elif views:
-        from .render import make_console, status_trees  # rich: not for those who want JSON
+        from .render import make_console, status_trees  # rich: not needed for JSON
 
         make_console().print(status_trees(views, datetime.now(UTC)))
     else:

@@ -62,7 +62,7 @@ def top(
     elif output is Output.JSON:
         print_json(as_json(read()))
     else:
-        from .render import make_console  # rich: not for those who want JSON
+        from .render import make_console  # rich: not needed for JSON
         from .render_load import load_table
 
         make_console().print(load_table(read()))

@@ -1,6 +1,6 @@
-"""`llmendpoint-inspect FOLDER`: what the formulas need to know of a model, as one line of JSON.
+"""`llmendpoint-inspect FOLDER`: prints what the formulas need to know of a model, as one line of JSON.
 
-The operator runs it in a one-shot Job where a model lies on a PersistentVolumeClaim, and reads the termination message.
+The operator runs it in a one-shot Job if a model is on a PersistentVolumeClaim, and reads the termination message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MISSING, UNREADABLE = 3, 1
 
 
 def main(argv: list[str] | None = None) -> int:
-    """0 with a line of JSON; 3 when there is no model, 1 when it cannot be read, each with `{"problem": …}`."""
+    """Returns 0 and prints a line of JSON; 3 if there is no model, 1 if it cannot be read, each with `{"problem": …}`."""
     parser = argparse.ArgumentParser(
         prog="llmendpoint-inspect",
         description="What decides a model's memory, from its config.json and the headers of its weight files.",

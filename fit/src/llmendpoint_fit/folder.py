@@ -1,4 +1,4 @@
-"""A model in a folder: its config, and of its weight files the headers only."""
+"""Reads a model in a folder: its config, and only the headers of its weight files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import ConfigError, ModelMissing, WeightsError
 
 
 def read_folder(folder: Path) -> Model:
-    """The model; without weight files its parameters are counted from the config. Raises FitError."""
+    """The model. Without weight files its parameters are counted from the config. Raises FitError."""
     config = _json(folder / "config.json")
     if config is None:
         raise ModelMissing(f"{folder} has no config.json; expected is a folder as transformers writes it")
@@ -29,7 +29,7 @@ def read_folder(folder: Path) -> Model:
 
 
 def _file(path: Path, shape: Shape) -> dict[str, int]:
-    """Bytes by dtype. A file that is shorter than its header says was cut."""
+    """Bytes by dtype. A file that is shorter than its header says was cut: WeightsError."""
     try:
         size = path.stat().st_size
         if path.suffix != ".safetensors":
@@ -48,7 +48,7 @@ def _file(path: Path, shape: Shape) -> dict[str, int]:
 
 
 def _json(path: Path) -> dict[str, Any] | None:
-    """None where there is no such file."""
+    """None if there is no such file."""
     try:
         found = json.loads(path.read_text())
     except FileNotFoundError:

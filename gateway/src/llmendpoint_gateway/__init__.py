@@ -1,1 +1,1 @@
-"""The way in: an Envoy control plane and endpoint picker for LLM endpoints."""
+"""The gateway: an Envoy control plane and an endpoint picker for LLM endpoints."""

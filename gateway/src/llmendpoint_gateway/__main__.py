@@ -1,4 +1,4 @@
-"""`llmendpoint-gateway picker` and `llmendpoint-gateway envoy`: the two processes of a gateway pod; `drain` before its end."""
+"""The commands `picker` and `envoy` run the two processes of a gateway pod. `drain` runs before the pod stops."""
 
 import argparse
 import gc
@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-# Before grpc is imported: its fork handlers cost time and deadlock children.
+# Must be set before grpc is imported: gRPC's fork handlers cost time and deadlock child processes.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import structlog
@@ -92,7 +92,7 @@ def run_drain_command(arguments: argparse.Namespace) -> None:
 
 
 def run_picker_command(arguments: argparse.Namespace) -> None:
-    # Here, so that neither --help nor Envoy's process waits for grpc and the protos.
+    # Imported here so that `--help` and the Envoy process do not wait for grpc and the protos.
     import uvloop
 
     from llmendpoint_gateway.access import from_kubeconfig, in_cluster
@@ -100,7 +100,8 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
     from llmendpoint_gateway.settings import Settings
 
     raise_open_file_limit()
-    # What is there now stays: a collection that looked through it all would hold up decisions for tens of milliseconds.
+    # Objects that exist now live until the end. A garbage collection that scanned them all would delay decisions by
+    # tens of milliseconds.
     gc.freeze()
     settings = Settings(
         socket=arguments.socket,

@@ -1,7 +1,7 @@
 """How the picker reaches the API server: the pod's service account, or a kubeconfig outside a cluster.
 
-Written here rather than taken from the kubernetes client because a picker must be back within the second that its
-clients wait before they try again: importing that client takes 1.2 s and 51 MiB, and two GETs are all that is used.
+This module replaces the kubernetes client. A restarted picker must be ready within the second that its clients wait
+before they try again. Importing that client takes 1.2 s and 51 MiB, and the picker needs two GETs only.
 """
 
 import base64
@@ -22,7 +22,8 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`ssl` is None for plain HTTP. `token` is called for each request: a mounted token changes every hour or so."""
+    """`ssl` is None for plain HTTP. `token` is called for each request, because a mounted token changes about every
+    hour."""
 
     server: str
     ssl: ssl.SSLContext | None
@@ -45,7 +46,7 @@ def in_cluster(environment: Mapping[str, str] = os.environ, folder: Path = SERVI
 
 
 def from_kubeconfig(path: Path) -> Access:
-    """The current context; its user has a token, a token file, or a client certificate."""
+    """Read the current context. Supports users with a token, a token file or a client certificate."""
     try:
         document = yaml.safe_load(path.read_text())
         context = _named(document, "contexts", document["current-context"], "context")
@@ -85,7 +86,7 @@ def _tls(
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     certificate, key = _content(user, "client-certificate", folder), _content(user, "client-key", folder)
     if certificate and key:
-        # Python's ssl reads key pairs from files alone; this one is readable by us only and gone at once.
+        # Python's ssl loads key pairs from files only. This file is readable by this user only and is deleted at once.
         with tempfile.NamedTemporaryFile() as file:
             file.write(certificate + b"\n" + key)
             file.flush()

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line on standard error. Ids, sizes and times; never a prompt or a key."""
+"""Structured logs: one JSON object per line on standard error. Ids, sizes and times; never a prompt or a key."""
 
 import sys
 

@@ -32,7 +32,7 @@ GRPC_OPTIONS = [
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
     ("grpc.max_concurrent_streams", 1_000_000),
-    # Envoy pings every 5 s; by default that is answered with GOAWAY "too_many_pings".
+    # Envoy pings every 5 s. By default gRPC answers that with GOAWAY "too_many_pings".
     ("grpc.http2.min_ping_interval_without_data_ms", 1000),
     ("grpc.http2.max_ping_strikes", 0),
 ]
@@ -40,20 +40,20 @@ log = structlog.get_logger()
 
 
 async def run_picker(settings: Settings) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Runs until SIGTERM or SIGINT."""
     ads = Ads()
     parts = make_parts(
         ads,
         time.monotonic,
         asyncio.get_running_loop().call_later,
         settings.hold_seconds,
-        first_ticket=secrets.randbits(62) + 1,  # of random tickets none is taken for one of the picker before
+        first_ticket=secrets.randbits(62) + 1,  # random: no ticket equals one of the previous picker
         trusted_hops=settings.trusted_hops,
     )
     placement, control, registry = parts.placement, parts.control, parts.metrics.registry
     access, socket = settings.access, settings.socket
     connector = aiohttp.TCPConnector(ssl=access.ssl or True, socket_factory=_kept_alive)
-    # A list of many slices is one long line; a watch event is one too.
+    # A list of many slices is one long line, and so is a watch event.
     async with (
         aiohttp.ClientSession(connector=connector, read_bufsize=1 << 21) as session,
         EnvoyStats(admin_socket(socket)) as envoy,
@@ -98,12 +98,12 @@ async def run_picker(settings: Settings) -> None:
         await server.stop(None)
         await runner.cleanup()
         for task in done:
-            task.result()  # none of these ends by itself: its error is the process's
+            task.result()  # no task ends by itself, so its error is the process's
         log.info("picker stopped")
 
 
 def _kept_alive(address: aiohttp.AddrInfoType) -> sockets.socket:
-    """A connection that notices within 11 s when the other side is cut off: a watch is silent for minutes."""
+    """A connection that notices within 11 s that the other side is cut off: a watch is silent for minutes."""
     connection = sockets.socket(address[0], address[1], address[2])
     connection.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)
     for option, value in ((sockets.TCP_KEEPIDLE, 5), (sockets.TCP_KEEPINTVL, 2), (sockets.TCP_KEEPCNT, 3)):

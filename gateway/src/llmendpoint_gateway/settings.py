@@ -1,4 +1,4 @@
-"""What a picker was started with."""
+"""The settings that a picker was started with."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +8,8 @@ from llmendpoint_gateway.access import Access
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`namespace`: the only one that is served, None for all. `operator`: the user that may write
-    (serve/identity/token_reviews.py), None for nobody. `hold_seconds` and `trusted_hops` as `--help` tells of them."""
+    """`namespace`: the only one that is served; None: all. `operator`: the user that may write
+    (serve/identity/token_reviews.py); None: no user. `hold_seconds` and `trusted_hops`: as in `--help`."""
 
     socket: Path
     host: str

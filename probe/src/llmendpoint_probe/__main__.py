@@ -72,7 +72,7 @@ def make_app(monitor: Monitor) -> web.Application:
 
 
 async def serve(options: argparse.Namespace) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -91,7 +91,7 @@ async def serve(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Entry point: 0 after SIGTERM, 1 when the port is taken."""
+    """Entry point: 0 after SIGTERM, 1 if the port is taken."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -1,4 +1,4 @@
-"""Questions to the engine beside us: is it there, and can it generate."""
+"""Asks the engine in the same pod whether it is there, and whether it can generate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONNECT_LIMIT_S = 5.0
 QUESTION = "Say hello."
 MAX_TOKENS = 2
 NOT_OFFERED = (400, 404, 405, 422, 501)
-"""Answers of an engine without that API, or of a model without a chat template."""
+"""Statuses from an engine without that API, or for a model without a chat template."""
 COUNTS_TOKENS = re.compile(r"[a-zA-Z_:]*token[a-zA-Z_:]*_total[{ ]")
 
 
@@ -21,8 +21,8 @@ class EngineAway(Exception):
 
 
 class GenerationFailed(Exception):
-    """The engine did not generate; the message says what it answered. `refused`: it answered with 4xx, as one does
-    that is full: no proof that it generates, and no sign that it is stuck."""
+    """The engine did not generate; the message says what it answered. `refused`: it answered with 4xx, as a full engine
+    does. That is no proof that it generates, and no sign that it is stuck."""
 
     def __init__(self, message: str, refused: bool = False) -> None:
         super().__init__(message)
@@ -31,8 +31,8 @@ class GenerationFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One answered heartbeat. `connections` counts the connections made so far; `closing`: this one ends with the
-    answer, as the engine announced, so that the next new one says nothing about a restart."""
+    """One answered heartbeat. `connections`: how many were made so far. `closing`: the engine announced that this
+    connection ends with the answer, so the next new one is no sign of a restart."""
 
     status: int
     connections: int
@@ -40,7 +40,7 @@ class Beat:
 
 
 class Engine:
-    """One engine at `url`. Heartbeats go over one connection that is kept; a lost one shows as a new one."""
+    """One engine at `url`. Heartbeats use one connection that is kept; if it is lost, a new one shows that."""
 
     def __init__(self, url: str, health_path: str, generation_timeout: float) -> None:
         self._url = url.rstrip("/")
@@ -49,7 +49,8 @@ class Engine:
         self._connections = 0
         trace = aiohttp.TraceConfig()
         trace.on_connection_create_end.append(self._count)
-        # No limit on the answer's time: a slow answer on the same connection is not a restart, silence is measured.
+        # No limit on the answer's time: a slow answer on the same connection is not a restart. Silence is measured
+        # instead.
         self._heartbeats = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=86_400),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_LIMIT_S),
@@ -65,7 +66,7 @@ class Engine:
         await self._generations.close()
 
     async def beat(self) -> Beat:
-        """Raises EngineAway."""
+        """Send one heartbeat. Raises EngineAway."""
         try:
             async with self._heartbeats.get(self._health, allow_redirects=False) as response:
                 await response.read()
@@ -76,8 +77,8 @@ class Engine:
             raise EngineAway(f"{type(error).__name__}: {error}") from error
 
     async def tokens(self) -> tuple[str, ...]:
-        """The lines of /metrics that count tokens, whatever the engine calls them; empty when it has none. Histograms
-        are left out: what we ask for and give up would be seen in them."""
+        """The lines of /metrics that count tokens, under whatever name; empty if there are none. Histograms are left
+        out: generations that the probe asks for and gives up would show in them."""
         limit = aiohttp.ClientTimeout(total=CONNECT_LIMIT_S)
         try:
             async with self._generations.get(self._url + "/metrics", timeout=limit) as response:
@@ -87,7 +88,7 @@ class Engine:
         return tuple(line for line in page.splitlines() if COUNTS_TOKENS.match(line))
 
     async def generate(self) -> None:
-        """A few tokens from the first model that the engine lists. Raises GenerationFailed."""
+        """Generate a few tokens with the first model that the engine lists. Raises GenerationFailed."""
         limit = aiohttp.ClientTimeout(total=self._generation_timeout, sock_connect=CONNECT_LIMIT_S)
         try:
             await self._generate(limit)

@@ -15,13 +15,13 @@ from .pulse import Pulse
 
 INTERVAL_S = 1.0
 FRESH_LIMIT_S = 1.0
-"""How long /ready waits for a heartbeat of its own; the kubelet gives it 2 s."""
+"""How long /ready waits for its own heartbeat; the kubelet allows 2 s."""
 
 log = structlog.get_logger()
 
 
 class Monitor:
-    """One engine's readiness, which `pulse` follows. At most one heartbeat and one generation are under way."""
+    """One engine's readiness, which `pulse` follows. At most one heartbeat and one generation are in progress."""
 
     def __init__(self, engine: Engine, pulse: Pulse) -> None:
         self._engine = engine
@@ -34,7 +34,7 @@ class Monitor:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Monitor]:
-        """With a heartbeat every second for as long as the block runs."""
+        """Send a heartbeat every second while the block runs."""
         task = asyncio.create_task(self._run())
         try:
             yield self
@@ -50,12 +50,12 @@ class Monitor:
             await asyncio.sleep(INTERVAL_S)
 
     async def ready(self) -> Answer:
-        """What a heartbeat that ends after the question says: a restart a moment ago is not overlooked."""
+        """The answer after a heartbeat that ended later than the question, so that a recent restart is noticed."""
         await asyncio.wait({self._beat()}, timeout=FRESH_LIMIT_S)
         return answer(self._readiness, time.monotonic())
 
     def alive(self) -> Answer:
-        """What is known now: a heartbeat that hangs is silence."""
+        """The answer from what is known now. A heartbeat that hangs counts as silence."""
         return self._pulse.alive(self._readiness)
 
     def _beat(self) -> asyncio.Task[None]:
@@ -87,7 +87,7 @@ class Monitor:
         self._readiness = after
         self._pulse.follow(after.phase)
         turned = after.phase is not before.phase and Phase.READY in (after.phase, before.phase)
-        if turned or after.detail != before.detail:  # an engine that loads is tried again every second
+        if turned or after.detail != before.detail:  # a loading engine is tried again every second
             log.info("engine", phase=after.phase.value, detail=after.detail)
         if before.phase is Phase.WARMING and after.phase is not Phase.WARMING:
             self._stop_generating()

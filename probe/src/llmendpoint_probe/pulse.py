@@ -1,4 +1,4 @@
-"""Feeds core/liveness.py with evidence of work: counters of tokens, and generations where those stand still."""
+"""Feeds core/liveness.py with evidence of work: token counters, and generations while these stand still."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from .core.readiness import Answer, Phase, Readiness
 from .engine import Engine, GenerationFailed
 
 LOOKS_PER_HEARTBEAT = 6
-"""The counters are read every 5 s for the default limit."""
+"""With it the counters are read every 5 s for the default limit."""
 
 log = structlog.get_logger()
 
 
 class Pulse:
-    """One engine's liveness, with at most one generation of its own under way. `limit`: seconds until it is stuck."""
+    """One engine's liveness, with at most one generation of its own in progress. `limit`: seconds until it counts as
+    stuck."""
 
     def __init__(self, engine: Engine, limit: float) -> None:
         self._engine = engine
@@ -30,7 +31,7 @@ class Pulse:
         self._generating: asyncio.Task[None] | None = None
 
     def follow(self, phase: Phase) -> None:
-        """After each step of the readiness."""
+        """Must be called after each step of the readiness."""
         self._liveness = follow(self._liveness, phase, time.monotonic())
         if not self._liveness.proven:
             self._stop_generating()
@@ -40,7 +41,7 @@ class Pulse:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Pulse]:
-        """Looking for evidence for as long as the block runs."""
+        """Look for evidence while the block runs."""
         task = asyncio.create_task(self._run())
         try:
             yield self

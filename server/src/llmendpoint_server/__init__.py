@@ -1,1 +1,1 @@
-"""Continuous batching server for causal language models, OpenAI API."""
+"""A continuous-batching server for causal language models, with OpenAI's API."""

@@ -1,4 +1,4 @@
-"""`llmendpoint-server`: flags (docs/contribute/contracts.md) in, exit code (docs/reference/exit-codes.md) out."""
+"""The command `llmendpoint-server`. Flags: docs/contribute/contracts.md. Exit codes: docs/reference/exit-codes.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llmendpoint_server.settings import Settings, parse
 
 
 def run(settings: Settings, engine_command: Sequence[str] = ENGINE_COMMAND) -> int:
-    """Serve until the end; returns the exit code."""
+    """Serve until the server stops. Returns the exit code."""
     return exit_code_of(lambda: serve(settings, lambda: make_service(settings, engine_command)))
 
 

@@ -1,7 +1,7 @@
 """Everything that this package raises on purpose.
 
     ServerError
-    ├── RequestError             the caller's fault or the moment's: an HTTP answer, the server goes on
+    ├── RequestError             caused by the caller or a passing state: an HTTP answer, the server goes on
     │   ├── InvalidRequest       400, names the field
     │   │   └── PromptTooLong    400, names both numbers
     │   ├── BodyTooLarge         413
@@ -10,7 +10,7 @@
     │   ├── QueueFull            429 with Retry-After
     │   ├── Unavailable          503 with Retry-After: loading, draining or failed; another replica may answer
     │   └── EngineFailed         500: the engine lost this request
-    │       └── EngineEnded      … and every other: it is gone, or makes no step any more
+    │       └── EngineEnded      500: the engine lost all requests; it has ended, or makes no more steps
     ├── LoadError                the process ends, with the exit code of docs/reference/exit-codes.md
     │   ├── BadConfiguration     2
     │   ├── ModelNotFound        3
@@ -18,13 +18,13 @@
     │   ├── UnsupportedArchitecture  4
     │   ├── FormatRefused        5: weights that are pickles
     │   ├── NoSpace              6: the model does not fit into the volume
-    │   ├── AccessDenied         7: the source wants other credentials
-    │   ├── ModelCorrupt         8: what arrives is not what the source says it holds
-    │   └── SourceChanged        9: what the source holds is not what it held when it was resolved
+    │   ├── AccessDenied         7: the source requires other credentials
+    │   ├── ModelCorrupt         8: the bytes that arrive are not those that the source lists
+    │   └── SourceChanged        9: the source's content has changed since it was resolved
     └── ProtocolError            the two processes do not understand each other
 
-Each message says what was wrong, where, and what would be right. `status`, `type` and `code` are OpenAI's error
-fields; `exit_code` is what `llmendpoint-server` leaves with.
+Each message says what was wrong, where, and what would be right. `status`, `type` and `code` are OpenAI's error fields;
+`exit_code` is the exit code of `llmendpoint-server`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class ServerError(Exception):
 MESSAGE_CHARACTERS_MAX = 1_000
 PARAM_CHARACTERS_MAX = 200
 MODEL_SHOWN = 100
-"""Characters of a model's name that a caller made up."""
+"""Characters to show of a model's name from a caller."""
 
 
 class RequestError(ServerError):
     """One request cannot be answered; all others are unaffected.
 
-    `param` is the field at fault, `retry_after` is in seconds. Both texts are cut: they may quote the caller.
+    `param`: the field at fault. `retry_after`: seconds. Both texts are cut, because they may quote the caller.
     """
 
     status: ClassVar[int] = 500
@@ -124,7 +124,7 @@ class EngineFailed(RequestError):
 
 
 class EngineEnded(EngineFailed):
-    """Perhaps by one of the requests that it had: whoever places them is to know which those were."""
+    """The engine ended, perhaps because of one of its requests. The gateway must know which requests those were."""
 
 
 class LoadError(ServerError):
@@ -164,7 +164,7 @@ class SourceChanged(LoadError):
 
 
 class UnsupportedArchitecture(LoadError):
-    """The model would load, and answer nonsense: refused, with what can be served instead."""
+    """The model would load, and give wrong text. It is refused, and the message lists what can be served."""
 
     exit_code = 4
 

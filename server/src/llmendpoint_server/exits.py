@@ -1,4 +1,4 @@
-"""From how serving ended to the exit code of docs/reference/exit-codes.md."""
+"""Turns how serving ended into the exit code of docs/reference/exit-codes.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The bounds of a request's fields. The API answers a value outside of them with a 400 that names the field, and the engine
-checks again. Pure: `core/`, `api/` and the engine import it. These numbers are written nowhere else.
+"""The bounds of a request's fields. The API answers a value outside of them with a 400 that names the field, and the
+engine checks again. Pure: `core/`, `api/` and the engine import it. These numbers are written nowhere else.
 
-Ranges are OpenAI's where OpenAI has the field.
+Ranges are OpenAI's if OpenAI has the field.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ MAX_TOKENS_MIN, MAX_TOKENS_MAX = 1, 2**31 - 1
 """Both included; the model's length is the real bound."""
 STOP_STRINGS_MAX = 4
 STOP_STRING_CHARACTERS_MAX = 256
-"""Of one stop string, which has at least one character."""
+"""For one stop string, which has at least one character."""
 STOP_TOKEN_IDS_MAX = 128
 CACHE_SALT_CHARACTERS_MAX = 256
 
 BODY_BYTES_MAX = 16 * 2**20
-"""Of any body. Nothing else runs in the process while one is decoded: 5 ms for each MiB of escapes."""
+"""For any body. While one is decoded, nothing else runs in the process: 5 ms for each MiB of escapes."""
 BODY_BYTES_FLOOR, BODY_BYTES_PER_TOKEN = 8 * 2**20, 24
-"""A model takes bodies up to the first, or to the second for each token of its length if that is more. A token of text has 4
-bytes or so, one of escaped Cyrillic 24, a token id with its comma 8."""
+"""A model takes bodies up to the first, or up to the second for each token of its length if that is more. A token of
+text has about 4 bytes, one of escaped Cyrillic 24, a token id with its comma 8."""
 WIDE_CHARACTERS_FLOOR, WIDE_CHARACTERS_PER_TOKEN = 2**20, 6
-"""A body with a character outside the Basic Multilingual Plane has at most the first and the second for each token of the
-model's length: each character of its text then takes 4 bytes in memory."""
+"""The most characters of a body with a character outside the Basic Multilingual Plane: the first, and the second for
+each token of the model's length. Each character of its text takes 4 bytes in memory."""
 BODY_VALUES_MAX = 65_536
-"""Fields and list items of a body, beside one for each token of the model's length in a list of token ids."""
+"""Fields and list items of a body. A list of token ids may have one more for each token of the model's length."""
 BODY_SECONDS_MAX = 120.0
 """From the end of the headers to the end of the body."""
 LARGE_BODY_SECONDS_MAX = 5.0
-"""From when a body over 1 MiB got one of the few places to its end: less than others wait for a place."""
+"""From when a body over 1 MiB got one of the few places until its end. Others wait longer than this for a place."""
 HEADER_BYTES_MAX = 64 * 2**10
-"""Of the request line and all headers together."""
+"""For the request line and all headers together."""
 HEADER_SECONDS_MAX = 75.0
 MODEL_CHARACTERS_MAX = 512
 MESSAGES_MAX = 8_192
 PARTS_MAX = 1_024
 """Text parts of one message."""
 NAME_CHARACTERS_MAX = 256
-"""Of `messages[].name`."""
+"""For `messages[].name`."""
 CALLER_CHARACTERS_MAX = 512
-"""Of each field that tells about the caller or the bill: user, safety_identifier, service_tier and their like."""
+"""For each field about the caller or the bill: user, safety_identifier, service_tier and their like."""
 METADATA_PAIRS_MAX, METADATA_KEY_MAX, METADATA_VALUE_MAX = 16, 64, 512
 
 

@@ -11,7 +11,7 @@ TERMINATION_LOG = "/dev/termination-log"
 
 
 def configure() -> None:
-    """Warnings of libraries have the same shape."""
+    """Set up logging. Warnings of libraries get the same shape."""
     before: list[structlog.types.Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -34,11 +34,11 @@ def configure() -> None:
 
 
 def log_fatal(cause: str, exit_code: int, termination_log: str = TERMINATION_LOG) -> None:
-    """The last line before a non-zero exit, and the container's termination message where Kubernetes offers one."""
+    """The last line before a non-zero exit, and the container's termination message if Kubernetes offers one."""
     structlog.get_logger().error(cause, exit_code=exit_code)
     sys.stderr.flush()
     try:
-        # Never created: outside a container there is no such file, and its absence is no problem.
+        # The file is never created: outside a container it does not exist, which is no error.
         with open(termination_log, "r+", encoding="utf-8") as file:
             file.truncate()
             file.write(cause)

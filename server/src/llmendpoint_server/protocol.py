@@ -1,14 +1,14 @@
-"""The messages between the API process and the engine process, and how they are framed.
+"""The messages between the API process and the engine process, and their framing.
 
 One Unix stream socket; each frame is a 4-byte big-endian length and a msgpack body (msgspec, tagged unions). The API
 process starts `python -m llmendpoint_server.engine --socket-fd N`, sends `Configure`, and reads `StateChanged`
-(loading, warming), `Loaded`, `StateChanged` (ready); then requests go one way, `StepOutput` the other. Either side
-ends when it reads end of file. Stop strings and detokenization belong to the API process, which aborts what it has
-seen enough of.
+(loading), `Loaded`, and `StateChanged` (warming, then ready). Then requests go one way, and `StepOutput` the other.
+Either side ends when it reads end of file. The API process handles stop strings and detokenization, and aborts a
+request that has produced enough.
 
-The life of a request: `AddRequest`, then any number of `StepOutput` entries for its id, the last of which, and only
-the last, carries a `finish`. That holds for rejected, aborted and failed requests too. An abort of an id that has
-already ended is ignored.
+The life of a request: `AddRequest`, then any number of `StepOutput` entries for its id. The last of them, and only the
+last, has a `finish`. That holds for rejected, aborted and failed requests too. An abort of an id that has already ended
+is ignored.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ State = Literal["loading", "warming", "ready", "draining", "failed"]
 class Configure(msgspec.Struct, tag="configure", frozen=True):
     """The first frame to the engine: what to load and how.
 
-    `model_path` is a local directory in transformers' layout (config.json, *.safetensors). `model_revision` is the
-    root of the prefix cache's hash chain. None means: the engine chooses by the model and the machine.
-    `kv_cache_memory` is in bytes.
+    `model_path`: a local directory in transformers' layout (config.json, *.safetensors). `model_revision`: the root of
+    the prefix cache's hash chain. None: the engine chooses by the model and the machine. `kv_cache_memory`: bytes.
     """
 
     model_path: str
@@ -60,12 +59,12 @@ class AbortRequest(msgspec.Struct, tag="abort", frozen=True):
 
 
 class Drain(msgspec.Struct, tag="drain", frozen=True):
-    """Reject what is new, finish what is in; the engine then says `StateChanged("draining", "idle")` and goes on
-    serving the socket until it is closed."""
+    """Reject new requests and finish the others. The engine then sends `StateChanged("draining", "idle")` and serves
+    the socket until it is closed."""
 
 
 class StateChanged(msgspec.Struct, tag="state", frozen=True):
-    """`detail` is a sentence for people. With `failed`, the engine leaves with `exit_code` right after."""
+    """`detail` is a sentence for people. After `failed` the engine exits with `exit_code`."""
 
     state: State
     detail: str = ""
@@ -73,7 +72,7 @@ class StateChanged(msgspec.Struct, tag="state", frozen=True):
 
 
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
-    """What the model turned out to be. Sent once, before `StateChanged("ready")`."""
+    """The properties of the loaded model. Sent once, before `StateChanged("ready")`."""
 
     architecture: str
     max_model_len: int
@@ -95,7 +94,7 @@ class StepOutput(msgspec.Struct, tag="output", frozen=True):
 class Stats(msgspec.Struct, tag="stats", frozen=True):
     """The engine's load, after each step and at least once a second: it is the heartbeat too.
 
-    `kv_usage` is 0..1 of the pages that live requests hold; `outstanding_tokens` is what is still to be computed for
+    `kv_usage`: share 0..1 of the pages that live requests hold. `outstanding_tokens`: what is still to be computed for
     all of them (prompt tokens not yet prefilled plus output tokens allowed).
     """
 
@@ -111,7 +110,7 @@ class _RequestId(msgspec.Struct):
 
 
 class _AddAnything(msgspec.Struct, tag="add"):
-    """What every `AddRequest` has, whatever else is in it."""
+    """What every `AddRequest` has, whatever else it holds."""
 
     request: _RequestId
 
@@ -126,7 +125,7 @@ _from_engine: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(From
 
 
 def encode(*messages: ToEngine | FromEngine) -> bytes:
-    """Frames, one after the other, ready for one `sendall`."""
+    """The messages as frames, one after another, ready for one `sendall`."""
     frames = bytearray()
     for message in messages:
         body = _encoder.encode(message)
@@ -163,7 +162,7 @@ class _FrameReader:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRequest:
-    """An `AddRequest` of which only the id could be decoded. That request alone fails."""
+    """An `AddRequest` of which only the id could be decoded. Only that request fails."""
 
     id: str
     detail: str
@@ -182,7 +181,7 @@ class EngineReader(_FrameReader):
 
 
 def _unreadable(body: bytes, error: Exception) -> UnreadableRequest:
-    """Raises ProtocolError when the body is not an `AddRequest`."""
+    """Raises ProtocolError if the body is not an `AddRequest`."""
     try:
         request_id = _id_of_request.decode(body).request.id
     except msgspec.MsgspecError:

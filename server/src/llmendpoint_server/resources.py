@@ -1,4 +1,4 @@
-"""What the machine allows this process: open files, processors."""
+"""What the machine allows this process: open files and processors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def raise_open_files() -> int:
-    """Raise RLIMIT_NOFILE to its hard limit, and warn where that is too low for thousands of streams."""
+    """Raise RLIMIT_NOFILE to its hard limit; warns if that is too low for thousands of streams."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard != resource.RLIM_INFINITY and hard < WANTED_OPEN_FILES:
@@ -40,7 +40,7 @@ def cpu_quota(root: Path = CGROUP) -> float | None:
 
 
 def usable_threads(root: Path = CGROUP) -> int:
-    """Threads worth starting: more than the quota only makes the kernel stop them all for the rest of each period."""
+    """Threads worth starting. If there are more than the quota, the kernel stops them all for the rest of each period."""
     available = len(os.sched_getaffinity(0))
     quota = cpu_quota(root)
     return available if quota is None else max(1, min(available, math.ceil(quota)))

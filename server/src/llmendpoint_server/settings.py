@@ -1,4 +1,4 @@
-"""The command line of `llmendpoint-server`, as docs/contribute/contracts.md has it, and nothing else."""
+"""The command line of `llmendpoint-server`, as docs/contribute/contracts.md describes it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for. None: the engine chooses. Memory in bytes, times in seconds, lengths in tokens."""
+    """The chosen settings. None: the engine chooses. Memory in bytes, times in seconds, lengths in tokens."""
 
     model: str
     served_names: tuple[str, ...]
@@ -101,7 +101,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags that the operator gives to every engine of ours."""
+    """The flags that the operator gives to every engine of this project."""
     _add_model_flags(parser)
     _add_engine_flags(parser)
     add = parser.add_argument

@@ -1,1 +1,1 @@
-"""What is shown, asked and said: pure functions of API objects and of the time, which is an argument."""
+"""Decides what to show, ask and say: pure functions of API objects and of the time, which is an argument."""

@@ -1,7 +1,7 @@
-"""The API server's warnings about a write, as kubectl shows them: a policy that only warns, a field that is unknown.
+"""The API server's warnings about a write, as kubectl shows them: a policy that only warns, an unknown field.
 
-They come as headers, `Warning: 299 - "text"` (RFC 7234). Others wrote the texts, so their length is bounded, and control
-characters for terminals are removed.
+They come as headers, `Warning: 299 - "text"` (RFC 7234). Other programs wrote the texts, so their length is bounded,
+and control characters for terminals are removed.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import re
 from collections.abc import Iterable, Iterator
 
 MOST = 16
-"""Different warnings that one command shows."""
+"""How many different warnings one command shows."""
 LONGEST = 1024
-"""Characters of each; the API server cuts its own to 256 where they are many."""
+"""Characters of one warning; the API server cuts its own to 256 if there are many."""
 _READ = 16 * LONGEST
-"""Characters of one header that are looked at."""
+"""Characters of one header that are read."""
 
 _WARNING = re.compile(r'299 [^\s"]+ "((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 
 
 class Cautions:
-    """Those of one command: each is shown once."""
+    """The warnings of one command; each is shown once."""
 
     def __init__(self) -> None:
         self._shown: set[str] = set()
 
     def new_in(self, headers: Iterable[str]) -> list[str]:
-        """The warnings of an answer that were not shown yet. Each character of a header is a byte."""
+        """The warnings of an answer that were not shown yet. Each character of a header stands for a byte."""
         found = []
         for text in _texts(headers):
             if text in self._shown or len(self._shown) > MOST:

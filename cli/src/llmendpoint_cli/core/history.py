@@ -13,8 +13,8 @@ from .tree import role_of
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One kept revision. `number` grows whenever the spec asks for it anew. `changes` are against the entry before:
-    `engine.maxNumSeqs: 8 -> 4`; none for the oldest, which has none before it."""
+    """One kept revision. `number` grows each time the spec asks for the revision again. `changes`: against the entry
+    before, such as `engine.maxNumSeqs: 8 -> 4`; empty for the oldest."""
 
     number: int
     revision: str
@@ -50,7 +50,7 @@ def history_of(endpoint: Object, records: Iterable[Object]) -> tuple[Entry, ...]
 
 
 def find_entry(entries: Sequence[Entry], wanted: str) -> Entry | None:
-    """By number, by hash, or by a beginning of a hash that only one has."""
+    """The only entry with this number, with this hash, or whose hash begins with it; None if none or several match."""
     exact = [e for e in entries if wanted in (str(e.number), e.revision)]
     begun = [e for e in entries if e.revision.startswith(wanted)] if wanted else []
     found = exact or begun

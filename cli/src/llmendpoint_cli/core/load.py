@@ -9,12 +9,12 @@ from typing import Any
 from .objects import Object, full_name, status_of, wanted_of
 
 BREAKERS = ("closed", "half-open", "open")
-"""From good to bad. The worst state of all gateways is shown."""
+"""From good to bad. The worst state among all gateways is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLoad:
-    """`in_flight`: requests of the gateways at this replica. The others are the engine's own figures; None: unknown."""
+    """`in_flight`: the gateways' requests at this replica. The other figures are the engine's own; None: unknown."""
 
     pod: str
     in_flight: int
@@ -38,7 +38,7 @@ class EndpointLoad:
 
 
 def loads_of(endpoints: Iterable[Object], demands: Sequence[Mapping[str, Any]]) -> tuple[EndpointLoad, ...]:
-    """By name. `demands` are the `endpoints` of each gateway's first line."""
+    """The loads, sorted by name. `demands`: the `endpoints` of each gateway's first line."""
     return tuple(_load(endpoint, demands) for endpoint in sorted(endpoints, key=full_name))
 
 
@@ -68,7 +68,7 @@ def _replicas(told: Sequence[Mapping[str, Any]]) -> tuple[ReplicaLoad, ...]:
 
 
 def _replica(pod: str, told: Sequence[Mapping[str, Any]]) -> ReplicaLoad:
-    """Each gateway counts its own requests: they are added up. Of the engine's figures the newest reading is taken."""
+    """Each gateway counts its own requests, so these are added up. Of the engine's figures the newest reading is taken."""
     in_flight = sum(int(r.get("in_flight", 0)) for r in told)
     readings = [r["load"] for r in told if r.get("load")]
     if not readings:

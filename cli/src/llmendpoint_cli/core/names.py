@@ -1,4 +1,4 @@
-"""Names as docs/contribute/contracts.md gives them, and the states of a rollout."""
+"""Names as docs/contribute/contracts.md defines them, and the states of a rollout."""
 
 from __future__ import annotations
 

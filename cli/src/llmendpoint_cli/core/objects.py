@@ -1,4 +1,4 @@
-"""Reading API objects: plain JSON. Any part may be missing while others still write it."""
+"""Reads API objects, which are plain JSON. Any part may be missing until another program writes it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def full_name(thing: Object) -> str:
 
 
 def label_of(thing: Object, label: str) -> str | None:
-    """A label's value; None when it has none."""
+    """A label's value; None if the object lacks the label."""
     found = (thing["metadata"].get("labels") or {}).get(label)
     return None if found is None else str(found)
 
@@ -37,13 +37,13 @@ def status_of(thing: Object) -> Object:
 
 
 def rollout_of(endpoint: Object) -> Object:
-    """status.rollout; empty when there was none."""
+    """status.rollout; empty if there was none."""
     found: Object = status_of(endpoint).get("rollout") or {}
     return found
 
 
 def rejection_of(endpoint: Object) -> Object:
-    """status.rejected; empty when nothing is."""
+    """status.rejected; empty if nothing is rejected."""
     found: Object = status_of(endpoint).get("rejected") or {}
     return found
 
@@ -61,18 +61,18 @@ def conditions_of(thing: Object) -> dict[str, Object]:
 
 
 def is_true(condition: Object | None) -> bool:
-    """Whether a condition holds; one that is missing does not."""
+    """Whether a condition is true; a missing one is not."""
     return bool(condition and condition.get("status") == "True")
 
 
 def reason_text(condition: Object) -> str:
-    """`Reason: message`, for conditions and whatever else has both."""
+    """`Reason: message`, for conditions and other objects that have both."""
     reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
     return f"{reason}: {message}" if reason and message else reason or message
 
 
 def is_observed(endpoint: Object) -> bool:
-    """Whether the status is about the spec as it is now."""
+    """Whether the status describes the current spec."""
     observed, generation = (
         status_of(endpoint).get("observedGeneration"),
         endpoint["metadata"].get("generation"),

@@ -1,4 +1,4 @@
-"""What `kubectl llm plan` answers: whether a model fits, what would, and what it costs."""
+"""What `kubectl llm plan` answers: whether a model fits, what would fit, and what it costs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from llmendpoint_fit.core.text import QUANTIZED, change_text, fit_text
 from llmendpoint_fit.core.verdict import Fit, Question, evaluate, loads, what_would_fit
 
 COUNTS = (1, 2, 4, 8)
-"""Accelerators of one replica that are tried where none is named."""
+"""Numbers of accelerators for one replica that are tried if none is given."""
 
 NONE_HOLDS = "no known accelerator holds it, not even eight of one kind"
 ONE_ACCELERATOR = f"the runtime {OURS} uses one accelerator"
@@ -24,9 +24,8 @@ ONE_ACCELERATOR = f"the runtime {OURS} uses one accelerator"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be planned. `device`: None where none is named. `kind`: accelerators of which kind come into question.
-    `splits`: whether the engine divides a model; `quantizes`: whether it loads quantized weights; `note`: what is to be
-    known of it."""
+    """What to plan for. `device`: None if none is named. `kind`: only accelerators of this kind are considered.
+    `splits`: the engine can divide a model. `quantizes`: it loads quantized weights. `note`: a remark for the user."""
 
     name: str
     load: Load
@@ -49,9 +48,9 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """`measured`: the throughput was given; else it is decode's limit with `sequences` of `mean_context` tokens, which no
-    engine reaches, and the price a lower bound. `per_thousand`: USD for 1,000 output tokens. `breakeven`: tokens per
-    second from which on the replica is cheaper than the API."""
+    """`measured`: the throughput was given. Otherwise it is decode's limit with `sequences` of `mean_context` tokens,
+    which no engine reaches, and the price is a lower bound. `per_thousand`: USD for 1,000 output tokens. `breakeven`:
+    tokens per second above which the replica is cheaper than the API."""
 
     hourly: float
     tokens_per_second: float | None
@@ -64,7 +63,7 @@ class CostView:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A model on some accelerators. Bytes are those of one."""
+    """A model on some accelerators. Bytes are those of one accelerator."""
 
     accelerator: str
     count: int
@@ -84,8 +83,8 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The answer: one option where an accelerator is named, else those that serve, the cheapest first. `fits`: whether
-    there is any. `problem`: why there is none."""
+    """The answer: one option if an accelerator is named, else those that serve, the cheapest first. `fits`: at least
+    one option serves. `problem`: why there is no option."""
 
     model: str
     architecture: str
@@ -120,7 +119,7 @@ def asked_by(manifest: Mapping[str, Any]) -> Asked:
 
 
 def make_report(model: Model, asked: Asked, prices: Prices) -> Report:
-    """The answer."""
+    """Answer for one model."""
     shape = model.shape
     if asked.device is not None:
         options: tuple[Option, ...] = (_option(model, asked, asked.device, asked.count or 1, prices),)
@@ -141,7 +140,7 @@ def make_report(model: Model, asked: Asked, prices: Prices) -> Report:
 
 
 def _choices(model: Model, asked: Asked, prices: Prices) -> Iterator[Option]:
-    """Of each kind of accelerator the fewest that serve."""
+    """For each kind of accelerator, the smallest number that serves."""
     for accelerator in ACCELERATORS:
         if asked.kind is not None and accelerator.kind != asked.kind:
             continue
@@ -202,12 +201,12 @@ def _cost(question: Question, fit: Fit, accelerator: Accelerator | None, prices:
 
 
 def _busy(question: Question, fit: Fit) -> tuple[int, int]:
-    """Sequences of a full batch, and the tokens of each when all of them together fill the cache."""
+    """The sequences of a full batch, and the tokens of each if all of them together fill the cache."""
     batch = question.load.sequences
     one = kv_token_bytes(question.model, question.load, question.accelerators)
     return batch, max(1, min(fit.context, fit.cache // one // batch))
 
 
 def _price(option: Option) -> tuple[float, str]:
-    """Those without a price last."""
+    """The key to sort by. Options without a price come last."""
     return (option.cost.hourly if option.cost else float("inf"), option.accelerator)

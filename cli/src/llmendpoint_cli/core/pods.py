@@ -1,4 +1,4 @@
-"""What one pod is doing and why it is not ready, from what the scheduler and the kubelet wrote about it."""
+"""What one pod is doing and why it is not ready, from what the scheduler and the kubelet report."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def _phase(pod: Object) -> tuple[str, str]:
 
 
 def _unresponsive_since(pod: Object) -> str:
-    """When a pod that had been ready stopped being so; empty for one that still loads.
+    """When a pod that had been ready stopped being ready; empty for one that still loads.
 
-    The Ready condition of a pod that was never ready dates from before its containers ran. One that was ready and is not
-    any more changed while they ran; a container that has started again since then loads.
+    The Ready condition of a pod that was never ready dates from before its containers ran. If the condition changed
+    while the containers ran, the pod was ready before. If a container started again after the change, the pod loads.
     """
     changed = parse_time((conditions_of(pod).get("Ready") or {}).get("lastTransitionTime"))
     running = [parse_time((c.get("state") or {}).get("running", {}).get("startedAt")) for c in _engines(pod)]
@@ -97,7 +97,7 @@ def _troubles(pod: Object) -> Iterable[str]:
 
 
 def _ended(container: Object, ended: Object) -> str:
-    """`engine ended with exit code 3: <last line>`; OOMKilled is said in place of the code."""
+    """`engine ended with exit code 3: <last line>`. For OOMKilled, words replace the code."""
     how = (
         "was killed at its memory limit"
         if ended.get("reason") == "OOMKilled"

@@ -1,10 +1,11 @@
-"""Whether an operator runs in the cluster. The operator that leads renews its Lease every few seconds.
+"""Whether an operator runs in the cluster. The leading operator renews its Lease every few seconds.
 
-| the Leases that can be read | presence |
+| the Leases | presence |
 |---|---|
-| may not be read (they need `list` on leases of the whole cluster) | Unknown |
-| one is held, and was renewed of late | Working |
-| else | Absent |
+| may not be read (this needs `list` on leases of the whole cluster) | Unknown |
+| one is held, and was renewed recently | Working |
+| none is held, and the last one was renewed recently | Unknown |
+| otherwise | Absent |
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ STALE_AFTER_S = 60.0
 
 
 class Presence(StrEnum):
-    """Of an operator."""
+    """Whether an operator runs."""
 
     WORKING = "Working"
     ABSENT = "Absent"
@@ -31,7 +32,7 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OperatorView:
-    """`why` is a sentence where it is absent, else empty."""
+    """`why`: a sentence if no operator runs, else empty."""
 
     presence: Presence
     why: str = ""
@@ -41,8 +42,9 @@ UNKNOWN = OperatorView(Presence.UNKNOWN)
 
 
 def view_operator(leases: Sequence[Object] | None, now: datetime | None) -> OperatorView:
-    """By the table above. `now` is the API server's time, because the time of a laptop may be wrong; None if unknown.
-    With several operators, one for each namespace, one that runs is enough: a Lease does not say what it watches."""
+    """Apply the table above. `now`: the API server's time, because a laptop's may be wrong; None if unknown. If there
+    are several operators, one for each namespace, a single running one is enough: a Lease does not say what its
+    operator watches."""
     if leases is None or now is None:
         return UNKNOWN
     known = [(lease, renewed) for lease in leases if (renewed := _renewed(lease)) is not None]
@@ -55,7 +57,7 @@ def view_operator(leases: Sequence[Object] | None, now: datetime | None) -> Oper
         )
     lease, renewed = max(known, key=lambda pair: pair[1])
     if not _holder(lease) and (now - renewed).total_seconds() < STALE_AFTER_S:
-        return UNKNOWN  # one has just ended, as on every upgrade; the next takes over in a moment
+        return UNKNOWN  # an operator has just stopped, as on every upgrade; the next takes over soon
     return OperatorView(
         Presence.ABSENT,
         f"no operator runs: its Lease {full_name(lease)} was last renewed {age_text(renewed.isoformat(), now)} ago; "

@@ -1,13 +1,13 @@
 """How far a rollout is, and its verdict: what `kubectl llm rollout status` says.
 
-| what is seen, first that holds | verdict |
+| first row that applies | verdict |
 |---|---|
 | the status is about an older spec | none yet |
 | the revision that the spec asks for is rejected, or was rolled back | failed, with the reason that the operator wrote |
 | a rollout is under way and not stalled | none yet |
-| stalled | failed: it gets no better without a change |
-| active is what the spec asks for, Ready, nothing reconciling | done |
-| else | none yet |
+| stalled | failed: it will not improve without a change |
+| the active revision is what the spec asks for, Ready, and nothing is reconciling | done |
+| otherwise | none yet |
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .tree import weights_of
 
 
 class Verdict(StrEnum):
-    """Of a rollout as a whole."""
+    """The verdict on a rollout as a whole."""
 
     RUNNING = "Running"
     DONE = "Done"
@@ -41,7 +41,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`state` is the state machine's, or Pending before the operator has looked. `line` is one sentence for people."""
+    """`state`: the state machine's, or Pending before the operator has seen the spec. `line`: one sentence for people."""
 
     verdict: Verdict
     state: str
@@ -49,7 +49,7 @@ class Progress:
 
 
 def progress_of(endpoint: Object) -> Progress:
-    """By the table above."""
+    """Apply the table above."""
     status, conditions = status_of(endpoint), conditions_of(endpoint)
     state = str(rollout_of(endpoint).get("state", "Idle"))
     if not is_observed(endpoint):
@@ -68,7 +68,7 @@ def progress_of(endpoint: Object) -> Progress:
 
 
 def said(progress: Progress, seconds: float) -> str:
-    """The line that is printed when the progress was first seen, `seconds` after the command began."""
+    """The line to print when the progress was first seen, `seconds` after the command began."""
     word = {Verdict.DONE: "done", Verdict.FAILED: "failed"}.get(progress.verdict, progress.state)
     return f"{seconds:6.1f} s  {word}: {progress.line}"
 

@@ -1,6 +1,6 @@
 """Requests to the operator: what to write, whether it makes sense now, and the answer.
 
-A request names its revision, so that a late request does not hit another one. This program refuses what is clearly
+A request names its revision, so that a late request does not affect another one. This program refuses what is clearly
 pointless. The operator decides everything else.
 """
 
@@ -19,7 +19,7 @@ from .objects import Object, full_name, is_observed, name_of, rejection_of, roll
 
 
 class Action(StrEnum):
-    """What can be asked for."""
+    """The actions that can be requested."""
 
     PROMOTE = "promote"
     ABORT = "abort"
@@ -36,12 +36,12 @@ class Request:
     revision: str
 
     def as_annotation(self) -> str:
-        """JSON text."""
+        """The request as JSON text."""
         return json.dumps({"id": self.id, "action": self.action.value, "revision": self.revision})
 
     @property
     def left(self) -> str:
-        """What stays after a refusal or a withdrawal, as the end of a sentence."""
+        """What remains after a refusal or a withdrawal, as the end of a sentence."""
         if self.action is not Action.UNDO:
             return ""
         return (
@@ -51,7 +51,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The operator's."""
+    """The operator's answer."""
 
     accepted: bool
     message: str
@@ -76,8 +76,8 @@ def aborted_revision(endpoint: Object) -> str:
 
 
 def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) -> str:
-    """The revision to go back to. It is the one that `wanted` names by hash or number. Without `wanted` it is the active
-    revision if the spec asks for another one, else the last revision before it. Raises NotFound, or Refused."""
+    """The revision to go back to: the one that `wanted` names by hash or number. Without `wanted`: the active revision
+    if the spec asks for another one, else the last revision before it. Raises NotFound, or Refused."""
     kept, status = tuple(entries), status_of(endpoint)
     active, target = status.get("activeRevision"), status.get("targetRevision")
     if wanted is not None:
@@ -106,7 +106,7 @@ def undone_to(endpoint: Object, entries: Iterable[Entry], wanted: str | None) ->
 
 
 def restarted_revision(endpoint: Object) -> str:
-    """The revision that the spec asks for, also if it was rejected. Raises Refused when there is none yet."""
+    """The revision that the spec asks for, even if it was rejected. Raises Refused if there is none yet."""
     target = status_of(endpoint).get("targetRevision")
     if not target:
         raise Refused(f"{full_name(endpoint)}: there is no revision to restart; {_doing(endpoint)}")
@@ -115,7 +115,7 @@ def restarted_revision(endpoint: Object) -> str:
 
 def patch_for(endpoint: Object, request: Request, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A merge patch that writes the request and the changes of the spec, if nothing changed since `endpoint` was read.
-    Raises Refused while an earlier request waits for its answer, because that would be lost."""
+    Raises Refused while an earlier request waits for its answer, because that request would be lost."""
     waiting = pending(endpoint)
     if waiting is not None:
         raise Refused(
@@ -130,7 +130,7 @@ def patch_for(endpoint: Object, request: Request, spec: Mapping[str, Any] | None
 
 
 def pending(endpoint: Object) -> Object | None:
-    """The request that has no answer yet; None when there is none, or when it cannot be read."""
+    """The request that has no answer yet; None if there is none, or if it cannot be read."""
     text = (endpoint["metadata"].get("annotations") or {}).get(REQUEST_ANNOTATION)
     try:
         found = json.loads(text or "null")
@@ -142,8 +142,8 @@ def pending(endpoint: Object) -> Object | None:
 
 
 def answer_to(endpoint: Object, request: Request) -> Answer | None:
-    """The operator's answer; None before there is one. Raises Refused when a later request replaced this one before it was
-    answered."""
+    """The operator's answer; None before there is one. Raises Refused if a later request replaced this one before it
+    was answered."""
     answer = status_of(endpoint).get("request") or {}
     if answer.get("id") == request.id:
         return Answer(answer.get("outcome") == "Accepted", str(answer.get("message", "")))

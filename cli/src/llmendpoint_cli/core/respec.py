@@ -1,6 +1,6 @@
-"""The spec that a kept revision was made from, as a change of the present one.
+"""The spec that a kept revision was made from, as a change of the current one.
 
-The user who undoes an edit writes it, so the API server checks it like every other edit of that user.
+The user who undoes an edit writes this change, so the API server checks it like every other edit of that user.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ KEPT = frozenset({"resources.accelerator.product", "resources.accelerator.memory
 
 
 def spec_patch(spec: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A merge patch that makes `spec` ask for what a revision recorded; empty when it does already. A field that is absent
-    or empty in `inputs` gets its default."""
+    """A merge patch that makes `spec` ask for what a revision recorded; empty if it already does. A field that is
+    absent or empty in `inputs` gets its default."""
     return _differences(
         {field: spec[field] for field in INPUTS if field in spec},
         {field: inputs[field] for field in INPUTS if field in inputs},
@@ -39,13 +39,13 @@ def _differences(now: Mapping[str, Any], then: Mapping[str, Any], at: str) -> di
 
 
 def _same(mine: Any, theirs: Any) -> bool:
-    """A quantity may be a number in a spec; records have its text."""
+    """Whether two values are the same. A quantity may be a number in a spec; records have its text."""
     number = isinstance(mine, int | float) and not isinstance(mine, bool)
     return bool(mine == theirs or (number and str(mine) == theirs))
 
 
 def _filled(value: Any) -> Any:
-    """The value without its empty fields, which mean the same as fields that are left out; None when nothing remains."""
+    """The value without its empty fields, which mean the same as fields that are left out; None if nothing remains."""
     if isinstance(value, Mapping):
         value = {name: filled for name, item in value.items() if (filled := _filled(item)) is not None}
     elif isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Whether a user may set the number of replicas, and when it is reached."""
+"""Whether a user may set the number of replicas, and when this number is reached."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .objects import Object, conditions_of, is_observed, is_true, reason_text, s
 
 
 def refusal(endpoint: Object) -> str | None:
-    """Why a number that a user sets would not last; None when it would."""
+    """Why a number that a user sets would not last; None if it would."""
     autoscaling = endpoint["spec"].get("autoscaling")
     if not autoscaling:
         return None

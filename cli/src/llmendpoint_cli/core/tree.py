@@ -2,10 +2,10 @@
 
 | role of a revision | meaning |
 |---|---|
-| active | gets new requests (most of them, while two share) |
-| new | the spec asks for it, and it is on its way |
+| active | gets new requests (most of them, while two revisions share) |
+| new | the spec or a rollout asks for it, and it is not active yet |
 | rejected | was rolled back; not tried again while the spec asks for it |
-| old | gets no new requests any more; its pods finish what they have |
+| old | gets no new requests any more; its pods finish those that they have |
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from .pods import PodView, view_pod
 from .presence import UNKNOWN, OperatorView, Presence
 
 POSITIVE = ("Ready", "Progressing", "Reconciling", "Scaling", "CapacityFits")
-"""Conditions of which True is as it should be. Of every other one, known here or not, True says that something is wrong:
-so Kubernetes' API conventions have it, and so a newer operator's conditions are shown too."""
+"""Conditions for which True is good. For every other one, known here or not, True means that something is wrong. These
+are Kubernetes' API conventions, so a newer operator's conditions are shown too."""
 WORTH_TELLING = ("CapacityFits", "Scaling")
-"""Positive conditions of which False is a cause of its own."""
+"""Positive conditions for which False is a cause of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class RevisionView:
 
 @dataclass(frozen=True, slots=True)
 class RolloutView:
-    """The rollout that is under way, or how the last one ended."""
+    """The current rollout, or how the last one ended."""
 
     state: str
     since: str
@@ -77,7 +77,7 @@ class EndpointView:
 
 
 def view_endpoint(endpoint: Object, pods: Iterable[Object], operator: OperatorView = UNKNOWN) -> EndpointView:
-    """An endpoint and those of `pods` that are its own. Without an operator its status is of former times."""
+    """An endpoint, and those of `pods` that are its own. Without an operator its status is outdated."""
     mine = [
         p
         for p in pods
@@ -116,7 +116,7 @@ def phase_of(endpoint: Object, operator: OperatorView = UNKNOWN) -> str:
 
 
 def reasons(endpoint: Object) -> tuple[str, ...]:
-    """Why it is not as it should be, each cause once; empty when all is well."""
+    """Why the endpoint is not healthy, each cause once; empty if all is well."""
     if not is_observed(endpoint):
         generation = endpoint["metadata"].get("generation")
         return (f"the operator has not seen generation {generation} of the spec yet; check that it runs",)
@@ -133,7 +133,7 @@ def reasons(endpoint: Object) -> tuple[str, ...]:
 
 
 def weights_of(endpoint: Object) -> dict[str, int]:
-    """Percent of new requests by revision; all of them go to the active one when no assignment is written."""
+    """Percent of new requests by revision. Without an assignment the active revision gets all of them."""
     status = status_of(endpoint)
     weights = (status.get("traffic") or {}).get("weights")
     if weights:
@@ -143,7 +143,7 @@ def weights_of(endpoint: Object) -> dict[str, int]:
 
 
 def role_of(endpoint: Object, revision: str) -> str:
-    """The part that a revision plays now."""
+    """The role that a revision has now."""
     status = status_of(endpoint)
     if revision == status.get("activeRevision"):
         return "active"
@@ -191,7 +191,7 @@ def _revision(endpoint: Object, name: str, weights: Mapping[str, int], pods: lis
 
 
 def as_json(view: Any) -> Any:
-    """A view as JSON with the API's camelCase names; what is unknown is left out."""
+    """A view as JSON with the API's camelCase names. Unknown values are left out."""
     if isinstance(view, (tuple, list)):
         return [as_json(item) for item in view]
     if hasattr(view, "__dataclass_fields__"):

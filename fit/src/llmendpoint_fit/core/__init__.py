@@ -1,1 +1,1 @@
-"""The formulas: pure functions of numbers that somebody else has read."""
+"""The formulas: pure functions of numbers that the caller has read."""

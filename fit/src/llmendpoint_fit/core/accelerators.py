@@ -1,8 +1,8 @@
 """Accelerators by name. Memory is what the driver reports (nvidia-smi, rocm-smi, hl-smi), in MiB, and what the node
-labels hold: below the figure on the box, for error correction and the driver take their share.
+labels hold. It is below the nominal figure, because error correction and the driver take their share.
 
-Bandwidth and dense 16-bit throughput are the makers' figures; docs/concepts/sizing.md says of each how it was checked and when, and
-where the hourly prices come from. A price is one of many and moves: `--price` replaces it.
+Bandwidth and dense 16-bit throughput are the makers' figures. docs/concepts/sizing.md says how and when each was
+checked, and where the hourly prices come from. Prices differ and change: `--price` replaces them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ MIB = 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One kind. `bandwidth`: GB/s. `tflops`: dense, 16-bit floats. `hourly`: USD for one; None where no price was found.
-    `words`: a product's name holds all of one of these."""
+    """One kind of accelerator. `bandwidth`: GB/s. `tflops`: dense, 16-bit floats. `hourly`: USD for one; None if no
+    price was found. `words`: a product's name matches if it has all words of one of these sets."""
 
     name: str
     title: str
@@ -67,8 +67,9 @@ BY_NAME: Mapping[str, Accelerator] = {accelerator.name: accelerator for accelera
 
 
 def recognise(product: str) -> Accelerator | None:
-    """The accelerator that a product name means: one of ours, or as a node label has it, `NVIDIA-A100-SXM4-80GB`. The
-    most telling match wins; None when nothing or several match alike, and for a MIG slice, which is none of them."""
+    """The accelerator that a product name means: a name of this table, or one as in a node label,
+    `NVIDIA-A100-SXM4-80GB`. The match with the most words wins. None if nothing or several match alike, and for a MIG
+    slice, which is none of them."""
     exact = BY_NAME.get(product.lower())
     if exact is not None:
         return exact
@@ -86,8 +87,8 @@ def recognise(product: str) -> Accelerator | None:
 
 
 def slice_memory(name: str) -> int | None:
-    """Bytes of a MIG slice, which its names tell: the resource's, `nvidia.com/mig-3g.40gb`, and the product's,
-    `NVIDIA-A100-SXM4-80GB-MIG-3g.40gb`. A slice has a few percent more than that many times 10^9, so this is on the safe
-    side."""
+    """Bytes of a MIG slice by its name: the resource's, `nvidia.com/mig-3g.40gb`, or the product's,
+    `NVIDIA-A100-SXM4-80GB-MIG-3g.40gb`. A slice has a few percent more than that many times 10^9, so this is on the
+    safe side. None for any other name."""
     found = re.search(r"[/-]mig-\d+g\.(\d+)gb", name, re.IGNORECASE)
     return int(found[1]) * 10**9 if found else None

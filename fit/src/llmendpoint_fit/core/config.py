@@ -1,7 +1,8 @@
 """config.json of a causal language model, as transformers writes it, reduced to what decides memory.
 
-Older models call the same things by other names (`n_layer`, `n_embd`); multimodal ones keep the language model's part
-under `text_config`. A model whose layers keep something else than keys and values is refused, not guessed.
+Older models have other names for the same fields (`n_layer`, `n_embd`). Multimodal models have the language model's
+part under `text_config`. A model whose layers keep something other than keys and values is refused, because its memory
+would be a guess.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from .parameters import count_parameters
 Config = Mapping[str, Any]
 
 EVERY_NTH_FULL = {"gemma2": 2, "gemma3_text": 6, "gemma3": 6, "cohere2": 4}
-"""Where a config without `layer_types` has a sliding window in all layers but each n-th."""
+"""Model types whose config without `layer_types` means a sliding window in all layers except each n-th."""
 
 ALWAYS_SLIDING = frozenset({"mistral", "mixtral", "phi3", "starcoder2"})
-"""Where `sliding_window`, when it is set, holds for every layer."""
+"""Model types for which `sliding_window`, if set, holds for every layer."""
 
 FOREIGN_FIELDS = ("mamba", "ssm_", "conv_L", "linear_num_", "lru_")
-"""How fields begin that only models with such layers have."""
+"""Beginnings of fields that only models with such layers have."""
 
 FOREIGN_STATE = ("mamba", "ssm", "rwkv", "linear", "conv", "recurrent")
-"""Parts of names of layers whose state is no keys and values."""
+"""Parts of names of layers whose state is something other than keys and values."""
 
 
 def parse_config(config: Config) -> Shape:
@@ -77,15 +78,15 @@ def _attention(config: Config, hidden: int, heads: int, layers: int) -> tuple[At
 
 
 def kv_heads(config: Config, heads: int) -> int:
-    """Multi-query has one, also where a field says otherwise (Falcon); grouped-query attention names them; else each
-    query head has its own."""
+    """The number of key heads. Multi-query models have one, even if a field says otherwise (Falcon). Grouped-query
+    models name the number. Otherwise each query head has its own."""
     if config.get("multi_query") and not config.get("new_decoder_architecture"):
         return 1
     return _optional(config, "num_key_value_heads", "num_kv_heads", "n_head_kv") or heads
 
 
 def _windowed_layers(config: Config, layers: int) -> int:
-    """How many layers look back no further than `sliding_window`."""
+    """How many layers look back no further than `sliding_window` tokens."""
     kinds = config.get("layer_types")
     if isinstance(kinds, list):
         for kind in kinds:
@@ -122,7 +123,7 @@ def _quantization(found: Any) -> str | None:
 
 
 def _optional(config: Config, *names: str) -> int | None:
-    """The first of these fields that holds a positive whole number."""
+    """The first of these fields that holds a positive whole number; None if none does."""
     for name in names:
         value = config.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:

@@ -1,8 +1,8 @@
-"""What tokens cost. A throughput is measured, or bounded from above by what the memory and the arithmetic allow.
+"""What tokens cost. A throughput is measured, or it is the upper bound that memory and arithmetic allow.
 
 Decode's limit (arXiv 2211.05102, section 2): a step reads all weights and the keys and values of its batch once, and
 multiplies each active parameter twice per sequence: t >= max((weights + KV) / bandwidth, 2 x active x batch / FLOPS).
-Engines reach a half of it, more or less; prefill comes on top.
+Engines reach about half of it; prefill comes on top.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HOUR = 3600.0
 def decode_limit(
     model: Model, load: Load, accelerator: Accelerator, accelerators: int, batch: int, context: int
 ) -> float:
-    """Output tokens per second of one replica that no engine exceeds, with `batch` sequences of `context` tokens. Of a
+    """Output tokens per second that no engine exceeds on one replica, with `batch` sequences of `context` tokens. For a
     mixture of experts all weights are read, which holds from a few dozen sequences on."""
     weights = weights_bytes(model, load.dtype) / accelerators
     cache = batch * kv_sequence_bytes(model, load, context, accelerators)
@@ -33,5 +33,5 @@ def per_thousand(hourly: float, tokens_per_second: float) -> float:
 
 
 def breakeven(hourly: float, api_per_million: float) -> float:
-    """Tokens per second, around the clock, from which on the replica is cheaper than an API at USD per million tokens."""
+    """Tokens per second, around the clock, above which the replica is cheaper than an API at USD per million tokens."""
     return hourly / HOUR / (api_per_million / 1e6)

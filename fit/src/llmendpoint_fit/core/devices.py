@@ -1,11 +1,11 @@
-"""Which accelerator it is, and what memory it has: from the labels of nodes, or from what an endpoint's spec says.
+"""Which accelerator it is, and what memory it has: from the labels of nodes, or from an endpoint's spec.
 
 | label | written by | holds |
 |---|---|---|
 | `nvidia.com/gpu.product`, `nvidia.com/gpu.memory` | NVIDIA GPU feature discovery | product; MiB of one |
 | `amd.com/gpu.product-name`, `amd.com/gpu.vram` | AMD GPU node labeller | product; `64G` (GiB), or MiB without a unit |
 | `cloud.google.com/gke-accelerator` | GKE | product |
-| `cloud.google.com/gke-gpu-partition-size` | GKE | of MIG slices: `1g.5gb` |
+| `cloud.google.com/gke-gpu-partition-size` | GKE | for MIG slices: `1g.5gb` |
 | `karpenter.k8s.aws/instance-gpu-name`, `…-gpu-memory` | Karpenter on AWS | product; MiB of one |
 """
 
@@ -28,25 +28,25 @@ LABELS = (
     (GKE_PRODUCT, None),
     ("karpenter.k8s.aws/instance-gpu-name", "karpenter.k8s.aws/instance-gpu-memory"),
 )
-"""Of a product and of its memory."""
+"""(label of a product, label of its memory or None)"""
 
 LABEL_KINDS = frozenset({NVIDIA, AMD})
-"""Resource names whose accelerators those labels are about: a whole one, not a slice."""
+"""Resource names whose accelerators these labels describe: whole ones, not slices."""
 
 SHARED = "-SHARED"
-"""Ends the product's name where several pods share one (time slicing): nobody knows how much of it a pod gets."""
+"""The end of the product's name if several pods share one (time slicing). A pod's part of it is then unknown."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Device:
-    """Bytes of one accelerator, and what it is called."""
+    """Bytes of one accelerator, and its name."""
 
     memory: int
     title: str
 
     @property
     def accelerator(self) -> Accelerator | None:
-        """The entry of the table; None where only the memory is known."""
+        """The entry of the table; None if only the memory is known."""
         return recognise(self.title)
 
 
@@ -62,7 +62,7 @@ class Wanted:
 
 
 def parse_wanted(spec: Mapping[str, Any]) -> Wanted | None:
-    """From an LLMEndpoint's spec as JSON; None when it asks for none. Raises ValueError."""
+    """From an LLMEndpoint's spec as JSON; None if it asks for no accelerator. Raises ValueError."""
     resources = spec.get("resources") or {}
     found = resources.get("accelerator")
     if not found:
@@ -78,7 +78,8 @@ def parse_wanted(spec: Mapping[str, Any]) -> Wanted | None:
 
 
 def said(wanted: Wanted) -> Device | None:
-    """What the spec itself says: the memory, the product, the resource's name, the node selector. None: nothing."""
+    """What the spec itself says: the memory, the product, the resource's name, or the node selector. None if it says
+    nothing."""
     if wanted.memory is not None:
         return Device(wanted.memory, wanted.product or wanted.kind)
     if wanted.product is not None:
@@ -90,7 +91,7 @@ def said(wanted: Wanted) -> Device | None:
 
 
 def labelled(labels: Mapping[str, str]) -> Device | None:
-    """What a node's labels say of its accelerators; None when nothing certain."""
+    """What a node's labels say of its accelerators; None if they say nothing certain."""
     if GKE_PARTITION in labels:
         return _known(f"{labels.get(GKE_PRODUCT, 'gpu')}-MIG-{labels[GKE_PARTITION]}")
     for product_label, memory_label in LABELS:
@@ -105,8 +106,8 @@ def labelled(labels: Mapping[str, str]) -> Device | None:
 
 
 def on_nodes(wanted: Wanted, nodes: Iterable[Mapping[str, Any]]) -> tuple[Device | None, ...]:
-    """The different devices of the nodes that have the kind and the labels that the spec selects; None among them for
-    nodes that do not say. Empty when no node fits."""
+    """The different devices of the nodes that have the kind and the labels that the spec selects. None is among them
+    for nodes whose device is unknown. Empty if no node fits."""
     slice_ = slice_memory(wanted.kind)
     found: set[Device | None] = set()
     for node in nodes:

@@ -1,4 +1,4 @@
-"""What an endpoint's spec asks of its engine, and what the engine can do."""
+"""What an endpoint's spec asks of its engine, and what that engine can do."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .memory import Load
 from .quantity import parse_bytes
 
 OURS = "llmendpoint"
-"""The bundled engine: it uses one accelerator, loads no quantized weights, keeps whole sequences in windowed layers,
-and the keys and values of each head where a model has a latent of them."""
+"""The bundled engine. It uses one accelerator, loads no quantized weights, and keeps whole sequences in windowed
+layers. If a model has latents, it keeps the keys and values of each head."""
 
 _SPLITTING = re.compile(r"\$\(accelerator\.count\)|^--(tensor-parallel|tp|num-shard)")
 
@@ -22,7 +22,8 @@ def parse_load(spec: Mapping[str, Any]) -> Load:
     dtype, cache = engine.get("dtype", "auto"), engine.get("kvCacheMemory")
     ours = runtime_of(spec) == OURS
     if dtype == "auto":
-        # Ours takes 16 bits on every accelerator, bfloat16 or float16; of others nothing is known.
+        # The bundled engine uses 16 bits on every accelerator, bfloat16 or float16. For other engines the dtype is
+        # unknown.
         dtype = "bfloat16" if ours else None
     return Load(
         max_model_len=engine.get("maxModelLen"),
@@ -35,15 +36,16 @@ def parse_load(spec: Mapping[str, Any]) -> Load:
 
 
 def runtime_of(spec: Mapping[str, Any]) -> str:
-    """The name of its LLMRuntime."""
+    """The name of the spec's LLMRuntime."""
     return str((spec.get("runtime") or {}).get("name") or OURS)
 
 
 def quantizes(spec: Mapping[str, Any]) -> bool:
-    """Whether its engine loads quantized weights; of other runtimes that is taken for granted."""
+    """Whether the spec's engine loads quantized weights. Other runtimes are assumed to."""
     return runtime_of(spec) != OURS
 
 
 def splits(arguments: Iterable[str]) -> bool:
-    """Whether an engine with these arguments divides a model over its accelerators: it is told how many."""
+    """Whether an engine with these arguments divides a model over its accelerators: an argument says how many there
+    are."""
     return any(_SPLITTING.search(argument) for argument in arguments)

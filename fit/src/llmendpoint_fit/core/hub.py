@@ -1,5 +1,5 @@
-"""A model on a hub: which two pages tell what decides its memory, and what they say. Nothing of its weights is loaded:
-their files' sizes are known.
+"""A model on a hub: which two pages say what decides its memory, and how to read them. No weights are loaded, because
+the sizes of their files are known.
 
 The pages are those of Hugging Face's HTTP API, which mirrors have too: the list of files at a commit, and config.json.
 """
@@ -19,7 +19,7 @@ PUBLIC_HUB = "https://huggingface.co"
 
 
 def files_path(repository: str, revision: str) -> str:
-    """Path of the list of files; `size` is that of the content, also where it is stored elsewhere."""
+    """Path of the list of files. `size` is that of the content, even if the content is stored elsewhere."""
     return f"/api/models/{quote(repository)}/tree/{quote(revision, safe='')}"
 
 
@@ -29,7 +29,7 @@ def config_path(repository: str, revision: str) -> str:
 
 
 def hub_model(config: Any, files: Any, where: str) -> Model:
-    """The model. Raises FitError."""
+    """The model that the two pages describe. Raises FitError."""
     if not isinstance(config, Mapping):
         raise ModelMissing(f"{where}: config.json is no JSON object")
     shape, sizes = parse_config(config), file_sizes(files if isinstance(files, list) else ())
@@ -40,6 +40,6 @@ def hub_model(config: Any, files: Any, where: str) -> Model:
 
 
 def file_sizes(files: Iterable[Any]) -> dict[str, int]:
-    """Bytes of the files in the list."""
+    """Path -> bytes of the files in the list."""
     found = (f for f in files if isinstance(f, Mapping) and f.get("type") == "file")
     return {str(f.get("path")): int(f.get("size") or 0) for f in found}

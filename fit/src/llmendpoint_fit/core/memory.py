@@ -19,18 +19,18 @@ from .model import ELEMENT_BYTES, SAFETENSORS_FLOATS, Attention, Model
 GIB = 1024**3
 OVERHEAD_SHARE = 0.2
 CONTEXT_BYTES = GIB
-"""The driver's context, workspaces of kernels and collectives, and what the allocator cannot use, on each accelerator."""
+"""On each accelerator: the driver's context, workspaces of kernels and collectives, and what the allocator cannot use."""
 
 DEFAULT_SEQUENCES = 256
 DEFAULT_BATCHED_TOKENS = 8192
-"""What the engines take on an accelerator when they are told nothing: ours, and vLLM."""
+"""The defaults on an accelerator, both of the bundled engine and of vLLM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the engine is asked to hold. None: the engine's or the model's own. `dtype`: floats are converted to it.
+    """What the engine must hold. None: the engine's or the model's own value. `dtype`: floats are converted to it.
     `kv_element_bytes`: 2, or 1 for an 8-bit cache. `kv_cache`: bytes of cache that the engine is told to take.
-    `frees_windows`: the engine gives back what has left a window. `keeps_latents`: it keeps a latent, and not the keys and
+    `frees_windows`: the engine frees what has left a window. `keeps_latents`: it keeps a latent instead of the keys and
     values that are computed from it."""
 
     max_model_len: int | None = None
@@ -48,7 +48,7 @@ class Load:
 
 
 def weights_bytes(model: Model, dtype: str | None) -> int:
-    """Of the whole model as the engine holds it."""
+    """Bytes of the whole model as the engine holds it."""
     total = 0
     for stored, size in model.weights.items():
         name = SAFETENSORS_FLOATS.get(stored)
@@ -59,13 +59,13 @@ def weights_bytes(model: Model, dtype: str | None) -> int:
 
 
 def kv_token_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
-    """Keys and values of one token in all layers, on one of the accelerators."""
+    """Bytes of keys and values of one token in all layers, on one of the accelerators."""
     width = sum(a.layers * _width(a, load, accelerators) for a in model.shape.attention)
     return width * kv_element_bytes(model, load)
 
 
 def kv_sequence_bytes(model: Model, load: Load, tokens: int, accelerators: int = 1) -> int:
-    """Keys and values of a sequence of so many tokens, on one of the accelerators."""
+    """Bytes of keys and values of a sequence of `tokens` tokens, on one of the accelerators."""
     total = 0
     for a in model.shape.attention:
         kept = min(tokens, a.window) if a.window is not None and load.frees_windows else tokens
@@ -74,14 +74,14 @@ def kv_sequence_bytes(model: Model, load: Load, tokens: int, accelerators: int =
 
 
 def kv_element_bytes(model: Model, load: Load) -> int:
-    """As asked for; else those of the dtype that the engine computes in."""
+    """Bytes of one element: as asked for, else those of the dtype in which the engine computes."""
     if load.kv_element_bytes is not None:
         return load.kv_element_bytes
     return ELEMENT_BYTES[load.dtype or model.shape.dtype]
 
 
 def activation_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
-    """At the peak of a step, on one of the accelerators."""
+    """Bytes of activations at the peak of a step, on one of the accelerators."""
     shape = model.shape
     tokens = max(DEFAULT_BATCHED_TOKENS, load.sequences)
     rows = 4 * shape.hidden + -(-2 * shape.intermediate // accelerators)
@@ -89,7 +89,7 @@ def activation_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
 
 
 def overhead_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
-    """Whatever is neither weights nor keys and values, on one of the accelerators."""
+    """Bytes of all that is neither weights nor keys and values, on one of the accelerators."""
     share = int(OVERHEAD_SHARE * weights_bytes(model, load.dtype) / accelerators)
     return max(share, CONTEXT_BYTES + activation_bytes(model, load, accelerators))
 

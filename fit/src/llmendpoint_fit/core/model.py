@@ -1,4 +1,5 @@
-"""What the formulas know of a model. It travels as JSON: from the one-shot Job's pod to the operator, and in status."""
+"""What the formulas know of a model. It travels as JSON: from the one-shot Job's pod to the operator, and in an
+endpoint's status."""
 
 from __future__ import annotations
 
@@ -9,16 +10,15 @@ from typing import Any
 ELEMENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 SAFETENSORS_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-"""What an engine converts to the dtype that it is told. Whole numbers and 8-bit floats are quantized weights, and
-stay."""
+"""What an engine converts to the dtype that it is given. Whole numbers and 8-bit floats are quantized weights and stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Layers that keep the same of each token: `width` elements, keys and values together. `split`: over how many
-    accelerators that can be divided (the key heads; 1 for a latent, which each accelerator keeps whole). `window`: tokens
-    after which an old one is looked at no more. `expanded`: of a latent, the elements of the keys and values of all heads
-    that are computed from it."""
+    """Layers that keep the same for each token: `width` elements, keys and values together. `split`: the most
+    accelerators over which these can be divided (the number of key heads; 1 for a latent, which each accelerator keeps
+    whole). `window`: a token further back than this is not read any more. `expanded`: for a latent, the elements of the
+    keys and values of all heads that are computed from it."""
 
     layers: int
     width: int
@@ -29,7 +29,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a config.json. `context`: the longest sequence that the model was made for."""
+    """The facts of a config.json. `context`: the longest sequence that the model was made for."""
 
     architecture: str
     attention: tuple[Attention, ...]
@@ -58,13 +58,13 @@ class Model:
 
 
 def estimated(shape: Shape) -> Model:
-    """A model of which no weight file is known: its parameters in the dtype that its config names."""
+    """A model without a known weight file: its parameters in the dtype that its config names."""
     name = {dtype: key for key, dtype in SAFETENSORS_FLOATS.items()}[shape.dtype]
     return Model(shape, {name: shape.parameters * ELEMENT_BYTES[shape.dtype]})
 
 
 def model_as_json(model: Model) -> dict[str, Any]:
-    """As JSON, without what is absent."""
+    """The model as JSON, without absent fields."""
     shape = model.shape
     attention = [
         {"layers": a.layers, "width": a.width, "split": a.split}
@@ -90,7 +90,7 @@ def model_as_json(model: Model) -> dict[str, Any]:
 
 
 def model_from_json(found: Mapping[str, Any]) -> Model:
-    """The reverse. Raises ValueError, KeyError or TypeError when it is something else."""
+    """The reverse of `model_as_json`. Raises ValueError, KeyError or TypeError for anything else."""
     attention = tuple(
         Attention(int(a["layers"]), int(a["width"]), int(a["split"]), a.get("window"), a.get("expanded"))
         for a in found["attention"]

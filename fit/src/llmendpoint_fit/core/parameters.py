@@ -1,8 +1,5 @@
-"""How many parameters a config describes: for models of which no weight file is at hand, and for the share of a
-mixture of experts that one token uses.
-
-Source: the layer definitions of the Llama, Mixtral and DeepSeek papers (arXiv 2302.13971, 2401.04088, 2412.19437).
-"""
+"""How many parameters a config describes: for models without a weight file at hand, and for the share of a mixture of
+experts that one token uses."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def fit_text(fit: Fit, wanted_sequences: int) -> str:
 
 
 def change_text(change: Change) -> str:
-    """What to do, in the words of the spec."""
+    """What to change, in the words of the spec."""
     if change.max_model_len is not None:
         return f"engine.maxModelLen {change.max_model_len}"
     if change.kv_cache is not None:

@@ -11,13 +11,13 @@ from .memory import Load, kv_sequence_bytes, overhead_bytes, weights_bytes
 from .model import SAFETENSORS_FLOATS, Model
 
 USEFUL_CONTEXT = 1024
-"""Tokens below which nobody would say that a model fits."""
+"""Tokens. With a shorter context a model does not count as fitting."""
 
 STEP = 256
-"""Tokens to which a context that is proposed is rounded down."""
+"""Tokens. A proposed context is rounded down to a multiple of this."""
 
 UNKNOWN_CONTEXT = 4096
-"""Where neither the spec nor the config says how long a sequence may be."""
+"""Tokens, if neither the spec nor the config says how long a sequence may be."""
 
 
 class Outcome(StrEnum):
@@ -52,7 +52,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Bytes of one accelerator, and what they hold. `context`: tokens that were asked for. `longest`: tokens of the
+    """Bytes of one accelerator, and what they hold. `context`: the tokens that were asked for. `longest`: tokens of the
     longest sequence that fits. `sequences`: how many of `context` tokens fit at once."""
 
     outcome: Outcome
@@ -67,7 +67,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that would make it fit; the others stay."""
+    """One change that would make the model fit; the other fields are None."""
 
     max_model_len: int | None = None
     accelerators: int | None = None
@@ -77,7 +77,7 @@ class Change:
 
 
 def evaluate(question: Question) -> Fit:
-    """The verdict."""
+    """The verdict on a question."""
     model, load, count = question.model, question.load, question.accelerators
     weights = -(-weights_bytes(model, load.dtype) // count)
     overhead = overhead_bytes(model, load, count)
@@ -92,7 +92,7 @@ def evaluate(question: Question) -> Fit:
 
 
 def loads(model: Model, quantizes: bool) -> bool:
-    """Whether an engine that `quantizes` or does not can load the weights at all."""
+    """Whether an engine can load the weights at all. `quantizes`: it loads quantized ones."""
     return quantizes or model.shape.quantization is None
 
 
@@ -112,7 +112,8 @@ def _outcome(question: Question, room: int, context: int, longest: int, sequence
 
 
 def _longest(question: Question, cache: int, context: int) -> int:
-    """Tokens of the longest sequence that the cache holds, at most `context`. By halving: the cache grows with tokens."""
+    """Tokens of the longest sequence that the cache holds, at most `context`. Found by bisection, because the cache
+    grows with tokens."""
     low, high = 0, context
     while low < high:
         middle = (low + high + 1) // 2
@@ -124,8 +125,8 @@ def _longest(question: Question, cache: int, context: int) -> int:
 
 
 def what_would_fit(question: Question, kind: str | None = None) -> tuple[Change, ...]:
-    """Changes of which each by itself makes it serve, the smallest first; empty when it does. `kind`: the resource
-    name of accelerators that may be proposed."""
+    """Changes that each make the model serve by themselves, the smallest first; empty if it serves already. `kind`: the
+    resource name of accelerators that may be proposed."""
     if evaluate(question).outcome.serves:
         return ()
     candidates = (
@@ -153,7 +154,7 @@ def changed(question: Question, change: Change) -> Question:
 
 
 def quantized(model: Model, bits: int) -> Model:
-    """The same model with weights of so many bits: half a bit more for scales, embeddings and output as they are."""
+    """The same model with weights of `bits` bits: half a bit more for scales; embeddings and output stay as they are."""
     shape, floats = model.shape, 0
     kept = {}
     for dtype, size in model.weights.items():
@@ -182,7 +183,7 @@ def _smaller_cache(question: Question) -> Change | None:
 
 
 def _split(question: Question) -> Change | None:
-    """The fewest accelerators that do; a power of two which divides the query heads."""
+    """The smallest sufficient number of accelerators: a power of two which divides the number of query heads."""
     if not question.splits:
         return None
     counts = (n for n in (2, 4, 8, 16) if n > question.accelerators and question.model.shape.heads % n == 0)

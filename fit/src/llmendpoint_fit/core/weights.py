@@ -16,14 +16,14 @@ from .model import SAFETENSORS_FLOATS, Shape
 INDEX = "model.safetensors.index.json"
 LENGTH_BYTES = 8
 CHOICES = (("model", ".safetensors"), ("", ".safetensors"), ("", ".gguf"), ("pytorch_model", ".bin"))
-"""How names of weight files begin and end; the first kind that is there is what engines load."""
+"""Beginnings and endings of names of weight files. Engines load the first kind that exists."""
 
 HEADER_LIMIT = 100_000_000
 """Bytes; the format's own limit."""
 
 
 def weight_files(names: Iterable[str], index: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """The files that an engine loads: what the index lists; else model*.safetensors; else all of a kind. A repository
+    """The files that an engine loads: those in the index, else model*.safetensors, else all of one kind. A repository
     often holds the same weights twice (consolidated.safetensors, *.bin)."""
     found = sorted(names)
     if index is not None:
@@ -38,7 +38,7 @@ def weight_files(names: Iterable[str], index: Mapping[str, Any] | None = None) -
 
 
 def header_length(first: bytes, name: str) -> int:
-    """Bytes of the header, from a file's first 8. Raises WeightsError."""
+    """Bytes of the header, from a file's first 8 bytes. Raises WeightsError."""
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     if len(first) < LENGTH_BYTES or not 2 <= length <= HEADER_LIMIT:
         raise WeightsError(f"{name} is no safetensors file: it does not begin with the length of a header")
@@ -60,7 +60,8 @@ def parse_header(header: bytes, name: str) -> dict[str, int]:
 
 
 def unread(size: int, shape: Shape) -> dict[str, int]:
-    """Files of which only the size is known: as the config's dtype, or as whole numbers when it is quantized."""
+    """For files of which only the size is known: bytes in the config's dtype, or as whole numbers if the model is
+    quantized."""
     if shape.quantization is not None:
         return {"U8": size}
     return {{dtype: key for key, dtype in SAFETENSORS_FLOATS.items()}[shape.dtype]: size}

@@ -1,1 +1,1 @@
-"""What answers: Envoy's questions, and those of the operator and of probes."""
+"""Answers Envoy, the operator and probes."""

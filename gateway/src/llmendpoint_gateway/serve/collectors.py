@@ -1,4 +1,4 @@
-"""What the gateway shows of its state when it is scraped, as `llmendpoint_gateway_*`."""
+"""The gateway's state at a scrape, as `llmendpoint_gateway_*`."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -112,7 +112,8 @@ class StateCollector(Collector):
 
 
 class EnvoyCollector(Collector):
-    """What Envoy counts and the picker does not see. `connections` and `refused` as in EnvoyStats; None while Envoy is away."""
+    """What Envoy counts and the picker does not see. `connections` and `refused`: as in EnvoyStats; None if Envoy does
+    not answer."""
 
     def __init__(self) -> None:
         self.connections: int | None = None

@@ -1,6 +1,6 @@
-"""The picker's HTTP port: health, readiness, state and metrics. No request of a client comes here.
+"""The picker's HTTP port: health, readiness, state and metrics. Clients' requests do not come here.
 
-What reads is open to whom the NetworkPolicies admit; what writes asks for the operator's token.
+NetworkPolicies decide who may read. Writing requires the operator's token.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from llmendpoint_gateway.serve.state import describe
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What the port shows, and the one thing that is written to it."""
+    """What the port shows, and the one page that is written to."""
 
     control: Control
     ads: Ads
@@ -37,9 +37,9 @@ class Pages:
     async def readyz(self, _request: web.Request) -> web.Response:
         """Ready once Envoy holds a first snapshot.
 
-        A lost API server alone is reported and does not make it unready: all gateways lose it together, and would
-        take each other out of service while they still know where to send requests. It does when another gateway
-        has gone on to a later epoch meanwhile: then this one alone is cut off.
+        A lost API server is reported, but alone it does not make the gateway unready. All gateway pods lose it
+        together, and all would leave service although they still know where to send requests. The pod becomes unready
+        if another gateway pod has reached a later epoch meanwhile: then only this one is cut off.
         """
         control, ads = self.control, self.ads
         reach, now = control.placement.reach, control.now()
@@ -106,7 +106,7 @@ def make_app(pages: Pages) -> web.Application:
 
 
 def read_epochs(body: bytes) -> dict[str, int]:
-    """The body of `POST /epoch`; ValueError says what it is to be."""
+    """The body of `POST /epoch`: endpoint key -> epoch. A ValueError says what it must be."""
     try:
         document = loads(body)
     except JSONDecodeError as error:

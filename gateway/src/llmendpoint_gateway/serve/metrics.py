@@ -9,7 +9,7 @@ BUCKETS = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 1e-2, 1e-1)
 
 
 class Metrics:
-    """Counters of the decision path; children are looked up once, not on each decision."""
+    """Metrics of the decision path. A child is looked up once, not for each decision."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

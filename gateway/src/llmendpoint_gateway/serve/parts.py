@@ -1,4 +1,4 @@
-"""The parts of a picker that decide, each made with those that it uses."""
+"""Makes the deciding parts of a picker, and gives each the parts that it uses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def make_parts(
     first_ticket: int = 1,
     trusted_hops: int = 0,
 ) -> Parts:
-    """`clock`: seconds, monotonic. The others as in Placement, HeldRequests and Settings."""
+    """`clock`: seconds, monotonic. The other arguments are as in Placement, HeldRequests and Settings."""
     kept = Kept(SMALL_BODY_BYTES, KEPT_BODY_BYTES, KEPT_BYTES)
     placement, metrics = Placement(kept, clock(), hold_seconds, first_ticket), Metrics()
     waiting: Waiting[Held] = Waiting()

@@ -1,4 +1,4 @@
-"""What `GET /state` answers. docs/contribute/contracts.md has the shape."""
+"""The answer of `GET /state`. docs/contribute/contracts.md has the shape."""
 
 from typing import Any
 

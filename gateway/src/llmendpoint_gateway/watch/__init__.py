@@ -1,1 +1,1 @@
-"""What is there: the API server's objects, and the engines' loads."""
+"""Reads the API server's objects, and the engines' loads."""

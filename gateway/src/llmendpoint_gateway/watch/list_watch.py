@@ -1,8 +1,8 @@
-"""List and watch: the API server's objects into the store, for as long as the process lives.
+"""List and watch: brings the API server's objects into the store, for as long as the process lives.
 
-Each kind is listed whole, then watched from there. When a watch breaks it is taken up where it stopped; when the
-API server no longer knows that point, and every `RELIST_SECONDS` in any case, the whole list is read again, so that
-a delete nobody heard of does not stay. While the API server is away the store stays as it is.
+Each kind is listed whole, then watched from there. A broken watch continues where it stopped. The whole list is read
+again if the API server no longer knows that point, and every `RELIST_SECONDS`, so that a missed delete does not stay.
+While the API server is unreachable the store stays as it is.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from llmendpoint_gateway.serve.placement.control import Control
 
 RELIST_SECONDS = 600.0
 WATCH_SECONDS = 240  # the API server ends the watch after this; a bookmark comes about every minute
-SILENCE_SECONDS = 100.0  # without even a bookmark: the connection is dead though nobody said so
+SILENCE_SECONDS = 100.0  # without even a bookmark the connection counts as dead
 MOST_BACKOFF = 5.0
 GONE = 410
 MOST_REASON = 500
-"""Characters in the log of why an object is ignored: an object may hold much."""
+"""Characters of the logged reason why an object is ignored: an object may hold much."""
 log = structlog.get_logger()
 
 
@@ -58,11 +58,11 @@ SOURCES = (
 
 
 class Expired(Exception):
-    """The API server no longer has the changes since our version: list again."""
+    """The API server no longer has the changes since this version: list again."""
 
 
 class Watch:
-    """Feeds one kind into `control`, and tells `reach` whether it can. `clock`: seconds, monotonic."""
+    """Feeds one kind into `control`, and tells `reach` whether the watch works. `clock`: seconds, monotonic."""
 
     def __init__(
         self,

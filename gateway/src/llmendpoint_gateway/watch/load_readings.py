@@ -1,4 +1,4 @@
-"""Asks the replicas for their load: the busy ones every 200 ms, the others every 5 s."""
+"""Asks the replicas for their load: busy ones every 200 ms, the others every 5 s."""
 
 import asyncio
 from collections.abc import Callable
@@ -41,14 +41,15 @@ class Readings:
                 await asyncio.sleep(BUSY_PERIOD)
 
     def _tick(self) -> None:
-        """What is wrong with one endpoint or request must not end the readings of all."""
+        """An error of one endpoint or request must not end the readings of all."""
         try:
             self._outcomes.tick()
-        except Exception:  # any: what is due is due again at the next turn
+        except Exception:  # any: what is due is done at the next turn
             log.exception("a turn of what time brings about is left out")
 
     async def _read(self, session: aiohttp.ClientSession, address: str) -> None:
-        """An answer that is no load comes from an engine without one; no answer says nothing."""
+        """Read one replica's load. An engine without a load answers with something else. A missing answer changes no
+        load."""
         answered = False
         load: Load | None = None
         try:
@@ -59,7 +60,7 @@ class Readings:
                     load = parse_load(orjson.loads(body))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             pass
-        except Exception:  # any: engines answer what they like; this one counts as one that tells no load
+        except Exception:  # any: engines may answer anything; this one counts as one without a load
             log.exception("a reading is lost", address=address)
         finally:
             now = self._clock()

@@ -1,1 +1,1 @@
-"""What the probe decides. Pure: events and the moment in, an answer out."""
+"""What the probe decides. Pure: events and the time go in, an answer comes out."""

@@ -1,9 +1,10 @@
-"""Whether a foreign engine is stuck: its process is there, its health is 200, and nothing is generated any more.
+"""Whether a foreign engine is stuck: its process runs and its health is 200, but it generates nothing any more.
 
-Evidence of work is an answered generation, or counters of tokens that move: an engine whose queue is so long that a
-generation of ours waits for minutes is busy, not stuck. Where neither came for a while, a generation is owed; an engine
-that has generated in this run, and leaves one owed for `limit` seconds, is stuck. A run that has not generated yet loads,
-which may take as long as it likes. Time (`now`, seconds of any clock) is passed in.
+An answered generation is evidence of work, and so are token counters that move: an engine whose queue is so long that
+the probe's generation waits for minutes is busy, not stuck. After some time without evidence the probe asks for a
+generation, which the engine then owes. An engine that has generated in this run, and owes a generation for `limit`
+seconds, is stuck. A run that has not generated yet is loading, which may take any time. The time (`now`, seconds of any
+clock) is an argument.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from dataclasses import dataclass, replace
 from .readiness import SILENCE_SECONDS, Answer, Phase, Readiness
 
 HEARTBEATS_PER_LIMIT = 4
-"""A generation is owed after this part of the limit without evidence: every 30 s for the default of 120 s."""
+"""After this part of the limit without evidence the engine owes a generation: every 30 s for the default of 120 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """`worked` is when there was evidence last, `owed` since when a generation is asked for without any."""
+    """`proven`: the engine has generated in this run. `worked`: when the last evidence came. `owed`: since when the
+    engine owes a generation; None if it owes none."""
 
     proven: bool = False
     worked: float = 0.0
@@ -26,7 +28,7 @@ class Liveness:
 
 
 def follow(liveness: Liveness, phase: Phase, now: float) -> Liveness:
-    """After a step of readiness.py. Another run of the engine begins with nothing proven and nothing owed."""
+    """The liveness after a step of readiness.py. A new run of the engine begins with nothing proven and nothing owed."""
     if phase is Phase.AWAY:
         return Liveness()
     if phase is Phase.READY and not liveness.proven:
@@ -35,18 +37,18 @@ def follow(liveness: Liveness, phase: Phase, now: float) -> Liveness:
 
 
 def worked(liveness: Liveness, now: float) -> Liveness:
-    """There was evidence of work."""
+    """The liveness after evidence of work."""
     return replace(liveness, worked=now, owed=None)
 
 
 def owes(liveness: Liveness, now: float, limit: float) -> Liveness:
-    """With a generation asked for from now on, if it is time and none is."""
+    """The liveness with a generation owed from now on, if it is time for one and none is owed yet."""
     quiet = now - liveness.worked >= limit / HEARTBEATS_PER_LIMIT
     return replace(liveness, owed=now) if liveness.proven and liveness.owed is None and quiet else liveness
 
 
 def alive(readiness: Readiness, liveness: Liveness, now: float, limit: float) -> Answer:
-    """What /live says: no for an engine that is away, silent, unhealthy by its own word, or stuck."""
+    """The answer of /live: no for an engine that is away, silent, unhealthy by its own report, or stuck."""
     silent = now - readiness.heard
     if readiness.phase is Phase.AWAY:
         return Answer(False, readiness.phase.value, readiness.detail)

@@ -1,7 +1,7 @@
 """Whether a foreign engine has proven that it answers: the state machine of `llmendpoint-probe`.
 
-A generation is the proof, and it holds for one run of the engine. A run ends when the connection on which heartbeats
-go is lost: a process that starts again, however fast, cannot keep it. Time (`now`, seconds of any clock) is passed in.
+A generation is the proof, and it holds for one run of the engine. A run ends when the connection of the heartbeats is
+lost: a process that starts again, however fast, cannot keep it. The time (`now`, seconds of any clock) is an argument.
 
     phase \\ event  CONNECTED  HEALTHY  UNHEALTHY  LOST  GENERATED  FAILED
     AWAY           COLD       AWAY     AWAY       AWAY  AWAY       AWAY
@@ -9,7 +9,7 @@ go is lost: a process that starts again, however fast, cannot keep it. Time (`no
     WARMING        COLD       WARMING  COLD       AWAY  READY      COLD
     READY          COLD       READY    COLD       AWAY  READY      READY
 
-Entering WARMING asks for a generation; one that was asked for earlier proves nothing.
+Entering WARMING asks for a generation. A generation that was asked for earlier proves nothing.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 SILENCE_SECONDS = 5.0
-"""An engine that has not answered a heartbeat for so long gets no new requests; it is asked every second."""
+"""An engine that has not answered a heartbeat for this time gets no new requests. It is asked every second."""
 
 
 class Phase(StrEnum):
-    """What is known of the engine."""
+    """What the probe knows of the engine."""
 
     AWAY = "away"
     """No connection."""
     COLD = "cold"
-    """Connected, nothing proven."""
+    """Connected, but nothing is proven."""
     WARMING = "warming"
-    """A generation is under way."""
+    """A generation is in progress."""
     READY = "ready"
     """This run of the engine has answered a generation."""
 
 
 class Event(StrEnum):
-    """What was seen."""
+    """What the probe has seen."""
 
     CONNECTED = "connected"
     """A new connection for heartbeats."""
@@ -63,8 +63,8 @@ TRANSITIONS: dict[Phase, dict[Event, Phase]] = {
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """`attempt` numbers the generations that were asked for; `heard` is when a heartbeat was last answered, `healthy`
-    whether by 2xx."""
+    """`attempt` numbers the generations that were asked for. `heard`: when a heartbeat was last answered. `healthy`:
+    whether that answer was 2xx."""
 
     phase: Phase = Phase.AWAY
     attempt: int = 0
@@ -75,7 +75,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What /ready says."""
+    """The answer of /ready, or of /live."""
 
     ready: bool
     status: str
@@ -83,7 +83,7 @@ class Answer:
 
 
 def observe(readiness: Readiness, event: Event, detail: str, now: float) -> Readiness:
-    """After a heartbeat: `event` is none of GENERATED and FAILED."""
+    """The readiness after a heartbeat. `event` is neither GENERATED nor FAILED."""
     after = replace(_move(readiness, event), detail=detail)
     if event not in (Event.HEALTHY, Event.UNHEALTHY):
         return after
@@ -91,7 +91,8 @@ def observe(readiness: Readiness, event: Event, detail: str, now: float) -> Read
 
 
 def conclude(readiness: Readiness, attempt: int, event: Event, detail: str) -> Readiness:
-    """After the end of generation `attempt`: GENERATED or FAILED. Nothing changes when it is not the one waited for."""
+    """The readiness after the end of generation `attempt`: GENERATED or FAILED. It changes only if that one was
+    awaited."""
     if readiness.phase is not Phase.WARMING or readiness.attempt != attempt:
         return readiness
     return replace(_move(readiness, event), detail=detail)

@@ -22,7 +22,7 @@ from llmendpoint_server.errors import RequestError, unknown_model
 STARTING = ("loading", "warming")
 LONGEST_WAIT_S = 10.0
 LOOK_EVERY_S = 0.02
-"""While a probe waits for the end of a load: so late it learns of it at most."""
+"""How often a probe that waits for the end of a load looks again."""
 
 
 def status_routes(service: Service) -> list[Route]:
@@ -88,7 +88,7 @@ def status_routes(service: Service) -> list[Route]:
 
 
 def read_wait(request: Request) -> float:
-    """Seconds of `?wait=`, 0 without it; a 400 says what it is to be."""
+    """Seconds of `?wait=`; 0 without it. A bad value raises a 400 that says what is allowed."""
     try:
         seconds = float(request.query_params.get("wait", "0"))
     except ValueError:
@@ -99,7 +99,7 @@ def read_wait(request: Request) -> float:
 
 
 async def started(engine: Engine, seconds: float) -> None:
-    """Until it is no longer loading or warming up, but no longer than so many seconds."""
+    """Wait until the engine no longer loads or warms up, but at most `seconds`."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while engine.state in STARTING and engine.failure() is None and loop.time() < until:  # noqa: ASYNC110  # two engines, no event in common
@@ -120,11 +120,11 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def on_client_gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # for the log only: nobody is there to read it
+    return Response(status_code=499)  # for the log only: the caller is gone
 
 
 def make_app(service: Service) -> FastAPI:
-    """Bodies are read by `completions` itself: OpenAI's errors have a shape of their own."""
+    """`Completions` reads bodies itself, because OpenAI's errors have a shape of their own."""
     completions = Completions(service)
     posts = {"/v1/chat/completions": completions.chat, "/v1/completions": completions.text}
     routes = [Route(path, handler, methods=["POST"]) for path, handler in posts.items()]

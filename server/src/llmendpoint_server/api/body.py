@@ -1,4 +1,4 @@
-"""A request's body on its way in: bounded in bytes, values and time while it arrives, before anything is built of it."""
+"""Reads a request's body. It is bounded in bytes, values and time while it arrives, before any object is built from it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from llmendpoint_server import limits
 from llmendpoint_server.errors import BodyTimeout, BodyTooLarge, InvalidRequest, Unavailable
 
 SMALL_BYTES = 2**16
-"""A body of no more has too few values to count them."""
+"""A body up to this size has too few values to count them."""
 LARGE_BYTES = 2**20
 LARGE_AT_ONCE = 4
-"""Bodies over LARGE_BYTES that are read and judged at the same time."""
+"""How many bodies over LARGE_BYTES are read and judged at the same time."""
 PLACE_WAIT_S = 10.0
 PIECE_BYTES = 2**16
-"""What is counted in one go: about a millisecond."""
+"""How much is counted in one go: about a millisecond."""
 
 
 class ValueCounter:
-    """Counts fields and list items of a JSON text as it arrives. Pure; a text that is no JSON counts as something.
+    """Counts fields and list items of a JSON text as it arrives. Pure; a text that is not JSON gets some number too.
 
-    Building a Python object for each value takes 10 to 100 times the memory of the text, and the time of the whole
-    process; commas and brackets outside of strings are counted at the speed of a copy.
+    Building a Python object for each value takes 10 to 100 times the memory of the text, and blocks the whole process.
+    Commas and brackets outside of strings are counted at the speed of a copy.
     """
 
     def __init__(self) -> None:
@@ -52,8 +52,8 @@ _CONTINUATION = bytes(range(0x80, 0xC0))
 
 
 class WideText:
-    """Whether a JSON text holds a character outside the Basic Multilingual Plane, and how many characters it has at most,
-    as it arrives. Pure. Python keeps each character of a string in as many bytes as its widest needs."""
+    """Whether a JSON text holds a character outside the Basic Multilingual Plane, and how many characters it has at
+    most, as it arrives. Pure. Python stores each character of a string in as many bytes as the widest one needs."""
 
     def __init__(self) -> None:
         self.characters = 0
@@ -70,14 +70,14 @@ class WideText:
 
 
 class LargeBodies:
-    """Places for bodies over LARGE_BYTES: no more than LARGE_AT_ONCE are read and judged at the same time."""
+    """Places for bodies over LARGE_BYTES: at most LARGE_AT_ONCE are read and judged at the same time."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(LARGE_AT_ONCE)
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """Raises Unavailable where no place gets free in time."""
+        """Raises Unavailable if no place becomes free in time."""
         try:
             async with asyncio.timeout(PLACE_WAIT_S):
                 await self._places.acquire()
@@ -93,7 +93,7 @@ class LargeBodies:
 
 
 class BodyReader:
-    """Reads one body. `held` keeps the place of a large one until the caller has made a prompt of it."""
+    """Reads one body. `held` keeps the place of a large body until the caller has made a prompt from it."""
 
     def __init__(
         self, large: LargeBodies, held: AsyncExitStack, max_model_len: int, most_values: int

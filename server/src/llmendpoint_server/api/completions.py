@@ -1,4 +1,4 @@
-"""`/v1/chat/completions` and `/v1/completions`: from the HTTP request to the engine's, and back."""
+"""`/v1/chat/completions` and `/v1/completions`: from the HTTP request to the engine's request, and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from llmendpoint_server.errors import EngineEnded, RequestError, Unavailable
 
 
 class EventStream(Response):
-    """Server-sent events of one generation, which is closed when the last is sent or the caller is gone."""
+    """Server-sent events of one generation. Closes the generation after the last event, or when the caller is gone."""
 
     media_type = "text/event-stream"
 
@@ -35,7 +35,7 @@ class EventStream(Response):
         try:
             await unless_gone(receive, self._send_all(send))
         except (ClientGone, EngineEnded):
-            pass  # without its last chunk: uvicorn closes the connection
+            pass  # no last chunk is sent, so uvicorn closes the connection
         finally:
             self._generation.close()
 
@@ -86,7 +86,7 @@ class Completions:
                 generation.close()
 
     def _start(self, request_id: str, asked: Prepared, record: Record) -> Generation:
-        """Nothing can fail between the engine's taking it and the generation that frees it."""
+        """Nothing may fail after `submit`: only the returned generation frees the request in the engine."""
         service = self._service
         text = TextStream(service.tokenizer.decode, asked.stops)
         usage = Usage(len(asked.prompt))

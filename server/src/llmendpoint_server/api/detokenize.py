@@ -1,4 +1,4 @@
-"""Tokens to text, piece by piece: whole characters only, stop strings never shown. Pure."""
+"""Turns tokens into text piece by piece: whole characters only, and no stop strings. Pure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 REPLACEMENT = "\ufffd"
 MAX_HELD_TOKENS = 8
-"""A character has at most 4 bytes, a token at least one: what is still broken after this many tokens stays broken."""
+"""Text that is still broken after this many tokens stays broken: a character has at most 4 bytes, a token at least one."""
 
 
 class Detokenizer:
-    """Text of a growing list of tokens. `push` returns what became certain, `finish` the rest.
+    """The text of a growing list of tokens. `push` returns the text that became certain, `finish` the rest.
 
-    A token may end inside a character; such text is held until the character is whole. Decoded again with each token
-    are those of the piece before it, up to where a character ended: a decoder may treat the first token of a text
-    differently (its space), and with byte fallback one byte too few makes a whole run of bytes unreadable.
+    A token may end inside a character; such text is held until the character is whole. Each token is decoded together
+    with the tokens of the piece before it, back to where a character ended. A decoder may treat the first token of a
+    text differently (its space), and with byte fallback a missing byte makes a whole run of bytes unreadable.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
@@ -23,7 +23,7 @@ class Detokenizer:
         self._shown = 0
         """characters of the window's text that were returned"""
         self._recent = 0
-        """tokens at the window's end since all text was whole"""
+        """tokens at the window's end since all text was last whole"""
         self._fruitless = 0
         """tokens since text last became certain"""
 
@@ -54,13 +54,13 @@ class Detokenizer:
         self._recent = 0
 
     def finish(self) -> str:
-        """What is left at the end of the answer; the bytes of a character that was cut are dropped."""
+        """The rest of the text at the end of the answer. The bytes of a cut character are dropped."""
         text = self._decode(self._window) if self._window else ""
         return text[self._shown :].rstrip(REPLACEMENT)
 
 
 class StopStrings:
-    """Holds back what may be the beginning of a stop string; `push` returns the text that may be shown."""
+    """Holds back text that may begin a stop string. `push` returns the text that may be shown."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stop for stop in stops if stop)
@@ -69,7 +69,7 @@ class StopStrings:
         self.found = False
 
     def push(self, piece: str) -> str:
-        """The text before the earliest stop string, or all but a possible beginning of one."""
+        """The text before the earliest stop string. Without one: all but a possible beginning of one."""
         if not self._stops or self.found:
             return "" if self.found else piece
         text = self._held + piece
@@ -87,7 +87,7 @@ class StopStrings:
 
     @staticmethod
     def _overlap(text: str, stop: str) -> int:
-        """Length of the longest end of `text` that `stop` begins with."""
+        """The length of the longest end of `text` with which `stop` begins."""
         for length in range(min(len(stop) - 1, len(text)), 0, -1):
             if stop.startswith(text[-length:]):
                 return length
@@ -95,7 +95,7 @@ class StopStrings:
 
 
 class TextStream:
-    """Tokens in, showable text out. After `stopped` turns true, nothing more comes."""
+    """Tokens in, text to show out. After `stopped` is true, no more text comes."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], stops: Sequence[str]) -> None:
         self._detokenizer = Detokenizer(decode)
@@ -106,9 +106,10 @@ class TextStream:
         return self._stops.found
 
     def push(self, tokens: Sequence[int]) -> tuple[str, int]:
-        """Text that became certain, and how many of the tokens were taken: those behind a stop string are not.
+        """Returns the text that became certain, and how many tokens were taken: those after a stop string are not.
 
-        One by one where there are stop strings: where an answer ends does not depend on how its tokens arrive.
+        With stop strings the tokens are taken one by one, so that the end of an answer does not depend on how its
+        tokens arrive.
         """
         if not self._stops.any:
             return self._detokenizer.push(tokens), len(tokens)

@@ -1,4 +1,4 @@
-"""Work for a caller, given up when the caller goes."""
+"""Cancels the work for a caller that disconnects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def wait_for_disconnect(receive: Receive) -> None:
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled when the caller disconnects. Raises ClientGone then."""
+    """The result of `work`. If the caller disconnects, `work` is cancelled and ClientGone is raised."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The engine process, seen from the API process: started, fed, listened to, and noticed when it ends."""
+"""The engine process, seen from the API process: starts it, sends it requests, reads its outputs, and notices its end."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from llmendpoint_server.resources import usable_threads
 
 ENGINE_COMMAND = (sys.executable, "-m", "llmendpoint_server.engine")
 ENGINE_ENVIRONMENT = {
-    # OpenMP's threads otherwise spin while they wait for each other, and beside another busy pod on the same cores a
-    # step takes 20 times as long (8 tokens/s of the demo model instead of 150).
+    # Otherwise OpenMP's threads spin while they wait for each other. Beside another busy pod on the same cores a step
+    # then takes 20 times as long (8 tokens/s of the demo model instead of 150).
     "OMP_WAIT_POLICY": "PASSIVE",
-    # transformers draws progress bars between the JSON lines of the log.
+    # Otherwise transformers draws progress bars between the JSON lines of the log.
     "TQDM_DISABLE": "1",
 }
-"""Unless the caller's environment says otherwise."""
+"""Defaults; this process's environment overrides them."""
 EXIT_WAIT_S = 20.0
 """After the connection is lost, the process has this long to exit. Then it is killed."""
 CAUSE_WAIT_S = 1.0
@@ -37,7 +37,7 @@ MOST_UNREAD_BYTES = 64 * 2**20
 
 
 class EngineStream:
-    """Outputs of one request. `forget` is told when nobody reads on."""
+    """Outputs of one request. `forget` is called when nothing more will be read."""
 
     def __init__(self, request_id: str, forget: Callable[[str], None]) -> None:
         self._forget = forget
@@ -50,7 +50,7 @@ class EngineStream:
         """the last output has been read"""
 
     async def next(self) -> RequestOutput:
-        """The next output; everything that has already arrived comes in one. Not to be called after a `finish`."""
+        """The next output. Outputs that have already arrived are merged into it. Not to be called after a `finish`."""
         output = await self._queue.get()
         while output.finish is None and not self._queue.empty():
             later = self._queue.get_nowait()
@@ -121,8 +121,8 @@ class EngineClient(asyncio.Protocol):
         return len(self._streams)
 
     def submit(self, request: Request) -> EngineStream:
-        """Hand a request over. Raises Unavailable when this replica takes no requests, QueueFull when the backlog of
-        messages is full, EngineFailed when the request cannot be encoded. After an error nothing is registered."""
+        """Send a request to the engine. Raises Unavailable if this replica takes no requests, QueueFull if the backlog
+        of messages is full, EngineFailed if the request cannot be encoded. After an error nothing is registered."""
         transport = self._transport
         if self.state != "ready" or transport is None or transport.is_closing():
             raise Unavailable(f"This replica is {self.state}: {self.detail}. Try again.", retry_after=1.0)
@@ -151,15 +151,15 @@ class EngineClient(asyncio.Protocol):
                 self.idle.set()
 
     def drain(self) -> None:
-        """Refuse what is new, at once; what runs goes on."""
+        """Refuse new requests at once. Running ones go on."""
         if self.state in ("draining", "failed"):
             return
         self.state, self.detail = "draining", "shutting down"
         self._send(protocol.Drain())
 
     def fail_all(self, detail: str) -> None:
-        """End every open stream with `detail`. A stream without a token is rejected, so that another replica may take it,
-        unless the engine has failed: then that very request may be the cause."""
+        """End every open stream with `detail`. A stream without a token is rejected, so that another replica may take
+        the request. If the engine has failed it counts as failed instead, because that request may be the cause."""
         well = self.failure() is None
         for stream in self._streams.values():
             reason = FinishReason.REJECTED if well and not stream.begun else FinishReason.FAILED
@@ -172,8 +172,8 @@ class EngineClient(asyncio.Protocol):
         return self._watchdog.stuck(asyncio.get_running_loop().time())
 
     async def stop(self) -> None:
-        """End the engine process: it leaves when its socket closes, and is made to if it does not. One that is stuck
-        is not waited for."""
+        """End the engine process. It exits when its socket closes, and is killed if it does not. A stuck process is
+        killed at once."""
         self._stopping = True
         if self._process is not None and self.failure() is not None:
             self._process.kill()
@@ -185,7 +185,7 @@ class EngineClient(asyncio.Protocol):
     # What the engine says
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not isinstance: uvloop's transports are no subclasses.
+        # Not isinstance: uvloop's transports are not subclasses.
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
@@ -214,7 +214,7 @@ class EngineClient(asyncio.Protocol):
                 self._last_word = message
                 if state == "ready":
                     self._watchdog.start(asyncio.get_running_loop().time())
-                # Once draining, only failing matters: the engine's word may be older than ours.
+                # Once draining, only a failure matters: the engine's message may be older than the drain.
                 if self.state != "draining" or state == "failed":
                     self.state, self.detail = state, detail or state
                     structlog.get_logger().info(f"engine: {state}", detail=detail)
@@ -232,7 +232,7 @@ class EngineClient(asyncio.Protocol):
             self.stats = protocol.Stats()
             if told:
                 self.fail_all(self.detail)
-        # A thread reaps the process: it may live on for a while after its connection is closed.
+        # A thread reaps the process, because it may outlive its connection for a while.
         self._ending = asyncio.get_running_loop().create_task(self._after_the_end())
 
     @property
@@ -263,7 +263,7 @@ class EngineClient(asyncio.Protocol):
 
     @staticmethod
     def _exit_code(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-        """None when the process is still alive after so many seconds."""
+        """None if the process is still alive after `seconds`."""
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""What was wrong with a body, in words: the field, its bounds, and what would be right."""
+"""Says what was wrong with a body: the field, its bounds, and what would be right."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llmendpoint_server import limits
 from llmendpoint_server.errors import InvalidRequest
 
 SHOWN_CHARACTERS = 64
-"""Of a name that the caller made up."""
+"""Characters to show of a name that the caller made up."""
 
 _TOKENS = f"a whole number from {limits.MAX_TOKENS_MIN} to {limits.MAX_TOKENS_MAX}"
 _CALLER = f"a string of at most {limits.CALLER_CHARACTERS_MAX} characters"
@@ -57,7 +57,8 @@ _PLACE = re.compile(r".* - at (?:`key` in )?`\$\.?([^`]*)`", re.S)
 
 
 def must_be(place: str) -> InvalidRequest:
-    """For the field at `place`, such as `messages[3].role`; an item that has no form of its own is its list's fault."""
+    """The error for the field at `place`, such as `messages[3].role`. An item without a form of its own is its list's
+    fault."""
     while place and (form := FORMS.get(re.sub(r"\[\d+\]", "[]", place))) is None:
         place = place[: max(place.rfind("["), place.rfind("."), 0)]
     if not place:
@@ -70,7 +71,7 @@ def missing(place: str) -> InvalidRequest:
 
 
 def explain(error: Exception) -> InvalidRequest:
-    """The 400 for what msgspec found."""
+    """The 400 for an error from msgspec."""
     if isinstance(error, RecursionError):
         return InvalidRequest("The request's body is JSON that is nested too deeply.")
     if not isinstance(error, msgspec.ValidationError):
@@ -86,7 +87,7 @@ def explain(error: Exception) -> InvalidRequest:
 
 
 def _what(error: Exception) -> str:
-    if isinstance(error, UnicodeDecodeError):  # its own words hold the whole body
+    if isinstance(error, UnicodeDecodeError):  # its message holds the whole body
         return "a string in it is not UTF-8"
     return str(error).removeprefix("JSON is malformed: ")
 

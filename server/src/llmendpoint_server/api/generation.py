@@ -1,4 +1,4 @@
-"""One completion from the parsed body to its last event. The same for both kinds, streamed or not."""
+"""One completion from the parsed body to its last event; the same for chat and text, streamed or not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from llmendpoint_server.errors import EngineEnded, EngineFailed, QueueFull, Requ
 
 @dataclass
 class Record:
-    """What the log line of this request will say: ids, sizes and times, never text."""
+    """The data of this request's log line: ids, sizes and times, never text."""
 
     request_id: str = ""
     streamed: bool = False
@@ -29,16 +29,17 @@ class Record:
 
 @dataclass(frozen=True)
 class Piece:
-    """Text that became certain, and in the last piece why it ended (OpenAI's word)."""
+    """Text that became certain. The last piece also has the finish reason, in OpenAI's word."""
 
     text: str
     finish: str | None = None
 
 
 class Generation:
-    """Runs one request. `begin` waits for the first token, so that a refusal is still an HTTP status of its own.
+    """Runs one request. `begin` waits for the first token, so that a refusal still has its own HTTP status.
 
-    `arrived` is when its body was whole, before it was tokenized: what a caller waits for counts as latency.
+    `arrived`: when the body was whole, before it was tokenized (monotonic seconds). All that a caller waits for counts
+    as latency.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class Generation:
         self.usage = usage
 
     async def begin(self) -> None:
-        """Raises QueueFull, Unavailable or EngineFailed; nothing has been sent to the caller then."""
+        """Wait for the first output. Raises QueueFull, Unavailable or EngineFailed; nothing has been sent to the caller
+        then."""
         output = await self._stream.next()
         self._check(output)
         self._first = output
@@ -95,7 +97,7 @@ class Generation:
         self.usage.completion_tokens += tokens
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """The answer as it becomes certain. Raises EngineFailed in the middle when the engine fails."""
+        """The answer as it becomes certain. Raises EngineFailed in the middle if the engine fails."""
         output = self._first
         while True:
             if output is None:
@@ -106,8 +108,8 @@ class Generation:
             text, taken = self._text.push(output.tokens[:-1] if stopped else output.tokens)
             if (
                 self._text.stopped
-            ):  # the engine knows nothing of stop strings: closing the stream aborts it there
-                self._measure(taken)  # what came behind it in one output depends on load, and is not used
+            ):  # the engine knows no stop strings: closing the stream aborts the request there
+                self._measure(taken)  # tokens after it in the same output depend on load, and are not used
                 yield self._finish(text, "stop")
                 return
             self._measure(len(output.tokens))
@@ -134,7 +136,7 @@ class Generation:
         self._record.finish = "error"
 
     def close(self) -> None:
-        """Free everything in the engine. To be called exactly when nobody will read on, however it ended."""
+        """Free everything in the engine. Must be called when nothing more will be read, however it ended."""
         self._stream.close()
         record, usage = self._record, self.usage
         record.output_tokens, record.cached_tokens = usage.completion_tokens, usage.cached_tokens
@@ -154,9 +156,9 @@ async def collect(generation: Generation) -> tuple[str, str]:
 
 
 async def events(generation: Generation, shape: Shape, include_usage: bool) -> AsyncIterator[bytes]:
-    """Server-sent events, the first of them with the role; an error in the middle is the last event.
+    """Server-sent events. The first has the role; an error in the middle is the last event.
 
-    Raises EngineEnded behind that event: the answer is not to end as if it were whole.
+    Raises EngineEnded after that event, so that the answer does not look whole.
     """
     first = True
     try:

@@ -1,12 +1,13 @@
 """uvicorn's HTTP/1.1 protocol with bounds: on a request's head, and on how long a caller may leave an answer unread.
 
-What differs from uvicorn's own:
+Differences from uvicorn's own:
 
-- An `Upgrade` is ignored, as RFC 9110 allows, and its request is served with its body: the JDK's HttpClient asks for h2c with
-  its first request. When an earlier request on the connection has no answer yet, the connection ends with that answer.
+- An `Upgrade` is ignored, as RFC 9110 allows, and its request is served with its body: the JDK's HttpClient asks for
+  h2c with its first request. If an earlier request on the connection has no answer yet, the connection ends with that
+  answer.
 - A caller that has closed its sending half gets its answer.
 - An answer to HTTP/1.0 without a length ends with the connection, instead of in chunks.
-- A refusal before there is a request has OpenAI's shape.
+- The refusal of a request that cannot be read has OpenAI's shape.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from llmendpoint_server import limits
 
 WRITE_SECONDS_MAX = 30.0
-"""For which a caller may take no byte of what waits for it; then the connection is cut."""
+"""Seconds. A connection is cut if its caller takes no byte of the waiting answer for this time."""
 HALF_CLOSED_SECONDS = 0.5
-"""In which an answer must begin once the caller has ended its sending half."""
+"""Seconds within which an answer must begin after the caller has closed its sending half."""
 UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
 
 
 class UntilClosed(RequestResponseCycle):
-    """An answer to HTTP/1.0, which knows no chunks: without a length it ends with the connection."""
+    """An answer to HTTP/1.0, which has no chunks: without a length it ends with the connection."""
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -69,7 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _head_is_late(self) -> None:
         if self._in_head:
             self._refuse(408, f"The request's headers did not arrive within {limits.HEADER_SECONDS_MAX:g} s.")
-        else:  # nothing was asked, so nothing is answered
+        else:  # nothing was asked, so there is no answer
             self.transport.close()
 
     def _stop_head_timer(self) -> None:
@@ -79,7 +80,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        if self._ending:  # with the answer that is due
+        if self._ending:  # the connection ends with the answer that is due
             return
         if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
             self._await_head()
@@ -88,7 +89,7 @@ class BoundedProtocol(HttpToolsProtocol):
             rest = self._feed(rest)
 
     def _feed(self, data: memoryview) -> memoryview:
-        """Parse it. Returns what is still to be parsed: all behind the head of a request whose upgrade is ignored."""
+        """Parse it. Returns what is left to parse: all after the head of a request whose upgrade is ignored."""
         in_head_before = self._in_head
         try:
             self.parser.feed_data(data)
@@ -98,7 +99,7 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(400, "This is not a valid HTTP/1.1 request.")
         else:
-            if self._in_head and in_head_before:  # all of it is of this head, which has no end yet
+            if self._in_head and in_head_before:  # all of it belongs to this head, which has not ended yet
                 self._head_bytes += len(data)
                 self._check_head()
         return data[:0]
@@ -108,7 +109,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # and not in what may follow a body in chunks: that would have no bound
+        if self._in_head:  # not in trailers after a body in chunks: those would have no bound
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -141,9 +142,11 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _go_on_without_upgrade(self) -> bool:
-        """Read the head of the same request again, with a parser that does not see the upgrade; whether its body may follow.
+        """Read the head of the same request again, with a parser that does not see the upgrade. Returns whether its
+        body may follow.
 
-        Each one costs a parser. So none is read again while an answer is due: a caller waits for it before it asks for more.
+        Each one costs a parser. So no head is read again while an answer is due: a caller waits for it before it asks
+        for more.
         """
         if self.cycle is not None and not self.cycle.response_complete:
             self._ending, self.cycle.keep_alive = True, False
@@ -166,7 +169,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _refuse(self, status: int, message: str) -> None:
-        """Before there is a request: answer, and close."""
+        """Answer before there is a request, and close the connection."""
         self._stop_head_timer()
         if self.transport.is_closing():
             return
@@ -185,10 +188,10 @@ class BoundedProtocol(HttpToolsProtocol):
     # The answer
 
     def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
-        """Keep the connection for the answer, if one is due: the caller may have closed its sending half alone.
+        """Keep the connection if an answer is due: the caller may have closed only its sending half.
 
-        One that is gone altogether is noticed by the first bytes that are sent; where none are for a moment, it is taken
-        for gone.
+        The first bytes that are sent show whether the caller is gone altogether. If none are sent within
+        HALF_CLOSED_SECONDS, it counts as gone.
         """
         if self.cycle is None or self.cycle.response_complete:
             return False
@@ -202,15 +205,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def pause_writing(self) -> None:
-        """The caller reads slower than the answer is made: see that it reads at all."""
+        """The caller reads slower than the answer is made: check that it reads at all."""
         super().pause_writing()
         self._await_reader(self._unread())
 
     def _unread(self) -> int:
         """Bytes that the caller's side has not taken yet, in this process and in the kernel.
 
-        The kernel asks for more only when a third of its buffer is free: this process's part alone would stand still
-        for long while a slow caller reads.
+        The kernel takes more only when a third of its buffer is free. So this process's part alone would not change for
+        a long time while a slow caller reads.
         """
         queued = array("i", [0])
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Models from a hub that speaks Hugging Face's API, at HF_ENDPOINT; into its cache, under HF_HOME."""
+"""Downloads models from a hub with Hugging Face's API, at HF_ENDPOINT, into its cache, under HF_HOME."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import structlog
 from llmendpoint_server.errors import BadConfiguration, ModelNotFound, ModelUnavailable
 
 WANTED = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.txt")
-"""Never *.bin, *.pt or *.py: pickles and code are not loaded."""
+"""No *.bin, *.pt or *.py: pickles and code are not loaded."""
 ENVIRONMENT = {
-    # The image sets it so that nothing calls the hub unasked; here it is asked.
+    # The image sets it to 1 so that nothing calls the hub unintentionally. This download calls it.
     "HF_HUB_OFFLINE": "0",
-    # They would stand between the JSON lines of the log.
+    # Progress bars would stand between the JSON lines of the log.
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
 
 
 def download(repository: str, revision: str | None) -> Path:
-    """The folder with the files of `org/name` at a commit. Raises ModelNotFound, ModelUnavailable, BadConfiguration."""
+    """Download `org/name` at a commit; returns the folder. Raises ModelNotFound, ModelUnavailable, BadConfiguration."""
     if repository.count("/") != 1 or "@" in repository:
         raise BadConfiguration(
             f"--model hf://{repository}: write hf://<organisation>/<name>, and its commit as --revision."
         )
-    os.environ.update(ENVIRONMENT)  # read once, when the library is imported
+    os.environ.update(ENVIRONMENT)  # the library reads it once, at its import
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -34,7 +34,7 @@ def download(repository: str, revision: str | None) -> Path:
         RevisionNotFoundError,
     )
 
-    os.environ["HF_HUB_OFFLINE"] = "1"  # for the engine process: it gets a folder, and asks no hub
+    os.environ["HF_HUB_OFFLINE"] = "1"  # for the engine process: it gets a folder, and calls no hub
     where = f"--model hf://{repository} at {revision or 'main'}"
     try:
         folder = snapshot_download(repository, revision=revision, allow_patterns=list(WANTED))

@@ -1,4 +1,4 @@
-"""What the routes need of an engine and of a tokenizer: the real ones, or the simulator's."""
+"""What the routes need from an engine and from a tokenizer: the real ones, or the simulator's."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from llmendpoint_server.core.request import Request, RequestOutput
 
 @dataclass(frozen=True)
 class EngineEnd:
-    """Why the engine is gone, and what this process leaves with."""
+    """Why the engine ended, and the exit code of this process."""
 
     cause: str
     exit_code: int
 
 
 class Stream(Protocol):
-    """Outputs of one request. Close it when no more is wanted: what still runs is then aborted."""
+    """Outputs of one request. Close it when no more are wanted; a request that still runs is then aborted."""
 
     async def next(self) -> RequestOutput:
-        """The next output; everything that has already arrived comes in one. Not to be called after a `finish`."""
+        """The next output. Outputs that have already arrived are merged into it. Not to be called after a `finish`."""
 
     def close(self) -> None: ...
 
@@ -39,7 +39,7 @@ class Engine(Protocol):
 
     @property
     def stats(self) -> protocol.Stats:
-        """Its load, as it last said."""
+        """The engine's load, as it last reported it."""
 
     @property
     def in_flight(self) -> int: ...
@@ -49,10 +49,10 @@ class Engine(Protocol):
     async def stop(self) -> None: ...
 
     def submit(self, request: Request) -> Stream:
-        """Hand a request over. Raises Unavailable when this replica does not take any."""
+        """Send a request to the engine. Raises Unavailable if this replica takes none."""
 
     def drain(self) -> None:
-        """Refuse what is new, at once; what runs goes on."""
+        """Refuse new requests at once. Running ones go on."""
 
     def fail_all(self, detail: str) -> None:
         """End every open stream with `detail`."""

@@ -1,4 +1,4 @@
-"""The metrics page. A metric has vLLM's name where it means the same, so that dashboards, KEDA triggers and routers work."""
+"""The metrics page. A metric has vLLM's name if it means the same, so that dashboards, KEDA triggers and routers work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REQUEST_BUCKETS = (0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 60
 
 
 class EngineCollector(Collector):
-    """The engine's last report of itself. It is read when the page is read."""
+    """The engine's last report of itself, read at each scrape."""
 
     def __init__(self, engine: Engine, model: str) -> None:
         self._engine = engine
@@ -91,7 +91,7 @@ class EngineCollector(Collector):
 
 
 class Metrics:
-    """Every metric of one server, in a registry of its own."""
+    """Every metric of one server, in its own registry."""
 
     def __init__(self, engine: Engine, model: str) -> None:
         self._model = model

@@ -1,4 +1,4 @@
-"""Where the model's files are, and what names their content."""
+"""Where the model's files are, and what identifies their content."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ KNOWN_SOURCES = "embedded://demo, file:///path, hf://org/name or a plain path"
 
 
 def resolve_model(source: str, revision: str | None = None) -> Path:
-    """The folder that `--model` means; of an hf:// model, `revision`, downloaded where it is not in the cache yet.
+    """The folder that `--model` means. An hf:// model is downloaded at `revision` unless the cache has it.
 
-    Raises BadConfiguration for a kind of source that this server does not load, ModelNotFound where there is nothing,
-    ModelUnavailable when the hub does not answer.
+    Raises BadConfiguration for a kind of source that this server does not load, ModelNotFound if there is no model,
+    ModelUnavailable if the hub does not answer.
     """
     scheme, separator, rest = source.partition("://")
     if not separator:
@@ -62,7 +62,8 @@ def check_folder(folder: Path, source: str) -> Path:
 
 
 def content_revision(folder: Path) -> str:
-    """Changes when a file does (by name, size and time of change): the root of the prefix cache's hash chain."""
+    """A hash that changes when a file does (by name, size and time of change): the root of the prefix cache's hash
+    chain."""
     digest = blake2b(digest_size=16)
     for path in sorted(folder.iterdir()):
         if path.is_file():

@@ -20,7 +20,7 @@ from llmendpoint_server.settings import Settings
 
 
 def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMMAND) -> Service:
-    """For the event loop's thread; starts nothing. Raises ModelNotFound."""
+    """Make the service without starting it, in the event loop's thread. Raises ModelNotFound."""
     folder = resolve_model(settings.model, settings.revision)
     tokenizer = ModelTokenizer(folder)
     engine = EngineClient(make_configure(settings, folder), settings.step_timeout, engine_command)

@@ -1,7 +1,7 @@
-"""From the HTTP request to what the engine is asked: read, check, render, tokenize.
+"""From the HTTP request to the engine's request: read, check, render, tokenize.
 
-Small bodies in the event loop, the others in a few threads: tokenizing keeps no lock of Python's, and the rest is bounded
-(see `body` and `limits`), so that no body holds up the event loop for long.
+Small bodies are prepared in the event loop, the others in a few threads. Tokenizing releases Python's lock, and the
+rest is bounded (see `body` and `limits`), so that no body blocks the event loop for long.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from llmendpoint_server.protocol import Loaded
 from llmendpoint_server.resources import usable_threads
 
 INLINE_BYTES = 2**14
-"""A body of no more takes about 5 ms at worst."""
+"""A body up to this size takes about 5 ms at worst."""
 THREADS_MAX = 4
 WAITING_MAX = 64
 """Bodies that wait for a thread; one more is refused with 429."""
 SLICE_CHARACTERS = 2**16
 USUAL_CHARACTERS = 4
-"""Of a token. A text with more of them for each token that fits may be far too long."""
+"""Characters of a usual token. A text with more of them for each token that fits may be far too long."""
 DEFAULT_COMPLETION_TOKENS = 16
-"""What OpenAI's /v1/completions gives when max_tokens is left out."""
+"""The default of OpenAI's /v1/completions for max_tokens."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What one body asks for. Holds nothing of the body. `arrived` is when the body was whole (monotonic seconds)."""
+    """What one body asks for, without the body itself. `arrived`: when the body was whole (monotonic seconds)."""
 
     prompt: tuple[int, ...]
     sampling: SamplingParams
@@ -52,7 +52,7 @@ class Prepared:
 
 
 class Cancelled(Exception):
-    """The caller is gone: nobody wants this prompt any more."""
+    """The caller is gone, so this prompt is not needed any more."""
 
 
 def encode_within(
@@ -64,13 +64,13 @@ def encode_within(
     field: str,
     cancelled: threading.Event,
 ) -> tuple[int, ...]:
-    """Token ids of `text`. Raises PromptTooLong, for a very long text without tokenizing all of it.
+    """Token ids of `text`. Raises PromptTooLong; for a very long text, without tokenizing all of it.
 
-    A token may stand for any number of characters (runs of spaces, what a normalizer drops), so that no number of
-    characters alone shows that a text does not fit. So a long text is tokenized in slices first: the tokens of a slice
-    are the text's own but for a few at its two cuts. When the slices so far have twice as many tokens as fit, and two more
-    for each slice, the text cannot fit. What passes has few tokens, and is tokenized once more as a whole: a tokenizer
-    takes some 150 bytes for each. Raises Cancelled between two slices.
+    A token may stand for any number of characters (runs of spaces, what a normalizer drops), so the number of
+    characters does not show whether a text fits. A long text is tokenized in slices first: the tokens of a slice are
+    the text's own, except a few at its two cuts. If the slices so far have twice as many tokens as fit, and two more
+    for each slice, the text cannot fit. A text that passes has few tokens, and is tokenized once more as a whole: a
+    tokenizer takes some 150 bytes for each. Raises Cancelled between two slices.
     """
     if len(text) > max(SLICE_CHARACTERS, USUAL_CHARACTERS * most_tokens):
         counted = 0
@@ -85,7 +85,7 @@ def encode_within(
 
 
 class Preprocessor:
-    """For the requests of one server."""
+    """Prepares the requests of one server."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -95,10 +95,11 @@ class Preprocessor:
         self._free = asyncio.Semaphore(threads)
         self._waiting = 0
         self._parsing = threading.Lock()
-        """A large body is decoded in one call that keeps Python's lock. One at a time: all else runs between two of them."""
+        """A large body is decoded in one call that holds Python's lock. One at a time, so that all else runs between
+        two of them."""
 
     async def read(self, kind: type[ChatBody] | type[CompletionBody], request: Request) -> Prepared:
-        """Raises RequestError, or ClientGone."""
+        """Read and prepare a request. Raises RequestError, or ClientGone."""
         loaded = self._loaded
         values = limits.BODY_VALUES_MAX + (loaded.max_model_len if kind is CompletionBody else 0)
         async with AsyncExitStack() as held:
@@ -126,19 +127,19 @@ class Preprocessor:
         )
         work.add_done_callback(self._free_thread)
         try:
-            return await asyncio.shield(work)  # a thread cannot be cancelled, it can only be told
+            return await asyncio.shield(work)  # a thread cannot be cancelled, only asked to stop
         finally:
             cancelled.set()
 
     def _free_thread(self, work: asyncio.Future[Prepared]) -> None:
         self._free.release()
         if not work.cancelled():
-            work.exception()  # seen, even where nobody waits for it any more
+            work.exception()  # retrieved, so that asyncio does not report it as unseen
 
     def prepare(
         self, kind: type[GenerationBody], data: bytearray, arrived: float, cancelled: threading.Event
     ) -> Prepared:
-        """Everything after the body is there. Raises InvalidRequest, PromptTooLong, UnknownModel or Cancelled."""
+        """Everything after the body has arrived. Raises InvalidRequest, PromptTooLong, UnknownModel or Cancelled."""
         if cancelled.is_set():
             raise Cancelled
         with self._parsing if len(data) > LARGE_BYTES else nullcontext():
@@ -185,7 +186,7 @@ class Preprocessor:
     def _sampling(
         self, body: GenerationBody, prompt: tuple[int, ...], most_tokens: int | None
     ) -> SamplingParams:
-        """Checked against the model's limits. Raises InvalidRequest."""
+        """The sampling parameters, checked against the model's limits. Raises InvalidRequest."""
         loaded, defaults = self._loaded, self._service.default_sampling
         if not prompt:
             raise InvalidRequest(

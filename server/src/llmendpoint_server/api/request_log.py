@@ -1,4 +1,4 @@
-"""One log line per request, and the answer to what nobody expected."""
+"""One log line per request, and the answer to an unexpected error."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.responses import error_body, json_response
 
 QUIET = ("/health", "/ready", "/load", "/metrics")
-"""Asked every second by probes, pickers and scrapers: no line for those."""
+"""Probes, pickers and scrapers ask these every second, so they get no log line."""
 MAX_ID_LENGTH = 128
 MAX_PATH_LENGTH = 256
 SHOWN_FRAMES = 12
 
 
 def _where(error: BaseException) -> list[str]:
-    """The way to the error as places in the code, innermost last. Its words may hold the prompt, and are left out."""
+    """The places in the code that led to the error, innermost last. Its message may hold the prompt, and is left out."""
     frames = traceback.extract_tb(error.__traceback__)[-SHOWN_FRAMES:]
     return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
 
@@ -69,7 +69,7 @@ class RequestLog:
                 error=type(error).__name__,
                 where=_where(error),
             )
-            if status == 0:  # else uvicorn ends the connection: an answer that has begun must not look whole
+            if status == 0:  # otherwise uvicorn ends the connection: the answer must not look whole
                 message = f"The server failed on this request; its log has the cause under the request id {http_id}."
                 body = error_body(message, "server_error", code="internal_error")
                 await json_response(body, 500)(scope, receive, send_with_id)

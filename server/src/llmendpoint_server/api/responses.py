@@ -12,9 +12,9 @@ from starlette.responses import Response
 from llmendpoint_server.errors import EngineEnded, RequestError, Unavailable
 
 RETRIABLE = "x-llmendpoint-retriable"
-"""Tells the gateway that another replica may take this very request."""
+"""Tells the gateway that another replica may take this request."""
 CRASHED = "x-llmendpoint-crashed"
-"""Tells the gateway that this process goes, as a connection that breaks would. A stream that has begun breaks in fact."""
+"""Tells the gateway that this process ends, as a broken connection would. A stream that has begun does break."""
 DONE = b"data: [DONE]\n\n"
 
 encode_json = msgspec.json.Encoder().encode
@@ -29,7 +29,7 @@ def error_body(message: str, kind: str, param: str | None = None, code: str | No
 
 
 def error_response(error: RequestError) -> Response:
-    """The one place where an error becomes a status and headers."""
+    """The only place where an error becomes a status and headers."""
     headers = {}
     if error.retry_after is not None:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
@@ -44,7 +44,7 @@ def error_response(error: RequestError) -> Response:
 
 
 def error_event(error: RequestError) -> bytes:
-    """How a stream that has begun ends when its request fails: OpenAI's SDKs raise APIError on it."""
+    """The last event of a begun stream whose request fails: OpenAI's SDKs raise APIError on it."""
     return b"data: " + encode_json(error_body(error.message, error.type, error.param, error.code)) + b"\n\n"
 
 
@@ -64,7 +64,7 @@ class Usage:
 
 
 class Shape:
-    """What differs between the two kinds of completion. `head` is in every answer and chunk."""
+    """What differs between chat and text completions. `head` is in every answer and chunk."""
 
     full_object: str
     chunk_object: str

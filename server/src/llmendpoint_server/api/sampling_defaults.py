@@ -1,4 +1,4 @@
-"""What the model's generation_config.json asks for where a request does not say."""
+"""The defaults of the model's generation_config.json, for requests that leave a field out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "min_p": (0,), "repetition_penalty": (1,), "typical_p": (1,), "epsilon_cutoff": (0,), "eta_cutoff": (0,),
     "no_repeat_ngram_size": (0,), "num_beams": (1,), "penalty_alpha": (0,),
 }  # fmt: skip
-"""Fields that change what is sampled and that the sampler does not know, with the values that ask for nothing."""
+"""Fields that change what is sampled but that the sampler does not support, with their neutral values."""
 
 
 @dataclass(frozen=True)
 class SamplingDefaults:
-    """Of requests that leave these fields out. `top_k` 0 is off."""
+    """For requests that leave these fields out. `top_k` 0 is off."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -28,7 +28,7 @@ class SamplingDefaults:
 
 
 def read_sampling_defaults(folder: Path) -> SamplingDefaults:
-    """`do_sample: false` means greedy. A warning names each field that has no effect here. Raises ValueError."""
+    """`do_sample: false` means greedy. Logs a warning for each field that has no effect here. Raises ValueError."""
     path = folder / "generation_config.json"
     config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if not isinstance(config, dict):
@@ -44,7 +44,7 @@ def read_sampling_defaults(folder: Path) -> SamplingDefaults:
     top_k = _number(config, "top_k", min(limits.TOP_K_OFF), limits.TOP_K_MAX)
     return SamplingDefaults(
         default.temperature if temperature is None else temperature,
-        top_p or default.top_p,  # 0 is outside of what a request may ask for, too
+        top_p or default.top_p,  # 0 is not allowed in a request either
         max(0, int(top_k or 0)),
     )
 

@@ -1,6 +1,6 @@
 """Bodies of the OpenAI API: what is accepted, what is ignored, and what is refused by name.
 
-Decoded by msgspec: it stops at the first fault and builds nothing that the types do not name. Null means: not given.
+msgspec decodes them: it stops at the first error and builds nothing that the types do not name. Null means: not given.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "functions": ([],), "function_call": ("none",), "response_format": ({"type": "text"},), "modalities": (["text"],),
     "audio": (), "prediction": (), "reasoning_effort": (), "verbosity": (), "web_search_options": (),
 }  # fmt: skip
-"""Fields of OpenAI's that this server does not implement, with the values that ask for nothing (null always does)."""
+"""OpenAI's fields that this server does not implement, with their neutral values (null is always neutral)."""
 LONGEST_NEUTRAL = 64
-"""Bytes: a longer value of a field above asks for something, and is not decoded to find out."""
+"""Bytes. A longer value of a field above is not neutral; it is refused without being decoded."""
 TOOL_ROLES = ("tool", "function")
 ROLES = ("system", "developer", "user", "assistant")
 
@@ -45,7 +45,7 @@ class StreamOptions(Body):
 class Part(Body):
     type: Annotated[str, Meta(max_length=limits.NAME_CHARACTERS_MAX)]
     text: str | UnsetType = UNSET
-    # Named so that their refusal says what is not supported.
+    # Declared so that their refusal says what is not supported.
     image_url: Raw = NOT_GIVEN
     input_audio: Raw = NOT_GIVEN
     file: Raw = NOT_GIVEN
@@ -53,7 +53,8 @@ class Part(Body):
 
 
 ANSWER_FIELDS = ("refusal", "annotations", "audio", "function_call", "tool_calls")
-"""What OpenAI's answers carry beside their text: SDKs send it back, empty, when an answer becomes a chat's next message."""
+"""What OpenAI's answers carry beside their text. SDKs send it back, empty, when an answer becomes a chat's next
+message."""
 
 
 class Message(Body):
@@ -68,9 +69,9 @@ class Message(Body):
     tool_call_id: Raw = NOT_GIVEN
 
     def for_template(self, place: str) -> dict[str, str]:
-        """Plain text under the roles that templates know (`developer` is OpenAI's newer word for `system`).
+        """Plain text under the roles that templates know (`developer` is OpenAI's newer name for `system`).
 
-        `place` is where the message is, for the errors. Raises InvalidRequest.
+        `place`: where the message is, for the errors. Raises InvalidRequest.
         """
         self._check(place)
         if isinstance(self.content, str):
@@ -137,7 +138,7 @@ class GenerationBody(Body):
     stop_token_ids: Annotated[list[int], Meta(max_length=limits.STOP_TOKEN_IDS_MAX)] | None = None
     ignore_eos: bool | None = None
     cache_salt: Annotated[str, Meta(max_length=limits.CACHE_SALT_CHARACTERS_MAX)] | None = None
-    # Accepted and of no effect: they tell OpenAI about the caller or the bill, not about the answer.
+    # Accepted without effect: they tell OpenAI about the caller or the bill, and do not change the answer.
     user: CallerText = None
     metadata: Annotated[
         dict[
@@ -189,7 +190,7 @@ class GenerationBody(Body):
         return self.max_tokens
 
     def check(self) -> None:
-        """What types alone do not say. Raises InvalidRequest."""
+        """Checks that types cannot express. Raises InvalidRequest."""
         refused = [
             name
             for name, neutral in UNSUPPORTED.items()
@@ -239,7 +240,7 @@ class CompletionBody(GenerationBody, kw_only=True):
 
 
 def _is_neutral(value: Raw, neutrals: tuple[Any, ...]) -> bool:
-    """Whether an unsupported field's value asks for nothing. 0 and false are not the same."""
+    """Whether an unsupported field's value is neutral. 0 and false differ."""
     data = bytes(value)
     if len(data) > LONGEST_NEUTRAL:
         return False
@@ -269,9 +270,9 @@ _decoders: dict[type[GenerationBody], msgspec.json.Decoder[Any]] = {
 
 
 def parse_body(kind: type[T], body: bytes | bytearray) -> T:
-    """The body as `kind`. Raises InvalidRequest that names the field.
+    """The body as `kind`. Raises InvalidRequest, which names the field.
 
-    Fields of type Raw are views of `body`: whoever keeps the result keeps the body.
+    Fields of type Raw are views of `body`, so the result keeps the body in memory.
     """
     try:
         parsed: T = _decoders[kind].decode(body)

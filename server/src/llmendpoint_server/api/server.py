@@ -1,7 +1,7 @@
-"""The life of the API process: start the engine, serve, drain, leave.
+"""The life of the API process: start the engine, serve, drain, exit.
 
-uvicorn closes its sockets at once on SIGTERM and cuts what runs, so the signals are handled here: /ready turns to 503,
-new requests get a retriable 503, running ones end, and only then is uvicorn told to stop.
+On SIGTERM uvicorn closes its sockets at once and cuts running requests. So the signals are handled here: /ready turns
+to 503, new requests get a retriable 503, running ones end, and only then uvicorn is told to stop.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from llmendpoint_server.errors import BadConfiguration
 from llmendpoint_server.settings import Settings
 
 KEEP_ALIVE_S = 150
-"""Above any proxy's idle timeout, or a proxy reuses a connection that is being closed. The gateway closes its own after 4 s."""
+"""Above any proxy's idle timeout, because a proxy may reuse a connection that is being closed. The gateway closes its
+own after 4 s."""
 SEND_BUFFER_BYTES = 2**18
 LAST_BYTES_S = 5
-"""For answers that are complete but not yet sent, after a drain or an engine's end."""
+"""For answers that are complete but not yet sent, after a drain or the engine's end."""
 
 
 class Uvicorn(uvicorn.Server):
@@ -43,7 +44,7 @@ class Uvicorn(uvicorn.Server):
 
 
 class Process:
-    """One run of the server. `run` returns when it is over, or raises the LoadError that ended it."""
+    """One run of the server. `run` returns at its end, or raises the LoadError that ended it."""
 
     def __init__(self, settings: Settings, service: Service, app: ASGIApp) -> None:
         self._settings = settings
@@ -54,7 +55,7 @@ class Process:
         self._signals = 0
 
     async def run(self) -> EngineEnd | None:
-        """None after a drain, or why the engine ended. Raises BadConfiguration when the port is taken."""
+        """None after a drain; otherwise why the engine ended. Raises BadConfiguration if the port is taken."""
         engine = self._engine
         server = self._make_server()
         loop = asyncio.get_running_loop()
@@ -90,14 +91,14 @@ class Process:
     async def _serve(self, server: Uvicorn) -> None:
         config = server.config
         try:
-            socket = config.bind_socket()  # exits by itself when the port is taken, having logged it
+            socket = config.bind_socket()  # logs it and raises SystemExit if the port is taken
         except SystemExit:
             raise BadConfiguration(
                 f"Cannot listen on {config.host}:{config.port}: the address is taken or not allowed. Choose another --port."
             ) from None
-        # What the kernel keeps of an answer that nobody reads; it would let this grow to several MiB by itself.
+        # Limits what the kernel holds of an answer that is not read; by itself it would grow to several MiB.
         socket.setsockopt(SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES)
-        socket.listen(config.backlog)  # uvicorn does so later: who reads the line below may call at once
+        socket.listen(config.backlog)  # before uvicorn does: a reader of the line below may connect at once
         host, port = socket.getsockname()[:2]
         self._log.info(
             "listening", host=host, port=port, model=self._settings.model, names=self._settings.served_names
@@ -110,8 +111,8 @@ class Process:
         self._stop.set()
 
     async def _drain(self, engine: Engine) -> EngineEnd | None:
-        """Until nothing runs, the time is up, a second signal comes or the engine ends. Says why, when the engine is
-        stuck: then nothing is waited for, and liveness is why the signal came."""
+        """Wait until nothing runs, the time is up, a second signal comes or the engine ends. If the engine is stuck,
+        returns why without waiting: then its failed liveness probe is why the signal came."""
         timeout, started = self._settings.drain_timeout, time.monotonic()
         self._log.info("draining", in_flight=engine.in_flight, timeout_s=timeout)
         engine.drain()
@@ -131,7 +132,7 @@ class Process:
 
 
 def _leave(number: int, _: object) -> None:
-    """Nothing is served yet, and the threads of a download would be waited for."""
+    """Exit at once: nothing is served yet, and a normal exit would wait for the threads of a download."""
     structlog.get_logger().info("signal", name=signal.Signals(number).name, count=1)
     os._exit(0)
 

@@ -11,7 +11,7 @@ from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 
 @dataclass
 class Service:
-    """`served_names`: what requests may put in `model`; answers carry the first. `started` is in Unix seconds."""
+    """`served_names`: the values that requests may put in `model`; answers carry the first. `started`: Unix seconds."""
 
     engine: Engine
     tokenizer: Tokenizer

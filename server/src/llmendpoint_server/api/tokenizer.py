@@ -1,6 +1,6 @@
-"""Text to tokens and back by the model's own tokenizer.json, and its chat template.
+"""Text to tokens and back with the model's own tokenizer.json, and its chat template.
 
-By `tokenizers` and jinja2 alone: transformers would cost 694 MB and 5 s in this process.
+Uses `tokenizers` and jinja2 only: transformers would cost 694 MB and 5 s in this process.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """The arguments that templates may give, in the order that transformers has them."""
+    """JSON for a template. The arguments, and their order, are those of transformers."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
 
 
 class AnswerMarks(Extension):
-    """`{% generation %}…{% endgeneration %}`: marks for training what the assistant says; here just what is inside."""
+    """`{% generation %}…{% endgeneration %}` marks what the assistant says, for training. Here only the inside is kept."""
 
     tags = {"generation"}  # noqa: RUF012  # as its base has it
 
@@ -54,7 +54,7 @@ class AnswerMarks(Extension):
 
 
 def compile_template(source: str) -> Template:
-    """As transformers compiles it. Sandboxed: a template comes with the weights, from somebody else."""
+    """Compile as transformers does. Sandboxed: a template comes with the weights, from a third party."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, AnswerMarks]
     )
@@ -71,10 +71,10 @@ class ModelTokenizer:
     def __init__(self, folder: Path) -> None:
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            # The file keeps what training last asked for: it would cut prompts, or fill them up, without a word.
+            # The file keeps the settings of the last training, which would silently cut or pad prompts.
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
-            # Older models name their special tokens only in a file of its own.
+            # Older models name their special tokens only in a separate file.
             config = _read_json(folder / "special_tokens_map.json") | {
                 name: value
                 for name, value in _read_json(folder / "tokenizer_config.json").items()
@@ -95,7 +95,7 @@ class ModelTokenizer:
         }
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
-        # `encode` would keep Python's lock, and all else in this process would wait for a long text.
+        # `encode` would hold Python's lock, so that a long text would block the whole process.
         [encoding] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return tuple(encoding.ids)
 

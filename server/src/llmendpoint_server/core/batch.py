@@ -1,4 +1,4 @@
-"""One step's work: which tokens of which sequences; and how a request ends that the scheduler cannot go on with."""
+"""One step's work: which tokens of which sequences. Also how a request ends after a fault of the scheduler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from llmendpoint_server.core.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """Compute tokens `start` to `start + count` of a sequence; `sample` the next one from the last of them."""
+    """Compute tokens `start` to `start + count` of a sequence. `sample`: the next token is sampled from the last of
+    them."""
 
     sequence: Sequence
     start: int
@@ -23,7 +24,7 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step computes, and when it was decided (seconds)."""
+    """What one step computes, and when it was scheduled (seconds)."""
 
     rows: tuple[Scheduled, ...]
     time: float
@@ -35,7 +36,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A request that ended because of the scheduler's own state, and what was raised."""
+    """A request that ended because of the scheduler's own state, and the exception."""
 
     end: RequestOutput
     error: Exception

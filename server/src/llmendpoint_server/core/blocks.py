@@ -1,8 +1,8 @@
-"""Which KV page belongs to whom.
+"""Which KV page belongs to which sequence.
 
-Pages are numbered 0..pages-1 and of a fixed size in tokens. A page is in exactly one of three places: free, held
-(reference count above 0), or cached (count 0, but its contents are named and may be found again; the least recently
-used is taken first when pages run out).
+Pages are numbered 0..pages-1 and have a fixed size in tokens. A page is in exactly one of three states: free, held
+(reference count above 0), or cached (count 0, but its contents are named and may be found again). If no page is free,
+the least recently used cached one is taken.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class BlockManager:
         self.restart(())
 
     def restart(self, held: Iterable[int]) -> None:
-        """Start afresh: a page has one reference for each time that `held` lists it, every other page is free, and no
-        contents are known. Raises ValueError, and changes nothing, when `held` lists a page that does not exist."""
+        """Start anew: a page has one reference for each time that `held` lists it, every other page is free, and no
+        contents are known. Raises ValueError, and changes nothing, if `held` lists a page that does not exist."""
         references = [0] * self.pages
         for page in held:
             if not 0 <= page < self.pages:
@@ -37,7 +37,7 @@ class BlockManager:
 
     @property
     def available(self) -> int:
-        """Pages that `allocate` can hand out: free ones and those that are only cached."""
+        """Pages that `allocate` can return: free ones and those that are only cached."""
         return len(self._free) + len(self._evictable)
 
     @property
@@ -48,7 +48,7 @@ class BlockManager:
         return self._references[page]
 
     def find(self, names: Iterable[PageHash]) -> list[int]:
-        """The pages of the longest prefix of `names` that is known. Does not hold them."""
+        """The pages of the longest known prefix of `names`. Does not hold them."""
         found = []
         for name in names:
             page = self._by_name.get(name)
@@ -58,18 +58,18 @@ class BlockManager:
         return found
 
     def idle(self, pages: Sequence[int]) -> int:
-        """How many of `pages` are held by nobody: holding them takes that many from `available`."""
+        """How many of `pages` have no reference: holding them takes that many from `available`."""
         return sum(self._references[page] == 0 for page in pages)
 
     def hold(self, pages: Sequence[int]) -> None:
-        """One more reference on each of these pages, which `find` returned."""
+        """Add one reference to each of these pages, which `find` returned."""
         for page in pages:
             if self._references[page] == 0:
                 del self._evictable[page]
             self._references[page] += 1
 
     def allocate(self, count: int) -> list[int]:
-        """`count` pages with one reference each, contents undefined. The caller has looked at `available`."""
+        """`count` pages with one reference each, contents undefined. Raises ValueError if `count` exceeds `available`."""
         if count > self.available:
             raise ValueError(f"{count} pages asked for, {self.available} available.")
         return [self._take() for _ in range(count)]
@@ -87,13 +87,13 @@ class BlockManager:
         return page
 
     def name(self, page: int, name: PageHash) -> None:
-        """Says what a full page contains. A second page with the same contents stays unnamed."""
+        """Record what a full page contains. A second page with the same contents stays unnamed."""
         if self._name[page] is None and name not in self._by_name:
             self._name[page] = name
             self._by_name[name] = page
 
     def forget(self, names: Iterable[PageHash]) -> None:
-        """Removes these names, so that `find` no longer returns their pages, held or not."""
+        """Remove these names, so that `find` no longer returns their pages, held or not."""
         for name in names:
             page = self._by_name.pop(name, None)
             if page is not None:
@@ -103,8 +103,8 @@ class BlockManager:
                     self._free.append(page)
 
     def release(self, pages: Sequence[int]) -> None:
-        """Drops one reference from each page of one sequence, its last page first: a prefix is worth more than what
-        follows it, so it is evicted later."""
+        """Drop one reference from each page of one sequence, its last page first. So a prefix, which is worth more than
+        what follows it, is evicted later."""
         for page in reversed(pages):
             if self._references[page] < 1:
                 raise ValueError(f"Page {page} is released but held by nobody.")

@@ -1,4 +1,4 @@
-"""What the engine has done since it began."""
+"""What the engine has done since its start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counters:
-    """They only grow."""
+    """Counters that only grow."""
 
     steps: int = 0
     prompt_tokens: int = 0

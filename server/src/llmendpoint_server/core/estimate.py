@@ -1,4 +1,4 @@
-"""Retry-After: the time until the full queue has a free place, from measured lives of requests.
+"""Retry-After: the time until the full queue has a free place, from measured lifetimes of requests.
 
 `max_tokens` says little about the length of an answer: its default is the rest of the context. So it is only an upper
 bound of the estimate.
@@ -15,13 +15,13 @@ _HALF_LIFE_SECONDS = 10.0
 
 
 class Lives:
-    """The mean life of a request in the batch, and the mean time of a step.
+    """The mean lifetime of a request in the batch, and the mean time of a step.
 
     mean life = (request-seconds of running since the 64th last end) / (ends since then, at least 1)
 
     Request-seconds are the sum over steps of (running requests x the step's seconds), so requests that still run count
-    with their present age. This is the maximum likelihood estimate of the mean of an exponential distribution when
-    some lives have not ended yet. Before the first end it is the sum of all ages.
+    with their present age. This is the maximum likelihood estimate of the mean of an exponential distribution when some
+    lifetimes have not ended yet. Before the first end it is the sum of all ages.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Lives:
         self._seconds = 0.0
 
     def observe(self, running: int, seconds: float) -> None:
-        """Records one step: how many requests ran, and how long it took."""
+        """Record one step: how many requests ran, and how long it took in seconds."""
         seconds = max(seconds, 0.0)
         self._request_seconds += running * seconds
         keep = 0.5 ** (seconds / _HALF_LIFE_SECONDS)
@@ -40,7 +40,7 @@ class Lives:
         self._seconds = self._seconds * keep + seconds
 
     def end(self) -> None:
-        """Records that a running request has left the batch, for any reason."""
+        """Record that a running request has left the batch, for any reason."""
         self._marks.append(self._request_seconds)
 
     @property
@@ -50,7 +50,7 @@ class Lives:
 
     @property
     def step_seconds(self) -> float:
-        """0 until a step was observed."""
+        """The mean time of a step; 0 until one was observed."""
         return self._seconds / self._steps if self._steps else 0.0
 
 

@@ -1,6 +1,6 @@
-"""Which files of a source make up a model, what is still missing of them, and what names their content.
+"""Which files of a source make up a model, what is still missing of them, and what identifies their content.
 
-No I/O: a listing comes in, decisions go out. docs/concepts/models.md tells users what is decided here.
+No I/O: a listing comes in, decisions go out. docs/concepts/models.md explains them to users.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from fnmatch import fnmatch
 from typing import Literal, Protocol
 
 SAFE_WEIGHTS = (("*.safetensors",), ("*.gguf",))
-"""In this order: of a source that has both, the first kind is taken."""
+"""In order of preference: of a source that has both, only the first kind is taken."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
-"""Formats that are pickles, or mostly so: to load one is to run what is in it."""
+"""Formats that are pickles, or mostly so: loading one runs the code in it."""
 BESIDE_WEIGHTS = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
-"""Configuration and tokenizer. Never *.py: code is not loaded."""
+"""Configuration and tokenizer. No *.py: code is not loaded."""
 RECORD = ".llmendpoint.json"
-"""Beside a complete model's files: what it is made of."""
+"""The file beside a complete model that says what the model is made of."""
 
 Algorithm = Literal["sha256", "git-sha1", "md5"]
 
 
 class Hash(Protocol):
-    """What hashlib's hashes can do."""
+    """The methods of hashlib's hashes that are used here."""
 
     def update(self, data: bytes, /) -> None: ...
 
@@ -34,13 +34,14 @@ class Hash(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """Of a file's content, lower-case hexadecimal. `git-sha1` is that of a git blob: a header, then the content."""
+    """A checksum of a file's content, in lower-case hexadecimal. `git-sha1` is that of a git blob: a header, then the
+    content."""
 
     algorithm: Algorithm
     digest: str
 
     def begin(self, size: int) -> Hash:
-        """A hash to feed the content into, of a file of `size` bytes."""
+        """A hash to feed the content of a file of `size` bytes into."""
         if self.algorithm == "git-sha1":
             return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
         if self.algorithm == "md5":
@@ -50,8 +51,8 @@ class Checksum:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of a source: its path relative to the source, bytes, and what its content must hash to where the source
-    says so. `tag` changes with the content (an ETag or an object id)."""
+    """One file of a source. `path`: relative to the source. `size`: bytes. `tag`: changes with the content (an ETag or
+    an object id). `checksum`: of the content, if the source states one."""
 
     path: str
     size: int
@@ -61,15 +62,15 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a listing is not a model. `pickles`: it would be one with spec.model.allowPickle."""
+    """Why a listing is not a model. `pickles`: spec.model.allowPickle would make it one."""
 
     message: str
     pickles: bool = False
 
 
 def choose_files(listing: Sequence[SourceFile], allow_pickle: bool) -> tuple[SourceFile, ...] | Refusal:
-    """The files to download, by path. Weights of the top folder are taken where there are some: deeper ones are copies
-    in another format, as a rule. Pickles only where nothing else is there, and with `allow_pickle`."""
+    """The files to download, sorted by path. Weights in the top folder are preferred: deeper ones are usually copies in
+    another format. Pickles are taken only with `allow_pickle`, and only if there are no other weights."""
     unsafe = [file.path for file in listing if not is_safe_path(file.path)]
     if unsafe:
         return Refusal(f"the source has a file named {unsafe[0]!r}, which leads out of the model's folder")
@@ -91,15 +92,15 @@ def choose_files(listing: Sequence[SourceFile], allow_pickle: bool) -> tuple[Sou
 
 
 def is_safe_path(path: str) -> bool:
-    """Whether a file of that name lies inside its folder, wherever that is."""
+    """Whether a file of this name lies inside its folder, wherever the folder is."""
     parts = path.split("/")
     plain = all(part not in ("", ".", "..") for part in parts)
     return plain and "\\" not in path and "\0" not in path and len(path.encode()) < 1024
 
 
 def manifest_hash(listing: Iterable[SourceFile]) -> str:
-    """What names the content of a source that has no commits: 40 hexadecimal digits of the SHA-256 over
-    `path NUL tag NUL size LF` of each file, by path. docs/contribute/contracts.md has the same sentence."""
+    """Identifies the content of a source that has no commits: 40 hexadecimal digits of the SHA-256 over `path NUL tag
+    NUL size LF` of each file, by path. docs/contribute/contracts.md has the same sentence."""
     digest = hashlib.sha256()
     for file in sorted(listing, key=lambda file: file.path):
         digest.update(f"{file.path}\0{file.tag}\0{file.size}\n".encode())
@@ -107,8 +108,8 @@ def manifest_hash(listing: Iterable[SourceFile]) -> str:
 
 
 def etag_checksum(etag: str, headers: Mapping[str, str]) -> Checksum | None:
-    """The MD5 that an S3 ETag is: not of an object that was uploaded in parts, nor of one encrypted with a key that is
-    not S3's own. `headers` are those of the object, with lower-case names."""
+    """The MD5 in an S3 ETag. None if the ETag is no MD5: the object was uploaded in parts, or encrypted with a key that
+    is not S3's own. `headers`: those of the object, with lower-case names."""
     managed = headers.get("x-amz-server-side-encryption", "AES256") == "AES256"
     customer = "x-amz-server-side-encryption-customer-algorithm" in headers
     if not re.fullmatch(r"[0-9a-f]{32}", etag) or not managed or customer:
@@ -117,7 +118,7 @@ def etag_checksum(etag: str, headers: Mapping[str, str]) -> Checksum | None:
 
 
 def missing_bytes(files: Iterable[SourceFile], present: Mapping[str, int]) -> int:
-    """Bytes that are still to come; `present` are those on disk by path, parts of files too."""
+    """Bytes still to download. `present`: bytes on disk by path, of partial files too."""
     return sum(max(0, file.size - present.get(file.path, 0)) for file in files)
 
 

@@ -1,4 +1,4 @@
-"""Pages of one sequence: found in the prefix cache, allocated, named, and given back."""
+"""Finds the pages of a sequence in the prefix cache, allocates, names and releases them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from llmendpoint_server.core.sequence import GONE, Sequence
 
 
 class Paging:
-    """`prefix_key` None: no prefix cache. `window`: the most keys that a query sees in any layer; None when a layer has no
-    window."""
+    """`prefix_key` None: no prefix cache. `window`: the most keys that a query sees in any layer; None if a layer has
+    no window."""
 
     def __init__(self, blocks: BlockManager, prefix_key: bytes | None, window: int | None) -> None:
         self._blocks = blocks
@@ -16,9 +16,9 @@ class Paging:
         self._window = window
 
     def take(self, sequence: Sequence, budget: int, spare: int) -> bool:
-        """Pages for all tokens of a sequence without pages, those of known contents first. With a sliding window it
-        allocates pages for the next step of `budget` tokens only: later steps reuse the pages that the window has passed.
-        Takes none, and returns False, when fewer than `spare` pages would be left."""
+        """Get pages for all tokens of a sequence without pages, cached ones first. With a sliding window it allocates
+        pages for the next step of `budget` tokens only: later steps reuse the pages that the window has passed. Takes
+        none, and returns False, if fewer than `spare` pages would be left."""
         blocks, size, tokens = self._blocks, self._blocks.page_size, len(sequence.tokens)
         found: list[int] = []
         if self._prefix_key is not None:
@@ -37,7 +37,7 @@ class Paging:
         return True
 
     def name(self, sequence: Sequence) -> None:
-        """Names the pages that have become full."""
+        """Name the pages that have become full."""
         full = sequence.computed // self._blocks.page_size
         if self._prefix_key is None or full == sequence.named:
             return
@@ -47,7 +47,7 @@ class Paging:
         sequence.named = full
 
     def release_unseen(self, sequence: Sequence) -> None:
-        """Releases the pages that the sliding window has passed. Full pages keep their names."""
+        """Release the pages that the sliding window has passed. Full pages keep their names."""
         if self._window is None:
             return
         seen = max(sequence.computed - self._window + 1, 0) // self._blocks.page_size
@@ -58,7 +58,7 @@ class Paging:
             sequence.released = seen
 
     def give_back(self, sequence: Sequence) -> None:
-        """Releases all pages of a sequence: it is to be computed again."""
+        """Release all pages of a sequence. Its KV would have to be computed again."""
         self._blocks.release(sequence.held)
         sequence.table = []
         sequence.computed = sequence.named = sequence.released = 0

@@ -1,7 +1,7 @@
 """Names for the contents of KV pages: a chain of keyed 128-bit hashes.
 
-A page's name covers its tokens, everything before them, the model's revision and the caller's salt. It is keyed with
-a secret of this process, so that nobody can construct two prompts with one name and read another's keys and values.
+A page's name covers its tokens, everything before them, the model's revision and the caller's salt. The key is a secret
+of this process, so that no caller can construct two prompts with one name and read another's keys and values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PageHash = bytes
 
 
 def root_hash(key: bytes, model_revision: str, salt: str) -> PageHash:
-    """Where every chain of this model and salt begins."""
+    """The root of every chain of this model and salt."""
     body = len(model_revision).to_bytes(4, "big") + model_revision.encode() + salt.encode()
     return blake2b(body, digest_size=16, key=key, person=b"root").digest()
 

@@ -1,7 +1,6 @@
-"""Noise by counter: the same (seed, position) gives the same number, whatever else is in the batch.
+"""Random numbers by counter: the same (seed, position) gives the same number, whatever else is in the batch.
 
-That is what makes a seeded request repeatable, and what lets a preempted request be recomputed without changing its
-text.
+So a seeded request is repeatable, and a preempted request can be recomputed without changing its text.
 """
 
 from __future__ import annotations

@@ -22,21 +22,22 @@ class FinishReason(enum.Enum):
     LENGTH = "length"
     """`max_tokens`, or the model's maximum length."""
     ABORTED = "aborted"
-    """The caller went away, or found a stop string."""
+    """The caller disconnected, or its text reached a stop string."""
     REJECTED = "rejected"
     """Never started: the queue is full or the engine is draining. May be retried."""
     FAILED = "failed"
-    """The engine could not compute it. The others go on."""
+    """The engine could not compute it. Other requests are not affected."""
     LOST = "lost"
-    """The engine has dropped all of its requests, and starts afresh. May be retried."""
+    """The engine has dropped all of its requests and starts anew. May be retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How the next token is chosen, and when to stop. Raises InvalidRequest for what is outside `limits`.
+    """How the next token is chosen, and when to stop. Raises InvalidRequest for a value outside `limits`.
 
     `temperature` 0 is greedy. `top_k` 0 is off. `seed` makes the choice repeatable; without one the engine draws one.
-    `stop_token_ids` end the request besides the model's own end-of-sequence tokens, which `ignore_eos` switches off.
+    `stop_token_ids` end the request, as the model's own end-of-sequence tokens do; `ignore_eos` switches off the
+    latter.
     """
 
     max_tokens: int
@@ -91,8 +92,8 @@ class Request:
 class RequestOutput:
     """New tokens of one request, and how it ended if it did.
 
-    With `STOP` the last token is the one that stopped it, and no part of the text. `cached_tokens` is how much of the
-    prompt came from the prefix cache. `detail` and `retry_after` (seconds) explain `REJECTED` and `FAILED`.
+    With `STOP` the last token is the one that ended it; it is not part of the text. `cached_tokens`: prompt tokens that
+    came from the prefix cache. `detail` and `retry_after` (seconds) explain `REJECTED` and `FAILED`.
     """
 
     id: str

@@ -1,10 +1,11 @@
 """Continuous batching: which tokens of which sequences the next step computes.
 
 Each step takes at most `max_batched_tokens`: first one token of every sequence that decodes, then prompts in order of
-arrival, cut into chunks where they do not fit. When pages run out, the sequence that arrived last gives its own back
-and is computed again later; what it has generated is kept. Pure: time is an argument, the model is somebody else.
+arrival, cut into chunks if they do not fit. If pages run out, the sequence that arrived last is preempted: it releases
+its pages and is computed again later; its generated tokens are kept. Pure: time is an argument, and the model runs
+elsewhere.
 
-Each sequence is changed within `_guard`: when anything is raised there, that request ends and the others go on.
+Each sequence is changed within `_guard`: if anything is raised there, that request ends and the others go on.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class SchedulerConfig:
     prefix_key: bytes = b""
     model_revision: str = ""
     sliding_window: int | None = None
-    """the most keys that a query sees in any layer, its own included; None when a layer has no window"""
+    """the most keys that a query sees in any layer, its own included; None if a layer has no window"""
 
 
 P = ParamSpec("P")
@@ -63,7 +64,7 @@ class Scheduler:
         self.draining = False
         self.lives = Lives()
         self.faults: list[Fault] = []
-        """for the engine to take, and to answer"""
+        """the engine takes these and answers them"""
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._by_id: dict[str, Sequence] = {}
@@ -85,7 +86,7 @@ class Scheduler:
         return sum(sequence.outstanding for sequence in self._by_id.values())
 
     def add(self, request: Request, seed: int) -> RequestOutput | None:
-        """Queues a request, or says why not. `seed` is used where the request brings none."""
+        """Queue a request, or return why not. `seed` is used if the request has none."""
         if request.id in self._by_id:
             raise ValueError(f"There is a request {request.id!r} already.")
         refusal = self._refusal(request)
@@ -124,12 +125,12 @@ class Scheduler:
         return retry_after(self.lives.mean_life, len(self._running), fewest, self.lives.step_seconds)
 
     def abort(self, request_id: str) -> RequestOutput | None:
-        """Ends a request at once, its pages are free on return. None when it has ended already, or is in `faults`."""
+        """End a request at once; its pages are free on return. None if it has ended already, or is in `faults`."""
         sequence = self._by_id.get(request_id)
         return None if sequence is None else self._guard(self._finish, sequence, FinishReason.ABORTED)
 
     def fail(self, request_id: str, detail: str) -> RequestOutput | None:
-        """Ends a request that could not be computed. Returns what `abort` returns."""
+        """End a request that could not be computed. Returns what `abort` returns."""
         sequence = self._by_id.get(request_id)
         return (
             None if sequence is None else self._guard(self._finish, sequence, FinishReason.FAILED, (), detail)
@@ -142,7 +143,7 @@ class Scheduler:
         *args: P.args,
         **options: P.kwargs,
     ) -> T | None:
-        """Changes one sequence. When anything is raised, that request ends, in `faults`, and the result is None."""
+        """Change one sequence. If anything is raised, that request ends, in `faults`, and the result is None."""
         try:
             return change(sequence, *args, **options)
         except Exception as error:  # any: this request's state is bad; it ends, and the others stay
@@ -150,8 +151,8 @@ class Scheduler:
             return None
 
     def _expel(self, sequence: Sequence, error: Exception) -> None:
-        """Ends a request whose state is bad. Which pages are held is taken from the tables of the others, and all names of
-        pages are dropped. When those tables are bad too, all requests end."""
+        """End a request whose state is bad. The held pages are taken from the tables of the other sequences, and all
+        names of pages are dropped. If those tables are bad too, all requests end."""
         self._running = [other for other in self._running if other is not sequence]
         self._waiting = deque(other for other in self._waiting if other is not sequence)
         self._end_by_fault(sequence, FinishReason.FAILED, error)
@@ -161,7 +162,8 @@ class Scheduler:
             self.reset(second)
 
     def reset(self, error: Exception) -> None:
-        """Ends all requests, in `faults`, and starts afresh with all pages free: `error` does not say which one is at fault."""
+        """End all requests, in `faults`, and start anew with all pages free: `error` does not show which one is at
+        fault."""
         self._running, self._waiting = [], deque()
         self.blocks.restart(())
         for sequence in list(self._by_id.values()):
@@ -177,7 +179,7 @@ class Scheduler:
             self.faults.append(Fault(RequestOutput(sequence.id, finish=reason, detail=detail), error))
 
     def schedule(self, now: float) -> Batch:
-        """Raises when it is not known which request is at fault; the caller then calls `reset`."""
+        """Raises if it is not known which request is at fault; the caller then calls `reset`."""
         rows: list[Scheduled] = []
         budget = self.config.max_batched_tokens
         # Decodes first: a long prompt may delay a token by one step's budget, never keep it out of the step.
@@ -198,7 +200,7 @@ class Scheduler:
         return Batch(tuple(row for row in rows if row.sequence.status is Status.RUNNING), now)
 
     def _go_on(self, sequence: Sequence, budget: int, rows: list[Scheduled]) -> int:
-        """Schedules at most `budget` tokens of a running sequence; returns how many."""
+        """Schedule at most `budget` tokens of a running sequence; returns how many."""
         if sequence.remaining < 1:
             raise ValueError("It runs, and has nothing to compute.")
         count = min(sequence.remaining, budget)
@@ -208,7 +210,8 @@ class Scheduler:
         return count
 
     def _make_room(self, sequence: Sequence, tokens: int, rows: list[Scheduled]) -> bool:
-        """Pages for the first `tokens` tokens of a running sequence, if need be from those that arrived later."""
+        """Get pages for the first `tokens` tokens of a running sequence, if need be by preempting those that arrived
+        last. Returns False if that was this sequence itself."""
         need = -(-tokens // self.blocks.page_size) - len(sequence.table)
         while need > self.blocks.available:
             victim = self._running[-1]
@@ -228,8 +231,8 @@ class Scheduler:
         self.counters.preemptions += 1
 
     def _admit(self, sequence: Sequence, budget: int) -> bool:
-        """Moves the first waiting sequence to the running ones, when there are pages for it."""
-        # One page is left for each running sequence's next tokens, or this admission would preempt at once.
+        """Move the first waiting sequence to the running ones, if there are pages for it."""
+        # One page is left for each running sequence's next tokens. Otherwise this admission would preempt at once.
         if not self._paging.take(sequence, budget, len(self._running)):
             return False
         if not sequence.generated:
@@ -242,10 +245,10 @@ class Scheduler:
         return True
 
     def update(self, batch: Batch, sampled: Rows[int], now: float) -> list[RequestOutput]:
-        """Takes the result of a step: one token for each row that samples, in the batch's order.
+        """Take the result of a step: one token for each row that samples, in the batch's order.
 
-        A negative token says that the model's output for that row was not a number: the request fails alone. Raises, before
-        anything is changed, when there are more or fewer tokens than rows that sample.
+        A negative token means that the model's output for that row was not a number: only that request fails. Raises
+        ValueError, before anything is changed, if there are more or fewer tokens than rows that sample.
         """
         if len(sampled) != (rows := sum(row.sample for row in batch.rows)):
             raise ValueError(f"The model gave {len(sampled)} tokens for {rows} rows.")

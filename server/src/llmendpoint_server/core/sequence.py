@@ -1,4 +1,4 @@
-"""One request on its way: its tokens, how many of them have KV, and in which pages."""
+"""One request in the engine: its tokens, how many of them have KV, and in which pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Status(enum.Enum):
 class Sequence:
     """`tokens` is prompt and output; the first `computed` of them have keys and values in the pages of `table`.
 
-    When every layer has a sliding window, the first `released` entries of `table` are GONE: the window has passed their
+    If every layer has a sliding window, the first `released` entries of `table` are GONE: the window has passed their
     pages.
     """
 
@@ -59,11 +59,11 @@ class Sequence:
 
     @property
     def outstanding(self) -> int:
-        """Tokens still to be computed, if it runs to its limit."""
+        """Tokens still to compute if the request runs to its limit."""
         return self.remaining + self.request.sampling.max_tokens - self.generated
 
     def steps_left(self, budget: int) -> int:
-        """At most so many more steps of `budget` tokens until it reaches its limit of tokens."""
+        """The most steps of `budget` tokens that are left until the sequence reaches its limit of tokens."""
         prefill = -(-max(self.remaining - 1, 0) // budget)
         return prefill + self.request.sampling.max_tokens - self.generated
 
@@ -78,7 +78,7 @@ class Sequence:
 def finish_reason(
     sequence: Sequence, eos_token_ids: frozenset[int], max_model_len: int
 ) -> FinishReason | None:
-    """Whether the sequence's newest token ends it."""
+    """Why the sequence's newest token ends it; None if it does not."""
     sampling = sequence.request.sampling
     token = sequence.tokens[-1]
     if token in sampling.stop_token_ids or (token in eos_token_ids and not sampling.ignore_eos):

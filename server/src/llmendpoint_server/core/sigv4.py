@@ -18,7 +18,7 @@ EMPTY = hashlib.sha256(b"").hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Credentials; `token` belongs to temporary ones."""
+    """Credentials. `token`: for temporary ones only."""
 
     access: str
     secret: str
@@ -28,7 +28,7 @@ class Keys:
 def signed_headers(
     url: str, headers: Mapping[str, str], keys: Keys, region: str, now: datetime
 ) -> dict[str, str]:
-    """`headers` with what S3 wants to know, `Authorization` among it. The URL's path is encoded already; `now` is UTC."""
+    """`headers` with those that S3 requires, such as `Authorization`. The URL's path is encoded already; `now` is UTC."""
     parts, stamp = urlsplit(url), now.strftime("%Y%m%dT%H%M%SZ")
     extra = {"host": parts.netloc, "x-amz-content-sha256": EMPTY, "x-amz-date": stamp}
     if keys.token:

@@ -1,8 +1,9 @@
-"""Whether the engine makes progress, from what it says and when: /health answers from this.
+"""Whether the engine makes progress, by what it sends and when. /health answers from this.
 
-Two ways to be stuck, each for `limit` seconds: silence (an engine that runs beats at least once a second, and after
-each of its steps), and beats without a step while requests are with it. A long prefill is neither: it is many steps.
-Nothing counts before the engine is ready: the startup probe bounds a load. Pure: `now` is in seconds of any clock.
+An engine is stuck in two cases, each after `limit` seconds: it sends nothing (a running engine sends a beat at least
+once a second, and after each step), or it sends beats without making a step while it has requests. A long prefill is
+neither, because it has many steps. Nothing counts before the engine is ready: the startup probe bounds a load. Pure:
+`now` is in seconds of any clock.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Watchdog:
         self._heard = self._moved = now
 
     def hear(self, now: float) -> None:
-        """Something came from the engine."""
+        """The engine has sent something."""
         if self._heard is not None:
             self._heard = now
 
@@ -33,7 +34,7 @@ class Watchdog:
         self._steps, self._requests = steps, requests
 
     def stuck(self, now: float) -> str | None:
-        """A sentence about it; None while there is progress."""
+        """A sentence that says how the engine is stuck; None while it makes progress."""
         if self._heard is None:
             return None
         if now - self._heard >= self._limit:

@@ -1,4 +1,4 @@
-"""`python -m llmendpoint_server.engine --socket-fd N`: started by `llmendpoint-server`, not by people."""
+"""`python -m llmendpoint_server.engine --socket-fd N`. `llmendpoint-server` starts it; people do not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main() -> int:
     from llmendpoint_server.engine.connection import Connection
     from llmendpoint_server.engine.process import leave_with_the_api_process, serve
 
-    # Never closed here: the watch would take that for the API process's end, and leave with its own exit code.
+    # Never closed here: the watch would take that for the API process's end, and exit with its own code.
     stream = socket.socket(fileno=arguments.socket_fd)
     leave_with_the_api_process(stream)
     try:

@@ -1,11 +1,11 @@
 """Attention over paged keys and values, in torch's own operators, for any device.
 
-It is registered with transformers' `AttentionInterface`, so each attention layer of a model calls it with queries,
-keys and values of one flat row of tokens `[1, heads, T, head_dim]`. A `Step` says which of those tokens belong to
-whom; the layer's pages are found by `module.layer_idx`. A causal mask is never given: the step implies it.
+It is registered with transformers' `AttentionInterface`, so each attention layer of a model calls it with queries, keys
+and values of one flat row of tokens `[1, heads, T, head_dim]`. A `Step` says which of those tokens belong to which
+sequence; `module.layer_idx` gives the layer's pages. A causal mask is never passed: the step implies it.
 
-Pages are stored as `[pages * kv_heads, page_size * head_dim]`: one `index_select` with rows of whole pages gathers a
-sequence's keys in the order that a batched matmul wants, `[sequences * kv_heads, tokens, head_dim]`.
+Pages are stored as `[pages * kv_heads, page_size * head_dim]`: one `index_select` of whole page rows gathers a
+sequence's keys in the order that a batched matmul needs, `[sequences * kv_heads, tokens, head_dim]`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from llmendpoint_server.engine.step import DecodeGroup, PrefillChunk, Step
 
 NAME = "llmendpoint_paged"
 MOST_SCORES = 2**25
-"""Scores that are in memory at once where no kernel of torch's keeps them out of it; in float32, with a copy or two."""
+"""The most scores in memory at one time, if no torch kernel avoids storing them; in float32, with one or two copies."""
 
 
 class Scratch:
-    """Buffers that grow and are used again: a fresh allocation of a gathered batch costs more in page faults than the
-    gather itself (209 ms against 5 ms a step for 16 sequences of 128 tokens in 12 layers of 12 heads of 64)."""
+    """Buffers that grow and are reused. Allocating a gathered batch anew costs more in page faults than the gather
+    itself (209 ms against 5 ms per step for 16 sequences of 128 tokens in 12 layers of 12 heads of 64)."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, torch.Tensor] = {}
@@ -60,7 +60,7 @@ class LayerCache:
 
 @dataclass(slots=True)
 class PagedCache:
-    """All layers' pages. A layer's are allocated when it is first written, in the shapes that it brings."""
+    """All layers' pages. A layer's pages are allocated when it first writes, in the shapes of its keys and values."""
 
     pages: int
     page_size: int
@@ -86,7 +86,7 @@ class PagedCache:
 
     @property
     def widest_window(self) -> int | None:
-        """The most keys that a query sees in any layer; None when a layer has no window."""
+        """The most keys that a query sees in any layer; None if a layer has no window."""
         windows = [layer.window for layer in self.layers.values() if layer.window is not None]
         return max(windows) if windows and len(windows) == len(self.layers) else None
 
@@ -96,7 +96,7 @@ _active: tuple[PagedCache, Step] | None = None
 
 @contextmanager
 def attending(cache: PagedCache, step: Step) -> Iterator[None]:
-    """Within it, the model's attention layers work on `cache` as `step` says. One model at a time per process."""
+    """In this context the model's attention layers work on `cache` as `step` says. One model at a time per process."""
     global _active
     _active = (cache, step)
     try:
@@ -107,10 +107,10 @@ def attending(cache: PagedCache, step: Step) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a layer asks of its attention besides causality: see transformers' eager attention functions.
+    """What a layer needs of its attention besides causality: see transformers' eager attention functions.
 
-    `sliding_window`: a query sees that many keys, its own included. `softcap`: scores go through
-    `softcap * tanh(score / softcap)`. `sinks`: one more logit per head `[heads]`, which takes weight and gives no value.
+    `sliding_window`: a query sees this many keys, its own included. `softcap`: scores go through `softcap * tanh(score
+    / softcap)`. `sinks`: one more logit per head `[heads]`, which takes weight but has no value.
     """
 
     scale: float
@@ -161,7 +161,7 @@ AttentionInterface.register(NAME, paged_attention)
 
 
 def _write(layer: LayerCache, step: Step, key: torch.Tensor, value: torch.Tensor) -> None:
-    """Stores the step's new keys and values, `[1, kv_heads, T, dim]`, in their slots."""
+    """Store the step's new keys and values, `[1, kv_heads, T, dim]`, in their slots."""
     if (opened := step.opened(layer.kv_heads)) is not None:
         layer.keys.index_fill_(0, opened, 0)
         layer.values.index_fill_(0, opened, 0)
@@ -188,8 +188,8 @@ def _gather(
 def _decode(
     cache: PagedCache, layer: LayerCache, group: DecodeGroup, query: torch.Tensor, rules: Rules
 ) -> torch.Tensor:
-    """One query row per sequence, `[sequences, heads, value_dim]`. Two batched matmuls: SDPA's kernels are slow for
-    single rows on CPU."""
+    """One query row per sequence, `[sequences, heads, value_dim]`. Two batched matmuls, because SDPA's kernels are slow
+    for single rows on CPU."""
     count, heads = group.end - group.start, query.shape[1]
     keys, values = _gather(cache, layer, group.rows, count * layer.kv_heads)
     rows = query[0, :, group.start : group.end].transpose(0, 1)
@@ -205,7 +205,7 @@ def _decode(
 
 
 def _softmax(scores: torch.Tensor, bias: torch.Tensor, rules: Rules) -> torch.Tensor:
-    """Weights from raw scores `[sequences, heads, queries, keys]`, in float32 inside."""
+    """Weights from raw scores `[sequences, heads, queries, keys]`; computed in float32."""
     scores = scores.float() * rules.scale
     if rules.softcap is not None:
         scores = torch.tanh(scores / rules.softcap) * rules.softcap
@@ -226,7 +226,7 @@ def _prefill(
     rules: Rules,
     out: torch.Tensor,
 ) -> None:
-    """Prompt chunks of equal length that lie one after the other: whole prompts together, others one by one."""
+    """Prompt chunks of equal length in consecutive rows. Whole prompts are computed together, other chunks one by one."""
     first, count = chunks[0], len(chunks)
     whole = first.start == 0 and rules.plain
     if whole and (rules.sliding_window is None or first.count <= rules.sliding_window):
@@ -253,13 +253,13 @@ def _prefill_one(
     rules: Rules,
     out: torch.Tensor,
 ) -> None:
-    """One chunk against everything before it and itself, read back from its pages."""
+    """One chunk against everything before it and itself, read from its pages."""
     rows, bias = step.chunk_context(chunk, rules.sliding_window, layer.kv_heads)
     keys, values = _gather(cache, layer, rows, layer.kv_heads)
     q = query[:, :, chunk.row : chunk.row + chunk.count]
     repeat = q.shape[1] // layer.kv_heads
     if repeat > 1 and (q.is_cuda or not rules.plain):
-        # CUDA's memory-efficient kernel takes a mask or grouped heads; with both, all scores would be in memory.
+        # CUDA's memory-efficient kernel takes a mask or grouped heads. With both, all scores would be in memory.
         keys, values = (x.repeat_interleave(repeat, 0) for x in (keys, values))
     if rules.plain:
         result = F.scaled_dot_product_attention(
@@ -273,7 +273,7 @@ def _prefill_one(
 def _attend_in_parts(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor, rules: Rules
 ) -> torch.Tensor:
-    """`[1, heads, count, value_dim]`, some queries at a time."""
+    """`[1, heads, count, value_dim]`, computed for some queries at a time."""
     at_once = max(1, MOST_SCORES // (q.shape[1] * keys.shape[2]))
     parts = zip(torch.split(q, at_once, 2), torch.split(bias, at_once, 2), strict=True)
     return torch.cat([_softmax(some @ keys.transpose(2, 3), seen, rules) @ values for some, seen in parts], 2)

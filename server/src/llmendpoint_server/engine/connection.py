@@ -1,5 +1,5 @@
-"""The engine's end of the socket to the API process. The engine never waits for the API process to read, so an API process
-that is busy, stopped or short of CPU delays no step."""
+"""The engine's end of the socket to the API process. The engine never waits for the API process to read, so an API
+process that is busy, stopped or short of CPU delays no step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llmendpoint_server.errors import ProtocolError
 
 HEARTBEAT_SECONDS = 1.0
 MOST_UNREAD_BYTES = 64 * 2**20
-"""About a million tokens. Beyond it the API process counts as lost."""
+"""About a million tokens. With a larger backlog the API process counts as lost."""
 LAST_WORD_SECONDS = 5.0
 _READ_BYTES = 2**20
 
@@ -23,7 +23,7 @@ class ApiProcessStalled(ProtocolError):
 
 
 class Connection:
-    """Raises EOFError when the API process has ended, and ApiProcessStalled when its backlog is full."""
+    """Raises EOFError if the API process has ended, and ApiProcessStalled if its backlog is full."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
@@ -31,7 +31,7 @@ class Connection:
         self._unsent = bytearray()
 
     def send(self, *messages: protocol.FromEngine) -> None:
-        """Writes what the socket takes now. The rest follows with the next `send` or `receive`."""
+        """Write what the socket takes now. The rest follows with the next `send` or `receive`."""
         self._unsent += protocol.encode(*messages)
         self._flush()
         if len(self._unsent) > MOST_UNREAD_BYTES:
@@ -49,13 +49,14 @@ class Connection:
             raise EOFError from error
 
     def send_last(self, message: protocol.FromEngine) -> None:
-        """Sends the last message before this process exits; waits at most LAST_WORD_SECONDS for the API process to read."""
+        """Send the last message before this process exits; waits at most LAST_WORD_SECONDS for the API process to read
+        it."""
         self._stream.settimeout(LAST_WORD_SECONDS)
         with contextlib.suppress(OSError):
             self._stream.sendall(self._unsent + protocol.encode(message))
 
     def receive(self, timeout: float) -> Iterator[protocol.ToEngine | protocol.UnreadableRequest]:
-        """What has arrived; waits up to `timeout` seconds for it."""
+        """The messages that have arrived; waits up to `timeout` seconds for them."""
         unsent = [self._stream] if self._unsent else []
         readable, writable, _ = select.select([self._stream], unsent, [], timeout)
         if writable:

@@ -1,8 +1,8 @@
-"""Refuses, at load, a model that would answer nonsense.
+"""Refuses, at load, a model that would give wrong text.
 
-Some architectures never reach the attention interface, some reach it in a part of their layers, some keep state of
-their own; all of them run, and give wrong text without an error. So a model is served only when a packed batch of two
-sequences, prefilled and decoded through our pages, gives the logits that its own forward gives.
+Some architectures never use the attention interface, some use it in a part of their layers, some keep state of their
+own. All of them run, and give wrong text without an error. So a model is served only if a packed batch of two
+sequences, prefilled and decoded through our pages, gives the logits of its own forward.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SUPPORTED = (
 LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.15}
-"""Largest root-mean-square difference of logits, as a share of their spread. Wrong attention gives 0.3 and more."""
+"""Largest root-mean-square difference of logits, as a share of their spread. Wrong attention gives 0.3 or more."""
 _LENGTHS = (9, 14)
 _PAGE = 4
 
 
 def refuse_by_config(architecture: str, config: Any) -> None:
-    """What can be told without weights: that those are quantized, layers that are no attention, position embeddings that
+    """Refuse what the configuration shows: quantized weights, layers that are not attention, position embeddings that
     depend on the batch."""
     if quantization := getattr(config, "quantization_config", None):
         method = quantization.get("quant_method", "") if isinstance(quantization, dict) else ""
@@ -53,7 +53,7 @@ def refuse_by_config(architecture: str, config: Any) -> None:
 
 
 def _rope_types(parameters: Any) -> set[str]:
-    """rope_parameters holds one set of parameters, or one for each kind of layer."""
+    """`rope_parameters` holds one set of parameters, or one for each kind of layer."""
     if not isinstance(parameters, dict):
         return set()
     found = {parameters["rope_type"]} if isinstance(parameters.get("rope_type"), str) else set()
@@ -61,7 +61,7 @@ def _rope_types(parameters: Any) -> set[str]:
 
 
 def probe_prompts(vocab_size: int, lengths: tuple[int, ...] = _LENGTHS) -> list[list[int]]:
-    """Token ids that are spread over the vocabulary and repeat nowhere nearby."""
+    """Token ids that are spread over the vocabulary and do not repeat nearby."""
     return [
         [1 + (7919 * (17 * row + place + 1)) % (vocab_size - 1) for place in range(length)]
         for row, length in enumerate(lengths)
@@ -88,7 +88,7 @@ def paged_logits(
     ]
     pages = [-(-len(prompt) // _PAGE) for prompt in prompts]
     for n, sequence in enumerate(sequences):
-        # Every other page, so that a sequence's pages do not lie side by side.
+        # Every other page, so that a sequence's pages are not adjacent.
         sequence.table = list(range(n, n + len(prompts) * pages[n], len(prompts)))
     cache = PagedCache(len(prompts) * max(pages), _PAGE)
     logits = []
@@ -108,7 +108,7 @@ def paged_logits(
 
 
 def forward(model: CausalLM, cache: PagedCache, step: Step) -> torch.Tensor:
-    """Logits `[rows, vocab]` of the rows that `step` wants."""
+    """Logits `[rows, vocab]` of the rows in `step.logit_rows`."""
     with torch.inference_mode(), attending(cache, step):
         output = model(
             input_ids=step.ids, position_ids=step.positions, use_cache=False, logits_to_keep=step.logit_rows
@@ -126,7 +126,7 @@ def route_through_pages(architecture: str, model: CausalLM) -> None:
 
 
 def difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """Root-mean-square difference as a share of the reference's spread; infinite for other shapes or NaN."""
+    """Root-mean-square difference as a share of the reference's spread; infinite for another shape or a NaN."""
     if ours.shape != theirs.shape or not bool(ours.isfinite().all()):
         return float("inf")
     spread = theirs.float().std().clamp_min(1e-6)
@@ -141,7 +141,7 @@ def check_pages(
     device: torch.device,
     dtype: torch.dtype,
 ) -> PagedCache:
-    """Raises UnsupportedArchitecture unless every layer attends once a step and the logits are `expected`.
+    """Raises UnsupportedArchitecture unless every layer attends once per step and the logits are close to `expected`.
 
     Returns the probe's cache, whose layers have the shapes that the model needs.
     """

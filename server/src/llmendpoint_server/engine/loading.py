@@ -1,4 +1,4 @@
-"""A model from a local folder: found, read, and told apart from what cannot be served."""
+"""Reads a model from a local folder, and refuses what cannot be served."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch
 
 
 class CausalLM(Protocol):
-    """What we use of transformers' models, which publish no types."""
+    """What is used of transformers' models, which publish no types."""
 
     config: Any
 
@@ -38,7 +38,7 @@ class Folder:
 
 
 def open_folder(path: str) -> Folder:
-    """Raises ModelNotFound when `path` is no folder with config.json and *.safetensors."""
+    """Raises ModelNotFound if `path` is not a folder with config.json and *.safetensors."""
     folder = Path(path)
     if not folder.is_dir():
         raise ModelNotFound(
@@ -66,8 +66,8 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def choose_dtype(wanted: str, device: torch.device, saved: torch.dtype | None) -> torch.dtype:
-    """`auto` is bf16 where the device multiplies it; elsewhere float16 on CUDA, float32 on CPU. On CUDA a model that was
-    saved in float16 stays in it."""
+    """`auto` is bf16 if the device multiplies it; otherwise float16 on CUDA and float32 on CPU. On CUDA a model that
+    was saved in float16 stays in it."""
     if wanted != "auto":
         return DTYPES[wanted]
     if device.type == "cuda":
@@ -77,7 +77,7 @@ def choose_dtype(wanted: str, device: torch.device, saved: torch.dtype | None) -
 
 
 def saved_dtype(config: Any) -> torch.dtype | None:
-    """What config.json says of the weights; None when it does not."""
+    """The dtype of the weights by config.json; None if it does not say."""
     saved = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
     return getattr(torch, saved, None) if isinstance(saved, str) else saved
 
@@ -104,7 +104,7 @@ def text_config(config: Any) -> Any:
 
 
 def eos_token_ids(model: Any) -> tuple[int, ...]:
-    """From the generation configuration, which may list several, or else the model's own."""
+    """From the generation configuration, which may list several; otherwise from the model's own configuration."""
     ids = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     if ids is None:
         ids = getattr(text_config(model.config), "eos_token_id", None)
@@ -114,7 +114,7 @@ def eos_token_ids(model: Any) -> tuple[int, ...]:
 
 
 def config_max_model_len(config: Any) -> int:
-    """The longest sequence that the model was made for; raises BadConfiguration when it does not say."""
+    """The longest sequence that the model was made for. Raises BadConfiguration if its config.json does not say."""
     text = text_config(config)
     for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
         value = getattr(text, name, None)

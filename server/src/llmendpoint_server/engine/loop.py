@@ -27,7 +27,7 @@ class Runner(Protocol):
     def run(self, batch: Batch) -> list[int]: ...
 
     def check(self) -> None:
-        """Computes one token that belongs to no request. An exception here is the device's fault, not a request's."""
+        """Compute one token that belongs to no request. An exception here is the device's fault, not a request's."""
 
 
 class Engine:
@@ -52,15 +52,17 @@ class Engine:
         return self._faults() if end is None else [end]
 
     def step(self) -> list[RequestOutput]:
-        """Computes one batch. When a batch raises any exception, its halves are computed, until the request at fault is
-        alone; that request fails, and the others get their tokens. A request on whose state the scheduler raises fails, too.
-        When the scheduler raises and no single request is at fault, all of them end as LOST, and it starts afresh.
+        """Compute one batch. If a batch raises any exception, its halves are computed, until the request at fault is
+        alone. That request fails, and the others get their tokens. A request on whose state the scheduler raises fails
+        too. If the scheduler raises and no single request is at fault, all of them end as LOST, and the scheduler
+        starts anew.
 
-        Raises when the device is at fault and only a new process helps: torch says so (after a fault, every later call
-        on a CUDA context fails), or no row could be computed and the runner's check fails too."""
+        Raises if the device is at fault, so that only a new process helps: torch says so (after a fault, every later
+        call on a CUDA context fails), or no row could be computed and the runner's check fails too.
+        """
         try:
             batch = self.scheduler.schedule(self._clock())
-        except Exception as error:  # any: nobody can be blamed, so all requests end as LOST
+        except Exception as error:  # any: no single request is at fault, so all end as LOST
             self.scheduler.reset(error)
             return self._faults()
         if not batch.rows:
@@ -72,14 +74,14 @@ class Engine:
         return outputs + self._faults()
 
     def _compute(self, batch: Batch) -> list[RequestOutput]:
-        """A batch that raised leaves garbage only in slots that its own rows write again. The scheduler's state, the names
-        of pages and the free pages change in `update` alone, which raises before it changes anything or not at all, and a
-        page is cleared when a sequence begins it."""
+        """A batch that raised leaves garbage only in slots that its own rows write again. The scheduler's state, the
+        names of pages and the free pages change in `update` only, which raises before it changes anything or not at
+        all. A page is cleared when a sequence begins it."""
         try:
             return self.scheduler.update(batch, self.runner.run(batch), self._clock())
         except torch.AcceleratorError:
             raise
-        except Exception as error:  # any but the device's: the row at fault is looked for, and fails alone
+        except Exception as error:  # not the device's: the row at fault is searched for, and fails alone
             structlog.get_logger().error(
                 "a batch failed", rows=len(batch.rows), error=f"{type(error).__name__}: {error}"
             )
@@ -91,12 +93,12 @@ class Engine:
         return [output for rows in halves for output in self._compute(Batch(rows, self._clock()))]
 
     def _fail(self, request_id: str, error: Exception) -> list[RequestOutput]:
-        """Ends a request that raised `error`. Empty when the scheduler does not have it."""
+        """End a request that raised `error`. Returns an empty list if the scheduler does not have it."""
         end = self.scheduler.fail(request_id, _detail(error))
         return self._faults() if end is None else [end]
 
     def _faults(self) -> list[RequestOutput]:
-        """The ends of requests that the scheduler's own state ended, each returned once."""
+        """The ends of requests that failed because of the scheduler's own state, each returned once."""
         faults, self.scheduler.faults = self.scheduler.faults, []
         for fault in faults:
             structlog.get_logger().error(
@@ -105,7 +107,7 @@ class Engine:
         return [fault.end for fault in faults]
 
     def warm_up(self, longest: int) -> None:
-        """One generation through the whole path, so that the first caller does not pay for first times."""
+        """Run one generation through the whole path, so that the first caller does not wait for first-time work."""
         prompt = tuple(range(min(longest - _WARM_UP_TOKENS, PAGE_SIZE + 1)))
         sampling = SamplingParams(_WARM_UP_TOKENS, temperature=0, ignore_eos=True)
         outputs = self.add(Request("warm-up", prompt, sampling))

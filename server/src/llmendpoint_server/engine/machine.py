@@ -1,4 +1,4 @@
-"""What this machine, or the container's share of it, has: memory, processors that multiply bf16, patience."""
+"""What this machine, or the container's share of it, has: memory, bf16 instructions, and how its threads wait."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def spin_briefly() -> None:
-    """Makes OpenMP's threads wait for each other by spinning for microseconds, then sleeping. To be called before torch
-    is imported.
+    """Make OpenMP's threads wait for each other by spinning for microseconds, then sleeping. Must be called before
+    torch is imported.
 
-    By default they spin for milliseconds, and beside a busy neighbour each of a step's hundred parallel regions then
-    waits for a time slice: 183 ms for the linear layers of the 110M benchmark model at one row, with this 63, and on
-    an idle machine 16 against 19.
+    By default they spin for milliseconds. Beside a busy neighbour each of a step's hundred parallel regions then waits
+    for a time slice: the linear layers of the 110M benchmark model take 183 ms at one row, with this setting 63 ms, and
+    on an idle machine 16 against 19 ms.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
 
 
 def cpu_has_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Without such instructions, bf16 matmuls of more than one row are emulated: on 2 AVX2 cores a step of the 110M
-    benchmark model takes 67 ms at 8 rows and 134 at 16, in fp32 44 and 51."""
+    """Whether the processor has bf16 instructions. Without them, bf16 matmuls of more than one row are emulated: on 2
+    AVX2 cores a step of the 110M benchmark model takes 67 ms at 8 rows and 134 at 16, in fp32 44 and 51."""
     for line in cpuinfo.read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip().lower() in ("flags", "features"):
@@ -32,10 +32,10 @@ def cpu_has_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
 
 
 def available_memory(proc: Path = Path("/proc"), cgroup: Path = _CGROUP) -> int:
-    """Bytes that this process may still take: the machine's, or what is left under its cgroup's limit."""
+    """Bytes that this process may still allocate: the machine's, or what is left under its cgroup's limit."""
     free = _machine_memory(proc / "meminfo")
     own = _own_cgroups(proc / "self" / "cgroup")
-    # In a container the own cgroup is mounted at the root; elsewhere it is found by its path.
+    # In a container the process's own cgroup is mounted at the root; elsewhere it is found by its path.
     for folder in (
         cgroup / own.get("", "."),
         cgroup,
@@ -60,7 +60,7 @@ def _machine_memory(meminfo: Path) -> int:
 
 
 def _own_cgroups(path: Path) -> dict[str, str]:
-    """Controller to path, relative to its mount; the empty controller is cgroup v2's."""
+    """Controller -> path relative to its mount; the empty controller is cgroup v2's."""
     found = {}
     for line in path.read_text().splitlines():
         _, controllers, own = line.split(":", 2)
@@ -77,7 +77,7 @@ def _number(path: Path) -> int | None:
 
 
 def _reclaimable(path: Path) -> int:
-    """Page cache that the kernel drops before it kills anybody."""
+    """Bytes of page cache, which the kernel drops before it kills a process."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

@@ -20,7 +20,7 @@ POLLRDHUP = getattr(select, "POLLRDHUP", 0)
 
 
 def leave_with_the_api_process(stream: socket.socket) -> None:
-    """Ends this process when the other end is closed, even in the middle of a load or a step."""
+    """End this process when the other end is closed, even in the middle of a load or a step."""
 
     def watch() -> None:
         poll = select.poll()
@@ -32,7 +32,7 @@ def leave_with_the_api_process(stream: socket.socket) -> None:
 
 
 def serve(connection: Connection) -> int:
-    """Loads, warms up, and computes until the API process goes. Returns the exit code."""
+    """Load, warm up, and compute until the API process ends. Returns the exit code."""
     settings = connection.first()
     connection.send(protocol.StateChanged("loading", f"reading {settings.model_path}"))
     try:
@@ -45,7 +45,7 @@ def serve(connection: Connection) -> int:
     except LoadError as error:
         connection.send_last(protocol.StateChanged("failed", str(error), error.exit_code))
         return error.exit_code
-    except Exception as error:  # any: whatever it is, its name is what the operator shows as the cause
+    except Exception as error:  # any: the operator shows its name as the cause
         cause = f"The model cannot be loaded or run: {type(error).__name__}: {error}"
         connection.send_last(protocol.StateChanged("failed", cause, 1))
         return 1
@@ -54,7 +54,7 @@ def serve(connection: Connection) -> int:
         return compute(connection, engine)
     except EOFError:
         raise
-    except Exception as error:  # any: what no request is at fault for ends the process, which tells why
+    except Exception as error:  # any: no request is at fault, so the process ends and says why
         cause = f"The engine failed while serving: {type(error).__name__}: {error}"
         structlog.get_logger().error(cause)
         connection.send_last(protocol.StateChanged("failed", cause, 1))
@@ -78,7 +78,7 @@ def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
 
 
 def compute(connection: Connection, engine: Engine) -> int:
-    """The loop: what has arrived, one step, what came of it."""
+    """The loop: take what has arrived, run one step, send its outputs."""
     told_idle = False
     while True:
         scheduler = engine.scheduler

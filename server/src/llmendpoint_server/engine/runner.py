@@ -26,7 +26,7 @@ from llmendpoint_server.resources import usable_threads
 PAGE_SIZE = 16
 CPU_MEMORY_SHARE = 0.5
 CUDA_MEMORY_SHARE = 0.85
-"""Of what is free once the weights are loaded; the rest is for activations."""
+"""Of the memory that is free once the weights are loaded; the rest is for activations."""
 DEFAULT_MAX_NUM_SEQS = {"cpu": 16, "cuda": 256}
 BYTES_PER_THREAD = 32 * 2**20
 DEFAULT_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
@@ -46,7 +46,7 @@ class ModelInfo:
     max_batched_tokens: int
     kv_pages: int
     sliding_window: int | None
-    """the most keys that a query sees in any layer; None when a layer has no window"""
+    """the most keys that a query sees in any layer; None if a layer has no window"""
     load_seconds: float
 
 
@@ -60,7 +60,7 @@ class ModelRunner:
         """outside the scheduler's pages: `check` uses it"""
 
     def run(self, batch: Batch) -> list[int]:
-        """Computes a batch: one token for each row that samples, in the batch's order."""
+        """Compute a batch. Returns one token for each row that samples, in the batch's order."""
         step = Step(batch, PAGE_SIZE, self.device, self.dtype)
         logits = gate.forward(self.model, self.cache, step)
         if not step.sampled:
@@ -74,14 +74,14 @@ class ModelRunner:
         return placed
 
     def check(self) -> None:
-        """Computes one token in a page that no request uses. An exception here is the device's fault, not a request's."""
+        """Compute one token in a page that no request uses. An exception here is the device's fault, not a request's."""
         request = Request("check", (0,), SamplingParams(1, temperature=0))
         sequence = Sequence(request, seed=0, tokens=[0], names=[], table=[self._spare_page])
         self.run(Batch((Scheduled(sequence, 0, 1),), 0.0))
 
 
 def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
-    """Raises LoadError with the cause; takes seconds to minutes."""
+    """Load the model, in seconds to minutes. Raises LoadError with the cause."""
     began = time.monotonic()
     device = loading.choose_device(settings.device)
     folder = loading.open_folder(settings.model_path)
@@ -111,16 +111,17 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
 
 
 def threads_for(folder: Folder, usable: int) -> int:
-    """One thread for each `BYTES_PER_THREAD` of weights, at most as many as may be used: for less work, waking another
-    costs more than it does, and beside a busy neighbour the step waits for it. OMP_NUM_THREADS lowers it."""
+    """One thread for each `BYTES_PER_THREAD` of weights, at most `usable`. For less work, waking another thread costs
+    more than it saves, and beside a busy neighbour the step waits for it. OMP_NUM_THREADS lowers the number."""
     usable = min(usable, int(os.environ.get("OMP_NUM_THREADS", usable)))
     weights = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
     return max(1, min(usable, weights // BYTES_PER_THREAD))
 
 
 def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[CausalLM, PagedCache]:
-    """The model, routed through our pages and made fast, held to its own logits before and after; and the cache of the
-    probe, whose layers have the shapes that the model needs. Raises UnsupportedArchitecture."""
+    """Load the model, route it through our pages and make it fast. Its logits are compared with its own forward before
+    and after. Returns the model and the probe's cache, whose layers have the shapes that it needs. Raises
+    UnsupportedArchitecture."""
     architecture = folder.architecture
     model = loading.load_model(folder, device, dtype)
     prompts = gate.probe_prompts(int(loading.text_config(model.config).vocab_size))
@@ -135,7 +136,7 @@ def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[C
         structlog.get_logger().warning(
             "served with its linear layers as they are, which is slower", cause=error.why
         )
-    # Outside of the handler, because the exception's frames hold the model. Memory may be too small for two models.
+    # Outside of the handler, because the exception's frames hold the model: memory may be too small for two models.
     del model
     gc.collect()
     model = loading.load_model(folder, device, dtype)
@@ -146,7 +147,8 @@ def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[C
 def size_cache(
     settings: Configure, device: torch.device, bytes_per_page: int, longest: int, max_num_seqs: int
 ) -> tuple[int, int]:
-    """Pages, and the longest sequence that they and the model allow. Raises BadConfiguration when both cannot be had."""
+    """The number of pages, and the longest sequence that they and the model allow. Raises BadConfiguration if the
+    wanted length does not fit."""
     max_model_len = settings.max_model_len or longest
     if max_model_len > longest:
         raise BadConfiguration(

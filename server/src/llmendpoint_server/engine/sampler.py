@@ -1,7 +1,7 @@
-"""Logits to tokens. What a row gets depends on its logits, its parameters and its own noise, never on its neighbours.
+"""Logits to tokens. A row's token depends on its logits, its parameters and its own noise, never on other rows.
 
-Each step of a draw is either elementwise or a sum of integers. The order of additions does not change such a sum, so the
-result does not depend on the number of rows, nor on how a device splits the work.
+Each part of a draw is either elementwise or a sum of integers. The order of additions does not change such a sum, so
+the result does not depend on the number of rows, nor on how a device splits the work.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from llmendpoint_server.core.randomness import uniform
 from llmendpoint_server.core.sequence import Sequence
 
 NOT_A_NUMBER = -1
-"""In place of a token, where the logits hold a NaN or an infinity that no model should give."""
+"""Stands for a token if the logits hold a NaN or an infinity that no model should give."""
 WEIGHTS_AT_ONCE = 2**21
-"""Rows are drawn in slices of at most so many weights, one row at least. A weight that is cut by top_p takes 70 bytes on the
-way, so a slice takes some 150 MB: 13 rows of 152k tokens."""
+"""Rows are drawn in slices of at most this many weights, but at least one row. A weight that is cut by top_p takes 70
+bytes in between, so a slice takes some 150 MB: 13 rows of 152k tokens."""
 _SUM_BITS = 62
-"""The sum of a row's weights has at most so many bits, so that it fits in an int64."""
+"""The sum of a row's weights has at most this many bits, so that it fits in an int64."""
 
 
 def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[int]:
-    """One token id per row of `logits` `[rows, vocabulary]`, `NOT_A_NUMBER` for a row that is none."""
+    """One token id per row of `logits` `[rows, vocabulary]`; `NOT_A_NUMBER` for a row that is not finite."""
     highest, tokens = logits.max(-1)
     drawn = [i for i, sequence in enumerate(sequences) if not sequence.request.sampling.greedy]
     at_once = max(1, WEIGHTS_AT_ONCE // logits.shape[1])
@@ -34,8 +34,8 @@ def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[int]:
 
 
 def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
-    """Inverts each row's cumulative distribution, in the order of the vocabulary, at one number per row. That number
-    depends on (seed, position) alone."""
+    """Invert each row's cumulative distribution, in the order of the vocabulary, at one number per row. That number
+    depends on (seed, position) only."""
     weights = _weights(logits, sequences)
     cut = [i for i, sequence in enumerate(sequences) if _cuts(sequence)]
     if cut:
@@ -48,14 +48,14 @@ def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
     target = torch.minimum(target, total - 1)  # a product may be rounded up
     # right=True: the first place whose sum exceeds the target, so a token of weight 0 is never drawn.
     places = torch.searchsorted(cumulative, target, right=True)
-    return places[:, 0].clamp_(max=logits.shape[1] - 1)  # only a row with a NaN can be beyond it
+    return places[:, 0].clamp_(max=logits.shape[1] - 1)  # only a row with a NaN can exceed it
 
 
 def _weights(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
     """Unnormalised probabilities as integers `[rows, vocabulary]`. With a vocabulary of 2**18 tokens the most probable
     token has the weight 2**43, and a token that is 2**43 times less probable has the weight 0."""
     logits = logits.float()
-    # A smaller temperature is 0 in float32. Subtract before dividing: a tiny temperature then gives 0 and -inf, never
+    # A smaller temperature is 0 in float32. Subtract before dividing: then a tiny temperature gives 0 and -inf, never
     # inf - inf.
     smallest = torch.finfo(torch.float32).tiny
     temperature = logits.new_tensor([max(s.request.sampling.temperature, smallest) for s in sequences])
@@ -68,8 +68,8 @@ def _cuts(sequence: Sequence) -> bool:
 
 
 def _keep_top(weights: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
-    """Keeps the `top_k` largest weights, and of those the fewest that reach `top_p` of their sum, at least one; the others
-    become 0. Between equal weights the first in the vocabulary wins."""
+    """Keep the `top_k` largest weights, and of those the fewest that reach `top_p` of their sum, at least one; the
+    others become 0. Between equal weights the first in the vocabulary wins."""
     params = [sequence.request.sampling for sequence in sequences]
     size, device = weights.shape[1], weights.device
     top_p = torch.tensor([p.top_p for p in params], dtype=torch.float64, device=device)[:, None]

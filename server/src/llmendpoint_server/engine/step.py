@@ -1,8 +1,8 @@
-"""One step's batch as index tensors: which flat row is which position of whose pages.
+"""One step's batch as index tensors: which flat row is which position of which sequence's pages.
 
-Decoding sequences come first, shortest context first, so that those of like length form a contiguous group that one
-padded batched matmul serves; then the prompt chunks. Index tensors are made once a step for each kind of layer
-(window, number of key heads) and shared by all layers of that kind.
+Decoding sequences come first, the shortest context first, so that those of similar length form a contiguous group,
+which one padded batched matmul serves. Then come the prompt chunks. Index tensors are made once per step for each kind
+of layer (window, number of key heads) and shared by all layers of that kind.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from llmendpoint_server.core.batch import Batch, Scheduled
 
 _SMALLEST_GROUP_PAGES = 8
-"""Contexts up to this many pages share a group; above it, each doubling is a group of its own."""
+"""Contexts up to this many pages share a group; above it, each doubling has its own group."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeGroup:
-    """Flat rows `start` to `end`. `rows` are page rows of a layer's cache, `[sequences * kv_heads * pages]`; `bias` is
-    0 where a key is seen and -inf elsewhere, `[sequences * kv_heads, 1, pages * page_size]`."""
+    """Flat rows `start` to `end`. `rows`: page rows of a layer's cache, `[sequences * kv_heads * pages]`. `bias`: 0 for
+    a key that is seen and -inf elsewhere, `[sequences * kv_heads, 1, pages * page_size]`."""
 
     start: int
     end: int
@@ -91,21 +91,21 @@ class Step:
             slots += (table[position // self.page_size], position % self.page_size)
 
     def _opened_page(self, row: Scheduled) -> int | None:
-        """The page whose first token the row computes, but not its last."""
+        """The page whose first token the row computes, but not its last; None if there is no such page."""
         end = row.start + row.count
         last = (end - 1) // self.page_size
         fills = end % self.page_size == 0
         return None if fills or last * self.page_size < row.start else row.sequence.table[last]
 
     def opened(self, kv_heads: int) -> torch.Tensor | None:
-        """Page rows that the step begins and does not fill. What they held before is still in them, and a hidden key
-        or value that is not a number makes the result none: they have to be cleared."""
+        """Page rows that the step begins and does not fill. They must be cleared: they still hold their former
+        contents, and a hidden key or value that is not a number makes the whole result not a number."""
         if self._opened and kv_heads not in self._opened_rows:
             self._opened_rows[kv_heads] = self._page_rows([self._opened], kv_heads)
         return self._opened_rows.get(kv_heads)
 
     def slots(self, kv_heads: int) -> torch.Tensor:
-        """Where the step's keys go: token slots `[T * kv_heads]` in a cache seen as `[-1, head_dim]`."""
+        """The slots of the step's keys: token slots `[T * kv_heads]` in a cache seen as `[-1, head_dim]`."""
         found = self._slots.get(kv_heads)
         if found is None:
             heads = torch.arange(kv_heads, device=self.device)
@@ -114,7 +114,7 @@ class Step:
         return found
 
     def decode_groups(self, window: int | None, kv_heads: int) -> list[DecodeGroup]:
-        """The decoding sequences in groups of like context, without the pages that a window has left behind."""
+        """The decoding sequences in groups of similar context, without the pages that a window has passed."""
         key = (window, kv_heads)
         found = self._groups.get(key)
         if found is None:
@@ -131,7 +131,8 @@ class Step:
             tables = []
             for (first, end), row in zip(part, rows, strict=True):
                 table = row.sequence.table[first:end]
-                # Filled up with a page of its own: what is in another's may be no number, and hides nothing then.
+                # Padded with the sequence's own last page: another sequence's page may hold what is not a number, and
+                # the bias would not hide that.
                 tables.append(table + table[-1:] * (pages - end + first))
             positions = torch.tensor([row.start for row in rows], device=self.device)[:, None]
             firsts = torch.tensor([first for first, _ in part], device=self.device)[:, None]

@@ -1,9 +1,9 @@
 """Makes a loaded model's linear layers faster without changing what they compute.
 
-Two cuts, both by what a module holds, not by its class: projections of one input (q/k/v, gate/up) become one matmul,
-and on CPU the weights are packed once into the layout that oneDNN's kernels read, which torch's own linear would
-otherwise do at every call (measured on 2 AVX2 cores, 110M parameters in fp32: 44 -> 21 ms a step at 8 rows, 51 -> 31
-at 16). What is not recognised stays as it is. The gate compares the result with the model's own forward.
+Two changes, both by what a module holds, not by its class. Projections of one input (q/k/v, gate/up) become one matmul.
+And on CPU the weights are packed once into the layout that oneDNN's kernels read; torch's own linear would do that at
+every call (measured on 2 AVX2 cores, 110M parameters in fp32: 44 -> 21 ms per step at 8 rows, 51 -> 31 at 16). Modules
+that are not recognised stay unchanged. The gate compares the result with the model's own forward.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PackedLinear(nn.Module):
 
 
 class LeadProjection(nn.Module):
-    """Computes its siblings' outputs together with its own; they fetch theirs right after."""
+    """Computes its siblings' outputs together with its own; they fetch theirs right after it."""
 
     def __init__(self, linear: nn.Module, sizes: list[int]) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class LeadProjection(nn.Module):
 
 
 class FollowingProjection(nn.Module):
-    """The `index`-th part of what the lead computed for the same input."""
+    """Returns the `index`-th part of what the lead computed for the same input."""
 
     def __init__(self, lead: LeadProjection, index: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ def _joinable(parent: nn.Module, names: tuple[str, ...]) -> list[nn.Linear] | No
 
 
 def join_projections(model: nn.Module) -> int:
-    """Joins q/k/v and gate/up wherever a module has them as plain linears; returns how many sets."""
+    """Join q/k/v and gate/up in each module that has them as plain linears; returns how many sets."""
     joined = 0
     for parent in list(model.modules()):
         for names in SIBLINGS:
@@ -102,14 +102,14 @@ def _concatenate(linears: list[nn.Linear]) -> nn.Linear:
 
 
 def packable(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether oneDNN has packed linears for this: fp32 anywhere, bf16 where the processor multiplies it."""
+    """Whether oneDNN has packed linears for this: fp32 on any processor, bf16 on those that multiply it."""
     if device.type != "cpu" or not torch._C._has_mkldnn:
         return False
     return dtype is torch.float32 or (dtype is torch.bfloat16 and cpu_has_bf16())
 
 
 def pack_linears(model: nn.Module) -> int:
-    """Packs every plain linear; returns how many. The unpacked weights are let go, unless an embedding shares them."""
+    """Pack every plain linear; returns how many. The unpacked weights are freed, unless an embedding shares them."""
     packed = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
@@ -120,7 +120,7 @@ def pack_linears(model: nn.Module) -> int:
 
 
 def operate(model: Any, device: torch.device, dtype: torch.dtype) -> None:
-    """Everything that pays on this device."""
+    """Apply all changes that pay on this device."""
     join_projections(model)
     if packable(device, dtype):
         pack_linears(model)

@@ -1,1 +1,1 @@
-"""`llmendpoint-model`: brings a model's files from where they are into a folder. Decisions are in core/model_plan.py."""
+"""`llmendpoint-model`: brings a model's files from their source into a folder. Decisions are in core/model_plan.py."""

@@ -1,4 +1,4 @@
-"""`llmendpoint-model`: flags (docs/contribute/contracts.md) in, exit code (docs/reference/exit-codes.md) out."""
+"""The command `llmendpoint-model`. Flags: docs/contribute/contracts.md. Exit codes: docs/reference/exit-codes.md."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ those of the source, 9 the source has changed since the revision was made. The l
 
 
 def name(text: str) -> str:
-    """A model's folder: nothing that leads elsewhere."""
+    """The name of a model's folder, which cannot lead elsewhere."""
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?", text):
         raise argparse.ArgumentTypeError(f"{text!r} must be letters, digits, '.', '_' and '-'")
     return text
@@ -64,7 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Raises a LoadError."""
+    """Run the command. Raises a LoadError."""
     os.umask(0o022)
     if options.command == "resolve":
         revision = open_source(options.source).resolve(options.allow_pickle)
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def answer(text: str, termination_log: str = TERMINATION_LOG) -> None:
-    """For people and for the operator, who reads it as the container's termination message."""
+    """Print the answer for people, and write the container's termination message for the operator."""
     print(text)
     try:
         with open(termination_log, "r+", encoding="utf-8") as file:
@@ -94,13 +94,14 @@ def answer(text: str, termination_log: str = TERMINATION_LOG) -> None:
 
 
 def _leave(number: int, _: object) -> None:
-    """The threads of a download would be waited for, and what has arrived is gone on with. Not 0: the Job would be complete."""
+    """Exit at once: a normal exit would wait for the threads of a download, whose bytes are kept anyway. Not with 0,
+    which would complete the Job."""
     os._exit(128 + number)
 
 
 def main() -> None:
     options = make_parser().parse_args(sys.argv[1:])
-    for number in (signal.SIGTERM, signal.SIGINT):  # which the first process of a container ignores by itself
+    for number in (signal.SIGTERM, signal.SIGINT):  # a container's first process ignores them by default
         signal.signal(number, _leave)
     sys.exit(exit_code_of(lambda: run(options)))
 

@@ -1,4 +1,4 @@
-"""Download a model's files: each resumed where it broke off, hashed as it arrives, tried again while that helps."""
+"""Downloads a model's files. Each is resumed where it broke off, hashed as it arrives, and retried while that helps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from llmendpoint_server.model.web import EndsEarly, Reply
 CHUNK = 2**20
 FILES_AT_ONCE = 4
 PATIENCE = 6
-"""Attempts in a row that bring nothing new before a file is given up; the Job then tries again later."""
+"""Attempts in a row without a new byte before a file is given up. The Job then tries again later."""
 LONGEST_PAUSE_S = 30.0
 
 Sleep = Callable[[float], None]
@@ -36,7 +36,7 @@ def fetch(
     progress: Progress,
     sleep: Sleep = time.sleep,
 ) -> None:
-    """Make `place` complete; returns at once when it is. Raises a LoadError, after which what arrived stays."""
+    """Make `place` complete; returns at once if it is. Raises a LoadError, after which the arrived files stay."""
     log = structlog.get_logger()
     with place.lock(sleep):
         if place.complete():
@@ -65,7 +65,7 @@ def fetch(
 
 
 class _File:
-    """One file on its way."""
+    """The download of one file."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class _File:
         self._counted = 0
 
     def fetch(self) -> None:
-        """Until it is whole, or was tried often enough."""
+        """Download until the file is whole, or was tried often enough."""
         final, part = self._place.partial / self._file.path, self._place.part(self._file)
         if final.is_file() and final.stat().st_size == self._file.size:
             self._count(self._file.size)
@@ -111,16 +111,17 @@ class _File:
                 )
 
     def _attempt(self, part: Path) -> tuple[str, Checksum | None]:
-        """The rest of the file: its digest, and what that should be. Raises ModelUnavailable when some is missing."""
+        """Download the rest of the file. Returns its digest, and what that should be. Raises ModelUnavailable if some
+        is missing."""
         file = self._file
         offset = part.stat().st_size if part.exists() else 0
         if offset > file.size:
             part.unlink()
             offset = 0
         if offset == file.size and offset:
-            offset -= 1  # the reply's headers say what to hash with
+            offset -= 1  # ask for one byte: the reply's headers name the hash
         with part.open("ab") as out, self._source.open(file, self._revision, offset) as reply:
-            if offset and reply.status != 206:  # a server may answer with all though a part was asked for
+            if offset and reply.status != 206:  # a server may send the whole file instead of the part
                 offset = 0
             if out.tell() != offset:
                 out.truncate(offset)
@@ -156,7 +157,7 @@ class _File:
         self._counted = size
 
     def _given_up(self, part: Path, error: ModelUnavailable) -> ModelUnavailable | ModelCorrupt:
-        """A file that always ends at the same byte is a truncated one."""
+        """A file that always ends at the same byte is truncated at its source."""
         size = part.stat().st_size if part.exists() else 0
         if not isinstance(error, EndsEarly):
             return error

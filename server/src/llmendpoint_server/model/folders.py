@@ -1,6 +1,6 @@
-"""Models on a volume: `<root>/<name>` is a complete one, `<root>/.partial-<name>` one that arrives.
+"""Models on a volume: `<root>/<name>` is complete, `<root>/.partial-<name>` is being downloaded.
 
-A complete model appears by a rename, so that nobody reads half of one; its record says what it is made of.
+A complete model appears by a rename, so that no reader sees half of one. Its record says what it is made of.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from llmendpoint_server.core.model_plan import RECORD, SourceFile, human, missin
 from llmendpoint_server.errors import BadConfiguration, LoadError, NoSpace
 
 PART = ".part"
-"""Ending of a file that is not whole."""
+"""The suffix of an incomplete file."""
 LOCK_POLL_S = 0.5
 
 
 class Place:
-    """Where one model lies, or will."""
+    """The folders of one model on a volume."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.root, self.name = root, name
@@ -34,7 +34,7 @@ class Place:
         self.partial = root / f".partial-{name}"
 
     def complete(self) -> bool:
-        """Whether every file that the record names is there in its size."""
+        """Whether every file that the record names exists in its size."""
         try:
             files = json.loads((self.final / RECORD).read_text())["files"]
             return all((self.final / path).stat().st_size == size for path, size in files.items())
@@ -42,7 +42,7 @@ class Place:
             return False
 
     def prepare(self) -> None:
-        """A folder to download into, with what an earlier attempt left. A model that is not whole any more is taken
+        """Make a folder to download into, with what an earlier attempt left. A model that is no longer whole is moved
         back into it."""
         if self.final.exists():
             shutil.rmtree(self.partial, ignore_errors=True)
@@ -55,17 +55,17 @@ class Place:
         return {path: size for path, size in found.items() if size}
 
     def part(self, file: SourceFile) -> Path:
-        """The file while it is not whole."""
+        """The path of the file while it is incomplete."""
         return self.partial / (file.path + PART)
 
     def check_space(self, files: Sequence[SourceFile]) -> None:
-        """Raises NoSpace with both figures."""
+        """Raises NoSpace with the free and the missing bytes."""
         needed = missing_bytes(files, self.present(files))
         if needed > shutil.disk_usage(self.root).free:
             raise self._no_space(needed)
 
     def failed(self, error: OSError, needed: int) -> LoadError:
-        """What it means that the volume took a write of a file no more, of which `needed` bytes are still to come."""
+        """The error for a failed write to the volume. `needed`: bytes of the file that are still to come."""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return self._no_space(needed)
         return BadConfiguration(
@@ -80,7 +80,7 @@ class Place:
         )
 
     def finish(self, source: str, revision: str, files: Sequence[SourceFile]) -> None:
-        """Write the record and show the model."""
+        """Write the record and make the model visible."""
         record = {"source": source, "revision": revision, "files": {file.path: file.size for file in files}}
         wanted = {*record["files"], RECORD}
         for path in [p for p in self.partial.rglob("*") if p.is_file()]:
@@ -93,7 +93,7 @@ class Place:
         self.partial.rename(self.final)
 
     def remove(self) -> None:
-        """Everything of this model."""
+        """Remove everything of this model."""
         gone = self.root / f".removed-{self.name}"
         for folder in (self.final, self.partial):
             if folder.exists():
@@ -109,8 +109,8 @@ class Place:
 
     @contextmanager
     def lock(self, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
-        """One at a time on this machine; across machines where the file system knows locks. Where it knows none the
-        operator sees to it that a shared cache has one, and two of one node's find each other's bytes and begin again."""
+        """One download at a time on this machine, and across machines if the file system has locks. If it has none, the
+        operator starts only one for a shared cache, and two on one node detect each other's bytes and begin again."""
         self.root.mkdir(parents=True, exist_ok=True)
         with self._lock_file.open("a") as file:
             waited = False

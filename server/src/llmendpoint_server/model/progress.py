@@ -1,4 +1,4 @@
-"""How far a download is, and a page that tells it."""
+"""How far a download is, and a page that reports it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Progress:
-    """Bytes; shared by threads."""
+    """Progress in bytes; shared by threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -20,29 +20,29 @@ class Progress:
         self.total = 0
 
     def begin(self, total: int) -> None:
-        """What is to come is known."""
+        """The total size is known."""
         with self._lock:
             self.state, self.total = "downloading", total
 
     def add(self, count: int) -> None:
-        """Bytes have arrived, or (below 0) were thrown away."""
+        """Bytes have arrived, or (below 0) were discarded."""
         with self._lock:
             self.bytes += count
 
     def done(self) -> None:
-        """All is there."""
+        """The download is complete."""
         with self._lock:
             self.state = "done"
 
     def as_json(self) -> dict[str, Any]:
-        """As docs/contribute/contracts.md has it."""
+        """The JSON of docs/contribute/contracts.md."""
         with self._lock:
             return {"state": self.state, "bytes": self.bytes, "total": self.total}
 
 
 @contextmanager
 def told(progress: Progress, port: int | None, host: str = "0.0.0.0") -> Iterator[int | None]:
-    """`GET /progress` for as long as the context lasts, on the port that is given back; nothing where there is none."""
+    """Serve `GET /progress` for as long as the context lasts. Yields the port; without a port it serves nothing."""
     if port is None:
         yield None
         return

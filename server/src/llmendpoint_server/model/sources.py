@@ -1,4 +1,4 @@
-"""Where models come from: a hub that speaks Hugging Face's HTTP API, and S3."""
+"""Where models come from: a hub with Hugging Face's HTTP API, and S3."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ PUBLIC_HUB = "https://huggingface.co"
 
 
 class Source(Protocol):
-    """A model that can be downloaded; every call may raise a LoadError."""
+    """A model that can be downloaded. Every call may raise a LoadError."""
 
     name: str
-    """As messages call it."""
+    """The name in messages."""
 
     def resolve(self, allow_pickle: bool) -> str:
-        """What names its present content for good."""
+        """What identifies its present content for good."""
         ...
 
     def files(self, revision: str, allow_pickle: bool) -> tuple[SourceFile, ...]:
@@ -48,16 +48,16 @@ class Source(Protocol):
         ...
 
     def open(self, file: SourceFile, revision: str, offset: int) -> AbstractContextManager[Reply]:
-        """A file's content from a byte on."""
+        """A file's content from byte `offset` on."""
         ...
 
     def checksum(self, file: SourceFile, headers: Mapping[str, str]) -> Checksum | None:
-        """What the content must hash to, now that the headers of its reply are known."""
+        """What the content must hash to, by the headers of its reply. None if the source does not say."""
         ...
 
 
 def open_source(source: str) -> Source:
-    """By its scheme; credentials and endpoints from the environment. Raises BadConfiguration."""
+    """Make the source by its scheme. Credentials and endpoints come from the environment. Raises BadConfiguration."""
     scheme, _, rest = source.partition("://")
     if scheme == "hf" and re.fullmatch(r"[^/@]+/[^/@]+(@.+)?", rest):
         repository, _, branch = rest.partition("@")
@@ -71,7 +71,7 @@ def open_source(source: str) -> Source:
 
 
 class HubSource:
-    """hf://; HF_ENDPOINT and HF_TOKEN as elsewhere."""
+    """hf://. HF_ENDPOINT and HF_TOKEN have their usual meaning."""
 
     def __init__(self, repository: str, branch: str) -> None:
         self.name = f"hf://{repository}"
@@ -82,7 +82,7 @@ class HubSource:
         self._web = Web(self.name)
 
     def resolve(self, allow_pickle: bool) -> str:
-        """The commit that the branch is now."""
+        """The commit to which the branch points now."""
         url = f"{self._endpoint}/api/models/{self._repository}/revision/{quote(self._branch, safe='')}"
         commit = _json(self._web.page(url, self._headers)[0], self.name).get("sha")
         if not isinstance(commit, str) or not commit:
@@ -90,7 +90,7 @@ class HubSource:
         return commit
 
     def files(self, revision: str, allow_pickle: bool) -> tuple[SourceFile, ...]:
-        """Of a commit."""
+        """The files of a commit."""
         return _chosen(self.name, list(self._listing(revision)), allow_pickle)
 
     def _listing(self, revision: str) -> Iterator[SourceFile]:
@@ -108,18 +108,18 @@ class HubSource:
                 raise ModelUnavailable(f"{self.name}: the hub's listing goes on at another host")
 
     def open(self, file: SourceFile, revision: str, offset: int) -> AbstractContextManager[Reply]:
-        """Redirected to where the hub keeps large files."""
+        """The hub redirects to where it keeps large files."""
         url = f"{self._endpoint}/{self._repository}/resolve/{quote(revision, safe='')}/{quote(file.path)}"
         return self._web.get(url, {**self._headers, **_range(offset), "Accept-Encoding": "identity"})
 
     def checksum(self, file: SourceFile, headers: Mapping[str, str]) -> Checksum | None:
-        """The listing has it."""
+        """From the listing."""
         return file.checksum
 
 
 class S3Source:
-    """s3://; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION and AWS_ENDPOINT_URL as elsewhere.
-    Without keys requests are not signed."""
+    """s3://. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION and AWS_ENDPOINT_URL have their
+    usual meaning. Without keys requests are not signed."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
         self.name = f"s3://{bucket}/{prefix}".rstrip("/")
@@ -137,7 +137,7 @@ class S3Source:
         return manifest_hash(self._chosen(allow_pickle))
 
     def files(self, revision: str, allow_pickle: bool) -> tuple[SourceFile, ...]:
-        """As they are now, which must be as they were."""
+        """The files as they are now. Raises SourceChanged if they differ from those of `revision`."""
         found = self._chosen(allow_pickle)
         if (now := manifest_hash(found)) != revision:
             raise SourceChanged(
@@ -170,12 +170,12 @@ class S3Source:
         return self._web.page(url, self._signed(url, {}))[0]
 
     def open(self, file: SourceFile, revision: str, offset: int) -> AbstractContextManager[Reply]:
-        """Refused with SourceChanged when the object is another than the listed one."""
+        """Raises SourceChanged if the object is not the listed one any more."""
         url = f"{self._base}/{quote(self._prefix + file.path, safe='/-_.~')}"
         return self._web.get(url, self._signed(url, {**_range(offset), "If-Match": f'"{file.tag}"'}))
 
     def checksum(self, file: SourceFile, headers: Mapping[str, str]) -> Checksum | None:
-        """The ETag, where it is one."""
+        """From the ETag, if that is an MD5."""
         return etag_checksum(file.tag, headers)
 
     def _signed(self, url: str, headers: dict[str, str]) -> dict[str, str]:
@@ -204,7 +204,7 @@ def _hub_file(item: Mapping[str, object]) -> SourceFile:
 
 
 def _bucket_url(bucket: str, region: str, endpoint: str | None) -> str:
-    """A bucket with a dot in its name has no certificate as a host."""
+    """The bucket's URL. A bucket with a dot in its name goes into the path, because as a host it has no certificate."""
     if endpoint:
         return f"{endpoint.rstrip('/')}/{bucket}"
     if "." in bucket:

@@ -1,4 +1,4 @@
-"""GET over HTTP, streamed; each failure is one of errors.py."""
+"""HTTP GET with streamed bodies; each failure is an error of errors.py."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from llmendpoint_server.errors import AccessDenied, LoadError, ModelNotFound, ModelUnavailable, SourceChanged
 
 SILENCE_S = 30.0
-"""A connection on which nothing arrives for so long is given up."""
+"""Seconds. A connection on which nothing arrives for this time is given up."""
 LARGEST_PAGE = 64 * 2**20
-"""Bytes of a listing."""
+"""Bytes of a listing, at most."""
 
 
 class EndsEarly(ModelUnavailable):
@@ -31,7 +31,7 @@ class Reply(NamedTuple):
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Credentials are for the host that they were given for; downloads are often redirected to another."""
+    """Removes credentials at a redirect to another host, as is common for downloads: they are for their own host only."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
@@ -43,14 +43,14 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A signed request cannot be sent elsewhere."""
+    """A signed request cannot be redirected."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 class Web:
-    """`where` begins the messages of errors. Proxies are taken from the environment, as curl does."""
+    """`where` begins the messages of errors. Proxies come from the environment, as with curl."""
 
     def __init__(self, where: str, follow_redirects: bool = True) -> None:
         self._where = where
@@ -58,8 +58,8 @@ class Web:
 
     @contextmanager
     def get(self, url: str, headers: Mapping[str, str]) -> Iterator[Reply]:
-        """A reply with 2xx. Raises ModelNotFound, AccessDenied, SourceChanged and, where a later try may succeed,
-        ModelUnavailable; also when the connection breaks while the body is read."""
+        """A reply with 2xx. Raises ModelNotFound, AccessDenied, SourceChanged, or ModelUnavailable if a later try may
+        succeed; also if the connection breaks while the body is read."""
         request = urllib.request.Request(url, headers=dict(headers))
         try:
             with self._opener.open(request, timeout=SILENCE_S) as body:

@@ -1,4 +1,4 @@
-"""`llmendpoint-simulator`: flags in, exit code out, as `llmendpoint-server`."""
+"""The command `llmendpoint-simulator`. Flags in, exit code out, as in `llmendpoint-server`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from llmendpoint_server.simulator.tokens import ByteTokenizer
 
 
 def run(settings: Settings, behaviour: Behaviour) -> int:
-    """Serve until the end; returns the exit code."""
+    """Serve until the server stops. Returns the exit code."""
 
     def make_service() -> Service:
         engine = SimulatedEngine(settings, behaviour)

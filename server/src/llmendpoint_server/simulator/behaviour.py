@@ -1,4 +1,4 @@
-"""What a simulated engine does: settings, and pure functions that say what happens to the n-th request."""
+"""What a simulated engine does: settings, and pure functions that decide what happens to the n-th request."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Behaviour:
     ttft: float = 0.05
     itl: float = 0.01
     jitter: float = 0.0
-    """each time is drawn evenly from (1 - jitter) to (1 + jitter) times itself"""
+    """each time is multiplied by a number drawn evenly from (1 - jitter) to (1 + jitter)"""
     error_rate: float = 0.0
     hang_rate: float = 0.0
     hang_after: int | None = None
     crash_after: int | None = None
     freeze_after: int | None = None
     answers: tuple[tuple[str, str], ...] = ()
-    """(text in the last user message, answer): the first that fits is the answer; an empty text fits every message"""
+    """(text in the last user message, answer): the first match is the answer; an empty text matches every message"""
     output_tokens: int | None = None
-    """length of every answer; None: as long as it is"""
+    """tokens of every answer; None: its own length"""
     seed: int = 0
     foreign: bool = False
 
@@ -42,12 +42,12 @@ class Fate(enum.Enum):
     ERROR = "error"
     HANG = "hang"
     FREEZE = "freeze"
-    """Hangs, and the whole engine with it."""
+    """Hangs, together with the whole engine."""
     CRASH = "crash"
 
 
 def fate(behaviour: Behaviour, number: int) -> Fate:
-    """What happens to request `number` (from 1): the same at every start with the same seed."""
+    """What happens to request `number` (from 1). It is the same at every start with the same seed."""
     if behaviour.crash_after is not None and number > behaviour.crash_after:
         return Fate.CRASH
     if behaviour.freeze_after is not None and number > behaviour.freeze_after:
@@ -75,7 +75,7 @@ def _draws(behaviour: Behaviour, stream: int) -> random.Random:
 
 
 def answer_text(behaviour: Behaviour, prompt: str) -> str:
-    """The answer to a rendered prompt: what an override says, else an echo of the last user message."""
+    """The answer to a rendered prompt: that of an override, else an echo of the last user message."""
     message = last_user_message(prompt)
     for part, text in behaviour.answers:
         if part in message:
@@ -86,9 +86,9 @@ def answer_text(behaviour: Behaviour, prompt: str) -> str:
 def answer_tokens(
     behaviour: Behaviour, prompt: Sequence[int], max_tokens: int, ignore_eos: bool
 ) -> tuple[tuple[int, ...], bool]:
-    """At most `max_tokens` tokens, and whether the answer ends there by itself (its last token is then END).
+    """At most `max_tokens` tokens, and whether the answer ends by itself (its last token is then END).
 
-    With `output_tokens`, or when the caller ignores the end, the text is repeated up to the wanted length.
+    With `output_tokens`, or if the caller ignores the end, the text is repeated up to the wanted length.
     """
     text = encode(answer_text(behaviour, decode(prompt)) or " ")
     length = len(text) if behaviour.output_tokens is None else behaviour.output_tokens

@@ -1,4 +1,4 @@
-"""The simulated engine: the API's Engine, with clocks in place of computation."""
+"""The simulated engine: the API's Engine, with timers instead of computation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sequence:
 
 
 class SimulatedEngine:
-    """Runs `max_num_seqs` requests at once; others wait in order, and one more than `max_queued_requests` is refused."""
+    """Runs `max_num_seqs` requests at once. Up to `max_queued_requests` others wait in order; one more is refused."""
 
     def __init__(self, settings: Settings, behaviour: Behaviour) -> None:
         self._behaviour = behaviour
@@ -134,7 +134,7 @@ class SimulatedEngine:
         )
 
     def submit(self, request: Request) -> EngineStream:
-        """Raises Unavailable when this replica does not take any."""
+        """Raises Unavailable if this replica takes no requests."""
         if self.state != "ready":
             raise Unavailable(f"This replica is {self.state}: {self.detail}. Try again.", retry_after=1.0)
         stream = EngineStream(request.id, self.forget)
@@ -156,13 +156,13 @@ class SimulatedEngine:
         return stream
 
     def _observe(self) -> None:
-        """To be called before the number of running requests changes."""
+        """Must be called before the number of running requests changes."""
         now = asyncio.get_running_loop().time()
         self._lives.observe(self._running, now - self._observed)
         self._observed = now
 
     def _retry_after(self) -> float:
-        """As the engine's scheduler estimates it; a step is the time of a token."""
+        """Estimated as in the engine's scheduler; a step is the time of a token."""
         self._observe()
         running = [one for one in self._sequences.values() if one.task is not None]
         fewest = min(one.request.sampling.max_tokens - one.generated for one in running)
@@ -199,7 +199,7 @@ class SimulatedEngine:
         loop = asyncio.get_running_loop()
         due = loop.time()
         for position, wait in enumerate(waits(self._behaviour, sequence.number, len(tokens))):
-            due += wait  # not sleep(wait) each time: what a busy loop is late would add up
+            due += wait  # not sleep(wait) each time: the delays of a busy loop would add up
             await asyncio.sleep(max(0.0, due - loop.time()))
             if position == 0:
                 self._counters.prompt_tokens += len(request.prompt)
@@ -215,7 +215,7 @@ class SimulatedEngine:
             self._leave(sequence)
 
     def forget(self, request_id: str) -> None:
-        """Nobody reads this request's outputs any more."""
+        """This request's outputs are not read any more."""
         sequence = self._sequences.get(request_id)
         if sequence is not None:
             if sequence.task is not None:
@@ -223,7 +223,7 @@ class SimulatedEngine:
             self._leave(sequence)
 
     def _leave(self, sequence: Sequence) -> None:
-        """Make room: the first that waits goes on."""
+        """Make room: the first waiting request runs."""
         if sequence.task is not None and sequence.request.id in self._sequences:
             self._observe()
             self._lives.end()

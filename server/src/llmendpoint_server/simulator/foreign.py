@@ -1,4 +1,4 @@
-"""The same server as an engine that knows nothing of us: /health and OpenAI's API, and no word about readiness."""
+"""The same server as a foreign engine: /health and OpenAI's API, but no report of readiness."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ OURS = ("/ready", "/load", "/version")
 
 
 class Foreign:
-    """ASGI middleware: hides what only our server has. /health is 200 from the start, long before the first token."""
+    """ASGI middleware: hides what only this project's server has. /health is 200 from the start, long before the first
+    token."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

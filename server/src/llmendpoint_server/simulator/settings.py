@@ -1,4 +1,4 @@
-"""The command line of `llmendpoint-simulator`: every flag of `llmendpoint-server`, and how to behave."""
+"""The command line of `llmendpoint-simulator`: every flag of `llmendpoint-server`, and flags for its behaviour."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def add_behaviour_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def parse(arguments: Sequence[str]) -> tuple[Settings, Behaviour]:
-    """From the command line; argparse prints what is wrong and raises SystemExit(2)."""
+    """Settings from the command line; argparse prints what is wrong and raises SystemExit(2)."""
     parser = argparse.ArgumentParser(
         prog="llmendpoint-simulator", description=DESCRIPTION, epilog=EXAMPLES, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,

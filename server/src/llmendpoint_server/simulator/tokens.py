@@ -1,4 +1,4 @@
-"""A tokenizer without a vocabulary: up to four bytes of UTF-8 are one token, about as many as in a real one."""
+"""A tokenizer without a vocabulary: up to four bytes of UTF-8 are one token, about as in a real one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 BYTES = 4
 END = 0
-"""The end of an answer: no text."""
+"""The end of an answer; it has no text."""
 VOCABULARY = 2 ** (8 * BYTES + 1)
 MESSAGE_END = "\x1e"
-"""Between the messages of a rendered chat: a control character that no chat holds."""
+"""Separates the messages of a rendered chat: a control character that no chat holds."""
 USER = "user: "
 
 
 def encode(text: str) -> tuple[int, ...]:
-    """A token is its bytes with a 1 before them, so that leading zeros stay."""
+    """A token is a 1 followed by its bytes, so that leading zeros stay."""
     data = text.encode(errors="replace")
     return tuple(
         int.from_bytes(b"\x01" + data[start : start + BYTES]) for start in range(0, len(data), BYTES)
@@ -23,7 +23,7 @@ def encode(text: str) -> tuple[int, ...]:
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """Text of tokens; those that are not whole characters become U+FFFD. Ids that encode() never makes are left out."""
+    """The text of tokens. Incomplete characters become U+FFFD; ids that encode() never makes are left out."""
     parts = (token.to_bytes(BYTES + 1).lstrip(b"\x00") for token in tokens)
     return b"".join(part[1:] for part in parts if part[:1] == b"\x01").decode(errors="replace")
 
@@ -33,13 +33,13 @@ def render_chat(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def last_user_message(prompt: str) -> str:
-    """The last message of the user in a rendered chat; a prompt that is no chat as it is."""
+    """The user's last message in a rendered chat; a prompt that is no chat is returned unchanged."""
     said = [part.removeprefix(USER) for part in prompt.split(MESSAGE_END) if part.startswith(USER)]
     return said[-1] if said else prompt
 
 
 class ByteTokenizer:
-    """These functions as the API's Tokenizer."""
+    """The functions above as the API's Tokenizer."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         return encode(text)

@@ -1,1 +1,1 @@
-"""What is known of endpoints: their objects, names and settings, and their replicas' loads."""
+"""What the gateway knows of endpoints: objects, names, settings, and the load of their replicas."""

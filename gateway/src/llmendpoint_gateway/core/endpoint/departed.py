@@ -1,13 +1,13 @@
-"""Names of endpoints that were deleted a moment ago: one that is applied again within seconds is to lose no request.
+"""Names of recently deleted endpoints. An endpoint that is applied again within seconds loses no request.
 
-Holds a bounded number of names, the oldest go first. Time is the caller's, in seconds.
+The number of names is bounded; the oldest are dropped first. The time is an argument, in seconds.
 """
 
 from collections import OrderedDict
 from collections.abc import Mapping
 
 GRACE_SECONDS = 5.0
-"""For so long a request for such a name waits rather than being told that there is no such model."""
+"""For this time a request for such a name waits. After it, the request gets 404 `model_not_found`."""
 MOST_NAMES = 4096
 
 
@@ -19,7 +19,7 @@ class Departed:
         return len(self._names)
 
     def note(self, before: Mapping[str, str], after: Mapping[str, str], now: float) -> None:
-        """Names that meant an endpoint before, and mean none now."""
+        """Record the names that belong to an endpoint in `before` and to none in `after`."""
         for name in before.keys() - after.keys():
             self._names[name] = (before[name], now + GRACE_SECONDS)
             self._names.move_to_end(name)
@@ -29,6 +29,6 @@ class Departed:
             self._names.popitem(last=False)
 
     def endpoint(self, name: str, now: float) -> str | None:
-        """Whom the name meant, where that was a moment ago."""
+        """The endpoint that the name belonged to until recently; None for any other name."""
         endpoint, until = self._names.get(name, ("", 0.0))
         return endpoint if now < until else None

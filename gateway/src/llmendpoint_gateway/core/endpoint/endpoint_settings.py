@@ -1,4 +1,4 @@
-"""What an endpoint's spec says of its requests: how they wait, and when its breaker opens. The defaults are the CRD's."""
+"""An endpoint's settings for its requests: the queue and the breaker. The defaults equal the CRD's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from llmendpoint_gateway.core.endpoint.loads import Load
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """`spec.traffic.queue`. `seconds` None: as long as the gateway's own setting says."""
+    """`spec.traffic.queue`. `seconds` is the longest wait; None means the gateway's own setting."""
 
     most: int = 1000
     seconds: float | None = None
@@ -18,10 +18,12 @@ class QueueSettings:
     kv_usage: float = 0.95
 
     def limit(self, load: Load, in_flight: int) -> int:
-        """How many requests of this gateway a replica with this load may have in flight; it has `in_flight` of them now.
+        """How many requests of this gateway pod a replica with this load may have in flight. It has `in_flight` of them
+        now.
 
-        What it has beyond those comes from other gateways. Half of its room is ours in any case, so that of several
-        gateways none keeps all of it; and one request always is, as nothing else would ever end there and make room.
+        Its other requests come from other gateway pods. This pod may always use half of the replica's room, so that no
+        pod takes all of it. One request is always allowed: without one, no request of this pod would end there and make
+        room.
         """
         room = load.max_num_seqs + self.per_replica
         outstanding = load.running + load.waiting
@@ -46,7 +48,7 @@ DEFAULT_CIRCUIT = CircuitSettings()
 
 
 def parse_queue(spec: Mapping[str, Any]) -> QueueSettings:
-    """`spec`: an LLMEndpoint's, as the API server has filled it in; a field of another type is taken as absent."""
+    """`spec` is an LLMEndpoint's spec with the API server's defaults. A field of a wrong type counts as absent."""
     queue, default = part(part(spec, "traffic"), "queue"), DEFAULT_QUEUE
     return QueueSettings(
         int(_number(queue, "maxRequests", default.most)),
@@ -57,7 +59,7 @@ def parse_queue(spec: Mapping[str, Any]) -> QueueSettings:
 
 
 def parse_circuit(spec: Mapping[str, Any]) -> CircuitSettings:
-    """As `parse_queue`."""
+    """Like `parse_queue`, for `spec.circuitBreaker`."""
     breaker, default = part(spec, "circuitBreaker"), DEFAULT_CIRCUIT
     return CircuitSettings(
         _number(breaker, "errorRate", default.error_rate),
@@ -68,13 +70,13 @@ def parse_circuit(spec: Mapping[str, Any]) -> CircuitSettings:
 
 
 def parse_first_byte(spec: Mapping[str, Any]) -> float | None:
-    """Seconds until which an answer is to have begun; None: no limit."""
+    """The seconds within which an answer must begin; None means no limit."""
     seconds: float | None = _number(part(spec, "traffic"), "firstByteTimeoutSeconds", None)
     return seconds
 
 
 def part(body: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    """A field that is to hold an object."""
+    """The object in this field; empty if the field is absent or of another type."""
     value = body.get(field)
     return value if isinstance(value, Mapping) else {}
 

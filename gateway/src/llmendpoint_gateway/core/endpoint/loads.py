@@ -1,23 +1,25 @@
-"""What each replica said of its load, how often it is asked, and how long that holds. Time is the caller's, in seconds."""
+"""The load that each replica reported, when to ask it again, and how long a reading is valid. The time is an argument,
+in seconds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 BUSY_SECONDS = 10.0
-"""After its last request a replica counts as busy for so long."""
+"""A replica counts as busy for this time after its last request."""
 BUSY_PERIOD, IDLE_PERIOD = 0.2, 5.0
 MISSED = 3
-"""Readings that may fail before the last good one is stale; but it holds for SHORTEST_SECONDS in any case, as a machine
-that is short of time answers late."""
+"""After this many failed readings the last good one is stale. It is valid for SHORTEST_SECONDS at least, because an
+overloaded machine answers late."""
 FIRST_LIMIT = 8
-"""Requests that a replica gets before it was asked for the first time: all that wait for it are not to fall upon it."""
+"""A new replica's limit until its first reading. It keeps the waiting requests from all going to that replica."""
 SHORTEST_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The answer to `GET /load` (docs/contribute/contracts.md). `kv_usage`: 0..1 of the pages that live requests hold."""
+    """The answer to `GET /load` (docs/contribute/contracts.md). `kv_usage`: share 0..1 of the pages that live requests
+    hold."""
 
     running: int
     waiting: int
@@ -27,7 +29,7 @@ class Load:
 
 
 def parse_load(document: Any) -> Load | None:
-    """None for what is no such answer: other engines have a `/load` of their own, or none."""
+    """None if the document has another shape: other engines have their own `/load`, or none."""
     if not isinstance(document, Mapping):
         return None
     names = ("running", "waiting", "max_num_seqs", "outstanding_tokens")
@@ -56,9 +58,10 @@ class _Replica:
 
 
 class Loads:
-    """By address. `touched` is told of every replica that gets a request, which costs a request next to nothing.
+    """Loads by replica address. Each request adds its replica to `touched`, which costs almost no time.
 
-    `limits`: how many requests of this gateway a replica may have in flight; one of which nothing is known has none.
+    `limits`: address -> how many requests of this gateway pod the replica may have in flight. An absent address has no
+    limit.
     """
 
     def __init__(self) -> None:
@@ -67,7 +70,7 @@ class Loads:
         self.touched: set[str] = set()
 
     def put(self, address: str, now: float, *, limited: bool = False) -> None:
-        """This replica is there. `limited`: it may have a limit."""
+        """Add a replica. `limited`: it may have a limit, and starts with FIRST_LIMIT."""
         if address not in self._replicas:
             self._replicas[address] = _Replica(due=now)
             if limited:
@@ -76,13 +79,15 @@ class Loads:
             self.limits.pop(address, None)
 
     def drop(self, address: str) -> None:
-        """It is gone."""
+        """Forget a replica."""
         self._replicas.pop(address, None)
         self.limits.pop(address, None)
 
     def due(self, now: float, busy: Iterable[str], most: int) -> list[str]:
-        """Whom to ask now, the longest due first; each is not due again before its answer was noted. `busy` have
-        requests in flight."""
+        """The addresses to ask now, at most `most`, the longest due first. `busy`: replicas with requests in flight.
+
+        An address is not due again until its answer was noted or missed.
+        """
         for address in {*busy, *self.touched}:
             if replica := self._replicas.get(address):
                 replica.busy_until = now + BUSY_SECONDS
@@ -95,8 +100,10 @@ class Loads:
         return due[:most]
 
     def note(self, address: str, load: Load | None, now: float) -> bool:
-        """What it answered, None for what is no load; whether this changed what is known. An engine that has never told
-        its load has no limit."""
+        """Store an answer; None is an answer that is not a load. Returns whether the known load changed.
+
+        An engine that never reported a load has no limit.
+        """
         replica = self._asked(address, now)
         if replica is None:
             return False
@@ -110,25 +117,28 @@ class Loads:
         return changed
 
     def missed(self, address: str, now: float) -> None:
-        """It did not answer: what is known of it holds until it is stale, and its limit for as long as it is there."""
+        """The replica did not answer. Its last reading holds until it is stale, and its limit until the replica is
+        dropped."""
         self._asked(address, now)
 
     def expire(self, now: float) -> list[str]:
-        """Forget what is stale: unknown, which is not the same as none. The addresses of which nothing is known now; they
-        keep their limits, or all that wait would fall upon a replica that has just stopped answering."""
+        """Forget stale readings, and return their addresses. Their load is now unknown, which does not mean idle.
+
+        They keep their limits. Otherwise all waiting requests would go to a replica that just stopped answering.
+        """
         gone = [a for a, r in self._replicas.items() if r.load is not None and r.stale_at <= now]
         for address in gone:
             self._replicas[address].load = None
         return gone
 
     def _asked(self, address: str, now: float) -> _Replica | None:
-        """Asking it is over; when it is to be asked again."""
+        """End the current reading and set when the next one is due. None for an unknown address."""
         replica = self._replicas.get(address)
         if replica is not None:
             replica.asked, replica.due = False, now + replica.period(now)
         return replica
 
     def of(self, address: str) -> tuple[Load, float] | None:
-        """The last reading that still holds, and when it was taken."""
+        """The last valid reading, and when it was taken; None if there is none."""
         replica = self._replicas.get(address)
         return (replica.load, replica.read_at) if replica and replica.load else None

@@ -1,4 +1,4 @@
-"""The models that there are, in OpenAI's shape, as values that become JSON."""
+"""The list of models in OpenAI's shape, as values that become JSON."""
 
 from datetime import datetime
 from typing import Any
@@ -8,7 +8,7 @@ from llmendpoint_gateway.core.request.refusals import Rejected, unknown_model
 
 
 def model_list(view: View) -> dict[str, Any]:
-    """Every name that a request may carry, in order."""
+    """Every model name that a request may use, sorted."""
     return {"object": "list", "data": [_model(name, view) for name in sorted(view.names)]}
 
 

@@ -1,7 +1,8 @@
 """Which model name means which endpoint.
 
-`namespace/name` always means its endpoint. A bare name belongs to the oldest endpoint that claims it; of two created in the
-same second, to the first by key, so that every gateway decides alike. An endpoint that claims no bare name claims its own.
+`namespace/name` always means its endpoint. A bare name belongs to the oldest endpoint that claims it. If two were
+created in the same second, the first by key wins, so that all gateway pods decide alike. An endpoint that claims no
+bare name claims its own name.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -9,11 +10,11 @@ from collections.abc import Container, Iterable, Mapping
 from llmendpoint_gateway.core.endpoint.objects import Endpoint
 
 Claims = Mapping[str, tuple[tuple[str, str], ...]]
-"""Bare name -> (created, endpoint key) of those that claim it, the oldest first."""
+"""Bare name -> (created, endpoint key) of the endpoints that claim it, the oldest first."""
 
 
 def change_claims(claims: Claims, before: Iterable[Endpoint], after: Iterable[Endpoint]) -> Claims:
-    """`before`: endpoints as they were, if they were; `after`: the same as they are, if they still are."""
+    """`before`: the changed endpoints as they were, without new ones. `after`: as they are now, without deleted ones."""
     gone = {(name, endpoint.key) for endpoint in before for name in endpoint.served_names}
     found: dict[str, set[tuple[str, str]]] = {}
     for name in {name for name, _ in gone}:
@@ -28,7 +29,7 @@ def change_claims(claims: Claims, before: Iterable[Endpoint], after: Iterable[En
 def change_names(
     names: Mapping[str, str], claims: Claims, keys: Container[str], endpoints: Iterable[Endpoint]
 ) -> Mapping[str, str]:
-    """Model name -> endpoint key, after these endpoints have changed. `keys`: of all endpoints that there are."""
+    """Model name -> endpoint key, after these endpoints changed. `keys`: the keys of all existing endpoints."""
     changed = dict(names)
     for endpoint in endpoints:
         for name in (endpoint.key, *endpoint.served_names):
@@ -42,6 +43,6 @@ def change_names(
 
 
 def conflicts(endpoint: Endpoint, names: Mapping[str, str]) -> dict[str, str]:
-    """The bare names that it claims and another has, with their owners."""
+    """The bare names that this endpoint claims and another endpoint owns: name -> owner."""
     owners = {name: names[name] for name in endpoint.served_names if name in names}
     return {name: owner for name, owner in owners.items() if owner != endpoint.key}

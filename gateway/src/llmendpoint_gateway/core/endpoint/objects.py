@@ -1,4 +1,4 @@
-"""What the gateway reads of the objects it watches: parsed, frozen, and nothing more than is used."""
+"""The fields of the watched objects that the gateway uses, parsed and frozen."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ ENDPOINT_LABEL = "llmendpoint.io/endpoint"
 REVISION_LABEL = "llmendpoint.io/revision"
 PORT_NAME = "http"
 JUDGING = ("Switching", "Observing")
-"""Of `status.rollout.state`."""
+"""The values of `status.rollout.state` in which the operator judges a new revision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """How new requests are shared: `weights` are (revision, percent above 0), in order of revision.
+    """How new requests are divided. `weights`: (revision, percent above 0), sorted by revision.
 
-    `epoch` is None where only `status.activeRevision` says where requests go.
+    `epoch` is None if only `status.activeRevision` says where requests go.
     """
 
     epoch: int | None
@@ -37,12 +37,13 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An LLMEndpoint. `created` is RFC 3339 in UTC as Kubernetes writes it, so that text order is time order.
+    """An LLMEndpoint. `created` is RFC 3339 in UTC as Kubernetes writes it, so text order is time order.
 
-    `draining`: pods that are to get no new requests, by name. `proven`: the revision that a rollout goes back to.
-    `expects`: whether a replica is to come when there is none: spec.replicas, which the API server fills in, is not 0,
-    or a scaler sees who waits. `judged`: a rollout watches how its new revision does, and goes back if it does badly.
-    `first_byte`: seconds until which an answer is to have begun. `paths`: that its runtime declares beside those of the API.
+    `draining`: names of the pods that get no new requests. `proven`: the revision that a rollout rolls back to.
+    `expects`: a replica will come if there is none, because `spec.replicas` (the API server fills it in) is not 0, or
+    because a scaler sees the waiting requests. `judged`: a rollout judges its new revision and rolls back if that does
+    badly. `first_byte`: seconds within which an answer must begin. `paths`: those that the runtime declares beside the
+    API's.
     """
 
     namespace: str
@@ -66,7 +67,7 @@ class Endpoint:
 
     @property
     def assignment(self) -> Assignment | None:
-        """`status.traffic`, else all to the active revision; None: nothing is to be routed yet."""
+        """`status.traffic`; without it, everything goes to the active revision. None: nothing can be routed yet."""
         if self.traffic is not None or self.active_revision is None:
             return self.traffic
         return Assignment(None, ((self.active_revision, 100),))
@@ -88,7 +89,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """An EndpointSlice of one revision of one endpoint (`namespace/name`)."""
+    """An EndpointSlice of one revision. `endpoint` is `namespace/name`."""
 
     endpoint: str
     revision: str
@@ -133,7 +134,7 @@ def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
 
 
 def parse_slice(body: Mapping[str, Any]) -> Slice:
-    """A slice's replicas; of an address type that no pod has (FQDN), none."""
+    """Parse a slice. A slice of an address type that no pod has (FQDN) has no replicas."""
     key = object_key(body)
     labels = body["metadata"].get("labels") or {}
     for label in (ENDPOINT_LABEL, REVISION_LABEL):
@@ -151,7 +152,7 @@ def parse_slice(body: Mapping[str, Any]) -> Slice:
 
 
 def _scales_from_zero(spec: Mapping[str, Any]) -> bool:
-    """A HorizontalPodAutoscaler does not."""
+    """The builtin scaler and KEDA scale up from zero; a HorizontalPodAutoscaler does not."""
     scaling = part(spec, "autoscaling")
     return bool(scaling) and scaling.get("provider", "builtin") in ("builtin", "keda")
 
@@ -167,20 +168,20 @@ def _assignment(key: str, traffic: Mapping[str, Any]) -> Assignment:
 
 
 def _port(ports: list[dict[str, Any]]) -> int | None:
-    """The port called `http`, else the only one: a Service with a single port may leave it unnamed."""
+    """The port named `http`, else the only port: a Service with a single port may leave it unnamed."""
     named = [port for port in ports if port.get("name") == PORT_NAME]
     chosen = named or (ports if len(ports) == 1 else [])
     return chosen[0].get("port") if chosen else None
 
 
 def _replica(entry: Mapping[str, Any], family: str, port: int) -> Replica:
-    # Of the addresses in one entry Kubernetes says that they are interchangeable and only the first is used.
+    # Kubernetes says that the addresses of one entry are interchangeable and that only the first is used.
     ip = entry["addresses"][0]
     conditions = entry.get("conditions") or {}
     ready = conditions.get("ready")
     return Replica(
         address=f"[{ip}]:{port}" if family == "IPv6" else f"{ip}:{port}",
         pod=(entry.get("targetRef") or {}).get("name") or ip,
-        ready=ready is not False,  # the API: an unknown state (null) is to be read as ready
+        ready=ready is not False,  # the API says to read an unknown state (null) as ready
         terminating=conditions.get("terminating") is True,
     )

@@ -1,27 +1,27 @@
-"""Whether the API server is in reach. Time is the caller's, in seconds."""
+"""Whether the gateway can reach the API server. The time is an argument, in seconds."""
 
 from llmendpoint_gateway.core.endpoint.view import Kind
 
 
 class Reach:
-    """Since when the watch of each kind is broken; the API server is out of reach while one is."""
+    """Since when each kind's watch is broken. The API server counts as unreachable while any watch is broken."""
 
     def __init__(self) -> None:
         self._lost: dict[Kind, float] = {}
 
     def lost(self, kind: Kind, now: float) -> float:
-        """This watch is broken; for how many seconds it has been."""
+        """Mark this watch as broken. Returns for how many seconds it has been broken."""
         return now - self._lost.setdefault(kind, now)
 
     def found(self, kind: Kind) -> None:
-        """This watch stands."""
+        """Mark this watch as working."""
         self._lost.pop(kind, None)
 
     @property
     def stale(self) -> bool:
-        """What the API server last said may be over."""
+        """Whether the last state from the API server may be outdated."""
         return bool(self._lost)
 
     def seconds(self, now: float) -> float:
-        """For which it has been out of reach; 0 while it is not."""
+        """For how many seconds the API server has been unreachable; 0 while it is reachable."""
         return max((now - since for since in self._lost.values()), default=0.0)

@@ -1,7 +1,7 @@
-"""What is known of the cluster: a store of watched objects, and the view that everything else is made from.
+"""What the gateway knows of the cluster: a store of watched objects, and the view that everything else is made from.
 
-An endpoint's part of the view is made from its own objects alone. So a change costs as much as its endpoint, however many
-others there are: their parts stay as they are.
+An endpoint's part of the view is made from its own objects only. So a change rebuilds one part, and the parts of all
+other endpoints stay as they are.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,13 +22,13 @@ Item = Endpoint | Slice
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Of one endpoint: its object, None when it is deleted, and its replicas by revision; both in order."""
+    """One endpoint: its object (None after a delete), and its replicas by revision. Revisions and replicas are sorted."""
 
     endpoint: Endpoint | None = None
     revisions: Mapping[str, tuple[Replica, ...]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether anything is known of it."""
+        """Whether the endpoint has an object or replicas."""
         return self.endpoint is not None or bool(self.revisions)
 
 
@@ -36,11 +36,11 @@ NOTHING = Part()
 
 
 class Store:
-    """Watched objects by kind and `namespace/name`. `synced` once a whole list of each kind was read."""
+    """Watched objects by kind and `namespace/name`. `synced`: a full list of each kind was read."""
 
     def __init__(self) -> None:
         self._objects: dict[Kind, dict[str, Item]] = {}
-        self._slices_of: dict[str, dict[str, Slice]] = {}  # by endpoint, then by their own key
+        self._slices_of: dict[str, dict[str, Slice]] = {}  # endpoint -> slice key -> slice
         self._touched: set[str] = set()
 
     @property
@@ -48,7 +48,7 @@ class Store:
         return len(self._objects) == len(Kind)
 
     def relisted(self, kind: Kind, items: Mapping[str, Item]) -> None:
-        """After a whole list: what it does not hold is gone, so a missed delete ends here."""
+        """Apply a full list. Objects that it lacks are gone, so this repairs a missed delete."""
         for key in self._objects.setdefault(kind, {}).keys() - items.keys():
             self.deleted(kind, key)
         for key, item in items.items():
@@ -69,7 +69,7 @@ class Store:
         self._forget(key, self._objects.get(kind, {}).pop(key, None))
 
     def take_touched(self) -> set[str]:
-        """The endpoints of which something has changed since the last time."""
+        """The endpoints that changed since the last call."""
         touched, self._touched = self._touched, set()
         return touched
 
@@ -98,9 +98,11 @@ def _endpoint_of(item: Item) -> str:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Parts and endpoints by key; a part without its endpoint is of one that was deleted. `names`: model name -> endpoint key,
-    the same object while no endpoint comes, goes or claims others; `claims`, by which bare names are given. `paths`: that any
-    endpoint's runtime declares."""
+    """Parts and endpoints by key. A part without an endpoint belongs to a deleted one.
+
+    `names`: model name -> endpoint key; the same object until an endpoint comes, goes or claims other names. `claims`:
+    they decide the bare names. `paths`: all paths that runtimes of endpoints declare.
+    """
 
     parts: Mapping[str, Part] = field(default_factory=dict)
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
@@ -112,13 +114,13 @@ class View:
         return self.parts.get(key, NOTHING)
 
     def takes(self, name: str, declared: str) -> bool:
-        """Whether the endpoint of this name takes a declared path; an unknown endpoint takes any."""
+        """Whether the endpoint of this name accepts a declared path. An unknown endpoint accepts any."""
         endpoint = self.endpoints.get(self.names.get(name, ""))
         return endpoint is None or declared in endpoint.paths
 
 
 def change_view(view: View, changed: Mapping[str, Part]) -> View:
-    """The view with these parts instead of those that it has of the same endpoints."""
+    """The view with these parts in place of its own parts of the same endpoints."""
     parts, endpoints = dict(view.parts), dict(view.endpoints)
     before: list[Endpoint] = []
     after: list[Endpoint] = []
@@ -146,10 +148,11 @@ def change_view(view: View, changed: Mapping[str, Part]) -> View:
 
 
 def _by_pod(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
-    """One replica per pod, in order of address.
+    """One replica per pod, sorted by address.
 
-    A pod is in two slices while it moves between them, and in one per family on a dual-stack cluster.
-    Not ready in one of them is not ready: to leave out a good replica for a moment costs less than a failed request.
+    A pod is in two slices while it moves between them, and in one slice per family on a dual-stack cluster. If one
+    slice says not ready, the pod is not ready: leaving out a good replica for a moment costs less than a failed
+    request.
     """
     pods: dict[str, Replica] = {}
     for replica in replicas:

@@ -1,1 +1,1 @@
-"""What Envoy is told, and what it tells: its configuration, its bounds, and the wire formats."""
+"""What the gateway exchanges with Envoy: its configuration, its bounds, and the wire formats."""

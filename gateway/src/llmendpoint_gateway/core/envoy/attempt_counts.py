@@ -1,4 +1,4 @@
-"""Attempts by revision, out of Envoy's statistics."""
+"""Counts of attempts by revision, read from Envoy's statistics."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from llmendpoint_gateway.core.envoy.upstream_logs import CLUSTER_TAG, ENDED, FAI
 
 
 def stats_pattern(endpoint: str) -> str:
-    """The regular expression (RE2) of the counters of one endpoint's revisions."""
+    """The regular expression (RE2) that matches the counters of one endpoint's revisions."""
     escaped = "".join(c if c.isalnum() or c in "/-" else f"\\{c}" for c in endpoint)
     return rf"^{STATS_PREFIX}\.({ENDED}|{FAILED})\.{CLUSTER_TAG}\.{escaped}/"
 
@@ -15,7 +15,8 @@ def stats_pattern(endpoint: str) -> str:
 def read_attempts(
     document: Mapping[str, Any], endpoint: str, known: Iterable[str]
 ) -> dict[str, dict[str, int]]:
-    """`document`: Envoy's /stats as JSON. -> revision -> {"requests", "errors"}; zeros for the `known` ones."""
+    """`document`: Envoy's /stats as JSON. Returns revision -> {"requests", "errors"}; each `known` revision has at
+    least zeros."""
     counts = {revision: {"requests": 0, "errors": 0} for revision in known}
     for field, name in (("requests", ENDED), ("errors", FAILED)):
         prefix = f"{STATS_PREFIX}.{name}.{CLUSTER_TAG}.{endpoint}/"

@@ -1,4 +1,4 @@
-"""Envoy's bootstrap: its bounds, the listener, the two ways to the picker, and ADS for the rest."""
+"""Envoy's bootstrap: its bounds, the listeners, the two connections to the picker, and ADS for the rest."""
 
 from llmendpoint_gateway.core.envoy.bounds import MAX_RESETS, Share
 from llmendpoint_gateway.core.envoy.listener import (
@@ -18,8 +18,8 @@ from llmendpoint_gateway.core.envoy.resources import (
 )
 from llmendpoint_gateway.core.envoy.upstream_logs import STATS_PREFIX
 
-LIMIT = "connections"  # of the node: the most that there are
-# Whatever Envoy counts beyond these is not kept: it has over a hundred counters for each cluster.
+LIMIT = "connections"  # in the node's metadata: the most connections
+# Envoy keeps no other statistics: it has over a hundred counters for each cluster.
 KEPT_STATS = (
     f"{STATS_PREFIX}.",
     f"http.{STATS_NAME}.",
@@ -48,11 +48,11 @@ def make_bootstrap(
     instance: str,
     share: Share,
 ) -> Resource:
-    """`control` and `decisions` are the picker's sockets, `inner` is Envoy's own, `open_share` a file of the picker's
-    (serve/envoy/connections.py) or None where Envoy can watch none, `host` the address to listen on.
+    """`control` and `decisions` are the picker's sockets; `inner` is Envoy's own. `open_share` is a file that the
+    picker writes (serve/envoy/connections.py), or None if Envoy cannot watch it. `host` is the address to listen on.
 
-    `instance` is new at every start, when Envoy's counters begin anew.
-    The admin interface is on a Unix socket: whoever reaches it may stop Envoy.
+    `instance` is new at each start, because Envoy's counters then begin at 0. The admin interface is on a Unix socket:
+    whoever reaches it can stop Envoy.
     """
     return {
         "node": {"id": instance, "cluster": "gateway", "metadata": {LIMIT: share.connections}},
@@ -73,7 +73,7 @@ def make_bootstrap(
                     {
                         "envoy_grpc": {
                             "cluster_name": CONTROL_CLUSTER,
-                            # The default waits up to 6.8 s after a restart of the picker.
+                            # By default Envoy waits up to 6.8 s after a restart of the picker.
                             "retry_policy": {
                                 "retry_back_off": {"base_interval": "0.1s", "max_interval": "0.5s"}
                             },
@@ -81,7 +81,7 @@ def make_bootstrap(
                     }
                 ],
             },
-            # No timeout: Envoy listens once it holds the first clusters, never with none because it was early.
+            # No timeout: Envoy listens only after it received the first clusters.
             "cds_config": {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"},
         },
         "static_resources": {
@@ -99,6 +99,6 @@ def _runtime() -> Resource:
     return {
         "overload.premature_reset_total_stream_count": MAX_RESETS,
         "overload.premature_reset_min_stream_lifetime_seconds": 1,
-        # No connection takes a worker for longer than one request's processing, however many it has sent.
+        # A connection with many requests holds a worker for one request at a time.
         "http.max_requests_per_io_cycle": 1,
     }

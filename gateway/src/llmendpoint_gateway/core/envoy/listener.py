@@ -1,7 +1,7 @@
-"""The static listeners: every request is stripped of our headers, put to the picker, and routed by its answer.
+"""The static listeners. Envoy strips the reserved headers of each request, asks the picker, and routes by its answer.
 
-The outer one faces the callers. It passes large bodies on to the inner one, over HTTP/2 on a Unix socket, which is the
-only protocol whose requests Envoy can tell apart by the memory that they hold, and so can end one by one.
+The outer listener faces the callers. It passes large bodies to the inner listener, over HTTP/2 on a Unix socket. Envoy
+measures the memory of a single request on HTTP/2 only, so only there can it reset requests one by one.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ READ_HEADERS = (
     PRIORITY_HEADER,
 )
 STATS_NAME, INNER_STATS_NAME = "openai", "large"
-MAX_LOGGED = 128  # characters of what a caller chose
+MAX_LOGGED = 128  # characters of a value that a caller chose
 
 
 def make_listener(host: str, port: int, share: bounds.Share) -> Resource:
@@ -51,14 +51,14 @@ def make_listener(host: str, port: int, share: bounds.Share) -> Resource:
         "name": "openai",
         "address": {"socket_address": {"address": host, "port_value": port}},
         "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
-        # Also ends a connection whose reader has left its window full for so long.
+        # Also ends a connection whose reader left its window full for this time.
         "socket_options": [user_timeout(1000 * bounds.READER_TIMEOUT)],
         "filter_chains": [{"filters": [manager]}],
     }
 
 
 def make_inner_listener(socket: str) -> Resource:
-    """Its requests have come through the outer one: with what that added, and at the bounds of all connections."""
+    """Its requests have passed the outer listener, which added headers and applied the limits of connections."""
     manager = _connection_manager(
         [],
         stat_prefix=INNER_STATS_NAME,
@@ -78,7 +78,7 @@ def make_inner_listener(socket: str) -> Resource:
 
 
 def _connection_manager(first: list[Resource], **config: Any) -> Resource:
-    """`first`: filters before those that both listeners have."""
+    """`first`: filters that run before those of both listeners."""
     return extension(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -89,7 +89,7 @@ def _connection_manager(first: list[Resource], **config: Any) -> Resource:
         http2_protocol_options=http2_options(),
         normalize_path=True,
         merge_slashes=True,
-        # A caller finds its request again by the id that it chose, in our log and in the engine's.
+        # A caller can find its request by its own id, in the gateway's log and in the engine's.
         preserve_external_request_id=True,
         always_set_request_id_in_response=True,
         request_id_extension=_request_ids(),
@@ -101,7 +101,7 @@ def _connection_manager(first: list[Resource], **config: Any) -> Resource:
 
 
 def _strip() -> Resource:
-    """A client chooses neither its replica nor Envoy's retries and timeouts."""
+    """Remove the headers by which a client could choose its replica, or Envoy's retries and timeouts."""
     removals = [
         {"remove_on_match": {"key_matcher": {"prefix": prefix}}} for prefix in (RESERVED_PREFIX, "x-envoy-")
     ]
@@ -113,15 +113,15 @@ def _strip() -> Resource:
 
 
 def _whole_body() -> Resource:
-    """The body comes in whole before the picker hears of the request, up to a size of its own: the connection's buffers,
-    which would be its bound otherwise, hold answers too, and on HTTP/2 they are 16 MiB."""
+    """Collect the whole body, up to a limit of its own, before asking the picker. The limit would otherwise be the
+    connection's buffers. These hold answers too, and on HTTP/2 they are 16 MiB."""
     return extension(
         BUFFER, "envoy.extensions.filters.http.buffer.v3.Buffer", max_request_bytes=bounds.MAX_BODY_BYTES
     )
 
 
 def _request_ids() -> Resource:
-    """As they are: by default a bit of a caller's UUID is changed to say whether it is traced."""
+    """Leave ids as they are: by default Envoy changes a bit of a caller's UUID to say whether it is traced."""
     config = extension(
         "unused",
         "envoy.extensions.request_id.uuid.v3.UuidRequestIdConfig",
@@ -133,7 +133,7 @@ def _request_ids() -> Resource:
 def _picker() -> Resource:
     """Headers SEND with the body BUFFERED is the only mode in which Envoy always waits for the answer.
 
-    failure_mode_allow: with false a picker's death cuts every started stream, with true none.
+    `failure_mode_allow`: if False, a picker that dies breaks every started stream; if True, none.
     """
     return extension(
         EXT_PROC,
@@ -147,13 +147,14 @@ def _picker() -> Resource:
             "request_trailer_mode": "SKIP",
             "response_trailer_mode": "SKIP",
         },
-        # Nothing else is read, and each header sent costs the picker time.
+        # The picker reads no other header, and each one costs it time.
         forward_rules={"allowed_headers": {"patterns": [{"exact": name} for name in READ_HEADERS]}},
-        # The time that an answer may take to begin is a header of Envoy's own; _strip() took off what clients sent.
+        # The picker sets an answer's time limit in one of Envoy's own headers. `_strip()` removed those that clients
+        # sent.
         mutation_rules={"allow_envoy": True},
         failure_mode_allow=True,
-        # Of each message, how long a picker that hangs goes unnoticed. With 1 s, 2,442 of 3,000 requests that came at once
-        # on two busy cores were lost: their time ran out before Envoy itself came to read the answers.
+        # For each message: how long a hung picker goes unnoticed. With 1 s, 2,442 of 3,000 simultaneous requests on two
+        # busy cores failed: their time ran out before Envoy read the answers.
         message_timeout="5s",
         max_message_timeout="3600s",
         status_on_error={"code": "ServiceUnavailable"},
@@ -161,7 +162,7 @@ def _picker() -> Resource:
 
 
 def _router() -> Resource:
-    """With a note of every attempt, from which the picker learns at once who is dead."""
+    """Logs every attempt, so that the picker learns at once which replica is dead."""
     return extension(
         "envoy.filters.http.router",
         "envoy.extensions.filters.http.router.v3.Router",

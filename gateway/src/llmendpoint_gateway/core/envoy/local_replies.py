@@ -13,7 +13,7 @@ _UPSTREAM_LATE, _OVERLOADED, _MALFORMED = ["UT"], ["OM"], ["DPE"]
 
 
 def make_local_replies() -> Resource:
-    """Envoy's own answers in OpenAI's shape; the first that fits. The picker's carry no flag and pass as they are."""
+    """The first mapper that matches applies. The picker's own answers carry no flag and pass unchanged."""
     return {
         "mappers": [
             _mapper(
@@ -83,7 +83,8 @@ def make_local_replies() -> Resource:
 
 
 def _cut_inside() -> Resource:
-    """The inner listener gave up a large request, of which the picker was not asked out here."""
+    """The inner listener reset a large request. The missing header shows that the picker was not asked at the outer
+    listener."""
     undecided = {"header_filter": {"header": {"name": CLUSTER_HEADER, "present_match": False}}}
     return {"and_filter": {"filters": [{"response_flag_filter": {"flags": _UPSTREAM_FAILED}}, undecided]}}
 

@@ -1,4 +1,4 @@
-"""Envoy's overload manager: what it gives up, in which order, before its memory ends."""
+"""Envoy's overload manager: what Envoy gives up, and in which order, before it runs out of memory."""
 
 from typing import Any
 
@@ -17,14 +17,15 @@ from llmendpoint_gateway.core.envoy.resources import Resource, extension
 HEAP = "envoy.resource_monitors.fixed_heap"
 CONNECTIONS = "envoy.resource_monitors.global_downstream_max_connections"
 OPEN_SHARE = "envoy.resource_monitors.injected_resource"
-RELEASE_BYTES = 64 << 20  # a second, of what was freed: without it a heap stays as large as it ever was
+RELEASE_BYTES = 64 << 20  # per second, of freed memory; without it the heap never shrinks
 
 
 def make_overload_manager(share: Share, open_share: str | None) -> Resource:
-    """First the largest requests go, then idle connections; new requests and connections are refused at the very end.
+    """Envoy first resets the largest requests, then closes idle connections. At the very end it refuses new requests
+    and connections.
 
-    `open_share`: the file with the share of connections that are open; None: the heap alone shortens timeouts. The monitor
-    that counts connections triggers nothing.
+    `open_share`: the file with the share of open connections. None: only the heap shortens timeouts. The monitor that
+    counts connections triggers nothing.
     """
     return {
         "refresh_interval": LOOK_EVERY,
@@ -69,8 +70,8 @@ def _scaled(start: float, end: float) -> Resource:
 
 
 def _shorter_timeouts(by_connections: bool) -> Resource:
-    """Of connections without a request, and of finished answers that wait for their readers; by the heap or by the number of
-    connections, whichever is nearer to its end."""
+    """Shorten the timeouts of connections without a request, and of finished answers that wait for their readers. The
+    heap or the number of connections decides, whichever is closer to its limit."""
     timers = ("HTTP_DOWNSTREAM_CONNECTION_IDLE", "HTTP_DOWNSTREAM_STREAM_FLUSH")
     action = _action("reduce_timeouts", _scaled(RESET_ALL, 0.95))
     if by_connections:

@@ -1,8 +1,8 @@
-"""How many requests one Envoy has under way: two filters that count each from its headers on, until its answer's end.
+"""How many requests one Envoy may process: two filters count each request from its headers until its answer ends.
 
-They are Envoy's adaptive concurrency filter with one number for its least and its most, so that nothing adapts. Envoy has no
-other limit that counts a request before its body is there. A request whose answer has come, and is not read, they count no
-more; it keeps its place at the picker, of which there are as many (core/envoy/resources.py).
+They are Envoy's adaptive concurrency filter with the same minimum and maximum, so that nothing adapts. Envoy has no
+other limit that counts a request before its body arrived. They stop counting a request whose answer has arrived but is
+not read yet. That request keeps its place at the picker, which has the same limit (core/envoy/resources.py).
 """
 
 from typing import Any
@@ -11,12 +11,12 @@ from llmendpoint_gateway.core.envoy.bounds import Share
 from llmendpoint_gateway.core.envoy.resources import Resource, extension, skipped_where
 
 FULL_STATUS = 510
-"""By which core/envoy/local_replies.py knows this answer, and tells 503: no other answer of Envoy's own has it."""
-_UNUSED = "3600s"  # times by which the limit would adapt between its least and its most
+"""core/envoy/local_replies.py recognizes this answer by it and replaces it with 503. No other answer of Envoy has it."""
+_UNUSED = "3600s"  # a required time for adapting; no effect, as minimum and maximum are equal
 
 
 def make_places(share: Share) -> list[Resource]:
-    """Those over HTTP/2 are counted first: what that refuses takes no place of the others."""
+    """Requests over HTTP/2 are counted first, so that a refused one takes no place from the others."""
     return [skipped_where(_other_protocol(), _at_most(share.http2_requests)), _at_most(share.connections)]
 
 
@@ -36,7 +36,7 @@ def _at_most(requests: int) -> Resource:
 
 
 def _other_protocol() -> Resource:
-    """`request.protocol != "HTTP/2"`, as Envoy takes it: parsed."""
+    """`request.protocol != "HTTP/2"` in parsed form, as Envoy takes it."""
     protocol: dict[str, Any] = {"operand": {"id": 3, "ident_expr": {"name": "request"}}, "field": "protocol"}
     arguments = [{"id": 2, "select_expr": protocol}, {"id": 4, "const_expr": {"string_value": "HTTP/2"}}]
     parsed = {"expr": {"id": 1, "call_expr": {"function": "_!=_", "args": arguments}}}

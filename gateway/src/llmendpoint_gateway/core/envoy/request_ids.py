@@ -1,4 +1,4 @@
-"""One request has one id: the caller's where it can be passed on, else a new one, before anybody has seen it."""
+"""One request has one id: the caller's if it may be passed on, else a new one. It is set before anything reads it."""
 
 from llmendpoint_gateway.core.envoy.resources import Resource, extension, skipped_where
 

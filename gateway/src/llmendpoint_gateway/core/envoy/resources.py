@@ -12,24 +12,24 @@ Resource = dict[str, Any]
 
 DESTINATION_HEADER = "x-gateway-destination-endpoint"
 CLUSTER_HEADER = "x-gateway-cluster"
-TRIAL_HEADER = "x-gateway-trial"  # on a request of which every outcome is to be reported
-KEPT_HEADER = "x-gateway-kept"  # on one whose large body Envoy is to keep for a second attempt
+TRIAL_HEADER = "x-gateway-trial"  # on a request whose every outcome is reported
+KEPT_HEADER = "x-gateway-kept"  # on a request whose large body Envoy keeps for a second attempt
 TAG_HEADER = (
-    "x-gateway-tag"  # core/request/request.py: by which a report of an attempt is known to be of this request
+    "x-gateway-tag"  # core/request/request.py: it shows that a report of an attempt is of this request
 )
 ATTEMPT_HEADER = "x-envoy-attempt-count"  # Envoy's own: 1, and 2 on a retry
-PRIORITY_HEADER = "x-llmendpoint-priority"  # of a client: high, normal or low
+PRIORITY_HEADER = "x-llmendpoint-priority"  # from a client: high, normal or low
 RESERVED_PREFIX = "x-gateway-"
 CONTROL_CLUSTER = "control"
 PICKER_CLUSTER = "picker"
 LARGE_CLUSTER = "large-bodies"  # Envoy's own inner listener
-# A node that lost its power answers nothing: an engine's connection is given up after 30 s of silence and three probes, or
-# when what was sent is not acknowledged for so long. The kernel's own defaults are two hours and a quarter of one.
+# A node without power answers nothing. Envoy closes an engine's connection after 30 s of silence and three probes, or
+# if sent data stays unacknowledged for UNACKNOWLEDGED_MS. The kernel's defaults are two hours and 15 minutes.
 KEEPALIVE = {"keepalive_time": 30, "keepalive_interval": 10, "keepalive_probes": 3}
 UNACKNOWLEDGED_MS = 60_000
 _IPPROTO_TCP, _TCP_USER_TIMEOUT = 6, 18
-# Engines with a keep-alive of 5 s (uvicorn's default) close a connection just as Envoy sends on it, unless Envoy
-# closes first.
+# Engines with a keep-alive of 5 s (uvicorn's default) may close a connection just as Envoy sends on it. So Envoy closes
+# it first.
 UPSTREAM_IDLE_TIMEOUT = "4s"
 
 _LIMITS = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), 1_000_000)
@@ -41,7 +41,7 @@ def extension(name: str, message: str, /, **config: Any) -> Resource:
 
 
 def skipped_where(predicate: Resource, one: Resource) -> Resource:
-    """The filter, passed over by the requests that the predicate is true of."""
+    """The filter, skipped for requests that match the predicate."""
     skip = extension("skip", "envoy.extensions.filters.common.matcher.action.v3.SkipFilter")
     rule = {"predicate": {"single_predicate": predicate}, "on_match": {"action": skip}}
     return extension(
@@ -53,10 +53,10 @@ def skipped_where(predicate: Resource, one: Resource) -> Resource:
 
 
 def http2_options() -> Resource:
-    """Of callers' connections, and of those to the inner listener, at both ends.
+    """For callers' connections, and for both ends of connections to the inner listener.
 
-    HTTP/2 does not allow all that HTTP/1.1 does: an empty host, for example, or an engine's `te`. Such a message ends its own
-    request. By default it would end the connection, with up to MAX_STREAMS requests of others.
+    HTTP/2 forbids some of what HTTP/1.1 allows: an empty host, for example, or an engine's `te`. Such a message ends
+    its own request. By default it would end the connection, with up to MAX_STREAMS other requests.
     """
     return {
         "override_stream_error_on_invalid_http_message": True,
@@ -67,15 +67,15 @@ def http2_options() -> Resource:
 
 
 def make_cluster(name: str) -> Resource:
-    """The cluster of one revision. The same for ever: only its endpoints change."""
+    """The cluster of one revision. It never changes; only its endpoints change."""
     return {
         "name": name,
         "type": "EDS",
         "connect_timeout": "1s",
         "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
         "eds_cluster_config": {"eds_config": {"ads": {}, "resource_api_version": "V3"}},
-        # The defaults (1,024) stall a gateway with more streams than that. A retry budget replaces max_retries;
-        # the floor lets a small gateway move all that a killed replica held.
+        # The defaults (1,024) stall a gateway with more streams. A retry budget replaces max_retries; its minimum lets
+        # a small gateway retry everything that a killed replica held.
         "circuit_breakers": {
             "thresholds": [
                 {
@@ -84,7 +84,7 @@ def make_cluster(name: str) -> Resource:
                 }
             ]
         },
-        # Panic would send to replicas that are not ready rather than answer 503.
+        # In panic mode Envoy would send to replicas that are not ready instead of answering 503.
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
         "load_balancing_policy": {"policies": [{"typed_extension_config": _override_host()}]},
         "upstream_connection_options": {"tcp_keepalive": KEEPALIVE},
@@ -97,7 +97,7 @@ def make_cluster(name: str) -> Resource:
 
 
 def user_timeout(milliseconds: int) -> Resource:
-    """Ends a connection whose peer has acknowledged nothing, or has had no room for more, for so long."""
+    """Ends a connection whose peer acknowledged nothing, or had no room for more, for this time."""
     return {
         "description": "TCP_USER_TIMEOUT",
         "level": _IPPROTO_TCP,
@@ -108,10 +108,11 @@ def user_timeout(milliseconds: int) -> Resource:
 
 
 def _override_host() -> Resource:
-    """The picker's replicas in turn, and no other: it knows which ones are ejected, busy, or of another revision.
+    """Tries the replicas that the picker named, in order, and no others: the picker knows which replicas are ejected,
+    busy or of another revision.
 
-    A fallback must be named. This one is a subset that no host is in, so that after the last named replica Envoy
-    answers 503 `replica_failed`.
+    Envoy requires a fallback. This one is a subset without hosts, so that after the last named replica Envoy answers
+    503 `replica_failed`.
     """
     child = extension(
         "envoy.load_balancing_policies.least_request",
@@ -149,16 +150,17 @@ def make_endpoints(cluster: str, hosts: Hosts) -> Resource:
 
 
 def make_picker_cluster(name: str, socket: str, requests: int | None = None) -> Resource:
-    """ADS and ext_proc have one each, so that the load of one cannot hold up the other; the keep-alive finds a picker that
-    hangs. `requests`: the most at one time."""
+    """ADS and ext_proc have a cluster each, so that the load of one does not delay the other. The keep-alive detects a
+    hung picker. `requests`: the most concurrent ones."""
     cluster = _socket_cluster(name, socket, {"connection_keepalive": {"interval": "5s", "timeout": "3s"}})
     limits = {} if requests is None else {"max_requests": requests}
     return cluster | {"circuit_breakers": {"thresholds": [_LIMITS | limits]}}
 
 
 def make_inner_cluster(socket: str) -> Resource:
-    """Envoy's inner listener. With Envoy's default windows two callers that do not read hold up all others. It needs no
-    keep-alive: it lives as long as Envoy does. MAX_RESETS is for one caller's connection; callers share these."""
+    """Envoy's inner listener. With Envoy's default windows, two callers that do not read would block all others. It
+    needs no keep-alive, because it lives as long as Envoy does. Callers share these connections, so a connection ends
+    long before MAX_RESETS can close it."""
     return _socket_cluster(
         LARGE_CLUSTER,
         socket,

@@ -1,4 +1,4 @@
-"""The routes: a large body to the inner listener, everything else where the picker says."""
+"""The routes: a large body goes to the inner listener, everything else to the cluster that the picker chose."""
 
 from llmendpoint_gateway.core.envoy import bounds
 from llmendpoint_gateway.core.envoy.local_replies import error_json
@@ -9,18 +9,18 @@ BUFFER, EXT_PROC = "envoy.filters.http.buffer", "envoy.filters.http.ext_proc"
 COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
 BODILESS = ("GET", "HEAD")
 REMOVED_HEADERS = ("authorization", "cookie", "proxy-authorization", "x-api-key", "api-key")
-"""A caller's credentials are for the gateway; an engine runs somebody else's code."""
+"""A caller's credentials are for the gateway. An engine runs third-party code."""
 
 
 def make_routes(large_apart: bool) -> Resource:
-    """One destination for all: the cluster that the picker wrote into a header.
+    """Each request goes to the cluster that the picker wrote into a header.
 
-    A request keeps the route table that it started with, so a table that named clusters would send what was
-    waiting for the picker during a switch to a cluster that is gone. Without the header there is no cluster, and
-    503: that is how the gateway fails closed though the filter is told to fail open.
+    A request keeps the route table that it started with. If the table named clusters, a request that waited for the
+    picker during a switch would go to a removed cluster. Without the header there is no cluster, and Envoy answers 503.
+    So the gateway fails closed although the filter is told to fail open.
 
-    `large_apart`: requests with large bodies go to the inner listener, which decides about them. There each route is twice:
-    at first for the requests whose body is kept.
+    `large_apart`: requests with large bodies go to the inner listener, where the picker is asked. If False, routes for
+    bodies come twice: first for the requests whose body is kept.
     """
     exact = [{"match": {"path": path}, "route": _action("reset")} for path in COMPLETION_PATHS]
     rest = {"match": {"prefix": "/"}, "route": _action("reset-before-request")}
@@ -39,7 +39,7 @@ def make_routes(large_apart: bool) -> Resource:
             {
                 "name": "all",
                 "domains": ["*"],
-                # So that a report of an attempt says which one it was.
+                # A report of an attempt then says which attempt it was.
                 "include_request_attempt_count": True,
                 "request_body_buffer_limit": bounds.SMALL_BODY_BYTES,
                 "routes": [*apart, *picked] if large_apart else picked,
@@ -49,7 +49,7 @@ def make_routes(large_apart: bool) -> Resource:
 
 
 def _kept(route: Resource) -> Resource:
-    """For requests that the picker has marked. No caller can mark one: Envoy removes its `x-gateway-*` headers."""
+    """For requests that the picker marked. A caller cannot mark one: Envoy removes its `x-gateway-*` headers."""
     match = route["match"] | {"headers": [{"name": KEPT_HEADER, "present_match": True}]}
     return route | {"match": match, "request_body_buffer_limit": bounds.KEPT_BODY_BYTES}
 
@@ -73,14 +73,14 @@ def _method(name: str) -> Resource:
 
 
 def _small_body() -> Resource:
-    """A GET or HEAD has no body of use. One that comes in chunks all the same is refused above this size, for it would be
-    collected outside the inner listener."""
+    """A GET or HEAD needs no body. A chunked one above this size is refused, because it would be collected outside the
+    inner listener."""
     kind = "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.BufferPerRoute"
     return {BUFFER: {"@type": kind, "buffer": {"max_request_bytes": bounds.SMALL_BODY_BYTES}}}
 
 
 def _large(headers: list[Resource]) -> Resource:
-    """Not retried: the inner listener does that."""
+    """Not retried here: the inner listener retries."""
     return {
         "match": {"prefix": "/", "headers": headers},
         "route": {
@@ -93,7 +93,7 @@ def _large(headers: list[Resource]) -> Resource:
 
 
 def _undecided() -> Resource:
-    """Neither is the body collected nor the picker asked."""
+    """Envoy does not collect the body and does not ask the picker."""
     return {
         name: {"@type": f"type.googleapis.com/{message}", "disabled": True}
         for name, message in (
@@ -104,7 +104,7 @@ def _undecided() -> Resource:
 
 
 def _refused_encoding() -> Resource:
-    """A compressed body is refused, before it is read: a few kB of one may be gigabytes."""
+    """A compressed body is refused before it is read: a few kB may expand to gigabytes."""
     plain = {"string_match": {"safe_regex": {"regex": "(?i)(identity)?"}}}
     return {
         "match": {
@@ -137,9 +137,9 @@ def _refused_encoding() -> Resource:
 def _action(on_reset: str) -> Resource:
     """One retry, on the second replica that the picker named.
 
-    Envoy counts all causes together. One is what a reset may have: with three a request that kills its engine
-    kills four. `reset` runs a request a second time, so it is for completions alone; what may store something is
-    retried only when the engine has not seen it.
+    Envoy counts all causes together. A reset may have one retry only: with three, a request that kills its engine kills
+    four. `reset` runs a request a second time, so it is for completions only. A request that may store something is
+    retried only if the engine has not seen it.
     """
     return {
         "cluster_header": CLUSTER_HEADER,

@@ -1,4 +1,4 @@
-"""Which clusters Envoy is to hold, and with which hosts."""
+"""Which clusters Envoy holds, and with which hosts."""
 
 from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from llmendpoint_gateway.core.placement.routing import cluster_name
 
 
 class Health(Enum):
-    """Envoy's names. The picker filters by itself; these keep Envoy's fallback off replicas that are not ready."""
+    """Envoy's names. The picker filters replicas itself; these keep Envoy's fallback off replicas that are not ready."""
 
     HEALTHY = "HEALTHY"
     UNHEALTHY = "UNHEALTHY"
@@ -28,23 +28,26 @@ Hosts = tuple[Host, ...]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`generation` counts changes since the picker started; `clusters`: name -> hosts, in order of address."""
+    """`generation` counts changes since the picker started. `clusters`: name -> hosts, sorted by address."""
 
     generation: int
     clusters: Mapping[str, Hosts] = field(default_factory=dict)
 
 
 class Clusters:
-    """Those that Envoy is to hold, with their `hosts`. `leaving`: held for requests in flight alone."""
+    """The clusters that Envoy holds, with their `hosts`. `leaving`: clusters held only for requests in flight."""
 
     def __init__(self) -> None:
         self.hosts: dict[str, Hosts] = {}
         self.leaving: set[str] = set()
-        self._of: dict[str, frozenset[str]] = {}  # by endpoint
+        self._of: dict[str, frozenset[str]] = {}  # endpoint -> names of its clusters
 
     def change(self, key: str, part: Part, busy: Container[str]) -> bool:
-        """An endpoint has changed, or is busy no more; whether Envoy is to hold anything else now. No cluster goes while a
-        request is on it."""
+        """Update the clusters of an endpoint that changed, or that is no longer busy. Returns whether anything changed
+        for Envoy.
+
+        A cluster stays while it has a request.
+        """
         wanted, before = make_clusters(key, part), self._of.pop(key, frozenset[str]())
         leaving: dict[str, Hosts] = {name: () for name in before if name not in wanted and name in busy}
         after = leaving | wanted
@@ -61,10 +64,10 @@ class Clusters:
 
 
 def make_clusters(key: str, part: Part) -> dict[str, Hosts]:
-    """Of an endpoint every assigned revision, and every revision that has replicas.
+    """The clusters of an endpoint: every assigned revision, and every revision that has replicas.
 
-    Revisions with replicas are held whether they are assigned or not: the next one is warm before the switch, and
-    after a restart of the picker, which forgets its counts, no cluster with a live stream is taken from Envoy.
+    A revision with replicas is included even if no traffic is assigned to it. So the next revision is warm before the
+    switch. And a restarted picker, which lost its counts, takes no cluster with a live stream from Envoy.
     """
     endpoint = part.endpoint
     assignment = endpoint.assignment if endpoint else None

@@ -1,7 +1,7 @@
-"""Large messages come one after another, so that what is received and not yet whole never fills the memory.
+"""Large messages arrive one after another, so that incomplete messages never fill the memory.
 
-Each stream may send a small message at once. A larger one waits for its turn, which is given in the order of asking while
-the sum of those under way is within the bound; one that is above the bound by itself comes alone.
+Each stream may send a small message at any time. A larger one waits for its turn. Turns are given in the order of
+asking while the sum of the messages in transit is within the bound. A message above the bound comes alone.
 """
 
 from collections import deque
@@ -20,16 +20,17 @@ class Turns:
 
     @property
     def bytes(self) -> int:
-        """Under way."""
+        """The sum of the messages that have their turn now."""
         return sum(self._under_way.values())
 
     def ask(self, who: Hashable, size: int, go: Callable[[], None]) -> None:
-        """`go` is called when it is their turn, at once where there is room. Nobody asks twice before `done`."""
+        """Call `go` when it is the stream's turn, immediately if there is room. A stream must not ask again before
+        `done`."""
         self._waiting.append((who, size, go))
         self._next()
 
     def done(self, who: Hashable) -> None:
-        """The message has come, or never will; nothing where they have not asked."""
+        """The message has arrived, or never will. No effect if this stream did not ask."""
         if self._under_way.pop(who, None) is None and self._waiting:
             self._waiting = deque(item for item in self._waiting if item[0] is not who)
         self._next()

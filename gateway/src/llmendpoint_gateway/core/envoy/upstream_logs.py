@@ -1,7 +1,8 @@
-"""What Envoy's router notes of each attempt at a replica: two counters by cluster, and for the picker what failed.
+"""What Envoy's router records of each attempt at a replica: two counters per cluster, and a log of failures for the
+picker.
 
-Attempts, not requests: a request that is retried has two. The counters are Envoy's own, so that they cost the picker
-nothing; the log reaches it for failures and trials alone.
+These are attempts, not requests: a retried request has two. The counters are Envoy's own, so they cost the picker
+nothing. Only failures and trials are logged to the picker.
 """
 
 from typing import Any
@@ -17,23 +18,23 @@ from llmendpoint_gateway.core.envoy.resources import (
     extension,
 )
 
-# An engine's mark on a 503 that another replica may answer (draining, not ready).
+# An engine sets this on a 503 that another replica may answer (draining, not ready).
 RETRIABLE_HEADER = "x-llmendpoint-retriable"
-# Its mark on a 500 for a request that was there when it crashed, and whose answer had not begun.
+# An engine sets this on a 500 for a request that was present when it crashed and whose answer had not begun.
 CRASHED_HEADER = "x-llmendpoint-crashed"
-LENGTH_HEADER = "content-length"  # there since the body came in whole, however it was sent
+LENGTH_HEADER = "content-length"  # always present, because Envoy collects the whole body first
 STATS_PREFIX = "attempts"
 ENDED, FAILED, CLUSTER_TAG = "ended", "failed", "cluster"
-# A trial whose answer is a long stream is known to be good this long after its first byte.
+# A trial with a long stream is known to be good this long after its first byte.
 PERIOD = "1s"
 
 
 def make_upstream_logs() -> list[Resource]:
     ended = _log_types("UpstreamEnd")
-    # Not those to our own inner listener, about which the picker has not decided yet.
+    # Excludes those to the gateway's own inner listener, for which the picker has not decided yet.
     placed = {"header_filter": {"header": {"name": CLUSTER_HEADER, "present_match": True}}}
-    # A client that goes away before the first byte leaves neither a status nor a flag: nobody knows how it would
-    # have ended.
+    # A client that leaves before the first byte leaves neither a status nor a flag. Such an attempt is not counted,
+    # because its outcome is unknown.
     requests = _all(ended, placed, _any(_broken(), _status(100)))
     errors = _all(ended, placed, _any(_broken(), _bad_status()))
     trials = {"header_filter": {"header": {"name": TRIAL_HEADER, "present_match": True}}}
@@ -76,7 +77,7 @@ def _report(condition: Resource) -> Resource:
 
 
 def _broken() -> Resource:
-    """No connection, or one that ended before the answer did."""
+    """No connection, a connection that broke before the answer ended, or a late answer."""
     return {"response_flag_filter": {"flags": ["UF", "UC", "UR", "UT", "UPE"]}}
 
 

@@ -1,8 +1,9 @@
-"""gRPC streams over HTTP/2 (RFC 9113), the server's half, as much as Envoy's ext_proc client needs: bytes in, bytes out.
+"""The server half of gRPC streams over HTTP/2 (RFC 9113), as far as Envoy's ext_proc client needs it: bytes in, bytes
+out.
 
-A decision costs microseconds; grpc.aio's handling of its stream costs hundreds. All streams of this socket are of one
-method, so no request header is ever read, their compression is of no concern, and replies carry the same few header
-bytes. Messages come and go whole and uncompressed.
+A decision takes microseconds; grpc.aio needs hundreds of them to handle its stream. All streams of this socket call one
+method. So request headers are never read or decompressed, and all replies carry the same few header bytes. Messages are
+whole and uncompressed.
 """
 
 from collections import deque
@@ -16,14 +17,14 @@ from llmendpoint_gateway.errors import WireError
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME = Struct(">IBI")
-"""A frame's head: its length (24 bits) and kind, its flags, its stream."""
+"""A frame's header: its length (24 bits) and kind, its flags, its stream."""
 MESSAGE = Struct(">BI")
-"""What stands before a message: whether it is compressed, and its length."""
-MAX_FRAME = 16_384  # the least that HTTP/2 allows, and what it starts with
+"""A message's header: whether it is compressed, and its length."""
+MAX_FRAME = 16_384  # the smallest maximum in HTTP/2, and its default
 MAX_MESSAGE = 64 << 20
 WIDEST_WINDOW = 2**31 - 1
 FIRST_WINDOW = 65_535
-STREAM_WINDOW = 256 << 10  # what a stream may send at any time; a message that is larger waits for its turn
+STREAM_WINDOW = 256 << 10  # what a stream may send at any time; a larger message waits for its turn
 REFILL = 1 << 28  # received bytes after which the connection's window is opened again
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
@@ -33,24 +34,25 @@ END_STREAM = ACK = 0x1
 END_HEADERS, PADDED = 0x4, 0x8
 MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = 0x3, 0x4
 
-# HPACK: `:status: 200` is entry 8 of the static table, `content-type` entry 31; literals that no table remembers.
+# HPACK: `:status: 200` is entry 8 of the static table, `content-type` entry 31. The literals enter no table.
 RESPONSE = b"\x88\x0f\x10\x10application/grpc"
 TRAILERS = b"\x00\x0bgrpc-status\x010"
 
 
 class Handler(Protocol):
-    """What is done with the streams. Neither may raise."""
+    """What is done with the streams. Its methods must not raise."""
 
     def message(self, stream: "Stream", message: bytes) -> None:
-        """A whole message came."""
+        """A whole message arrived."""
 
     def ended(self, stream: "Stream") -> None:
-        """The stream is over, for whatever cause; nothing can be sent on it any more."""
+        """The stream has ended, for any reason. Nothing can be sent on it any more."""
 
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """One call. `state` belongs to the handler. `credit`: bytes that the peer may send on it; `asked`: for its turn."""
+    """One call. `state` belongs to the handler. `credit`: bytes that the peer may send on it. `asked`: it asked for a
+    turn."""
 
     id: int
     connection: "Connection"
@@ -62,13 +64,13 @@ class Stream:
     asked: bool = False
 
     def send(self, message: bytes) -> None:
-        """Reply with a message; at any time until the stream has ended, after which it is dropped."""
+        """Reply with a message. After the stream has ended, the message is dropped."""
         self.connection.send(self, message)
 
 
 class Connection:
-    """One of Envoy's connections. `receive` bytes as they come, then write what `take_output` returns; `wake` is called
-    when there is output at another time, because a reply came late."""
+    """One of Envoy's connections. Pass received bytes to `receive`, then write what `take_output` returns. `wake` is
+    called if output appears at another time, because a reply was late."""
 
     def __init__(
         self, handler: Handler, wake: Callable[[], None] = lambda: None, turns: Turns | None = None
@@ -81,7 +83,7 @@ class Connection:
         self._greeted = False
         self._streams: dict[int, Stream] = {}
         self._last = 0
-        self._headers_of: int | None = None  # between HEADERS and its last CONTINUATION nothing else may come
+        self._headers_of: int | None = None  # no other frame may come before its last CONTINUATION
         self._headers_end_stream = False
         self._window = FIRST_WINDOW
         self._first_window = FIRST_WINDOW
@@ -97,16 +99,16 @@ class Connection:
 
     @property
     def streams(self) -> int:
-        """How many are open."""
+        """The number of open streams."""
         return len(self._streams)
 
     def take_output(self) -> bytes:
-        """Everything to be written now."""
+        """Everything to be written now; it is returned once."""
         output, self._output = b"".join(self._output), []
         return output
 
     def receive(self, data: bytes) -> None:
-        """Raises WireError when the peer breaks the protocol; the connection is then good for nothing."""
+        """Process received bytes. Raises WireError if the peer breaks the protocol; the connection is then unusable."""
         self._receiving = True
         try:
             self._receive(data)
@@ -137,7 +139,7 @@ class Connection:
         self._input = data[position:]
 
     def close(self) -> None:
-        """The connection is gone: every stream has ended."""
+        """The connection is closed: end every stream."""
         streams, self._streams = list(self._streams.values()), {}
         self._waiting.clear()
         for stream in streams:
@@ -146,7 +148,7 @@ class Connection:
             self._handler.ended(stream)
 
     def send(self, stream: Stream, message: bytes) -> None:
-        """As `Stream.send`."""
+        """See `Stream.send`."""
         if self._streams.get(stream.id) is not stream:
             return
         if not stream.replied:
@@ -167,7 +169,7 @@ class Connection:
         self._window -= len(data)
 
     def _send_waiting(self) -> None:
-        """As much as the windows take; a stream whose own window is shut does not hold up the others."""
+        """Send what the windows allow. A stream whose own window is full does not block the others."""
         shut: set[Stream] = set()
         for _ in range(len(self._waiting)):
             stream, data = self._waiting.popleft()
@@ -233,7 +235,7 @@ class Connection:
             raise WireError(f"data on stream {number}, which was never opened")
         stream = self._streams.get(number)
         if stream is None:
-            return  # it ended here while this was on its way
+            return  # the stream ended here while this frame was in transit
         stream.credit -= len(payload)
         if stream.credit < 0:
             raise WireError(f"more on stream {number} than its window holds")
@@ -272,7 +274,7 @@ class Connection:
         self._refill(stream, STREAM_WINDOW // 2)
 
     def _refill(self, stream: Stream, missing: int) -> None:
-        """The peer must send so many more bytes before we can do anything with them."""
+        """Let the peer send `missing` bytes, which complete a message. A large message waits for its turn."""
         if missing <= stream.credit or stream.asked or self._streams.get(stream.id) is not stream:
             return
         if missing <= STREAM_WINDOW // 2:
@@ -294,7 +296,7 @@ class Connection:
             self._handler.message(stream, message)
 
     def _half_closed(self, number: int) -> None:
-        """The client has said all: so have we."""
+        """The client has finished its half, so the server ends the stream."""
         stream = self._streams.get(number)
         if stream is None:
             return

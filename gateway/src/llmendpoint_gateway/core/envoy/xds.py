@@ -1,7 +1,8 @@
 """One Envoy's side of an aggregated, state-of-the-world xDS stream: what it asked for, was sent, and acknowledged.
 
-No bytes here: a resource is its name and a version, any value that changes when the resource does. The rim turns
-the responses into protobuf. Only clusters and their endpoints are dynamic; the listener and its route are static.
+This module handles no bytes. A resource is its name and a version, which is any value that changes with the resource.
+serve/envoy turns the responses into protobuf. Only clusters and their endpoints are dynamic; the listener and its
+routes are static.
 """
 
 from collections.abc import Collection, Hashable, Mapping
@@ -27,7 +28,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A DiscoveryResponse to send. Clusters: all of them; endpoints: those that changed, the rest stays."""
+    """A DiscoveryResponse to send. For clusters it has all of them, for endpoints only those that changed."""
 
     type_url: str
     nonce: str
@@ -35,7 +36,7 @@ class Response:
 
 
 class Subscription:
-    """The state of one stream. Until the first `publish` it answers nothing, so Envoy keeps what it has."""
+    """The state of one stream. It answers nothing before the first `publish`, so Envoy keeps what it has."""
 
     def __init__(self) -> None:
         self._asked: dict[str, frozenset[str]] = {}
@@ -50,14 +51,14 @@ class Subscription:
 
     @property
     def nack(self) -> str | None:
-        """The message of the last refusal that no later acknowledgement of its type has undone."""
+        """The message of the last NACK that no later ACK of its type has cleared."""
         return next(iter(self._nacks.values()), None)
 
     def acknowledged(self, type_url: str) -> Mapping[str, Hashable]:
         return self._acknowledged[type_url]
 
     def take_changed(self) -> set[str]:
-        """Clusters of which Envoy has acknowledged other endpoints, or dropped them, since the last time."""
+        """The clusters whose endpoints Envoy has acknowledged or dropped since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
@@ -75,14 +76,14 @@ class Subscription:
         return [response for t in TYPES if t in self._asked for response in self._push(t)]
 
     def receive(self, request: Request) -> list[Response]:
-        """Take an acknowledgement, a refusal or a change of names; an unknown type is none of ours."""
+        """Process an ACK, a NACK or a change of names. A request of an unknown type is ignored."""
         kind = request.type_url
         if kind not in TYPES:
             return []
         if request.nonce:
             self._settle(request)
         if kind == ENDPOINTS:
-            # Each request holds all names that Envoy wants now, whichever response it answers.
+            # Each request has all names that Envoy wants now, whichever response it answers.
             self._forget_endpoints((set(self._sent[kind]) | set(self._acknowledged[kind])) - request.names)
         self._asked[kind] = request.names
         return self._push(kind)
@@ -119,7 +120,7 @@ class Subscription:
         want, sent = dict(self._versions[CLUSTER]), self._sent[CLUSTER]
         if want == sent and self._told:
             return []
-        # A new or changed cluster warms up, and stays in that until its endpoints come again, changed or not.
+        # A new or changed cluster warms up until its endpoints are sent again, even if they did not change.
         for name in [name for name, version in want.items() if sent.get(name) != version]:
             self._sent[ENDPOINTS].pop(name, None)
         self._forget_endpoints(set(want) - set(sent))

@@ -1,1 +1,1 @@
-"""Who asks: callers by address, and what is known of tokens."""
+"""Who sends a request: callers by address, and verdicts on tokens."""

@@ -1,20 +1,20 @@
-"""Who a request is from, as far as its sender cannot choose it: the address that it came from.
+"""The caller of a request: the address that it came from, because a sender cannot choose that.
 
-Nothing checks tokens yet, so a sender can make up as many as it likes; an address it cannot. Of IPv6 the first 64 bits
-count, as one machine has all the addresses below them. A caller is a number, so that what is kept of one has a fixed
-size; the number is another in each process.
+Nothing checks tokens yet, so a sender can invent any number of them. It cannot invent an address. Of IPv6 the first 64
+bits count, because one machine has all the addresses below them. A caller is a number, so that the memory for one has a
+fixed size. The number differs between processes.
 """
 
 from ipaddress import AddressValueError, IPv6Address
 
 MASK = (1 << 64) - 1
 LONGEST = 64
-"""Characters of an address, with brackets, zone and port."""
+"""The longest address in characters, with brackets, zone and port."""
 
 
 def caller_of(forwarded_for: bytes, trusted_hops: int = 0) -> int:
-    """`forwarded_for`: x-forwarded-for, whose last entry Envoy wrote: the address of its own peer. `trusted_hops`: how many
-    proxies stand before the gateway; each wrote the entry before its own, so the caller's is that far from the end."""
+    """`forwarded_for`: x-forwarded-for. Envoy wrote its last entry: the address of its own peer. `trusted_hops`: how
+    many proxies stand before the gateway. Each of them adds one entry, so the caller's is that far from the end."""
     entries = forwarded_for.rsplit(b",", trusted_hops + 1)
     entry = entries[-1 - trusted_hops] if len(entries) > trusted_hops else entries[0]
     if len(entry) > LONGEST:

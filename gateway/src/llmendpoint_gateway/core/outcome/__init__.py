@@ -1,1 +1,1 @@
-"""What became of requests: one attempt, and requests that crash their replicas."""
+"""How requests end: single attempts, and requests that crash their replicas."""

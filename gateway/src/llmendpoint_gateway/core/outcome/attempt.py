@@ -1,4 +1,4 @@
-"""What became of a request: each attempt at a replica, as Envoy tells it, and its end."""
+"""How a request ends: each attempt at a replica, as Envoy reports it, and the end of the whole request."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,12 +8,12 @@ from llmendpoint_gateway.core.request.request import Tag
 
 
 class Outcome(Enum):
-    """What an attempt says of its replica."""
+    """What an attempt shows of its replica."""
 
     ANSWERED = "answered"
     FAILED = "failed"  # a 5xx, or a connection that broke
     UNREACHABLE = "unreachable"  # no connection
-    TIMED_OUT = "timed out"  # a connection, and no answer in time
+    TIMED_OUT = "timed out"  # a connection, but no answer in time
 
 
 NO_TAG = Tag()
@@ -22,9 +22,10 @@ NO_TAG = Tag()
 def read_outcome(
     status: int, *, unreachable: bool, timed_out: bool, broken: bool, retriable: bool
 ) -> Outcome | None:
-    """`status` 0: no answer has come. None: nothing is known yet, or the client went away first.
+    """`status` 0: no answer came. None: nothing is known yet, or the client left first.
 
-    A 5xx marked retriable is an engine that drains: it speaks the truth about itself.
+    A 5xx marked retriable comes from an engine that drains. It counts as an answer, because the engine reports its
+    state correctly.
     """
     if unreachable:
         return Outcome.UNREACHABLE
@@ -37,10 +38,10 @@ def read_outcome(
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What Envoy tells of one attempt at a replica. `outcome` None: nothing is known. `trial`: it was one. `told`: what
-    came of it is what the client was told, as it was not tried again. `again`: it was the retry. `retried`: another
-    follows. `broken`: the replica went away, or the request may have taken it down; `whole`: it was answered to its end.
-    `over`: it has ended; of a trial Envoy also tells every second that it goes on."""
+    """Envoy's report of one attempt at a replica. `outcome` None: unknown. `trial`: it was a trial. `told`: the client
+    got its result, because no retry followed. `again`: it was the retry. `retried`: a retry follows. `broken`: the
+    replica went away, or the request may have crashed it. `whole`: its answer was complete. `over`: it has ended; Envoy
+    also reports a running trial every second."""
 
     address: str
     cluster: str
@@ -56,6 +57,6 @@ class Attempt:
 
 
 class Ended(NamedTuple):
-    """A request that was with a replica is over: its answer is complete, or broke off, or its client has left."""
+    """A request that was with a replica is over: its answer is complete or broke off, or its client left."""
 
     ticket: int

@@ -1,8 +1,8 @@
-"""Which requests take their replica down with them: after two crashes, the same request is not placed any more.
+"""Which requests crash their replica. After two crashes the same request is refused.
 
-A request is known by its endpoint and its print, a hash of its body: what one endpoint's engines make of a body says
-nothing of another's. All that a replica had in flight when it crashed are suspects; an answer to the same request clears
-it. Time is the caller's, in seconds.
+A request is identified by its endpoint and its print, a hash of its body: a body that crashes one endpoint's engines
+may be harmless for another's. All requests that a replica had in flight when it crashed are suspects. An answer to the
+same request clears it. The time is an argument, in seconds.
 """
 
 from collections import OrderedDict
@@ -10,22 +10,22 @@ from collections import OrderedDict
 CRASHES = 2
 REMEMBERED_SECONDS = 300.0
 SAME_SECONDS = 2.0
-"""What breaks in so short a time is one crash: copies of a request that were in flight together, and that nobody had the
-time to answer since. Only the retry of one of them, at another replica, is a crash of its own."""
+"""Crashes within this time count as one: they come from copies of a request that were in flight together, before any
+could be answered. Only the retry of a copy, at another replica, is a crash of its own."""
 MOST_PRINTS = 4096
 MOST_OF_ONE = 1024
-"""Suspects of one endpoint, so that an endpoint that crashes under many requests does not push out another's. A replica may
-have some hundred requests in flight when it crashes; the one at fault must be among those that are remembered."""
+"""Suspects of one endpoint, so that an endpoint that crashes under many requests does not evict another's. A replica
+may have some hundred requests in flight when it crashes; the guilty one must be among those that are remembered."""
 MOST_CRASHES = 8
-"""Of one request that are remembered."""
+"""Remembered crashes of one request."""
 
 _Crash = tuple[float, str]
-"""When and where."""
+"""When, and at which address."""
 
 
 class Poison:
-    """Holds suspects alone. With too many of one endpoint its oldest goes; with too many in all, the oldest of the endpoint
-    that has most."""
+    """Holds suspects only. If one endpoint has too many, its oldest is dropped. If there are too many in all, the
+    oldest of the endpoint with the most is dropped."""
 
     def __init__(self) -> None:
         self._suspects: dict[str, OrderedDict[int, list[_Crash]]] = {}
@@ -35,8 +35,8 @@ class Poison:
         return self._count
 
     def crashed(self, endpoint: str, print_: int, address: str, now: float, *, again: bool) -> bool:
-        """It was in flight at a replica that went away; whether it is to be refused from now on. `again`: this was a
-        retry, after it had been at another."""
+        """The request was in flight at a replica that went away. Returns whether it is refused from now on. `again`:
+        this was a retry, after an attempt at another replica."""
         crashes = self._recent(self._crashes(endpoint, print_), now)
         near = [where for at, where in crashes if now - at <= SAME_SECONDS]
         counts = not near or (again and address not in near)
@@ -46,7 +46,7 @@ class Poison:
         return counts and len(crashes) == CRASHES
 
     def answered(self, endpoint: str, print_: int) -> None:
-        """A replica lived through it."""
+        """A replica answered the request and survived it."""
         if self.suspected(endpoint, print_):
             self._drop(endpoint, print_)
 
@@ -63,7 +63,7 @@ class Poison:
         return len(recent) >= CRASHES
 
     def forget(self, endpoint: str) -> None:
-        """The endpoint is gone."""
+        """Forget a deleted endpoint."""
         self._count -= len(self._suspects.pop(endpoint, ()))
 
     def _crashes(self, endpoint: str, print_: int) -> list[_Crash]:

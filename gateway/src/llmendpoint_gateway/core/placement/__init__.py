@@ -1,1 +1,1 @@
-"""Which replica gets a request, and when: routes, queues, the pick, and the breakers."""
+"""Which replica gets a request, and when: routes, queues, the choice of a replica, and the breakers."""

@@ -1,4 +1,4 @@
-"""Which cluster the address of each routable replica is of."""
+"""Which cluster the address of each routable replica belongs to."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,13 +7,13 @@ from llmendpoint_gateway.core.placement.routing import cluster_name
 
 
 class Addresses:
-    """For a moment two clusters may have the same one, when a new pod has a former one's address: the last by name counts."""
+    """Two clusters briefly share an address when a new pod has a former pod's address. The last cluster by name counts."""
 
     def __init__(self) -> None:
         self._clusters: dict[str, tuple[str, ...]] = {}
 
     def change(self, before: View, after: View, keys: Iterable[str]) -> set[str]:
-        """These endpoints have changed; all addresses that this may concern."""
+        """Apply the change of these endpoints. Returns all addresses that it may affect."""
         old: set[tuple[str, str]] = set()
         new: set[tuple[str, str]] = set()
         for key in keys:

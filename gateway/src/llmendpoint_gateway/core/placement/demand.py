@@ -1,4 +1,5 @@
-"""What `GET /demand` tells of each endpoint, and to whom which part of it is news. docs/contribute/contracts.md has the JSON."""
+"""What `GET /demand` reports of each endpoint, and which of it is new to which reader. docs/contribute/contracts.md has
+the JSON."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ class Circuit:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDemand:
-    """`load` None: unknown. `read_at` in the caller's seconds; that it moves is no news."""
+    """`load` None: unknown. `read_at`: seconds on the gateway's clock; a change of it alone is not news."""
 
     pod: str
     in_flight: int
@@ -36,11 +37,11 @@ class EndpointDemand:
 
 
 Demand = Mapping[str, EndpointDemand | None]
-"""By endpoint key; None: it is gone."""
+"""By endpoint key; None: the endpoint is deleted."""
 
 
 class Reader:
-    """One reader of the stream: what it was told, and of which endpoints there may be news."""
+    """One reader of the stream: what it received, and which endpoints may have news for it."""
 
     def __init__(self) -> None:
         self._told: dict[str, EndpointDemand] = {}
@@ -54,12 +55,12 @@ class Reader:
         self._pending.update(keys)
 
     def begins_to_wait(self, key: str) -> bool:
-        """Whether a request that waits for this endpoint now is one that the reader is to hear of at once."""
+        """Whether the reader must get this endpoint's first waiting request at once: as far as it knows, none waits."""
         told = self._told.get(key)
         return told is None or told.waiting == 0
 
     def news(self, present: Demand) -> Demand:
-        """Of `present`, what differs from what was told; from then on it is told."""
+        """The part of `present` that differs from what the reader received. From now on it counts as received."""
         self._pending.difference_update(present)
         news = {key: value for key, value in present.items() if self._told.get(key) != value}
         for key, value in news.items():

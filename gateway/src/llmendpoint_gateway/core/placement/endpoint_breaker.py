@@ -3,20 +3,20 @@
 | standing | goes to |
 |---|---|
 | closed | open: too many requests fail, or every replica is ejected |
-| open, where each is answered at once | half-open: its time is over |
-| half-open | closed: enough trials were answered; open: one was not |
+| open: each request is refused at once | half-open: its time is over |
+| half-open | closed: enough trials were answered; open: a trial failed |
 
-One that opened because every replica was ejected also closes as soon as one no longer is.
+A breaker that opened because every replica was ejected also closes as soon as one replica returns.
 
-A failure may be the fault of the caller or of the body, so neither one caller nor one body opens it. The requests that
-failed must have two bodies at least. The error rate must be reached by all requests, and also without those of the caller
-with the most errors; at least two of the remaining ones must have failed. Where no other caller has asked for 30 seconds,
-the rate of that caller alone counts; a breaker that opened so closes as soon as another caller asks. A caller counts as
-soon as it asks, also if its request is refused or waits. Failures to connect are no caller's fault, and always count. A
-caller is an address (core/identity/caller.py): one with several addresses counts as several. A caller whose trial failed, or takes
-long, leaves the next one to others for a while, so that it cannot keep the breaker open.
+A failure may be the fault of the caller or of the body, so the breaker does not open for one caller or one body. The
+failed requests must have at least two bodies. The error rate must be reached by all requests, and also without those of
+the caller with the most errors; at least two of the remaining requests must have failed. If no other caller has sent a
+request for 30 seconds, the rate of that caller alone counts. A breaker that opened in that way closes as soon as
+another caller sends a request, even if that request is refused or waits. Failures to connect are no caller's fault and
+always count. A caller is an address (core/identity/caller.py): one with several addresses counts as several. A caller
+whose trial failed, or takes long, leaves the next trial to others for a while, so that it cannot keep the breaker open.
 
-Time is the caller's, in seconds.
+The time is an argument, in seconds.
 """
 
 from collections.abc import Collection, Iterable
@@ -30,10 +30,11 @@ from llmendpoint_gateway.core.placement.trials import Standing, Trials
 from llmendpoint_gateway.core.placement.window import NOBODY, Counts, Window, sums
 
 TRIALS = 3
-"""Good answers in a row that close one which opened at an error rate; one is enough where every replica was ejected."""
-BUSY_RETRY_AFTER = 1.0  # while another request tries
+"""Successful trials in a row that close a breaker which opened at an error rate. One is enough if every replica was
+ejected."""
+BUSY_RETRY_AFTER = 1.0  # while another request is the trial
 LEAST_OF_OTHERS = 2
-"""Failures beside those of the caller with the most: one may be by chance."""
+"""Failures of callers other than the one with the most: a single one may be chance."""
 
 
 class Cause(Enum):
@@ -48,9 +49,9 @@ def _reached(counts: Counts, settings: CircuitSettings) -> bool:
 
 @dataclass(slots=True)
 class _Circuit(Trials):
-    """`good`: the tickets of the last trials in a row that were answered. It is a set, because Envoy reports a stream every
-    second. `active`: how many requests of each caller are with a replica now. `failing` and `prints`: callers and bodies of
-    the requests that failed."""
+    """`good`: the tickets of the last successful trials in a row. It is a set, because Envoy reports a stream every
+    second. `active`: how many requests of each caller are with a replica now. `failing` and `prints`: callers and
+    bodies of the failed requests."""
 
     since: float = 0.0
     window: Window = field(default_factory=Window)
@@ -67,7 +68,7 @@ class _Circuit(Trials):
 
 @dataclass(frozen=True, slots=True)
 class CircuitState:
-    """`since`: when it last opened or closed; `requests` and `errors` are what it opened at."""
+    """`since`: when it last opened or closed. `requests` and `errors`: the figures at which it opened."""
 
     standing: Standing
     since: float
@@ -76,7 +77,7 @@ class CircuitState:
 
 
 class Circuits:
-    """By endpoint. `openings` counts them by cause."""
+    """Breakers by endpoint. `openings` counts them by cause."""
 
     def __init__(self, now: float) -> None:
         self._started = now
@@ -86,7 +87,7 @@ class Circuits:
 
     @property
     def open(self) -> Collection[str]:
-        """Every endpoint whose breaker is not closed."""
+        """The endpoints whose breaker is not closed."""
         return self._open
 
     def state(self, key: str, now: float) -> CircuitState:
@@ -100,7 +101,7 @@ class Circuits:
         return circuit.cause if circuit else None
 
     def asked(self, key: str, now: float, caller: int) -> bool:
-        """A caller asks for the endpoint, whatever comes of it; whether this closed the breaker."""
+        """A caller sends a request for the endpoint, whatever becomes of it. Returns whether this closed the breaker."""
         circuit = self._circuit(key)
         circuit.callers.add(caller, now)
         if not circuit.asked(caller):
@@ -125,15 +126,15 @@ class Circuits:
     def failed(
         self, key: str, now: float, settings: CircuitSettings, caller: int | None = None, print_: int = 0
     ) -> bool:
-        """A request failed so that its caller was told; whether this opened the breaker. `caller` None: it may not be
-        blamed on what was asked."""
+        """A request failed, and its caller got the failure. Returns whether this opened the breaker. `caller` None: the
+        request cannot be to blame."""
         circuit = self._circuit(key)
         circuit.window.add(1, now, caller)
         circuit.prints.add(NOBODY if caller is None else print_, now)
         if caller is not None:
             circuit.failing.add(caller, now)
         if circuit.cause is not None:
-            return False  # it began before
+            return False  # the request began before the breaker opened
         counts = circuit.window.counts(now, settings.window)
         if sums(counts)[0] < settings.min_requests or not _reached(counts, settings):
             return False
@@ -146,7 +147,7 @@ class Circuits:
         return True
 
     def all_ejected(self, key: str, now: float, settings: CircuitSettings) -> bool:
-        """Every replica is ejected for good; whether this opened the breaker."""
+        """Every replica is ejected, and not just for one lost packet. Returns whether this opened the breaker."""
         circuit = self._circuit(key)
         if circuit.cause is not None:
             return False
@@ -154,7 +155,7 @@ class Circuits:
         return True
 
     def wait(self, key: str, now: float, caller: int | None = None) -> float:
-        """Seconds for which a caller's request is to stay away; 0: it is to try."""
+        """Seconds for which a caller's request is refused; 0: it becomes a trial."""
         circuit = self._circuits[key]
         if now < circuit.until:
             return circuit.until - now
@@ -171,8 +172,8 @@ class Circuits:
     def tried(
         self, key: str, good: bool, now: float, caller: int | None = None, ticket: int = 0
     ) -> Standing | None:
-        """What came of a trial; the new standing when this changed it. `caller` as in `failed`; `ticket` tells trials
-        apart."""
+        """Record the result of a trial. Returns the new standing if this changed it. `caller`: as in `failed`.
+        `ticket`: identifies the trial."""
         circuit = self._circuits.get(key)
         if circuit is None or circuit.cause is None:
             return None
@@ -191,7 +192,8 @@ class Circuits:
         return None
 
     def close(self, key: str, now: float) -> None:
-        """With an empty window: what was before says nothing of what is now, but for who uses the endpoint."""
+        """Close the breaker with an empty window, because earlier results say nothing of now. The endpoint's callers
+        are kept."""
         self._open.discard(key)
         before = self._circuits.get(key)
         self._circuits[key] = _Circuit(since=now)
@@ -199,7 +201,7 @@ class Circuits:
             self._circuits[key].callers, self._circuits[key].active = before.callers, before.active
 
     def others(self, key: str, caller: int, now: float) -> bool:
-        """Whether callers beside this one have asked for the endpoint in the last 30 seconds, or are served now."""
+        """Whether other callers sent a request for the endpoint in the last 30 seconds, or are served now."""
         circuit = self._circuits.get(key)
         if circuit is None:
             return False
@@ -208,11 +210,11 @@ class Circuits:
         )
 
     def forgotten(self, now: float) -> Iterable[str]:
-        """Breakers that wait for a trial in vain: nobody has asked for as long as they look back."""
+        """Open breakers whose endpoint got no request for the length of their window, so that no trial comes."""
         return [key for key in self._open if self._over(self._circuits[key], now)]
 
     def forget(self, key: str) -> None:
-        """The endpoint is gone."""
+        """Forget a deleted endpoint."""
         self._circuits.pop(key, None)
         self._open.discard(key)
 
@@ -226,7 +228,7 @@ class Circuits:
     def _blames_endpoint(
         circuit: _Circuit, counts: Counts, others: bool, now: float, settings: CircuitSettings
     ) -> bool:
-        """As the module says, of a window in which the rate was reached."""
+        """Whether the endpoint is to blame, by the module's rule, in a window in which the error rate was reached."""
         groups = [group for group in counts if group != NOBODY]
         worst = max(groups, key=lambda group: counts[group][1], default=NOBODY)
         if worst == NOBODY or not counts[worst][1]:
@@ -238,7 +240,7 @@ class Circuits:
 
     @staticmethod
     def _tell_apart(circuit: _Circuit, counts: Counts, now: float, settings: CircuitSettings) -> None:
-        """Puts two callers whose requests failed into two groups, where all failures are in one group."""
+        """Puts two callers with failed requests into two groups, if all failures are in one group."""
         failing = circuit.failing.last_two(now - settings.window)
         if failing is None:
             return

@@ -1,10 +1,10 @@
-"""How many requests each replica has been given and not finished."""
+"""How many unfinished requests each replica has."""
 
 from collections.abc import Mapping
 
 
 class InFlight:
-    """Counts by cluster and address; what is at zero is absent. Changed only through `take` and `release`."""
+    """Counts by cluster and address; a zero is absent. Only `take` and `release` change them."""
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[str, int]] = {}
@@ -18,7 +18,7 @@ class InFlight:
         counts[address] = counts.get(address, 0) + 1
 
     def release(self, cluster: str, address: str) -> bool:
-        """True when this was the cluster's last request."""
+        """Returns True if this was the cluster's last request."""
         counts = self._counts[cluster]
         if counts[address] == 1:
             del counts[address]

@@ -1,4 +1,4 @@
-"""The two decisions for one request: which endpoint it is for, and which replica gets it; or why none."""
+"""The two decisions for one request: which endpoint it is for, and which replica gets it, or why none does."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,17 +20,18 @@ from llmendpoint_gateway.core.request.refusals import (
     unknown_model,
 )
 
-# The first takes the request, the second its only retry: a request that kills its replica kills at most these two.
+# The first gets the request, the second its only retry. So a request that crashes its replica crashes at most two.
 MOST_REPLICAS = 2
 
 NO_LOAD: Mapping[str, int] = {}
 
 
 class Picked(NamedTuple):
-    """`addresses`: one or two, the first is to take the request. `trial`: it is ejected, or the endpoint's breaker is not
-    closed, and this request tries it. `first_byte`: seconds until which each of them is to have begun to answer.
+    """`addresses`: one or two; the first gets the request. `trial`: this request tests an ejected replica, or an
+    endpoint whose breaker is not closed. `first_byte`: seconds within which each replica must begin to answer.
 
-    A named tuple, as all that is made for each request: a frozen dataclass takes several times as long."""
+    A named tuple, like all that is made for each request: a frozen dataclass takes several times as long.
+    """
 
     endpoint: str
     cluster: str
@@ -41,7 +42,8 @@ class Picked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PickState:
-    """What `place` goes by: one value, made when the table changes; the rest of it changes within, with each request."""
+    """What `place` decides by. This value is made anew when the table changes; its other parts change in place with
+    each request."""
 
     table: Table
     rotation: Rotation
@@ -52,7 +54,7 @@ class PickState:
 
 
 def resolve(name: str, names: Mapping[str, str], departed: Departed, now: float) -> str | Rejected:
-    """The key of the endpoint that a model name means. An endpoint that was deleted a moment ago can be waited for.
+    """The key of the endpoint that a model name means. A request for a recently deleted endpoint may wait (`awaited`).
 
     `names`: model name -> endpoint key, with every endpoint's key among the names.
     """
@@ -67,10 +69,11 @@ def resolve(name: str, names: Mapping[str, str], departed: Departed, now: float)
 def place(
     key: str, state: PickState, tie: int, now: float, stale: bool, caller: int | None = None
 ) -> Picked | Rejected:
-    """The revision by its weight, then of its replicas those with the fewest requests in flight.
+    """Choose the revision by its weight, then the replicas with the fewest requests in flight.
 
-    `tie` rotates the replicas, so that equals take turns. `now`: seconds, for the breakers. `stale`: the API server is
-    out of reach, so what it last said may be over. `caller`: whose request it is, for whose trial it may be.
+    `tie` rotates the replicas, so that equal ones take turns. `now`: seconds, for the breakers. `stale`: the API server
+    is unreachable, so the last known state may be outdated. `caller`: who sent the request; it decides whether the
+    request may be a trial.
     """
     table, breakers, circuits = state.table, state.breakers, state.circuits
     route = table.routes.get(key)
@@ -94,7 +97,7 @@ def place(
 
 
 def _away(key: str, route: Route, target: Target, state: PickState, now: float, caller: int | None) -> float:
-    """Seconds for which requests are to stay away from the endpoint; 0: this one may go."""
+    """Seconds for which the endpoint's breaker refuses requests; 0: this one may go."""
     breakers, circuits = state.breakers, state.circuits
     if route.circuit is None or target not in route.targets:
         return 0.0
@@ -117,7 +120,8 @@ def _has_room(address: str, load: Mapping[str, int], limits: Mapping[str, int]) 
 
 
 def _with_room(key: str, route: Route, state: PickState, tie: int, now: float) -> Picked | Rejected:
-    """The first choice has no room: another replica that has, of whichever assigned revision; else the request waits."""
+    """The first choice has no room: choose a replica that has room, of any assigned revision. Without one the request
+    waits."""
     counts, limits, breakers = state.in_flight.counts, state.loads.limits, state.breakers
     targets = []
     for target in route.targets:
@@ -141,8 +145,8 @@ def _target(
 ) -> Target | None:
     """The revision whose turn it is.
 
-    One of which every replica is lost gives its share to the others, and with all of them lost the revision that a
-    rollout would go back to takes over; a gateway that is cut off takes any that is ready, at the first failure.
+    If every replica of a revision is lost, the others get its share. If all assigned revisions are lost, the rollback
+    target takes over. A gateway without the API server uses any ready revision once all known replicas are ejected.
     """
     targets, breakers = route.targets, state.breakers
     if breakers.ejected:
@@ -165,10 +169,10 @@ def choose(
     now: float,
     caller: int | None = None,
 ) -> tuple[tuple[str, ...], bool]:
-    """The replicas in turn when some are ejected, and whether the first of them is.
+    """The replicas to try in order, if some are ejected, and whether the first of them is ejected.
 
-    A half-open one may come first, never second: a retry is no trial. With all ejected the least bad are tried
-    rather than the request refused.
+    A half-open replica may be first but never second: a retry is not a trial. If all are ejected, those with the fewest
+    ejections are tried instead of refusing the request.
     """
     closed = [a for a in addresses if breakers.standing(a, now) is Standing.CLOSED]
     candidates = closed + [a for a in addresses if breakers.wants_trial(a, now, caller)]
@@ -181,7 +185,7 @@ def choose(
 
 
 def least_loaded(addresses: Sequence[str], load: Mapping[str, int], tie: int) -> tuple[str, ...]:
-    """The two least loaded, the less loaded first; among equals the order that `tie` rotates to."""
+    """The two least loaded replicas, the less loaded first. `tie` rotates the order of equal ones."""
     if len(addresses) < 2:
         return tuple(addresses)
     start = tie % len(addresses)

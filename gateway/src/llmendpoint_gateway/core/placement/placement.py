@@ -1,7 +1,7 @@
-"""Where requests go and how the replicas do: all that changes with every request, but for those that wait.
+"""Where requests go and how the replicas behave: everything that changes with each request, except the queue.
 
-It acts on nothing: time is the caller's, in seconds, and what follows for others is in what its functions return. What
-there is to choose from comes by `follow` and `route_by`; how a request comes back is in settle.py.
+This module acts on nothing. The time is an argument, in seconds, and functions return what others must do. `follow` and
+`route_by` set the replicas to choose from; settle.py handles the end of a request.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -29,8 +29,8 @@ from llmendpoint_gateway.core.request.request import Request, Tag
 
 @dataclass(slots=True, eq=False)
 class Placed:
-    """A request that is with a replica. `address`: where it is now; a retry moves it to the next of `picked.addresses`.
-    `kept`: size of its body, when that is large and Envoy keeps it for a retry; else 0."""
+    """A request that is with a replica. `address`: its replica now; a retry moves it to the next of `picked.addresses`.
+    `kept`: bytes of its body, if that is large and Envoy keeps it for a retry; else 0."""
 
     picked: Picked
     tag: Tag
@@ -39,9 +39,9 @@ class Placed:
 
 
 class Placement:
-    """`hold_seconds`: how long a request waits where its endpoint does not say. `first_ticket`: the first request's number.
-    `started`: whether Envoy has taken a snapshot yet. `placed`: requests that are with a replica, by ticket. `changed`:
-    endpoints of which something may be new since `take_changed`."""
+    """`hold_seconds`: how long a request waits if its endpoint does not say. `first_ticket`: the number of the first
+    request. `started`: whether Envoy has accepted a snapshot. `placed`: requests that are with a replica, by ticket.
+    `changed`: endpoints that may have news since `take_changed`."""
 
     def __init__(self, kept: Kept, now: float, hold_seconds: float = 0.0, first_ticket: int = 1) -> None:
         self.hold_seconds = hold_seconds
@@ -63,7 +63,8 @@ class Placement:
         self._state = PickState(Table(), Rotation(), self.in_flight, self.breakers, self.circuits, self.loads)
 
     def follow(self, view: View, keys: Collection[str], now: float) -> None:
-        """This is there now. `keys`: the endpoints that have changed. The addresses first: they go by what was there before."""
+        """Take over a new view. `keys`: the endpoints that changed. Addresses are updated first, because they need the
+        old view."""
         before, concerned = self.view, self._addresses.change(self.view, view, keys)
         self.view = view
         for address in concerned:
@@ -83,7 +84,7 @@ class Placement:
         self.breakers.keep(self._addresses)
 
     def route_by(self, table: Table, started: bool) -> None:
-        """Requests go by this table from now on, once Envoy has taken a snapshot."""
+        """Route requests by this table from now on, once Envoy has accepted a snapshot."""
         self.started = started
         self._state = replace(self._state, table=table)
 
@@ -92,17 +93,17 @@ class Placement:
         return self._state.table
 
     def route(self, key: str) -> Route | None:
-        """Where the requests of an endpoint go now."""
+        """The route of an endpoint; None if it has none."""
         return self.table.routes.get(key)
 
     def revisions(self, key: str) -> Mapping[str, tuple[Replica, ...]]:
-        """Replicas by revision, in order; also of an endpoint that is gone."""
+        """Replicas by revision, sorted; also of a deleted endpoint."""
         return self.view.part(key).revisions
 
     # Requests
 
     def place(self, name: str, now: float, caller: int | None = None, print_: int = 0) -> Picked | Rejected:
-        """A replica now, or why none, and whether to wait for one. `print_`: of the body, 0 for none."""
+        """A replica, or the reason why there is none and whether to wait. `print_`: of the body; 0: none."""
         if not self.started:
             return starting()
         key = resolve(name, self.table.names, self.departed, now)
@@ -118,8 +119,8 @@ class Placement:
         return decision
 
     def _asked(self, key: str, caller: int, now: float) -> None:
-        """A caller asks for an endpoint, whatever comes of it: breakers that another caller's failures alone have opened
-        close."""
+        """A caller sends a request for an endpoint, whatever becomes of it. Breakers that opened only for another
+        caller's failures close."""
         closed = self.circuits.asked(key, now, caller)
         route = self.route(key)
         if self.breakers.ejected and route is not None:
@@ -153,8 +154,8 @@ class Placement:
         return found.queue if found else DEFAULT_QUEUE
 
     def patience(self, endpoint: str) -> float:
-        """Seconds for which a request waits for this endpoint; 0: none does. For one that was just deleted only until it
-        is clear that it does not come back."""
+        """Seconds for which a request may wait for this endpoint; 0: none may. For a deleted endpoint: until it is
+        clear that it does not come back."""
         if endpoint not in self.view.endpoints:
             return min(GRACE_SECONDS, self.hold_seconds)
         queue = self.queue_of(endpoint)
@@ -163,22 +164,22 @@ class Placement:
         return self.hold_seconds if queue.seconds is None else queue.seconds
 
     def longest_patience(self, endpoint: str) -> float:
-        """The same, with the time after a deleted endpoint has come back."""
+        """Like `patience`, plus the time after a deleted endpoint has come back."""
         seconds = self.patience(endpoint)
         return seconds if endpoint in self.view.endpoints else seconds + self.hold_seconds
 
     # The replicas' load
 
     def unread(self, now: float, most: int, awaited: Iterable[str] = ()) -> list[str]:
-        """Addresses of replicas that are to be asked for their load now, at most so many. `awaited`: endpoints that
-        requests wait for."""
+        """Addresses of at most `most` replicas whose load is due to be read. `awaited`: endpoints with waiting
+        requests."""
         busy = {address for counts in self.in_flight.counts.values() for address in counts}
         for endpoint in awaited:
             busy.update(r.address for rs in self.revisions(endpoint).values() for r in rs)
         return self.loads.due(now, busy, most)
 
     def note_load(self, address: str, load: Load | None, now: float) -> str | None:
-        """What a replica answered; None: nothing that is a load. The endpoint that may have room since."""
+        """Store a replica's answer; None: it was not a load. Returns the endpoint that may have room now."""
         changed, cluster = self.loads.note(address, load, now), self._addresses.cluster(address)
         if cluster is None:
             return None
@@ -191,13 +192,13 @@ class Placement:
         return endpoint
 
     def expire(self, now: float) -> None:
-        """What is stale by now is unknown."""
+        """Forget stale loads."""
         for address in self.loads.expire(now):
             if cluster := self._addresses.cluster(address):
                 self.changed.add(endpoint_of(cluster))
 
     def take_changed(self) -> Collection[str]:
-        """Endpoints of which something may have changed since this was last called."""
+        """The endpoints that may have changed since the last call."""
         changed, self.changed = self.changed, set()
         return changed
 

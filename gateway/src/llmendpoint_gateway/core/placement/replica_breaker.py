@@ -1,14 +1,13 @@
-"""Which replicas are left out of the pick because requests to them fail, and when they are tried again.
+"""Which replicas are ejected because requests to them fail, and when they are tried again.
 
-A connection that nobody takes is the replica's fault. An error, a connection that breaks or an answer that does not begin
-may be the request's fault, so these eject a replica only if they came from two callers and had two bodies at least.
-Those of one caller alone count where no other caller has used the endpoint for 30 seconds: one caller whose requests
-always fail, whatever they hold, takes no replica from the others, nor does one body, whoever sends it; and a single
-application that is the only caller still gets rid of a broken replica. A replica that was ejected for the failures of one
-caller alone returns as soon as another caller asks. A caller is an address (core/identity/caller.py): one with several addresses
-counts as several.
+A failure to connect is the replica's fault. An error, a broken connection or a late answer may be the request's fault.
+So these eject a replica only if they came from at least two callers and had at least two bodies. The failures of one
+caller alone count if no other caller has used the endpoint for 30 seconds. So neither one caller whose requests always
+fail nor one body, whoever sends it, takes a replica from the others. But a single application that is the only caller
+still gets rid of a broken replica. A replica that was ejected for one caller's failures returns as soon as another
+caller sends a request. A caller is an address (core/identity/caller.py): one with several addresses counts as several.
 
-Only failures and trials are reported, so that a good request costs one count. Time is the caller's, in seconds.
+Only failures and trials are reported, so that a good request costs one count. The time is an argument, in seconds.
 """
 
 from collections import deque
@@ -19,31 +18,31 @@ from llmendpoint_gateway.core.outcome.attempt import NO_TAG, Outcome
 from llmendpoint_gateway.core.placement.trials import Standing, Trials
 from llmendpoint_gateway.core.request.request import Tag
 
-# A connection that fails once may be a pod that is about to leave, or a lost packet: out until the EndpointSlice has
-# had time to say so, then one trial.
+# One failed connection may be a pod that is about to leave, or a lost packet. The replica is ejected until the
+# EndpointSlice has had time to say so; then it gets one trial.
 FIRST_SECONDS = 3.0
-EJECTION_SECONDS = 30.0  # times the ejections in a row
+EJECTION_SECONDS = 30.0  # multiplied by the ejections in a row
 LONGEST_SECONDS = 300.0
-FORGIVEN_SECONDS = 300.0  # closed for so long: the next ejection is a first one again
-# No other caller for so long: what one caller's requests end with is all there is to judge by. It is short, because with a
-# longer one a probe every few minutes would keep a failing replica from being ejected for the application beside it.
+FORGIVEN_SECONDS = 300.0  # after this time without ejection the count starts again
+# If no other caller came for this time, one caller's results are all there is to judge by. The time is short: otherwise
+# a probe every few minutes would keep a failing replica from being ejected for the application beside it.
 ALONE_SECONDS = 30.0
-# Answers that are errors eject when this many of that many requests in a row ended so. One more than the failures, as
-# Envoy reports them a moment after the requests end; no more, for a revision that fails one request in ten is for the
-# rollout's analysis to judge.
+# Errors eject a replica if FAILURES of AMONG requests in a row ended so. AMONG is one more, because Envoy reports
+# failures shortly after the requests end. It is no larger, because a revision that fails one request in ten is left to
+# the rollout's analysis.
 FAILURES, AMONG = 5, 6
-# Answers that did not begin in time eject when two of three requests in a row ended so: one may be a long generation
+# Late answers eject a replica if two of three requests in a row were late. A single one may be a long generation
 # without a stream.
 TIMEOUTS, AMONG_TIMEOUTS = 2, 3
-# Attempts in a row that found nobody there, after which a replica counts as lost: with all of a revision's lost, another
-# may take over. Not after one, which may be a packet.
+# Failed connections in a row after which a replica counts as lost. If all replicas of a revision are lost, another
+# revision may take over. One failure is not enough: it may be a lost packet.
 MISSES = 3
 CAUSES = (Outcome.FAILED, Outcome.UNREACHABLE, Outcome.TIMED_OUT)
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """`ended`: how many requests had ended at the replica."""
+    """`ended`: how many requests had ended at the replica by then."""
 
     ended: int
     tag: Tag
@@ -59,7 +58,7 @@ class _Replica(Trials):
 
 
 class Breakers:
-    """By address. `ejections` counts them by what caused them."""
+    """Breakers by address. `ejections` counts them by cause."""
 
     def __init__(self) -> None:
         self._ended: dict[str, int] = {}
@@ -69,37 +68,38 @@ class Breakers:
 
     @property
     def ejected(self) -> Collection[str]:
-        """Every replica that is not closed."""
+        """The replicas whose breaker is not closed."""
         return self._ejected
 
     def standing(self, address: str, now: float) -> Standing:
         return self._replicas[address].standing(now) if address in self._ejected else Standing.CLOSED
 
     def ejections_of(self, address: str) -> int:
-        """In a row."""
+        """The number of ejections in a row."""
         replica = self._replicas.get(address)
         return replica.ejections if replica else 0
 
     def lost(self, address: str, now: float, caller: int | None = None) -> bool:
-        """Nobody is there: only trials are worth a request."""
+        """Whether the replica takes no connections and this request would not be a trial."""
         if address not in self._ejected:
             return False
         return self._replicas[address].misses >= MISSES and not self.wants_trial(address, now, caller)
 
     def hopeless(self, address: str) -> bool:
-        """Ejected for more than one lost packet: requests would only fail there."""
+        """Whether the replica is ejected for more than one lost packet: requests would only fail there."""
         if address not in self._ejected:
             return False
         replica = self._replicas[address]
         return replica.misses >= MISSES or replica.ejections > 0
 
     def wants_trial(self, address: str, now: float, caller: int | None = None) -> bool:
-        """Whether a request of this caller would be a trial now: the replica is half-open, and no other trial holds it up."""
+        """Whether a request of this caller would be a trial now: the replica is half-open, and no other trial blocks
+        it."""
         return address in self._ejected and self._replicas[address].wants_trial(now, caller)
 
     def asked(self, addresses: Iterable[str], now: float, caller: int) -> bool:
-        """A caller asks for what these replicas serve. Those that another caller's failures alone had ejected return; whether
-        there were any."""
+        """A caller sends a request for the endpoint of these replicas. Those that were ejected only for another
+        caller's failures return. Returns whether there were any."""
         blamed = [a for a in addresses if a in self._ejected and self._replicas[a].asked(caller)]
         for address in blamed:
             self._replicas[address].ejections = 0
@@ -128,8 +128,8 @@ class Breakers:
         tag: Tag = NO_TAG,
         others: bool = False,
     ) -> Standing | None:
-        """What came of an attempt; the new standing when this changed it. `others`: callers beside the request's own use
-        the endpoint, too."""
+        """Record the result of an attempt. Returns the new standing if this changed it. `others`: other callers use the
+        endpoint too."""
         replica = self._replicas.get(address)
         if replica is None:
             if outcome is Outcome.ANSWERED:
@@ -140,12 +140,12 @@ class Breakers:
         if not replica.tripped:
             return self._count(address, replica, outcome, now, tag, others)
         if not trial or not (over or replica.trials):
-            return None  # it began before the ejection
+            return None  # the attempt began before the ejection
         replica.reported_by = now
         if outcome is Outcome.ANSWERED:
             return self._close(address, replica, now)
         if replica.standing(now) is Standing.OPEN:
-            return None  # all are ejected and this one was the least bad: its time runs on
+            return None  # all replicas are ejected and this was the least bad: its time runs on
         standing = self._eject(address, replica, outcome, now, replica.sole)
         replica.trial_failed(
             replica.until, None if outcome is Outcome.UNREACHABLE else tag.caller or None, others
@@ -153,8 +153,8 @@ class Breakers:
         return standing
 
     def keep(self, addresses: Collection[str]) -> None:
-        """Forget all others: what has been away from the pick and comes back ready starts anew. Of a replica that never failed
-        only a number is kept: those of replicas that are gone are dropped when they are as many as those that are there."""
+        """Forget all other replicas: one that was away and comes back ready starts anew. Of a replica that never failed
+        only a number is kept. These numbers are dropped when those of absent replicas outnumber the present ones."""
         for address in [a for a in self._replicas if a not in addresses]:
             del self._replicas[address]
             self._ejected.discard(address)
@@ -183,7 +183,8 @@ class Breakers:
 
     @staticmethod
     def _blames_replica(failures: Collection[_Failure], others: bool) -> bool:
-        """As the module says. Without a tag nothing is known of the request, and the replica is to blame."""
+        """Whether the replica is to blame, by the module's rule. It is if the requests have no tags, so that they are
+        unknown."""
         callers = {failure.tag.caller for failure in failures}
         if callers == {NO_TAG.caller}:
             return True
@@ -208,7 +209,8 @@ class Breakers:
         return Standing.OPEN
 
     def _close(self, address: str, replica: _Replica, now: float) -> Standing:
-        """The trial itself may go on, as a stream does; if it is ejected again meanwhile, another one need not wait for that."""
+        """The trial itself may go on, as a stream does. If the replica is ejected again meanwhile, the next trial does
+        not wait for it."""
         replica.tripped, replica.closed_at, replica.misses = False, now, 0
         replica.trials, replica.barred = 0, None
         self._ejected.discard(address)

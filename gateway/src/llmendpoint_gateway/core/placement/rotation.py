@@ -1,20 +1,21 @@
-"""Whose turn it is among revisions that share an endpoint's requests."""
+"""Which revision is next among those that share an endpoint's requests."""
 
 from llmendpoint_gateway.core.placement.routing import Target
 
 
 class Rotation:
-    """Smooth weighted rotation: each turn every part earns its weight, and the richest pays the sum and is drawn.
+    """Smooth weighted rotation: each turn every revision gains its weight; the one with most credit is chosen and pays
+    the sum.
 
-    Unlike a random draw the shares are right to about one request at any moment, and a small share is spread evenly
-    rather than drawn in runs. Credits outlive a change of weights: they are worth a request at most.
+    Unlike with a random draw, the shares are correct to about one request at any moment, and a small share is spread
+    evenly. Credits survive a change of weights: they are worth one request at most.
     """
 
     def __init__(self) -> None:
         self._credits: dict[str, dict[str, int]] = {}
 
     def next(self, key: str, targets: tuple[Target, ...]) -> Target:
-        """`targets`: at least one; `key`: the endpoint's, each has a rotation of its own."""
+        """Choose one of `targets`, at least one. `key`: the endpoint's; each endpoint has its own rotation."""
         if len(targets) == 1:
             return targets[0]
         before = self._credits.get(key, {})
@@ -25,5 +26,5 @@ class Rotation:
         return drawn
 
     def forget(self, key: str) -> None:
-        """The endpoint is gone."""
+        """Forget a deleted endpoint."""
         self._credits.pop(key, None)

@@ -1,4 +1,4 @@
-"""From the view and what Envoy has acknowledged to the table that each request is decided by."""
+"""Makes the table by which each request is decided, from the view and from what Envoy has acknowledged."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,12 +8,12 @@ from llmendpoint_gateway.core.endpoint.objects import Assignment, Endpoint, Repl
 from llmendpoint_gateway.core.endpoint.view import View
 
 Acknowledged = Callable[[str], frozenset[str]]
-"""Of a cluster, by its name: the addresses in the endpoints that Envoy has acknowledged for it."""
+"""Cluster name -> the addresses among its endpoints that Envoy has acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One revision's part: its routable replicas in order of address, and its weight beside the other parts'."""
+    """One revision's share: its routable replicas sorted by address, and its weight relative to the other shares."""
 
     revision: str
     cluster: str
@@ -25,10 +25,10 @@ class Target:
 class Route:
     """Where an endpoint's requests go now.
 
-    `assignment`: the last that could be applied whole, None before the first. `targets`: who shares the requests.
-    `others`: revisions with routable replicas that are not among them. `standby`: the one of those that a rollout
-    goes back to, for when none of the targets can be reached. `circuit`: of the endpoint's breaker, None where it stays
-    closed, because a rollout judges by itself. `first_byte`: seconds until which an answer is to have begun.
+    `assignment`: the last one that could be applied whole; None before the first. `targets`: the revisions that share
+    the requests. `others`: further revisions with routable replicas. `standby`: the one of these that a rollout rolls
+    back to; it is used if no target can be reached. `circuit`: settings of the endpoint's breaker; None keeps the
+    breaker closed, because a rollout judges by itself. `first_byte`: seconds within which an answer must begin.
     """
 
     assignment: Assignment | None
@@ -41,8 +41,8 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`names`: model name -> endpoint key; `routes`: endpoint key -> route, absent before the first assignment;
-    `expecting`: keys of endpoints to which a replica will come when they have none."""
+    """`names`: model name -> endpoint key. `routes`: endpoint key -> route; absent before the first assignment.
+    `expecting`: keys of endpoints that will get a replica if they have none."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     routes: Mapping[str, Route] = field(default_factory=dict)
@@ -50,12 +50,12 @@ class Table:
 
 
 def cluster_name(endpoint: str, revision: str) -> str:
-    """A cluster is named by its revision and never modified: a switch is a change of name in one header."""
+    """A cluster is named after its revision and never modified, so a switch is a change of name in one header."""
     return f"{endpoint}/{revision}"
 
 
 def change_table(table: Table, view: View, keys: Iterable[str], acknowledged: Acknowledged) -> Table:
-    """The table after these endpoints have changed, or what is acknowledged of them: one value, so a switch is one
+    """The table after these endpoints, or their acknowledged addresses, changed. It is one value, so a switch is one
     assignment."""
     routes, turned = dict(table.routes), set[str]()
     for key in keys:
@@ -94,12 +94,12 @@ def make_route(
     applied: Assignment | None,
     proven: str | None = None,
 ) -> Route:
-    """The wanted assignment once each of its revisions is in `ready` (revision -> routable addresses, not empty).
+    """Apply the wanted assignment once each of its revisions is in `ready` (revision -> routable addresses, not empty).
 
-    Until then the applied one goes on, so that the two watches may report a switch in either order. One with the same
-    weights, which only drains other pods, is applied at once. Of an assignment that is followed, what is not ready
-    leaves its share to the rest. Assignments are compared whole: after
-    a restored backup a lower epoch, or the same with other weights, is what is wanted now.
+    Until then the applied one stays, so the two watches may report a switch in either order. An assignment with the
+    same weights, which only drains other pods, is applied at once. If a revision of the applied assignment is not
+    ready, the rest get its share. Assignments are compared whole: after a restored backup a lower epoch, or the same
+    with other weights, is what is wanted now.
     """
     targets = _share(key, wanted, ready)
     if len(targets) == len(wanted.weights) or (applied is not None and applied.weights == wanted.weights):
@@ -124,7 +124,8 @@ def _share(key: str, assignment: Assignment, ready: Mapping[str, tuple[str, ...]
 def routable(
     replicas: tuple[Replica, ...], acknowledged: frozenset[str], draining: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Ready, not on its way out, and known to Envoy: it would send a request for an unknown address anywhere."""
+    """The addresses of replicas that are ready, not on their way out, and known to Envoy, which cannot send to any
+    other."""
     return tuple(
         r.address for r in replicas if r.routable and r.address in acknowledged and r.pod not in draining
     )

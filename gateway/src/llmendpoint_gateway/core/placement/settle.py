@@ -1,4 +1,4 @@
-"""How a request comes back: by `settle`, once for each attempt that Envoy tells of, and once at its end."""
+"""Handles results: `settle` is called for each attempt that Envoy reports, and once at a request's end."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,8 @@ from llmendpoint_gateway.core.placement.trials import Standing
 
 
 class Settled(NamedTuple):
-    """What follows. `room`: a replica of the endpoint has a place free. `idle`: the cluster whose last request this was.
-    `standing`: the replica's, where this changed it. `refused`: this request is, from now on."""
+    """What follows. `room`: a replica of the endpoint has a free place. `idle`: the cluster whose last request this
+    was. `standing`: the replica's new standing, if it changed. `refused`: this request is refused from now on."""
 
     endpoint: str
     room: bool = False
@@ -28,20 +28,20 @@ def settle(outcome: Attempt | Ended, placement: Placement, now: float) -> Settle
 
 
 def recover(placement: Placement, now: float) -> None:
-    """Time alone closes breakers of endpoints whose replicas are back, or which nobody has asked for."""
+    """Close breakers that need no trial: those of endpoints whose replicas are back, or that got no requests."""
     circuits = placement.circuits
     for key in [*circuits.open]:
-        placement.changed.add(key)  # it may be half-open since
+        placement.changed.add(key)  # it may have become half-open
         if _recovered(key, placement) or key in circuits.forgotten(now):
             circuits.close(key, now)
 
 
 def _end(ticket: int, placement: Placement, now: float) -> Settled:
-    """The request's place is free again, and with it all that it held."""
+    """Free the request's place and all that it held."""
     placed = placement.placed.pop(ticket)
     picked, caller, address = placed.picked, placed.tag.caller, placed.address
     placement.kept.give_back(placed.kept, caller)
-    first = address == picked.addresses[0]  # which alone was a trial
+    first = address == picked.addresses[0]  # only the first replica was a trial
     placement.breakers.ended(address, now, trial=picked.trial and first)
     placement.circuits.ended(picked.endpoint, now, caller)
     if picked.trial:
@@ -64,7 +64,7 @@ def _attempt(attempt: Attempt, outcome: Outcome, placement: Placement, now: floa
 
 
 def _settle_endpoint(attempt: Attempt, key: str, placement: Placement, now: float) -> None:
-    """A failure that is tried again is nobody's yet."""
+    """A failure that Envoy retries does not count yet."""
     circuits, good = placement.circuits, attempt.outcome is Outcome.ANSWERED
     caller = None if attempt.outcome is Outcome.UNREACHABLE else attempt.tag.caller or None
     if key in circuits.open:
@@ -78,8 +78,8 @@ def _settle_endpoint(attempt: Attempt, key: str, placement: Placement, now: floa
 
 
 def _settle_print(attempt: Attempt, key: str, placement: Placement, now: float) -> bool:
-    """Whether the request is refused from now on. Crashes of a revision that a rollout judges are the revision's fault,
-    whatever it was asked."""
+    """Whether the request is refused from now on. While a rollout judges a revision, its crashes are the revision's
+    fault, whatever the request was."""
     print_ = attempt.tag.print_
     if not print_ or not (attempt.broken or attempt.whole):
         return False
@@ -93,10 +93,11 @@ def _settle_print(attempt: Attempt, key: str, placement: Placement, now: float) 
 
 
 def _move(ticket: int, failed: str, placement: Placement, now: float) -> bool:
-    """The attempt at this replica failed, and Envoy tries the next one: the request is there now. Whether it had another."""
+    """The attempt at this replica failed and Envoy tries the next one: move the request there. Returns False if there
+    is none."""
     placed = placement.placed.get(ticket)
     if placed is None or placed.address != failed or placed.picked.addresses[-1] == failed:
-        return False  # it is over, or has no other
+        return False  # the request is over, or has no other replica
     picked, placed.address = placed.picked, placed.picked.addresses[-1]
     placement.in_flight.take(picked.cluster, placed.address)
     placement.in_flight.release(picked.cluster, failed)
@@ -107,8 +108,8 @@ def _move(ticket: int, failed: str, placement: Placement, now: float) -> bool:
 
 
 def _recovered(key: str, placement: Placement) -> bool:
-    """Opened because every replica was ejected, and now one is not, or there is none any more; or a rollout that
-    judges by itself has begun since."""
+    """Whether the breaker's cause is gone. It opened because every replica was ejected, and one is not ejected any
+    more, or none exists. Or a rollout that judges by itself has begun."""
     route = placement.route(key)
     if route is None or route.circuit is None:
         return True

@@ -1,13 +1,13 @@
-"""What the breakers of replicas and of endpoints have in common: left alone for a time, then tried by single requests.
+"""What the breakers of replicas and of endpoints share: no requests for a time, then single trial requests.
 
 | standing | requests |
 |---|---|
 | closed | all |
 | open | none, until its time is over |
-| half-open | one at a time, which is a trial; one more after each 10 seconds in which the last has no outcome |
+| half-open | one trial at a time; one more after each 10 seconds in which the last has no outcome |
 
-The outcome of a trial that is no stream is known when its answer is complete, which may take an hour. It delays the next
-trial by these 10 seconds at most. Time is the caller's, in seconds.
+The outcome of a trial without a stream is known when its answer is complete, which may take an hour. It delays the next
+trial by these 10 seconds at most. The time is an argument, in seconds.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ REPORT_SECONDS = 1.0
 QUIET_SECONDS = 10.0
 """How long after a trial without an outcome another may begin."""
 MOST_TRIALS = 4
-"""Trials at one time."""
+"""Concurrent trials at most."""
 BARRED_SECONDS = 10.0
-"""How long a caller whose trial failed, or has no outcome yet, leaves the next one to others: what it sends may be why its
-requests fail, or take long."""
+"""How long a caller whose trial failed, or has no outcome yet, leaves the next one to others: its requests themselves
+may be why they fail or take long."""
 
 
 class Standing(Enum):
@@ -32,12 +32,13 @@ class Standing(Enum):
 
 @dataclass(slots=True)
 class Trials:
-    """`until`: when an open one becomes half-open. `trials`: how many are under way; `next_at`: when another may begin. By
-    `reported_by` the outcome of the last that ended is known, or never will be.
+    """`until`: when an open breaker becomes half-open. `trials`: how many are in progress. `next_at`: when another may
+    begin. `reported_by`: when the outcome of the last ended trial is known, or never will be.
 
-    `barred`: the caller of the last trial, unless that was answered. It gets no other trial until `barred_until`, if the
-    breaker is `contested`: another caller uses the endpoint. `sole`: the one caller whose failures alone opened it and keep
-    it open; None when several did, or no caller is at fault."""
+    `barred`: the caller of the last trial, unless that was answered. It gets no other trial until `barred_until` if the
+    breaker is `contested`, which means that another caller uses the endpoint. `sole`: the only caller whose failures
+    opened the breaker and keep it open; None if there were several, or if no caller is at fault.
+    """
 
     tripped: bool = False
     until: float = 0.0
@@ -55,8 +56,8 @@ class Trials:
         return Standing.OPEN if now < self.until else Standing.HALF_OPEN
 
     def wants_trial(self, now: float, caller: int | None = None) -> bool:
-        """Whether a request of this caller would be a trial now: it is half-open, no outcome is due soon, and the next trial is
-        not reserved for other callers."""
+        """Whether a request of this caller would be a trial now: the breaker is half-open, no outcome is due soon, and
+        the next trial is not reserved for other callers."""
         if not self.tripped or now < max(self.until, self.reported_by):
             return False
         if self.trials and (self.trials >= MOST_TRIALS or now < self.next_at):
@@ -67,29 +68,30 @@ class Trials:
         self.tripped, self.until, self.sole = True, until, sole
 
     def trial_failed(self, until: float, caller: int | None, others: bool) -> None:
-        """`caller` None: no caller is at fault. `others`: other callers use the endpoint, too."""
+        """`caller` None: no caller is at fault. `others`: other callers use the endpoint too."""
         self.barred, self.barred_until, self.contested = caller, until + BARRED_SECONDS, others
         self.trip(until, caller if caller == self.sole else None)
 
     def asked(self, caller: int) -> bool:
-        """This caller asks now. Whether the breaker is to close, because another caller's failures alone opened it."""
+        """This caller sends a request. Returns whether the breaker must close, because only another caller's failures
+        opened it."""
         if caller != self.barred:
             self.contested = True
         return self.tripped and self.sole is not None and caller != self.sole
 
     def trial_began(self, now: float, caller: int | None) -> None:
-        """`caller` None: it is not known whose trial it is."""
+        """`caller` None: the caller is not known."""
         if self.tripped:
             self.trials += 1
             self.next_at = now + QUIET_SECONDS
             self.barred, self.barred_until, self.contested = caller, self.next_at + BARRED_SECONDS, False
 
     def trial_answered(self, now: float) -> None:
-        """Its answer has begun. A stream may go on; the next trial does not wait for its end."""
+        """The answer has begun. A stream may go on; the next trial does not wait for its end."""
         self.next_at, self.barred = now, None
 
     def trial_ended(self, now: float) -> None:
-        """However it ended; of one that began while it was closed nothing is known here."""
+        """The trial is over, however it ended. No effect for a trial that began while the breaker was closed."""
         if self.trials:
             self.trials -= 1
             self.reported_by = now + REPORT_SECONDS

@@ -1,10 +1,10 @@
-"""Requests that wait for a replica of an endpoint: callers take turns, and of a caller the highest priority goes first.
+"""Requests that wait for a replica of an endpoint. Callers take turns; of one caller the highest priority goes first.
 
-Bounded in number and in bytes, over all endpoints and for each. A request that finds no room displaces others. Where the
-bound of all endpoints is reached, these are requests for other endpoints, else those of other callers for its own endpoint.
-Who holds the most loses first: the most bytes where bytes are exhausted, else the most requests. Nobody loses more than
-what it holds beyond the endpoint, or the caller, of the new request. So each endpoint, and each of its callers, has a fair
-share.
+The bounds are in requests and in bytes, for all endpoints together and for each. A request that finds no room evicts
+others. If the bound of all endpoints is reached, it evicts requests for other endpoints, else those of other callers
+for its own endpoint. The holder of the most bytes loses first if bytes are exhausted, else the holder of the most
+requests. No holder loses more than what it has beyond the endpoint, or the caller, of the new request. So each
+endpoint, and each of its callers, has a fair share.
 """
 
 from collections import OrderedDict
@@ -19,16 +19,16 @@ T = TypeVar("T", bound=Hashable)
 
 MOST_REQUESTS = 5_000
 MOST_BYTES = 128 << 20
-"""Of bodies, which Envoy keeps meanwhile."""
+"""Of bodies; Envoy keeps them while their requests wait."""
 BYTES_SHARE = 0.5
-"""Of these, what the requests for one endpoint may take; a single one may take more."""
+"""Share of MOST_BYTES that the requests for one endpoint may take. A single request may take more."""
 MOST_REQUESTS_OF_ONE = 1_000
-"""Of one endpoint, where its spec does not say otherwise."""
+"""For one endpoint, unless its spec says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission(Generic[T]):
-    """`displaced` wait no longer. They are several when a large body takes the room of small ones."""
+    """`displaced`: the evicted requests. They are several if a large body takes the room of small ones."""
 
     admitted: bool
     displaced: tuple[T, ...] = ()
@@ -36,7 +36,7 @@ class Admission(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Victim(Generic[T]):
-    """A request that may be displaced."""
+    """A request that may be evicted."""
 
     endpoint: str
     item: T
@@ -45,14 +45,14 @@ class _Victim(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """By how much a bound would be exceeded: in bytes, or by one request. Freeing bytes frees a request, too."""
+    """By how much a bound would be exceeded: in bytes, or by one request. Freeing bytes also frees a request."""
 
     bytes: int
     requests: int
 
     @classmethod
     def over(cls, bytes_over: int, requests_over: int) -> "_Need":
-        """By number a request displaces one other at most, also after the bound was lowered."""
+        """For the number of requests, a request evicts at most one other, even after the bound was lowered."""
         return cls(max(bytes_over, 0), min(max(requests_over, 0), 1))
 
     def __bool__(self) -> bool:
@@ -64,11 +64,11 @@ class _Need:
         return self.bytes or self.requests
 
     def of(self, claim: Claim) -> int:
-        """What a request holds of that bound."""
+        """How much of that bound a request holds."""
         return claim.size if self.bytes else 1
 
     def held(self, holder: "_Holder[T]") -> int:
-        """What a caller or an endpoint holds of that bound."""
+        """How much of that bound a caller or an endpoint holds."""
         return holder.bytes if self.bytes else holder.requests
 
 
@@ -81,11 +81,11 @@ class _Holder(Protocol[T]):
     def requests(self) -> int: ...
 
     def victims(self, need: _Need) -> Iterator[_Victim[T]]:
-        """All of them, the first to be displaced first."""
+        """All of them, in the order of eviction."""
 
 
 def _from_the_most(holders: Sequence[_Holder[T]], need: _Need) -> Iterator[_Victim[T]]:
-    """One victim after the other, each from the holder that then holds the most; of equal ones from the first."""
+    """One victim after another, each from the holder that then holds the most. Of equal holders the first loses."""
     heap = [(-need.held(h), number, h.victims(need)) for number, h in enumerate(holders)]
     heapify(heap)
     while heap:
@@ -99,7 +99,7 @@ def _from_the_most(holders: Sequence[_Holder[T]], need: _Need) -> Iterator[_Vict
 
 
 def _enough(victims: Iterator[_Victim[T]], need: _Need) -> list[_Victim[T]] | None:
-    """The first of them that together free what is needed; None when all of them do not."""
+    """The first victims that together free what is needed; None if all of them are not enough."""
     found, freed = [], 0
     for victim in victims:
         found.append(victim)
@@ -110,7 +110,7 @@ def _enough(victims: Iterator[_Victim[T]], need: _Need) -> list[_Victim[T]] | No
 
 
 def _beyond(holders: Sequence[_Holder[T]], need: _Need, level: int) -> list[_Victim[T]] | None:
-    """Which requests to displace; None when the holders have too little beyond `level`, which is what the new request's own
+    """The requests to evict. None if the holders have too little beyond `level`, which is what the new request's own
     side would hold."""
     if sum(max(need.held(holder) - level, 0) for holder in holders) < need.amount:
         return None
@@ -118,7 +118,7 @@ def _beyond(holders: Sequence[_Holder[T]], need: _Need, level: int) -> list[_Vic
 
 
 class _Line(Generic[T]):
-    """Of one caller, for one endpoint."""
+    """The requests of one caller for one endpoint."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
@@ -139,18 +139,18 @@ class _Line(Generic[T]):
         return next(item for band in self._bands for item in band)
 
     def victims(self, need: _Need) -> Iterator[_Victim[T]]:
-        """Of the lowest priority the newest first."""
+        """The lowest priority first, and of it the newest first."""
         for band in reversed(self._bands):
             for item, claim in reversed(band.items()):
                 yield _Victim(self._endpoint, item, claim)
 
     def below(self, priority: Priority, need: _Need) -> Iterator[_Victim[T]]:
-        """Those of a lower priority."""
+        """The victims of a lower priority."""
         return (victim for victim in self.victims(need) if victim.claim.priority > priority)
 
 
 class _Queue(Generic[T]):
-    """Of one endpoint: its callers, the one whose turn it is first."""
+    """The requests for one endpoint by caller; the caller whose turn it is comes first."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
@@ -182,16 +182,16 @@ class _Queue(Generic[T]):
         return next(iter(self._lines.values())).first()
 
     def turn_over(self, caller: int) -> None:
-        """The caller had its turn."""
+        """The caller had its turn and goes to the end."""
         if caller in self._lines:
             self._lines.move_to_end(caller)
 
     def victims(self, need: _Need) -> Iterator[_Victim[T]]:
-        """From the caller that holds the most; among equals from the one whose turn is last."""
+        """From the caller that holds the most; of equal ones from the one whose turn is last."""
         return _from_the_most(list(reversed(self._lines.values())), need)
 
     def make_way(self, claim: Claim, need: _Need) -> list[_Victim[T]] | None:
-        """Which requests to displace here: other callers', else those of its own caller with a lower priority."""
+        """The requests to evict here: those of other callers, else those of its own caller with a lower priority."""
         line = self._lines.get(claim.caller)
         others = [other for other in reversed(self._lines.values()) if other is not line]
         found = _beyond(others, need, need.of(claim) + (need.held(line) if line else 0))
@@ -201,7 +201,7 @@ class _Queue(Generic[T]):
 
 
 class Waiting(Generic[T]):
-    """What waits, by endpoint."""
+    """The waiting requests, by endpoint."""
 
     def __init__(self, most_requests: int = MOST_REQUESTS, most_bytes: int = MOST_BYTES) -> None:
         self._most_requests, self._most_bytes = most_requests, most_bytes
@@ -210,7 +210,7 @@ class Waiting(Generic[T]):
         self.requests = self.bytes = 0
 
     def add(self, endpoint: str, item: T, claim: Claim, most: int = MOST_REQUESTS_OF_ONE) -> Admission[T]:
-        """`most` requests may wait for this endpoint."""
+        """Add a request. At most `most` requests may wait for this endpoint."""
         victims = self._make_way(endpoint, claim, most)
         if victims is None:
             return Admission(False)
@@ -222,23 +222,23 @@ class Waiting(Generic[T]):
         return Admission(True, tuple(victim.item for victim in victims))
 
     def first(self, endpoint: str) -> T | None:
-        """Whose turn it is."""
+        """The request whose turn it is."""
         queue = self._queues.get(endpoint)
         return queue.first() if queue else None
 
     def items(self, endpoint: str) -> list[T]:
-        """All that wait for it."""
+        """All requests that wait for the endpoint."""
         queue = self._queues.get(endpoint)
         return list(queue.claims) if queue else []
 
     def serve(self, endpoint: str, item: T, seconds: float) -> None:
-        """It has its turn, after so long."""
+        """The request gets its turn after it waited for `seconds`."""
         queue = self._queues[endpoint]
         queue.turn_over(self.remove(endpoint, item).caller)
         self._seconds[endpoint] = seconds
 
     def remove(self, endpoint: str, item: T) -> Claim:
-        """It waits no longer; KeyError when it did not."""
+        """Remove a request; KeyError if it does not wait."""
         queue = self._queues[endpoint]
         claim = queue.remove(item)
         self.requests -= 1
@@ -248,24 +248,25 @@ class Waiting(Generic[T]):
         return claim
 
     def seconds(self, endpoint: str) -> float | None:
-        """How long the last one that was served had waited; None: none was yet."""
+        """How long the last served request had waited; None if none was served yet."""
         return self._seconds.get(endpoint)
 
     def forget(self, endpoint: str) -> None:
-        """The endpoint is gone: so is how long requests waited for it."""
+        """Forget a deleted endpoint, and how long requests waited for it."""
         self._seconds.pop(endpoint, None)
 
     def count(self, endpoint: str) -> int:
-        """How many wait for this endpoint."""
+        """How many requests wait for this endpoint."""
         queue = self._queues.get(endpoint)
         return len(queue.claims) if queue else 0
 
     def __iter__(self) -> Iterator[str]:
-        """Endpoints that are waited for."""
+        """The endpoints with waiting requests."""
         return iter(list(self._queues))
 
     def _make_way(self, endpoint: str, claim: Claim, most: int) -> list[_Victim[T]] | None:
-        """Which requests to displace: none when there is room; None when there is no room, and none may be displaced."""
+        """The requests to evict; an empty list if there is room. None if there is no room and no request may be
+        evicted."""
         queue = self._queues.get(endpoint) or _Queue[T](endpoint)
         share = max(int(self._most_bytes * BYTES_SHARE), claim.size)
         here = _Need.over(queue.bytes + claim.size - share, queue.requests + 1 - most)

@@ -1,15 +1,16 @@
-"""Requests and errors of an endpoint by second and group of callers, in a size that no number of callers changes.
+"""Requests and errors of an endpoint by second and group of callers, in memory that does not grow with the number of
+callers.
 
-Time is the caller's, in seconds.
+The time is an argument, in seconds.
 """
 
 from dataclasses import dataclass, field
 
 LONGEST_WINDOW = 300  # seconds
 GROUPS = 16
-"""Callers are told apart by four bits of their number."""
+"""Callers are divided into groups by four bits of their number."""
 NOBODY = -1
-"""The group of what is no caller's fault."""
+"""The group of failures that are no caller's fault."""
 
 Counts = dict[int, list[int]]
 """Group -> [requests, errors]."""
@@ -39,7 +40,7 @@ class Window:
         counts[index] += 1
 
     def part(self, one: int, other: int) -> None:
-        """Choose the bits by which these two callers are in two groups. What was counted is dropped."""
+        """Choose the bits that put these two callers into two groups. The counts so far are dropped."""
         differ = one ^ other
         self.shift = (differ & -differ).bit_length() - 1
         self.slots = {}
@@ -59,6 +60,7 @@ class Window:
 
 
 def sums(counts: Counts) -> tuple[int, int]:
-    """An error is reported a moment before or after its request ends: there are never more of them."""
+    """(requests, errors). Envoy reports an error shortly before or after its request ends, so requests are at least the
+    errors."""
     requests, errors = (sum(pair[i] for pair in counts.values()) for i in (0, 1))
     return max(requests, errors), errors

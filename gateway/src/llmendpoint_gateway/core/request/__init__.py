@@ -1,1 +1,1 @@
-"""What a request is: its headers and body, read once, and the gateway's own answers."""
+"""What the gateway reads of a request's headers and body, once, and the gateway's own answers."""

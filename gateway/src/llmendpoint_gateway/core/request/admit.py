@@ -1,4 +1,4 @@
-"""Whether a request may pass, before anything is known of its endpoint."""
+"""Whether a request may pass, before its endpoint is known."""
 
 from collections.abc import Callable
 
@@ -14,11 +14,11 @@ from llmendpoint_gateway.core.request.replies import (
 from llmendpoint_gateway.core.request.request import Request
 
 Takes = Callable[[str, str], bool]
-"""Whether the endpoint of a name takes a declared path."""
+"""(endpoint name, declared path) -> whether the endpoint takes the path."""
 
 
 def admit(request: Request, takes: Takes) -> str | Rejected:
-    """The name of the endpoint that the request asks for, or why it does not pass."""
+    """The name of the endpoint that the request is for, or the reason why it is refused."""
     head, body = request.head, request.body
     asked = head.asked
     if isinstance(asked, ByModel):

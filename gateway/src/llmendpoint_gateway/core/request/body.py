@@ -1,7 +1,7 @@
-"""A request's body: scanned for the fields that the gateway uses, never built.
+"""Scans a request's body for the fields that the gateway uses, without building it.
 
-A tree of Python objects takes many times the memory of its text. A scan goes over the bytes once and keeps a few of them,
-whatever they hold; the engine judges the rest.
+A tree of Python objects takes many times the memory of its text. A scan reads the bytes once and keeps a few of them,
+whatever the body holds. The engine judges the rest.
 """
 
 import msgspec
@@ -10,7 +10,7 @@ from llmendpoint_gateway.core.identity.caller import MASK
 from llmendpoint_gateway.core.request.request import Body
 
 MOST_MODEL_BYTES = 512
-"""Of the JSON text of `model`. The longest name of an endpoint has 128 characters."""
+"""Bytes of the JSON text of `model`. The longest name of an endpoint has 128 characters."""
 QUOTE = ord('"')
 
 
@@ -24,7 +24,7 @@ _STRING = msgspec.json.Decoder(str)
 
 
 def scan(body: memoryview | bytes) -> Body:
-    """Of a name that is there twice the last one counts, as everywhere in JSON's libraries."""
+    """If a name occurs twice, the last one counts, as in JSON libraries."""
     print_, model, stream, problem = hash(memoryview(body)) & MASK, "", False, ""
     try:
         fields = _DECODER.decode(body)
@@ -50,7 +50,7 @@ class _TooLong(Exception):
 
 
 def _model(raw: msgspec.Raw | msgspec.UnsetType) -> str:
-    """Empty for what is no string."""
+    """The model's name; empty if the value is no string."""
     if raw is msgspec.UNSET:
         return ""
     text = memoryview(raw)

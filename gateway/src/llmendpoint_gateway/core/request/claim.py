@@ -1,11 +1,12 @@
-"""What a request asks of a queue."""
+"""What a request claims in a queue."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 
 class Priority(IntEnum):
-    """Of the requests of one caller for one endpoint the highest is served first. It never counts against other callers."""
+    """Of one caller's requests for one endpoint the highest priority is served first. It has no effect on other
+    callers."""
 
     HIGH = 0
     NORMAL = 1
@@ -14,7 +15,7 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a request has of a queue: the size of its body in bytes, its caller (core/identity/caller.py), and its priority."""
+    """`size`: bytes of the request's body. `caller`: as in core/identity/caller.py."""
 
     size: int = 0
     caller: int = 0

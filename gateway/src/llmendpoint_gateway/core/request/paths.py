@@ -27,8 +27,8 @@ API_PATHS = frozenset(
         "audio/translations",
     )
 )
-"""What engines answer to users, each with POST. Other paths of an engine, such as those that load adapters or stop it, are
-its operator's: they are not reached through the gateway, unless its LLMRuntime declares them."""
+"""The paths that engines offer to users, each with POST. Other paths of an engine, such as those that load adapters or
+stop it, are for its operator. The gateway does not pass them unless the LLMRuntime declares them."""
 MOST_DECLARED, LONGEST_DECLARED = 16, 128
 FORM = re.compile(r"(/[A-Za-z0-9]+([_.-][A-Za-z0-9]+)*)+")
 OPERATORS_OWN = re.compile(
@@ -38,26 +38,26 @@ OPERATORS_OWN = re.compile(
     re.IGNORECASE,
 )
 OF_AN_ENDPOINT = re.compile("/[^/]+/[^/]+/v1/")
-"""The form of a path that may be declared, and paths that may not; the last names an endpoint in the path. The CRD has the same rules, but does not apply them to a
-status that is written by hand."""
+"""The form of a path that may be declared, and two patterns of paths that may not; the last one names an endpoint. The
+CRD has the same rules, but does not apply them to a status that is written by hand."""
 MODELS = "/v1/models"
 MOST_PATH = 2048
-"""Characters of a path with its query."""
+"""Characters of a path with its query, at most."""
 PREFIX_PARTS = 4  # "", namespace, name, "v1/…"
 READING = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
 class ByModel:
-    """The endpoint is named by the body's `model`. `declared`: the path, when only endpoints whose runtime declares it take
-    it; empty for the paths of every endpoint."""
+    """The body's `model` names the endpoint. `declared`: the path, if only endpoints whose runtime declares it take it;
+    empty for the paths of every endpoint."""
 
     declared: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ByPath:
-    """The endpoint is named by the path; `path` is what its replica is to see, with the query; `declared` as above."""
+    """The path names the endpoint. `path`: what the replica gets, with the query. `declared`: as above."""
 
     endpoint: str
     path: str
@@ -71,33 +71,33 @@ class ListModels:
 
 @dataclass(frozen=True, slots=True)
 class GetModel:
-    """`GET /v1/models/{name}`; the name may hold a slash, also as `%2F`, which is how SDKs send it."""
+    """`GET /v1/models/{name}`. The name may hold a slash, also as `%2F`, which is how SDKs send it."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No such path here."""
+    """The gateway has no such path."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrongMethod:
-    """The path is there, for other methods."""
+    """The path exists, for other methods."""
 
     allowed: str
 
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """Longer than any path of the API."""
+    """The path is longer than MOST_PATH."""
 
 
 Asked = ByModel | ByPath | ListModels | GetModel | Unknown | WrongMethod | TooLong
 
 
 def declared_paths(value: Any) -> frozenset[str]:
-    """What of a status's list of paths may pass."""
+    """The paths of a status's list that may pass."""
     listed = value[:MOST_DECLARED] if isinstance(value, list) else []
     return frozenset(path for path in listed if isinstance(path, str) and _may_pass(path))
 
@@ -109,7 +109,7 @@ def _may_pass(path: str) -> bool:
 
 
 def read_path(method: str, target: str, declared: Collection[str] = ()) -> Asked:
-    """`target` is the request's path with its query, as the client sent it; `declared`: the paths that any endpoint's
+    """`target`: the request's path with its query, as the client sent it. `declared`: the paths that any endpoint's
     runtime declares."""
     if method == "POST" and target in API_PATHS:
         return ByModel()  # the usual case
@@ -131,7 +131,7 @@ def read_path(method: str, target: str, declared: Collection[str] = ()) -> Asked
 
 
 def _of_all(method: str, path: str) -> Asked:
-    """A path without an endpoint in it."""
+    """A path that names no endpoint."""
     allowed = _methods(path)
     if not allowed:
         return Unknown()
@@ -143,7 +143,7 @@ def _of_all(method: str, path: str) -> Asked:
 
 
 def _methods(path: str) -> tuple[str, ...]:
-    """That a path takes; none where it is not of the API."""
+    """The methods of a path; empty if the path is not part of the API."""
     if path in API_PATHS:
         return ("POST",)
     model = path.removeprefix(f"{MODELS}/")

@@ -4,23 +4,22 @@ from dataclasses import dataclass
 from math import ceil
 
 NO_REPLICA_RETRY_AFTER = (
-    5  # seconds: about what a replica needs from Ready to its first request, and no stampede
+    5  # seconds: about the time from Ready to a replica's first request; long enough against a stampede
 )
 
-# After a wait that was in vain the request has lost its place, and is to have another soon.
+# After a wait without success the request has lost its place in the queue, and should get another soon.
 EXPIRED_RETRY_AFTER = 1
-# Of a full queue, where nothing is known of how long requests wait in it.
+# For a full queue whose waiting time is unknown.
 FULL_RETRY_AFTER, LONGEST_RETRY_AFTER = 5, 30
 
-# A picker is back in 1 to 2 s, and SDKs try twice more by default: their three attempts must span that.
+# A picker is back in 1 to 2 s, and SDKs try twice more by default: their three attempts must span that time.
 RESTART_RETRY_AFTER = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An answer in the gateway's own name. `retry_after` in seconds; `param` names the field at fault; `awaited` is the
-    endpoint whose next replica can still answer the request; `final`: to try again is of no use; `allow`: the methods that
-    the path takes."""
+    """The gateway's own answer. `retry_after`: seconds. `param`: the field at fault. `awaited`: the endpoint whose next
+    replica can still answer the request. `final`: trying again is of no use. `allow`: the methods that the path takes."""
 
     status: int
     code: str
@@ -42,7 +41,7 @@ def unknown_model(name: str) -> Rejected:
 
 
 def starting() -> Rejected:
-    """Before Envoy took a first snapshot: nothing is known, which is not the same as nothing being there."""
+    """Before Envoy accepted a first snapshot, the gateway does not know which endpoints exist."""
     return Rejected(
         503, "gateway_starting", "The gateway has just started. Try again.", retry_after=RESTART_RETRY_AFTER
     )
@@ -59,7 +58,7 @@ def no_replica(key: str, *, awaited: bool = False) -> Rejected:
 
 
 def saturated(key: str) -> Rejected:
-    """Every replica has as much as it is to have: the answer for who has waited in vain."""
+    """Every replica is full. A request gets this answer if its wait ends without a place."""
     return Rejected(
         503,
         "queue_timeout",
@@ -70,7 +69,7 @@ def saturated(key: str) -> Rejected:
 
 
 def queue_full(key: str, waiting: int, seconds: float | None) -> Rejected:
-    """`seconds`: how long who was served last had waited: until then there will be room."""
+    """`seconds`: how long the last served request had waited. After that time there is probably room."""
     after = FULL_RETRY_AFTER if seconds is None else min(max(ceil(seconds), 1), LONGEST_RETRY_AFTER)
     return Rejected(
         429,
@@ -90,7 +89,7 @@ def circuit_open(key: str, seconds: float) -> Rejected:
 
 
 def poisoned() -> Rejected:
-    """Two replicas went down with this request: a third is not to."""
+    """Two replicas crashed with this request, so it gets no third one."""
     return Rejected(
         503,
         "request_refused",

@@ -1,4 +1,4 @@
-"""What the gateway answers in its own name, in OpenAI's shapes, as values that become JSON."""
+"""The gateway's own answers, in OpenAI's shapes, as values that become JSON."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def path_too_long() -> Rejected:
 
 
 def no_model(head: Head, body: Body) -> Rejected:
-    """For a body that names no model: why."""
+    """The reason why a body names no model."""
     if head.encoded:
         return Rejected(
             415, "unsupported_encoding", "The gateway reads bodies without content-encoding only. Send JSON."
@@ -65,5 +65,5 @@ def no_model(head: Head, body: Body) -> Rejected:
 
 
 def failed() -> Rejected:
-    """An error in the gateway itself, which is this one request's."""
+    """An error in the gateway itself; it affects this request only."""
     return Rejected(500, "gateway_error", "The gateway failed to decide on this request; its log says why.")

@@ -1,6 +1,6 @@
-"""What is kept of a request: read once, of bounded size whatever the client sent, and never changed.
+"""What the gateway keeps of a request: read once, of bounded size whatever the client sent, and never changed.
 
-They are named tuples, because one of each is made for each request, and a frozen dataclass takes twice as long.
+These are named tuples, because one of each is made for each request; a frozen dataclass takes twice as long.
 """
 
 from typing import NamedTuple
@@ -9,13 +9,13 @@ from llmendpoint_gateway.core.request.claim import Claim, Priority
 from llmendpoint_gateway.core.request.paths import Asked
 
 SHOWN = 200
-"""Characters of what a client sent that an error may repeat."""
+"""How many characters of a client's text an error may repeat."""
 DIGITS = 16
 
 
 class Head(NamedTuple):
-    """Of the headers. `path` and `media` are cut to what an error may show; `media` is the content type where it is not
-    JSON, `encoded` tells of a content encoding."""
+    """What is used of the headers. `path` and `media` are cut to what an error may show. `media`: the content type if
+    it is not JSON. `encoded`: whether the body has a content encoding."""
 
     method: str
     path: str
@@ -28,8 +28,8 @@ class Head(NamedTuple):
 
 
 class Body(NamedTuple):
-    """Of the body. `print_`: a hash by which this process knows the same body again. `problem`: why it names no model, for
-    the client."""
+    """What is used of the body. `print_`: a hash by which this process recognizes the same body. `problem`: why the
+    body names no model, for the client."""
 
     size: int
     print_: int
@@ -39,7 +39,7 @@ class Body(NamedTuple):
 
 
 class Tag(NamedTuple):
-    """What goes with a request to the replica and comes back in Envoy's log: `ticket` is its number, 0 for none."""
+    """Goes with a request to the replica and comes back in Envoy's log. `ticket`: the request's number; 0: none."""
 
     ticket: int = 0
     caller: int = 0
@@ -50,7 +50,7 @@ class Tag(NamedTuple):
 
 
 class Request(NamedTuple):
-    """`body` is None where none came."""
+    """`body` is None if the request has none."""
 
     head: Head
     body: Body | None = None
@@ -84,7 +84,7 @@ LENGTH = 3 * DIGITS
 
 
 def read_tag(text: str) -> Tag:
-    """An empty one for what is no tag."""
+    """An empty tag if the text is no tag."""
     if len(text) != LENGTH:
         return Tag()
     try:

@@ -1,1 +1,1 @@
-"""Envoy beside the picker: its process, its configuration over ADS, and its end."""
+"""Envoy beside the picker: its process, its configuration over ADS, and its drain."""

@@ -1,4 +1,5 @@
-"""The aggregated discovery service: carries each stream's state machine to one Envoy and its answers back."""
+"""The aggregated discovery service: sends Envoy what each stream's state machine says, and feeds Envoy's answers back
+to it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -20,10 +21,7 @@ log = structlog.get_logger()
 
 
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]  # generated without types
-    """Holds the snapshot, and what the Envoy that spoke last has acknowledged of it.
-
-    `nacks` counts refusals.
-    """
+    """Holds the snapshot, and what the latest Envoy has acknowledged of it. `nacks` counts refusals."""
 
     def __init__(self) -> None:
         self._news: set[str] = set()
@@ -41,7 +39,7 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         return bool(self._streams)
 
     async def acknowledged(self) -> Collection[str]:
-        """When Envoy has answered since the last time: the clusters of which it holds other endpoints since then."""
+        """Wait until Envoy has answered. Returns the clusters whose acknowledged endpoints changed since the last call."""
         await self._answered.wait()
         self._answered.clear()
         news, self._news = self._news, set()
@@ -54,7 +52,8 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
             self._note_acknowledged(stream)
 
     def addresses(self, cluster: str) -> frozenset[str]:
-        """That Envoy has acknowledged for it. After Envoy has gone this is what it last had: it picks up where it was."""
+        """The addresses that Envoy has acknowledged for the cluster. After a disconnect they stay, because Envoy keeps
+        what it has."""
         hosts: Any = self._latest.acknowledged(ENDPOINTS).get(cluster, ()) if self._latest else ()
         return frozenset(host.address for host in hosts)
 
@@ -92,7 +91,7 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         whole = False
         if self._snapshot is not None and stream.holds(self._versions):
             whole, self.acknowledged_generation = True, self._snapshot.generation
-        # Until it holds all, what the stream before it acknowledged is what Envoy has.
+        # Until the new stream has acknowledged everything, Envoy has what the stream before it acknowledged.
         if self._latest is not stream and (whole or self._latest is None):
             self._news.update(self._latest.acknowledged(ENDPOINTS) if self._latest else ())
             self._news.update(stream.acknowledged(ENDPOINTS))
@@ -114,7 +113,7 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
 
 
 def versions_of(snapshot: Snapshot) -> Versions:
-    """A cluster never changes under its name; endpoints are their own version."""
+    """A cluster never changes under its name. Endpoints are their own version."""
     return {CLUSTER: dict.fromkeys(snapshot.clusters, ""), ENDPOINTS: snapshot.clusters}
 
 

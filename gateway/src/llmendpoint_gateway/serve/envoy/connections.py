@@ -1,8 +1,7 @@
-"""Tells Envoy which share of its connections is open, by a file that it watches.
+"""Tells Envoy which share of its connections is open, by a file that Envoy watches.
 
-Envoy counts them, and closes what comes beyond their number, but has no action that begins before. The time that a
-connection may be without a request follows from this file (core/envoy/overload.py). What it says last holds while the picker is
-away.
+Envoy counts its connections and closes those above the limit, but has no action that begins earlier. The idle timeout
+of a connection follows from this file (core/envoy/overload.py). While the picker is away, the last value holds.
 """
 
 import asyncio
@@ -27,4 +26,4 @@ async def follow_connections(envoy: EnvoyStats, file: Path) -> None:
                 write_share(file, share)
                 told = share
         except (EnvoyAway, OSError):
-            told = None  # the next Envoy begins with none
+            told = None  # the next Envoy begins without connections

@@ -1,4 +1,4 @@
-"""What the control groups allow this container, of version 1 or 2."""
+"""The limits that control groups, of version 1 or 2, set for this container."""
 
 from pathlib import Path
 

@@ -1,7 +1,8 @@
-"""Before a gateway pod is stopped: its Envoy has clients open their next connection elsewhere, and goes on serving meanwhile.
+"""Before a gateway pod stops: Envoy tells clients to open their next connection elsewhere, and goes on serving
+meanwhile.
 
-A pod that has left its Service gets no new connections, but all the requests of those that there are: clients keep them
-for as long as they are not told to close them.
+A pod that has left its Service gets no new connections, but still gets all requests of its open ones. Clients keep
+these until they are told to close them.
 """
 
 import contextlib
@@ -20,9 +21,9 @@ from llmendpoint_gateway.serve.envoy.process import admin_socket
 
 TIMEOUT = 5.0  # seconds
 LEAST_SECONDS = 5.0
-"""Until every node knows that the pod has left its Service, new requests still come."""
+"""New requests come until every node knows that the pod has left its Service."""
 QUIET_SECONDS = 1.0
-"""Without a request for so long, none is under way, and none is about to come over the connections that there are."""
+"""After this time without a request, none is active, and none is about to come over the open connections."""
 POLL_SECONDS = 0.2
 ACTIVE, TOTAL = (f"http.{STATS_NAME}.downstream_rq_{name}" for name in ("active", "total"))
 log = structlog.get_logger()
@@ -30,15 +31,15 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Requests under way now, and all that ever began."""
+    """Active requests, and all requests that ever began."""
 
     active: int
     total: int
 
 
 def run_drain(socket: Path, seconds: float, least: float = LEAST_SECONDS) -> None:
-    """Returns once the last request has ended, not before `least` and after `seconds` at the latest. While Envoy does not
-    answer, requests may well be under way."""
+    """Returns once the last request has ended: after `least` at the earliest, and after `seconds` at the latest. While
+    Envoy does not answer, requests may be active."""
     admin, now = admin_socket(socket), time.monotonic
     begun = quiet_since = now()
     seen: Requests | None = None
@@ -49,7 +50,7 @@ def run_drain(socket: Path, seconds: float, least: float = LEAST_SECONDS) -> Non
     while now() - begun < seconds:
         time.sleep(min(POLL_SECONDS, max(0.0, begun + seconds - now())))
         before, seen = seen, _requests(admin)
-        # A short request may begin and end between two looks: `total` shows it.
+        # A short request may begin and end between two polls; `total` shows it.
         if seen is None or seen.active or seen != before:
             quiet_since = now()
         elif now() - begun >= least and now() - quiet_since >= QUIET_SECONDS:
@@ -60,7 +61,7 @@ def run_drain(socket: Path, seconds: float, least: float = LEAST_SECONDS) -> Non
 
 
 def _requests(admin: Path) -> Requests | None:
-    """None when Envoy does not answer."""
+    """None if Envoy does not answer."""
     try:
         stats = json.loads(_ask(admin, "GET", f"/stats?filter=^({ACTIVE}|{TOTAL})$&format=json"))["stats"]
         values = {stat["name"]: int(stat["value"]) for stat in stats if "name" in stat}
@@ -70,9 +71,9 @@ def _requests(admin: Path) -> Requests | None:
 
 
 def close_connections(admin: Path) -> None:
-    """From now on each answer has `connection: close` (HTTP/2: GOAWAY). EnvoyAway.
+    """From now on each answer has `connection: close` (HTTP/2: GOAWAY). Raises EnvoyAway.
 
-    Of Envoy's two ways this is the one that begins at once with every answer, and keeps the listener open;
+    Of Envoy's two ways, this one begins at once with every answer and keeps the listener open.
     `/drain_listeners?graceful` begins with a few and takes its drain time, 600 s, for all.
     """
     _ask(admin, "POST", "/healthcheck/fail")

@@ -18,7 +18,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 
 class EnvoyStats:
-    """A context, which closes its connection at the end."""
+    """A context manager that closes its connection at the end."""
 
     def __init__(self, admin_socket: Path) -> None:
         self._socket = admin_socket
@@ -36,9 +36,10 @@ class EnvoyStats:
         await self._session.close()
 
     async def attempts(self, endpoint: str, known: Iterable[str]) -> dict[str, Any]:
-        """What `/revisions` answers (docs/contribute/contracts.md); `known`: revisions that have counters though nothing came.
+        """The answer of `/revisions` (docs/contribute/contracts.md). `known`: revisions that have counters even without
+        attempts.
 
-        Raises EnvoyAway when the admin socket does not answer, or Envoy was started anew in between.
+        Raises EnvoyAway if the admin socket does not answer, or if Envoy was restarted in between.
         """
         before = await self._instance()
         stats = await self._get("/stats", {"filter": stats_pattern(endpoint), "format": "json"})
@@ -47,24 +48,24 @@ class EnvoyStats:
         return {"instance": before, "revisions": read_attempts(stats, endpoint, known)}
 
     async def connections(self) -> int:
-        """How many callers have open. EnvoyAway."""
+        """How many connections callers have open. Raises EnvoyAway."""
         query = {"filter": f"^{OPEN}$", "type": "Gauges", "format": "json"}
         gauges = (await self._get("/stats", query))["stats"]
         return int(sum(gauge["value"] for gauge in gauges))
 
     async def refused(self) -> int:
-        """How many requests it refused since its start because as many were under way as there is room for. EnvoyAway."""
+        """How many requests Envoy refused since its start because it had no place for them. Raises EnvoyAway."""
         query = {"filter": f"^{REFUSED}$", "type": "Counters", "format": "json"}
         counters = (await self._get("/stats", query))["stats"]
         return int(sum(counter["value"] for counter in counters))
 
     async def most_connections(self) -> float:
-        """How many they may open. The page that says it has 120 kB. EnvoyAway."""
+        """How many connections callers may open. The page that says so has 120 kB. Raises EnvoyAway."""
         most: float = (await self._get("/server_info", {}))["node"]["metadata"][LIMIT]
         return most
 
     async def _instance(self) -> str:
-        """The bootstrap gives each start of Envoy a node id of its own."""
+        """Envoy's node id; the bootstrap has a new one for each start."""
         instance: str = (await self._get("/server_info", {}))["node"]["id"]
         return instance
 

@@ -12,8 +12,8 @@ log = structlog.get_logger()
 
 
 def raise_open_file_limit() -> int:
-    """Soft limit up to the hard one; warns when that is below what thousands of streams need. Returns it,
-    the largest number where there is none."""
+    """Raise the soft limit to the hard one; warns if that is below what thousands of streams need. Returns the limit,
+    or the largest number if there is none."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard != resource.RLIM_INFINITY and hard < ENOUGH:
@@ -22,8 +22,8 @@ def raise_open_file_limit() -> int:
 
 
 def can_watch_files() -> bool:
-    """Whether there is an inotify instance left. Envoy aborts when it is to watch a file and gets none; Linux gives each user id
-    128 on a node by default, and pods of others may run under the same one. Warns when there is none."""
+    """Whether an inotify instance is left; warns if none is. Envoy aborts if it must watch a file and gets none. Linux
+    gives each user id 128 on a node by default, and other pods may run under the same id."""
     instance: int = ctypes.CDLL(None).inotify_init1(os.O_CLOEXEC)
     if instance < 0:
         effect = "idle connections do not make way when few connections are left"

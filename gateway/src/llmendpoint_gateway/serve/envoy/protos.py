@@ -1,7 +1,7 @@
 """From plain dicts to Envoy's protobuf messages.
 
-The imports look unused: each registers the messages that an "@type" in a dict may name. Only what the picker sends is
-here, since each costs the start of a picker time; the bootstrap goes to Envoy as JSON.
+The imports look unused, but each registers messages that an "@type" in a dict may name. Only what the picker sends is
+imported, because each import delays a picker's start. The bootstrap goes to Envoy as JSON.
 """
 
 from envoy.config.cluster.v3 import cluster_pb2  # noqa: F401
@@ -19,5 +19,5 @@ __all__ = ["Any", "pack"]
 
 
 def pack(type_url: str, body: Resource) -> Any:
-    """Raises google.protobuf.json_format.ParseError when the dict does not fit its type."""
+    """Raises google.protobuf.json_format.ParseError if the dict does not fit its type."""
     return ParseDict({"@type": type_url, **body}, Any())

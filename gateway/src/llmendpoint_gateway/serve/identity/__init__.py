@@ -1,1 +1,1 @@
-"""Who may tell this gateway something."""
+"""Who may write to this gateway."""

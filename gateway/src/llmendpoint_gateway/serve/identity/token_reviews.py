@@ -1,8 +1,8 @@
-"""Who may tell this gateway something: the operator, by a token of its service account that the API server reviews.
+"""Who may write to this gateway: the operator, by a token of its service account that the API server reviews.
 
-The token is made for the audience `llmendpoint-gateway` alone, so that it opens nothing else. While the API server is away
-a token that it has accepted before goes on being accepted for as long as it lasts, an hour at most: a gateway that is cut
-off is just the one that has to be told.
+The token is made for the audience `llmendpoint-gateway` only, so that it opens nothing else. While the API server is
+unreachable, a token that it accepted before stays valid as long as it lasts, an hour at most: a gateway that is cut off
+is the one that must be told.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from llmendpoint_gateway.core.identity.verdicts import Verdicts
 AUDIENCE = "llmendpoint-gateway"
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 TIMEOUT = aiohttp.ClientTimeout(total=3)
-MOST_REVIEWS = 4  # at one time, and one more for a token that was accepted before
+MOST_REVIEWS = 4  # concurrent, and one more for a token that was accepted before
 log = structlog.get_logger()
 
 
@@ -34,7 +34,7 @@ class Refusal:
 
 
 class Callers:
-    """`operator`: the user name that a TokenReview tells, `system:serviceaccount:NAMESPACE:NAME`; None: nobody may."""
+    """`operator`: the user name in a TokenReview, `system:serviceaccount:NAMESPACE:NAME`; None: no user may write."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Callers:
         self._background: set[asyncio.Task[Refusal | None]] = set()
 
     async def refusal(self, authorization: str | None) -> Refusal | None:
-        """None: it is the operator."""
+        """None if it is the operator."""
         if self._operator is None:
             return Refusal(403, "this gateway was started without --operator, so nobody may tell it anything")
         kind, _, token = (authorization or "").partition(" ")
@@ -72,15 +72,15 @@ class Callers:
         return None if allowed else Refusal(403, f"this is not a token of {self._operator} for {AUDIENCE}")
 
     def meet(self, authorization: str | None) -> None:
-        """Review a token in the background where one comes with a request that needs none: while the API server answers,
-        so that the operator is known when it does not."""
+        """Review in the background a token that comes with a request which needs none. So the operator is known when
+        the API server does not answer later."""
         if authorization is not None and not self._background:
             task = asyncio.create_task(self.refusal(authorization))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
 
     async def _review(self, token: str) -> bool | None:
-        """Ask the API server; what it said before where it does not answer, and None where it said nothing."""
+        """Ask the API server. If it does not answer: what it said before, or None if it said nothing."""
         self._reviews += 1
         try:
             status = await self._ask(token)
@@ -115,7 +115,7 @@ class Callers:
 
 
 def _seconds_left(token: str) -> float:
-    """By the `exp` of a token that the API server has accepted; 0 where it has none."""
+    """Until the `exp` of a token that the API server accepted; 0 if it has none."""
     try:
         payload = token.split(".")[1]
         claims = orjson.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

@@ -1,4 +1,4 @@
-"""Envoy's log of the attempts that failed, and of trials, from which the picker learns at once which replica is dead or well."""
+"""Envoy's log of failed attempts and of trials. From it the picker learns at once which replica is dead or healthy."""
 
 from collections.abc import AsyncIterator
 
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 def access_log_handler(outcomes: Outcomes) -> grpc.GenericRpcHandler:
-    """The gRPC service that Envoy sends the log to."""
+    """The gRPC service to which Envoy sends the log."""
 
     async def read(
         requests: AsyncIterator[als_pb2.StreamAccessLogsMessage], _context: object
@@ -40,7 +40,7 @@ def access_log_handler(outcomes: Outcomes) -> grpc.GenericRpcHandler:
 
 
 def take_entry(outcomes: Outcomes, entry: HTTPAccessLogEntry) -> None:
-    """An entry holds what clients and engines sent: one that cannot be read is lost alone, not the log with it."""
+    """Settle one entry. It holds what clients and engines sent: if it cannot be read, only this entry is lost."""
     try:
         outcomes.settle(read_attempt(entry))
     except Exception:  # any: this attempt does not count for its replica
@@ -68,8 +68,8 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
         retriable=RETRIABLE_HEADER in marks,
     )
     again = headers.get(ATTEMPT_HEADER, "1") != "1"
-    # On other paths Envoy does not retry a request that the replica may have seen. It never retries one whose body it has
-    # dropped (core/envoy/routes.py).
+    # On other paths Envoy does not retry a request that the replica may have seen. It never retries one whose body it
+    # has dropped (core/envoy/routes.py).
     anywhere = outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in COMPLETION_PATHS
     kept = KEPT_HEADER in headers or int(headers.get(LENGTH_HEADER, 0)) <= SMALL_BODY_BYTES
     retriable = anywhere and kept
@@ -85,8 +85,8 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
         tag=read_tag(headers.get(TAG_HEADER, "")),
         retried=not again and kept and (RETRIABLE_HEADER in marks if begun else anywhere),
         broken=broken,
-        # What a stream that goes on says clears its replica; its request may still crash it. Nor did an engine live
-        # through it that was busy, or is about to go.
+        # A running stream clears its replica, but not its request, which may still crash the replica. An answer from an
+        # engine that is busy, or about to stop, does not clear the request either.
         whole=over and outcome is Outcome.ANSWERED and status < 500 and status != 429,
         over=over,
     )

@@ -1,4 +1,4 @@
-"""How requests come back: by one `settle`, whichever part of the gateway has seen the outcome."""
+"""Handles how requests end: by one `settle`, whichever part of the gateway saw the outcome."""
 
 from collections.abc import Callable
 
@@ -20,10 +20,10 @@ class Outcomes:
         self, placement: Placement, held: HeldRequests, control: Control, clock: Callable[[], float]
     ) -> None:
         self._placement, self._held, self._control, self._clock = placement, held, control, clock
-        self._told_open: frozenset[str] = frozenset()  # whose open breaker the log was told of
+        self._told_open: frozenset[str] = frozenset()  # endpoints whose open breaker was logged
 
     def settle(self, outcome: Attempt | Ended) -> None:
-        """What came of an attempt at a replica, as Envoy saw it; or a request's end."""
+        """Settle the result of an attempt at a replica, as Envoy saw it, or a request's end."""
         settled = settle(outcome, self._placement, self._clock())
         if isinstance(outcome, Attempt):
             if settled.standing is not None:
@@ -39,7 +39,7 @@ class Outcomes:
             self._held.retry(settled.endpoint)
 
     def tick(self) -> None:
-        """What time alone brings about."""
+        """Make the changes that need no event but the passing of time."""
         now = self._clock()
         self._placement.expire(now)
         self._held.retry_all()

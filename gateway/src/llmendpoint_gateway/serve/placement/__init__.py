@@ -1,1 +1,1 @@
-"""What changes with every request and every object, and who is told of it."""
+"""What changes with every request and every object, and the stream that reports it."""

@@ -1,7 +1,8 @@
-"""The gateway's configuration and the one place that changes it: store -> view -> snapshot -> acknowledgement -> table.
+"""The gateway's configuration and the only place that changes it: store -> view -> snapshot -> acknowledgement ->
+table.
 
-Everything runs on one event loop. A change marks its endpoint; what is made of the marked endpoints is made anew once for all
-the changes that came in the same turn of the loop, so that a list of a thousand objects costs one snapshot.
+Everything runs on one event loop. A change marks its endpoint. The marked endpoints are processed once for all changes
+of the same turn of the loop, so a list of a thousand objects costs one snapshot.
 """
 
 import asyncio
@@ -19,30 +20,30 @@ from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.request.held import HeldRequests
 
 TOLD_SECONDS = 60.0
-"""The operator repeats what it tells a gateway every 2 s. What was told so long ago, with the watch still in place, was of
-an endpoint that has been deleted or created anew since."""
+"""The operator repeats its reports to a gateway every 2 s. If the watch works, a report of this age was for an endpoint
+that has been deleted or created anew since."""
 
 
 MOST_TOLD = 10_000
-"""Endpoints. Those that this gateway does not know count too: one may be new, and the watch may be broken without anybody
-having noticed yet."""
+"""Endpoints. Those that this gateway does not know count too: one may be new, and the watch may be broken without
+notice."""
 
 MOST_AHEAD = 100_000
-"""An epoch that is so much later than ours is no assignment's: each is one more than the one before."""
+"""An epoch that is later than ours by more than this is not real: each assignment adds one."""
 
 
 log = structlog.get_logger()
 
 
 class _Told(NamedTuple):
-    """An epoch that another gateway follows, and when that was told."""
+    """An epoch that another gateway pod follows, and when that was reported."""
 
     epoch: int
     at: float
 
 
 class Control:
-    """Envoy and `placement` go by what it makes of the watched objects, and then the held requests. `now`: seconds,
+    """Makes what Envoy and `placement` use from the watched objects, then retries the held requests. `now`: seconds,
     monotonic."""
 
     def __init__(
@@ -53,7 +54,7 @@ class Control:
         self._store = Store()
         self._snapshot = Snapshot(0)
         self._clusters = Clusters()
-        self._due: set[str] = set()  # endpoints of which something is to be made anew
+        self._due: set[str] = set()  # endpoints to be processed again
         self._told: dict[str, _Told] = {}
         self._dirty = False
 
@@ -63,7 +64,7 @@ class Control:
 
     @property
     def started(self) -> bool:
-        """Whether Envoy has taken a snapshot since this picker started."""
+        """Whether Envoy has accepted a snapshot since this picker started."""
         return self._ads.acknowledged_generation > 0
 
     @property
@@ -83,16 +84,16 @@ class Control:
         self._change()
 
     async def run(self) -> None:
-        """Requests go by what Envoy acknowledges."""
+        """Update the table after each acknowledgement of Envoy."""
         while True:
             clusters = await self._ads.acknowledged()
             try:
                 self._retable({endpoint_of(cluster) for cluster in clusters})
-            except Exception:  # any: what is wrong with one request that waits must not end the picker
+            except Exception:  # any: an error in one waiting request must not end the picker
                 log.exception("an acknowledgement was not followed to its end")
 
     def tell(self, epochs: Mapping[str, int]) -> None:
-        """Epochs by endpoint that another gateway has acknowledged."""
+        """Take over epochs by endpoint that another gateway pod has acknowledged."""
         now = self.now()
         for key, epoch in epochs.items():
             room = key in self._told or len(self._told) < MOST_TOLD
@@ -101,7 +102,7 @@ class Control:
 
     @property
     def behind(self) -> list[str]:
-        """Endpoints of which another gateway follows a later epoch."""
+        """The endpoints for which another gateway pod follows a later epoch."""
         now = self.now()
         since = now - self.placement.reach.seconds(now) - TOLD_SECONDS
         return sorted(
@@ -119,7 +120,7 @@ class Control:
             asyncio.get_running_loop().call_soon(self._rebuild)
 
     def idle(self, cluster: str) -> None:
-        """An old revision's cluster goes with its last request."""
+        """Remove an old revision's cluster after its last request."""
         if cluster in self._clusters.leaving:
             self._due.add(endpoint_of(cluster))
             self._change()
@@ -127,11 +128,11 @@ class Control:
     def _rebuild(self) -> None:
         self._dirty = False
         if not self.synced:
-            return  # half a list is not a state: Envoy keeps what it has, and nothing is routed yet
+            return  # half a list is no state: Envoy keeps what it has, and nothing is routed yet
         self._due |= self._store.take_touched()
         keys, placement = frozenset(self._due), self.placement
         view = change_view(placement.view, {key: self._store.part(key) for key in keys})
-        if not placement.reach.stale:  # else an endpoint may well be there that this gateway has not heard of
+        if not placement.reach.stale:  # otherwise an endpoint may exist that this gateway does not know
             for key in [key for key in self._told if key not in view.endpoints]:
                 del self._told[key]
         placement.follow(view, keys, self.now())
@@ -157,7 +158,7 @@ class Control:
         placement.route_by(table, self.started)
         for key, epoch in before.items():
             if self._epoch(key, -1) < epoch:
-                del self._told[key]  # a restored backup: what was told is of a time that is no more
+                del self._told[key]  # a restored backup: earlier reports no longer apply
         if table.names is not names or self.started != started:
             self.held.retry_all()
             return

@@ -1,4 +1,4 @@
-"""`GET /demand`: the stream by which the operator learns at once who waits, and soon what else has changed."""
+"""`GET /demand`: the stream that tells the operator of waiting requests at once, and of other changes soon."""
 
 import asyncio
 import uuid
@@ -27,7 +27,7 @@ SILENCE_SECONDS = 0.9
 
 
 class DemandStream:
-    """Serves any number of readers; without one it costs a wake-up each period. `clock`: seconds, monotonic."""
+    """Serves any number of readers. Without readers it costs one wake-up per period. `clock`: seconds, monotonic."""
 
     def __init__(self, placement: Placement, waiting: Waiting[Any], clock: Callable[[], float]) -> None:
         self._placement, self._waiting, self._clock = placement, waiting, clock
@@ -37,7 +37,7 @@ class DemandStream:
         self._closing = False
 
     async def run(self) -> None:
-        """Tell the readers of what has changed in each period."""
+        """Tell the readers what changed in each period."""
         while True:
             await asyncio.sleep(PERIOD_SECONDS)
             if changed := self._placement.take_changed():
@@ -46,7 +46,7 @@ class DemandStream:
                     awake.set()
 
     async def close(self, _app: web.Application) -> None:
-        """The readers' responses end, so that a stop need not wait for them."""
+        """End the readers' responses, so that a stop does not wait for them."""
         self._closing = True
         for awake in self._readers.values():
             awake.set()
@@ -60,7 +60,7 @@ class DemandStream:
             async for line in self._lines(reader, awake):
                 await response.write(line)
         except ConnectionError:
-            pass  # it went away
+            pass  # the reader went away
         finally:
             del self._readers[reader]
         return response
@@ -84,7 +84,7 @@ class DemandStream:
                 yield orjson.dumps({"endpoints": as_json(news, now)} if news else {}) + b"\n"
 
     def first_wait(self, key: str) -> None:
-        """The first request waits for this endpoint: the readers are told at once."""
+        """The first request waits for this endpoint: tell the readers at once."""
         for reader, awake in self._readers.items():
             if reader.begins_to_wait(key):
                 reader.touch([key])
@@ -116,6 +116,6 @@ class DemandStream:
         return EndpointDemand(self._waiting.count(key), in_flight, circuit, tuple(replicas))
 
     def _time_of(self, seconds: float) -> str:
-        """RFC 3339 of a moment of the clock."""
+        """A moment of the clock in RFC 3339."""
         moment = self._zero + timedelta(seconds=seconds)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What Envoy is told of a request: its replica, or the gateway's own answer."""
+"""What Envoy is told about a request: its replica, or the gateway's own answer."""
 
 import time
 from collections.abc import Callable
@@ -17,10 +17,10 @@ from llmendpoint_gateway.serve.metrics import Metrics
 from llmendpoint_gateway.serve.request import writing
 
 Decision = Picked | Rejected | bytes
-"""A replica, an error, or an answer."""
+"""A replica, an error, or the bytes of an answer."""
 
 TOTAL_SECONDS = 3600.0
-"""Until which an answer that is no stream is to be there. Of a stream each part may take as long (core/envoy/listener.py)."""
+"""The limit for a whole answer that is not a stream. In a stream each part may take as long (core/envoy/listener.py)."""
 log = structlog.get_logger()
 
 
@@ -31,7 +31,7 @@ class Answers:
         self._placement, self._metrics, self._clock = placement, metrics, clock
 
     def give(self, stream: Stream, request: Request, decision: Decision, start: float) -> None:
-        """`start`: by time.perf_counter, when the decision began."""
+        """`start`: when the decision began, by time.perf_counter."""
         if isinstance(decision, Picked):
             stream.state = placed = self._placement.take(decision, request, self._clock())
             outcome, reply = "picked", self._route(request, placed)
@@ -43,14 +43,14 @@ class Answers:
         stream.send(reply)
 
     def fail(self, stream: Stream) -> None:
-        """For an exception nobody thought of. The stream's end gives back what the request holds."""
+        """Answer 500 after an unexpected exception. The stream's end frees what the request holds."""
         log.exception("a request was answered with 500")
         rejected = failed()
         self._metrics.decided(rejected.code, 0.0)
         stream.send(writing.refuse(rejected))
 
     def _route(self, request: Request, placed: Placed) -> bytes:
-        """An answer that is no stream begins when it is complete: only its whole time can have a bound."""
+        """An answer that is not a stream begins when it is complete, so only its whole time can be limited."""
         picked, head = placed.picked, request.head
         mark = writing.TRIAL if picked.trial else None
         if mark is None and self._placement.poison.suspected(picked.endpoint, request.print_):

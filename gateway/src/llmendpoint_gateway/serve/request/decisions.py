@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 
 class _Connection(asyncio.Protocol):
-    """One of Envoy's connections; `open_transports` holds it while it is open."""
+    """One of Envoy's connections. `open_transports` holds it while it is open."""
 
     def __init__(self, handler: Handler, open_transports: set[asyncio.Transport], turns: Turns) -> None:
         self._connection = Connection(handler, wake=self._flush, turns=turns)
@@ -44,7 +44,7 @@ class _Connection(asyncio.Protocol):
 
 
 class DecisionServer:
-    """Listens on `socket` from `start` until `stop`, which ends what is open."""
+    """Listens on `socket` from `start` until `stop`, which closes open connections."""
 
     def __init__(self, socket: Path, handler: Handler) -> None:
         self._socket = socket
@@ -66,5 +66,5 @@ class DecisionServer:
 
 
 def decisions_socket(control: Path) -> Path:
-    """Beside the control plane's socket."""
+    """The socket for decisions, beside the control plane's."""
     return control.parent / "decisions.sock"

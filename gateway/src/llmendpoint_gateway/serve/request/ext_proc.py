@@ -1,17 +1,18 @@
-"""A request's way: identify, admit, resolve, place; without a replica that has room for it, it waits; at its end, settle.
+"""The steps of a request: identify, admit, resolve, place; without a replica that has room it waits; at its end,
+settle.
 
 | step | what | where |
 |---|---|---|
 | identify | the caller, and what it asks for | serve/request/reading.py, core/request/request.py |
-| admit | may it pass | core/request/admit.py |
+| admit | whether it may pass | core/request/admit.py |
 | resolve | the endpoint that its model name means | core/placement/pick.py |
 | place | the replica that gets it | core/placement/pick.py |
-| wait | until one has room | serve/request/held.py, core/placement/waiting.py |
-| settle | what came of it | serve/outcome/outcomes.py, core/placement/settle.py |
+| wait | until a replica has room | serve/request/held.py, core/placement/waiting.py |
+| settle | how it ended | serve/outcome/outcomes.py, core/placement/settle.py |
 
-Each is one ext_proc stream, which lives as long as its request, so a replica's requests in flight are its open streams: the
-count ends with the answer's last byte, an error, or the client's disconnect alike. An exception is one request's: it is
-answered with 500, and nothing else ends.
+Each request is one ext_proc stream, which lives as long as the request. So a replica's requests in flight are its open
+streams: the count falls with the answer's last byte, an error, or the client's disconnect alike. An exception affects
+one request: it is answered with 500, and nothing else ends.
 """
 
 import time
@@ -41,8 +42,8 @@ log = structlog.get_logger()
 
 
 class Picker:
-    """What is done with ext_proc's streams. A stream's `state` is None, then its Head, then Held where there is no
-    replica yet, then Placed, where it is."""
+    """Handles ext_proc's streams. A stream's `state` is None, then its Head, then Held if it has no replica yet, then
+    Placed."""
 
     def __init__(
         self,
@@ -58,28 +59,28 @@ class Picker:
         self._models = ModelList()
 
     def message(self, stream: Stream, message: bytes) -> None:
-        """The headers, and then the body where one is needed."""
+        """The headers, and then the body if one is needed."""
         try:
             request = self._identify(stream, message)
             if request is not None:
                 self._decide(stream, request)
-        except Exception:  # any: callers write these bytes; this request fails, and no other stream
+        except Exception:  # any: callers write these bytes; only this request fails
             self._answers.fail(stream)
             self.ended(stream)
 
     def ended(self, stream: Stream) -> None:
-        """The request's end, an error or the client's disconnect: its place in the count is free."""
+        """The request has ended, failed, or lost its client: free its place."""
         state, stream.state = stream.state, None
         try:
             if isinstance(state, Placed):
                 self._outcomes.settle(Ended(state.tag.ticket))
             elif isinstance(state, Held):
                 self._held.leave(state)
-        except Exception:  # any: the stream ends all the same, and only its own count may be off
+        except Exception:  # any: the stream ends anyway; only its own count may be wrong
             log.exception("the end of a request was not counted")
 
     def _identify(self, stream: Stream, message: bytes) -> Request | None:
-        """None: its body is to come."""
+        """None if the body is still to come."""
         if isinstance(stream.state, Head):
             return Request(stream.state, scan(read_body(message)))
         head = read_head(message, self._trusted_hops, self._placement.view.paths)
@@ -90,7 +91,7 @@ class Picker:
         return Request(head, None if head.body_follows else scan(b""))
 
     def _decide(self, stream: Stream, request: Request) -> None:
-        """Admit it, resolve its endpoint and place it; where none has room for it now, it waits."""
+        """Admit the request, resolve its endpoint and place it. If no replica has room now, it waits."""
         start, asked = time.perf_counter(), request.head.asked
         if isinstance(asked, (ListModels, GetModel)):
             self._answers.give(stream, request, self._list(asked), start)
@@ -104,7 +105,7 @@ class Picker:
             self._answers.give(stream, request, decision, start)
 
     def _list(self, asked: ListModels | GetModel) -> Rejected | bytes:
-        """The models that there are, or one of them."""
+        """All models, or one of them."""
         view = self._placement.view
         if not self._placement.started:
             return starting()

@@ -1,4 +1,4 @@
-"""Requests that wait until a replica has room for them: each is answered in turn, or when it has waited long enough."""
+"""Requests that wait until a replica has room: each is answered in turn, or when its time is over."""
 
 import asyncio
 import time
@@ -16,16 +16,16 @@ from llmendpoint_gateway.serve.metrics import Metrics
 from llmendpoint_gateway.serve.request import writing
 from llmendpoint_gateway.serve.request.answers import Answers
 
-MARGIN_SECONDS = 5.0  # between our answer and Envoy's patience
+MARGIN_SECONDS = 5.0  # how much longer Envoy waits than the gateway
 
 Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
-"""Calls a function after some seconds, as an event loop's `call_later`."""
+"""Calls a function after some seconds, like an event loop's `call_later`."""
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A request that waits for a replica of `endpoint`, which it asked for by `name`; `since` in seconds, monotonic,
-    and `until`, for which Envoy was told to wait. `none`: its answer where none comes."""
+    """A request that waits for a replica of `endpoint`, which it asked for by `name`. `since`: seconds, monotonic.
+    `until`: how long Envoy was told to wait. `none`: its answer if no replica comes."""
 
     stream: Stream
     request: Request
@@ -38,8 +38,8 @@ class Held:
 
 
 class HeldRequests:
-    """`waiting` counts them. `first`: told of an endpoint when the first request waits for it. A stream's `state` is its
-    Held while it waits."""
+    """`waiting` holds them. `first` is called with an endpoint when the first request waits for it. A waiting stream's
+    `state` is its Held."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class HeldRequests:
         self._clock, self._later, self._first = clock, later, first
 
     def hold(self, stream: Stream, request: Request, name: str, none: Rejected) -> bool:
-        """Let it wait where a replica will come or have room; when none has in time, `none` is the answer. Whether it
-        waits, or was answered because there is no room in the queue."""
+        """Let the request wait if a replica will come or have room; `none` is the answer if none does in time. Returns
+        whether it waits, or was answered because the queue has no room."""
         endpoint = none.awaited
         if endpoint is None:
             return False
@@ -83,18 +83,18 @@ class HeldRequests:
         return True
 
     def leave(self, held: Held) -> None:
-        """It waits no longer."""
+        """The request waits no longer."""
         held.timer.cancel()
         self.waiting.remove(held.endpoint, held)
         self._placement.changed.add(held.endpoint)
 
     def retry_all(self) -> None:
-        """Replicas may have come, requests may go elsewhere, or time may have made room, as the end of an ejection does."""
+        """Replicas may have come, routes may have changed, or time may have made room, as the end of an ejection does."""
         for endpoint in self.waiting:
             self.retry(endpoint)
 
     def retry(self, endpoint: str) -> None:
-        """There may be room: the requests that wait for it go on, in turn."""
+        """The endpoint may have room: its waiting requests go on, in turn."""
         while (held := self.waiting.first(endpoint)) is not None:
             decision = self._place(held)
             if isinstance(decision, Rejected) and decision.awaited == endpoint:
@@ -111,7 +111,7 @@ class HeldRequests:
             self._answer(held, decision)
 
     def forget(self, endpoint: str) -> None:
-        """It is gone. What waits for it may go on to."""
+        """The endpoint is deleted: forget how long requests waited. Requests may still wait for it."""
         self.waiting.forget(endpoint)
 
     def _place(self, held: Held) -> Picked | Rejected:
@@ -119,7 +119,7 @@ class HeldRequests:
         return self._placement.place(held.name, self._clock(), request.caller, request.print_)
 
     def _expire(self, held: Held) -> None:
-        """It has waited as long as it may; for an endpoint that was deleted and is there again it goes on to wait."""
+        """The request's time is over. If its endpoint was deleted and exists again, it waits on."""
         if held.none.status == 404 and held.endpoint in self._placement.view.endpoints:
             decision = self._place(held)
             if isinstance(decision, Rejected) and decision.awaited == held.endpoint:
@@ -129,14 +129,14 @@ class HeldRequests:
         self._answer(held, held.none)
 
     def _wait_on(self, held: Held, none: Rejected, seconds: float) -> None:
-        """For so long, within what Envoy was told; `none` is the answer then."""
+        """Wait for `seconds`, within what Envoy was told. `none` is the answer after that."""
         held.timer.cancel()
         held.none = none
         left = min(seconds, held.until - self._clock())
         held.timer = self._later(max(left, 0.0), lambda: self._expire(held))
 
     def _endpoint_gone(self, endpoint: str) -> None:
-        """It was deleted: the requests that wait for it are told so, unless it is back in a moment."""
+        """The endpoint was deleted: its waiting requests get 404, unless it is back within GRACE_SECONDS."""
         for held in self.waiting.items(endpoint):
             if held.none.status != 404:
                 self._wait_on(held, replace(unknown_model(held.name), awaited=endpoint), GRACE_SECONDS)
@@ -145,9 +145,9 @@ class HeldRequests:
         return queue_full(endpoint, self.waiting.count(endpoint), self.waiting.seconds(endpoint))
 
     def _answer(self, held: Held, decision: Picked | Rejected) -> None:
-        """For a request that waits no longer."""
+        """Answer a request that waits no longer."""
         held.stream.state = None
         try:
             self._answers.give(held.stream, held.request, decision, time.perf_counter())
-        except Exception:  # any: this request fails; whose turn is next goes on
+        except Exception:  # any: this request fails; the next ones go on
             self._answers.fail(held.stream)

@@ -1,4 +1,4 @@
-"""`GET /v1/models`: made once for each change of what it lists, not for each request."""
+"""`GET /v1/models`: made once for each change of the names, not for each request."""
 
 import orjson
 
@@ -13,7 +13,8 @@ class ModelList:
         self._answer = b""
 
     def answer(self, view: View) -> bytes:
-        """A view is new with every change of a replica; its names only when an endpoint comes or goes, or claims others."""
+        """A view is new with every change of a replica. Its names change only if an endpoint comes, goes or claims
+        other names."""
         if view.names is not self._names:
             self._names, self._answer = view.names, writing.answer(200, orjson.dumps(model_list(view)))
         return self._answer

@@ -1,4 +1,4 @@
-"""ext_proc's messages from Envoy: bytes to what is kept of a request."""
+"""Reads ext_proc's messages from Envoy: from bytes to what the gateway keeps of a request."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -15,11 +15,11 @@ JSON = b"application/json"
 MEDIA_TYPE = re.compile(rb"application/(?:[\w.+-]*\+)?json\s*(?:;|$)", re.IGNORECASE)
 SMALL_BYTES = 64 << 10
 BODY_FIELD, BYTES_FIELD = 4, 1
-"""Of ProcessingRequest.request_body, and of its body."""
+"""Field numbers: of ProcessingRequest.request_body, and of the body in it."""
 
 
 def read_head(message: bytes, trusted_hops: int = 0, declared: Collection[str] = ()) -> Head:
-    """Of the message with the headers. `declared` as in `read_path`."""
+    """Read the message with the headers. `declared`: as in `read_path`."""
     headers = pb.ProcessingRequest.FromString(message).request_headers
     found: dict[str, bytes] = {header.key: header.raw_value for header in headers.headers.headers}
     method = found.get(":method", b"")[:SHOWN].decode("latin-1")
@@ -44,7 +44,8 @@ def _priority(text: bytes) -> Priority:
 
 
 def read_body(message: bytes) -> memoryview:
-    """Of a large one a view of the message: protobuf, which is quicker, would make two copies of what may be 32 MiB."""
+    """The body. For a large message it is a view of it: protobuf, which is faster, would make two copies of up to 32
+    MiB."""
     if len(message) <= SMALL_BYTES:
         return memoryview(pb.ProcessingRequest.FromString(message).request_body.body)
     body = memoryview(b"")
@@ -57,7 +58,7 @@ def read_body(message: bytes) -> memoryview:
 
 
 def _parts(view: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The fields of a message of protobuf that have a length; ValueError for what is none."""
+    """The fields of a protobuf message that have a length. Raises ValueError if the bytes are no such message."""
     at = 0
     while at < len(view):
         key, at = _varint(view, at)
@@ -77,7 +78,7 @@ def _parts(view: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    """-> (value, where the next one begins)."""
+    """Returns (value, where the next one begins)."""
     value = shift = 0
     while True:
         if at >= len(view) or shift > 63:

@@ -1,4 +1,4 @@
-"""ext_proc's messages to Envoy: answers to bytes.
+"""Writes ext_proc's messages to Envoy: from answers to bytes.
 
 Answers repeat (same cluster, same replicas), so their bytes are made once.
 """
@@ -21,7 +21,7 @@ from llmendpoint_gateway.core.request.replies import error_body
 from llmendpoint_gateway.core.request.request import LENGTH, Tag
 
 TRIAL, WATCHED = "1", "watched"
-"""Why every outcome of a request is to be reported: it tries a replica, or was there when one crashed."""
+"""Why every outcome of a request is reported: it tests a replica, or was present when one crashed."""
 CONTINUE = pb.ProcessingResponse(request_headers=pb.HeadersResponse()).SerializeToString()
 
 
@@ -34,17 +34,17 @@ def route_to(
     first_byte: float | None = None,
     total: float | None = None,
 ) -> bytes:
-    """Continue to this cluster and these replicas in turn. `mark`: TRIAL or WATCHED. `first_byte`: seconds until which each
-    replica is to have begun to answer; `total`: until which the whole answer is to be there.
+    """Continue to this cluster and these replicas in order. `mark`: TRIAL or WATCHED. `first_byte`: seconds within
+    which each replica must begin to answer. `total`: seconds within which the whole answer must be complete.
 
-    A lone replica is named twice: what its retry needs may be a new connection only.
+    A single replica is named twice: a new connection may be all that its retry needs.
     """
     twice = addresses if len(addresses) > 1 else addresses * 2
     headers = {CLUSTER_HEADER: cluster, DESTINATION_HEADER: ",".join(twice)}
     if mark is not None:
         headers[TRIAL_HEADER] = mark
     if first_byte is not None:
-        # Of one attempt; Envoy drops it once something of the answer was sent on.
+        # Limits one attempt. Envoy drops it once a part of the answer was sent on.
         headers["x-envoy-upstream-rq-per-try-timeout-ms"] = str(round(first_byte * 1000))
     if total is not None:
         headers["x-envoy-upstream-rq-timeout-ms"] = str(round(total * 1000))
@@ -52,10 +52,10 @@ def route_to(
 
 
 def tagged(reply: bytes, tag: Tag, with_body: bool, more: dict[str, str] | None = None) -> bytes:
-    """The answer of `route_to` with what belongs to this request alone: its tag, and `more` headers.
+    """The answer of `route_to` with what belongs to this request only: its tag, and `more` headers.
 
-    Messages of protobuf that are written one after the other are one message, whose lists are joined: so the cached
-    bytes stay what they are.
+    Protobuf messages that are written one after another are one message, whose lists are joined. So the cached bytes
+    stay unchanged.
     """
     before, after = _TAG[with_body]
     rest = _response(with_body, pb.CommonResponse(header_mutation=_mutation(more))) if more else b""
@@ -63,12 +63,13 @@ def tagged(reply: bytes, tag: Tag, with_body: bool, more: dict[str, str] | None 
 
 
 def wait(seconds: float) -> bytes:
-    """The answer takes longer than a decision may; Envoy is to wait for it so many seconds."""
+    """The answer takes longer than a decision may: Envoy must wait `seconds` for it."""
     return _bytes(pb.ProcessingResponse(override_message_timeout=timedelta(seconds=seconds)))
 
 
 def refuse(rejected: Rejected) -> bytes:
-    """Of an open breaker or a full queue one answer goes to many; what repeats a client's words is not kept."""
+    """The answer of an open breaker or a full queue goes to many requests, so it is cached. One that repeats a client's
+    words is not."""
     return _kept_refusal(rejected) if rejected.status >= 429 else _refusal(rejected)
 
 
@@ -118,7 +119,7 @@ def _response(with_body: bool, common: pb.CommonResponse) -> bytes:
 
 
 def _around_tag(with_body: bool) -> tuple[bytes, bytes]:
-    """What stands before and after a tag. 48, its length, is the byte "0": so another digit stands for it."""
+    """The bytes before and after a tag. The tag's length, 48, is the byte "0", so the placeholder has another digit."""
     some = "f" * LENGTH
     message = _response(with_body, pb.CommonResponse(header_mutation=_mutation({TAG_HEADER: some})))
     before, _, after = message.partition(some.encode())
