@@ -82,6 +82,9 @@ bench-day: .venv/.stamp ## bursty days in virtual time: replica-hours and missed
 bench-rollout: .venv/.stamp ## from a bad revision's figures to the verdict and back, real pods under load
 	@$(PYTEST) -q tests/e2e/test_rollouts.py -k "slow or one_in_ten" && cat build/bench/rollout.json
 
+bench-verdicts: .venv/.stamp ## simulated rollouts: healthy revisions rolled back and bad ones seen, beside Argo Rollouts' and OME's rules
+	@$(PY) -m tests.bench.verdicts
+
 bench-wake: .venv/.stamp ## from zero: a held request to its pod, and a loaded model to the first token (real pods)
 	@$(PY) -m tests.bench.wake
 	@$(PYTEST) -q -s tests/e2e/test_first_token.py
@@ -110,4 +113,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference

@@ -32,6 +32,7 @@ SECTIONS = (
     Section("engine", "Engine", "make bench-engine"),
     Section("gateway", "Gateway", "make bench-gateway"),
     Section("rollout", "Rollback under 50 requests a second", "make bench-rollout"),
+    Section("verdicts", "Verdicts on simulated rollouts", "make bench-verdicts"),
     Section("operator", "Operator", "make bench-operator"),
     Section("tenants", "One tenant attacks, another asks", "pytest -s -m extended tests/e2e/test_tenants.py"),
     Section("day", "Autoscaling: three bursty days in virtual time", "make bench-day"),

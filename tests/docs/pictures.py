@@ -22,8 +22,9 @@ from cli.tests.cli_unit.samples import BLUE, GREEN, NOW, READY, condition, endpo
 from llmendpoint_cli.core.progress import progress_of, said
 from llmendpoint_cli.core.tree import view_endpoint
 from llmendpoint_cli.render import status_trees
-from llmendpoint_operator.core.rollout.analysis import Limits, Verdict, judge
+from llmendpoint_operator.core.rollout.analysis import Verdict, judge
 from llmendpoint_operator.core.rollout.evidence import Figures
+from llmendpoint_operator.core.rollout.limits import Limits
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 WIDTH = 96
@@ -95,10 +96,8 @@ def show_status(console: Console) -> None:
 
 
 def verdict() -> Verdict:
-    """The operator's, on a revision of which 6 in 51 requests failed."""
-    return judge(
-        Limits(duration=60, min_requests=50, error_rate=0.02), Figures(requests=51, errors=6), None, 7.0
-    )
+    """The operator's, on a revision of which 9 in 81 requests failed."""
+    return judge(Limits(duration=60, error_rate=0.02), Figures(requests=81, errors=9), None, 7.0)
 
 
 def show_rollback(console: Console) -> None:

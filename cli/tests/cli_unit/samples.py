@@ -10,7 +10,8 @@ Json = dict[str, Any]
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 BLUE, GREEN = "7d9f8c6b54", "0c1d2e3f4a"
 TOO_MANY_ERRORS = (
-    "error rate 9.8% (5 of 51 requests) is above the limit of 2.0% (spec.rollout.observe.errorRate.max)"
+    "error rate 15.7% (8 of 51 requests) is above the limit of 2.0% (spec.rollout.observe.errorRate.max); "
+    "1 in 4,100 by chance"
 )
 REJECTION = (
     f"revision {GREEN} was rolled back (ErrorRateTooHigh): {TOO_MANY_ERRORS}; change the spec, or `kubectl llm rollout "

@@ -7,12 +7,13 @@ from typing import Any
 
 from llmendpoint_operator.core.endpoint.snapshot import Request
 from llmendpoint_operator.core.endpoint.steps import events_of
-from llmendpoint_operator.core.rollout.evidence import Figures, Outcome, Verification
+from llmendpoint_operator.core.rollout.evidence import Outcome, Verification
 
 from .fake_cluster import NOW, FakeCluster, make_spec
+from .figures import figures
 
 PROMPTS = [{"name": "capital", "prompt": "Capital of France?", "expect": {"contains": ["Paris"]}}]
-GOOD = Figures(requests=100, errors=1, ttft_p95=0.2)
+GOOD = figures(requests=1000, errors=1, ttft=0.2)
 WATCHED = {"errorRate": {"max": 0.02}}
 
 

@@ -125,7 +125,7 @@ rollout:
 rollout:
   observe:
     duration: 120
-    minRequests: 100
+    falseRollbackRate: 0.01
     errorRate: {max: 0.01}
     ttft: {p95Seconds: 2, maxRatio: 1.5}
     onInconclusive: Rollback

@@ -66,8 +66,20 @@ class ObserveSpec(ApiModel, json_schema_extra=rules(DURATION_RULE)):
     """Seconds of observation before the rollout is complete. 0 means no observation."""
     max_duration: Annotated[int, Field(ge=0, le=86_400)] = 600
     """Seconds after which an observation with too few requests ends without a verdict; see onInconclusive."""
-    min_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 20
-    """Number of requests that a verdict needs, good or bad."""
+    min_requests: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Smallest number of requests for a good verdict. If not set, the operator alone decides how many it needs."""
+    false_rollback_rate: Annotated[float, Field(gt=0, lt=0.5)] = 0.01
+    """Largest share of rollouts in which a revision that keeps all limits may be rolled back for a figure. All limits and
+    all steps of a canary together keep it, however often the operator looks. It does not hold for onInconclusive, crashes
+    and verification."""
+    miss_rate: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """Largest share of rollouts in which the operator may find a revision good that breaks a limit by more than `margin`.
+    It does not hold for a rollout without a verdict; see onInconclusive."""
+    margin: Annotated[float, Field(gt=0, lt=0.5)] = 0.03
+    """Share of the requests by which a confirmed revision may be worse than a limit. For example, with errorRate.max 0.02
+    and margin 0.03 the operator has to be sure that at most 5 % of the requests fail. With p95Seconds it has to be sure
+    that at most 8 % of the requests take longer. With maxIncrease and maxRatio the share of the new revision may be higher than
+    that of the old one by the margin. A smaller margin needs more requests."""
     error_rate: ErrorRateLimit | None = None
     """Limits on the share of requests that fail: those that end with a 5xx, a reset or a timeout. A 429 does not
     count as failed. If not set, at most 2 % may fail."""

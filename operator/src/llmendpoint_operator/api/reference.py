@@ -213,7 +213,10 @@ def _range(schema: Schema) -> str:
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is None or high is None:
         return ""
-    return f", above {low} and up to {high}" if schema.get("exclusiveMinimum") else f", {low} to {high}"
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    if above or below:
+        return f", {'above' if above else 'from'} {low} and {'below' if below else 'up to'} {high}"
+    return f", {low} to {high}"
 
 
 def _anchor(path: str) -> str:

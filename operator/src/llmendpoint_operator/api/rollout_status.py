@@ -63,6 +63,31 @@ class TrafficStatus(ApiModel):
     """When a pod was last added to `draining`. The gateways have 10 seconds to follow."""
 
 
+class SlowerStatus(ApiModel):
+    """Requests that took longer than one bound of the engines' histograms."""
+
+    seconds: float
+    """The bound, in seconds."""
+    requests: int
+    """Number of requests that took longer."""
+    clumping: float = 1
+    """How many of these requests tell as much as one that is independent of the others."""
+
+
+class LatencyStatus(ApiModel):
+    """One latency of the old revision before the switch."""
+
+    requests: int
+    """Number of values that were measured."""
+    p95_seconds: float | None = None
+    """95th percentile, in seconds."""
+    slower: Annotated[
+        tuple[SlowerStatus, ...], Field(max_length=16, json_schema_extra=map_list("seconds"))
+    ] = ()
+    """The bounds of the engines' histograms that are nearest to the 95th percentile. The new revision is compared at
+    one of them."""
+
+
 class BaselineStatus(ApiModel):
     """Figures of the old revision before the switch."""
 
@@ -70,10 +95,13 @@ class BaselineStatus(ApiModel):
     """Number of requests that ended."""
     errors: int
     """Number of these requests that failed."""
-    ttft_p95_milliseconds: int | None = None
-    """95th percentile of the time to the first token, in milliseconds."""
-    itl_p95_milliseconds: int | None = None
-    """95th percentile of the time between two tokens, in milliseconds."""
+    clumping: float = 1
+    """How many requests tell as much as one that is independent of the others. Where requests fail in groups of ten,
+    it is 10."""
+    ttft: LatencyStatus | None = None
+    """Time to the first token."""
+    itl: LatencyStatus | None = None
+    """Time between two tokens."""
 
 
 class RolloutStatus(ApiModel):

@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from ..core.endpoint.reported import LARGEST
+from ..core.endpoint.reported import LARGEST, parse_figure
 from ..core.names import Key
 from ..core.pods.state import is_finished, is_ready
 from ..core.rollout.evidence import GatewayView
@@ -176,7 +176,7 @@ class Gateways:
         page = await self._wire.json("revisions", url, STATE_TIMEOUT_S)
         try:
             counts = {
-                str(revision): Counts(float(found["requests"]), float(found["errors"]))
+                str(revision): Counts(parse_figure(found["requests"]), parse_figure(found["errors"]))
                 for revision, found in page["revisions"].items()
             }
             return str(page["instance"]), counts

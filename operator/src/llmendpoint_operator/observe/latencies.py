@@ -6,10 +6,10 @@ import math
 import re
 from collections import defaultdict
 
+from ..core.endpoint.reported import parse_figure
 from ..core.rollout.histograms import Histogram
 from ..core.rollout.measurements import Latencies
 from ..errors import Unanswered
-from .reports import parse_figure
 from .targets import Target
 
 SCRAPE_TIMEOUT_S = 1.5

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.endpoint.reported import LARGEST
+from ..core.endpoint.reported import parse_figure
 from ..core.scaling.circuit import Circuit
 from ..core.scaling.demand import Load, Reading, Report
 
@@ -51,14 +51,3 @@ def parse_load(told: Mapping[str, Any], read_at: float) -> Load:
         max_num_seqs=int(parse_figure(told["max_num_seqs"])),
         read_at=read_at,
     )
-
-
-def parse_figure(told: Any) -> float:
-    """A count, share or number of seconds from an engine. Raises ValueError if it is no usable number."""
-    try:
-        figure = float(told)
-    except OverflowError as error:
-        raise ValueError("the figure is too large") from error
-    if not 0 <= figure <= LARGEST:  # NaN fails this too
-        raise ValueError(f"{figure} is negative, or too large")
-    return figure

@@ -15,9 +15,9 @@ from ..rollout_stage import Rollout
 
 
 def test_of_a_revision_that_was_rolled_back() -> None:
-    it = Rollout(observe={"errorRate": {"max": 0.02}, "minRequests": 50, "duration": 60})
+    it = Rollout(observe={"errorRate": {"max": 0.02}, "duration": 60})
     green = it.switched()
-    it.cluster.figures = {green: Figures(requests=51, errors=5)}
+    it.cluster.figures = {green: Figures(requests=51, errors=8)}
     assert it.work(20) == "RollingBack"
     it.cluster.follow()
     assert it.work(40) == "RolledBack"

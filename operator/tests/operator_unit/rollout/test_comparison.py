@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llmendpoint_operator.core.rollout.evidence import Figures
-
+from ..figures import figures
 from ..rollout_stage import GOOD, Rollout
 
-RELATIVE = {"duration": 30, "minRequests": 20, "ttft": {"maxRatio": 1.5}}
+RELATIVE = {"duration": 30, "ttft": {"maxRatio": 1.5}}
 
 
 def coming_up(**rollout: Any) -> tuple[Rollout, str]:
@@ -23,17 +22,16 @@ def coming_up(**rollout: Any) -> tuple[Rollout, str]:
 def test_a_promotion_waits_for_figures_of_the_old_revision() -> None:
     it, green = coming_up(observe=RELATIVE)
     assert it.cluster.state == "AwaitingPromotion"
-    it.cluster.figures = {it.blue: Figures(requests=19, ttft_p95=0.1)}
+    it.cluster.figures = {it.blue: figures(requests=30, ttft=0.1)}
     assert it.work(5) == "AwaitingPromotion"
-    it.cluster.figures = {it.blue: Figures(requests=20, ttft_p95=0.1)}
+    it.cluster.figures = {it.blue: figures(requests=2000, ttft=0.1)}
     assert it.work() == "Switching"
-    assert it.cluster.status["rollout"]["baseline"] == {
-        "requests": 20,
-        "errors": 0,
-        "ttftP95Milliseconds": 100,
-    }
+    baseline = it.cluster.status["rollout"]["baseline"]
+    assert (baseline["requests"], baseline["errors"]) == (2000, 0)
+    assert (baseline["ttft"]["requests"], baseline["ttft"]["p95Seconds"]) == (2000, 0.1)
+    assert {"seconds": 0.1, "requests": 100, "clumping": 1} in baseline["ttft"]["slower"]
     it.cluster.follow()
-    it.cluster.figures = {green: GOOD}
+    it.cluster.figures = {green: figures(1000, ttft=0.3)}
     it.work()
     assert it.rejected["reason"] == "TimeToFirstTokenIncreased"
 
@@ -55,7 +53,7 @@ def test_an_operator_that_was_restarted_measures_the_old_revision_for_as_long_as
     it.cluster.watched = 0.5
     assert it.work(31) == "AwaitingPromotion", "the wait is over by the clock, but nothing was measured in it"
     assert it.cluster.plan(it.now).requeue_after == 29.5
-    it.cluster.figures = {it.blue: Figures(requests=20, ttft_p95=0.1)}
+    it.cluster.figures = {it.blue: figures(requests=2000, ttft=0.1)}
     assert it.work() == "Switching"
 
 

@@ -23,7 +23,7 @@ RELATIVE = {"ttft": {"maxRatio": 1.5}}
 def test_gateways_that_are_all_unready_for_a_moment_confirm_nothing() -> None:
     it = Rollout()
     green = it.switched()
-    it.cluster.figures = {green: Figures(requests=15, errors=15, seconds=5)}
+    it.cluster.figures = {green: Figures(requests=4, errors=4, clumping=10, seconds=5)}
     gateways, it.cluster.gateways = it.cluster.gateways, {}
     it.cluster.gateways_known = False
     assert it.work(5) == "Observing"

@@ -13,7 +13,7 @@ from llmendpoint_operator.core.rollout.evidence import Figures
 from ..fake_cluster import FakeCluster
 from ..rollout_stage import Rollout
 
-GOOD = Figures(requests=100, errors=0)
+GOOD = Figures(requests=1000, errors=0)
 
 
 def stages(it: Rollout) -> list[str]:

@@ -74,13 +74,13 @@ def test_a_wrong_answer_rejects_before_any_request() -> None:
 def test_a_breach_switches_back_at_once_and_names_the_figure() -> None:
     it = Rollout()
     green = it.switched()
-    it.cluster.figures = {green: Figures(requests=50, errors=5)}
+    it.cluster.figures = {green: Figures(requests=50, errors=10)}
     epoch = it.cluster.status["traffic"]["epoch"]
     assert it.work(3) == "RollingBack"
     assert it.cluster.weights() == {it.blue: 100}
     assert it.cluster.status["traffic"]["epoch"] == epoch + 1
     assert it.rejected["reason"] == "ErrorRateTooHigh"
-    assert "10.0% (5 of 50 requests)" in it.rejected["message"]
+    assert "20.0% (10 of 50 requests)" in it.rejected["message"]
     it.cluster.follow()
     assert it.work() == "RolledBack"
     it.edit(1)

@@ -10,7 +10,7 @@ from llmendpoint_operator.core.rollout.evidence import Figures, Outcome, Verific
 
 from ..rollout_stage import GOOD, PROMPTS, WATCHED, Rollout
 
-BAD = Figures(requests=15, errors=15)
+BAD = Figures(requests=4, errors=4, clumping=10)
 """Too few for a verdict."""
 
 

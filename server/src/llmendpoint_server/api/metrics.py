@@ -10,28 +10,20 @@ from prometheus_client.registry import Collector
 
 from llmendpoint_server.api.interfaces import Engine
 
-FIRST_TOKEN_BUCKETS = (
-    0.001,
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1,
-    2.5,
-    5,
-    7.5,
-    10,
-    20,
-    40,
-    80,
-)
-TOKEN_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5)
+FINE = (1, 1.1, 1.2, 1.3, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.7, 3, 3.3, 3.6, 4, 4.4, 5, 5.5, 6, 6.6, 7.5, 8, 9)  # fmt: skip
+COARSE = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+"""Bounds of one decade. A rollout compares two revisions at bounds, so it sees no change that is smaller than the step
+between two of them: about 10 %, and 20 to 33 %."""
+
+
+def decades(series: tuple[float, ...], low: int, high: int) -> tuple[float, ...]:
+    """Bounds in seconds from 10**low to 10**high."""
+    bounds = [round(digits * 10.0**power, 6) for power in range(low, high) for digits in series]
+    return (*bounds, 10.0**high)
+
+
+FIRST_TOKEN_BUCKETS = decades(FINE, -3, 2)
+TOKEN_BUCKETS = decades(COARSE, -3, 1)
 REQUEST_BUCKETS = (0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 60, 120, 240, 480, 960)
 
 

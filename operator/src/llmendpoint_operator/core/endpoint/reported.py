@@ -29,6 +29,17 @@ CLOCKS_DIFFER = timedelta(seconds=60)
 """No operator writes a time that is further in the future."""
 
 
+def parse_figure(told: Any) -> float:
+    """A count, share or number of seconds from an engine. Raises ValueError if it is no usable number."""
+    try:
+        figure = float(told)
+    except OverflowError as error:
+        raise ValueError("the figure is too large") from error
+    if not 0 <= figure <= LARGEST:  # NaN fails this too
+        raise ValueError(f"{figure} is negative, or too large")
+    return figure
+
+
 def _times_of(schema: Any) -> Iterator[str]:
     """Names of all time fields in a JSON schema, at any depth."""
     if isinstance(schema, Mapping):

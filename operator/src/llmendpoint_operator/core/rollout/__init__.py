@@ -15,7 +15,10 @@
 | wanted | what the observers need to find out about an endpoint now |
 | evidence | what was observed outside the API server |
 | measurements, histograms | figures of one window, from counters |
-| analysis | the verdict on figures: against limits, and against the old revision |
+| cells, tails | how failures clump; how many requests were slower than a bound |
+| limits | what the spec allows, and how sure a verdict has to be |
+| shares | sequential tests of shares of requests |
+| analysis | the verdict: evidence against each limit, and for it |
 | observation | the result of watching live figures so far |
 | verification | whether the answer to a prompt is as expected |
 | prospects | whether a pod will get a node and its volume |

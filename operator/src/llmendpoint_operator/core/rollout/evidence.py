@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .prospects import Told
+from .shares import Share
+from .tails import Tail
 
 ACKNOWLEDGE_SECONDS = 10
 """So long a switch, and a replica that goes, waits for a Ready gateway; blue's pods wait for longer."""
@@ -51,16 +53,22 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one revision over one window: counts, and 95th percentiles in seconds. A percentile is None when nothing was
-    measured."""
+    """Of one revision over one window: requests that ended, those of them that failed, and latencies in seconds. A latency
+    is None when nothing was measured. `clumping`: how many requests tell as much as an independent one (core/rollout/shares.py)."""
 
     requests: int = 0
     errors: int = 0
-    ttft_p95: float | None = None
-    itl_p95: float | None = None
-    e2e_p95: float | None = None
+    ttft: Tail | None = None
+    itl: Tail | None = None
+    e2e: Tail | None = None
+    clumping: float = 1.0
     seconds: float | None = None
     """Length of the window, which is shorter than the rollout's state after a restart of the operator; None: as long."""
+
+    @property
+    def failed(self) -> Share:
+        """Those that failed, of all."""
+        return Share(self.requests, self.errors, self.clumping)
 
 
 @dataclass(frozen=True, slots=True)

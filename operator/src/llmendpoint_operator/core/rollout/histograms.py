@@ -38,6 +38,13 @@ def together(histograms: Iterable[Histogram]) -> Histogram:
     """The sum. A histogram that lacks a bound counts there what it has at its next lower bound, so that the
     sum never falls from one bound to the next."""
     parts = [histogram for histogram in histograms if histogram.buckets]
+    if all(part.buckets.keys() == parts[0].buckets.keys() for part in parts):
+        return Histogram(
+            {
+                bound: sum(part.buckets[bound] for part in parts)
+                for bound in (parts[0].buckets if parts else ())
+            }
+        )
     bounds = sorted({bound for part in parts for bound in part.buckets})
     return Histogram({bound: sum(_count_at(part, bound) for part in parts) for bound in bounds})
 

@@ -6,17 +6,22 @@ the window. After that every reading adds what came since, also across a restart
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from .cells import CELL_REQUESTS, Cells
 from .evidence import Figures
-from .histograms import Histogram, quantile, since, together
+from .histograms import Histogram, since, together
+from .tails import Tail, make_tail
 
-P95 = 0.95
 KEPT_MARKS = 10
 """Moments at which `recent` may begin; each holds a copy of the histograms that changed."""
 NOTHING = Histogram()
+NO_CELLS = Cells()
+FAILED = 0.0
+"""What is counted in the cells of requests; in those of a latency it is the bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +43,11 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class _Total:
-    """All that was measured of one revision."""
+    """All that was measured of one revision, and the same cut into cells: of requests, and of each latency."""
 
     counts: Counts = Counts()
     latencies: Latencies = Latencies()
+    cells: Mapping[str, Cells] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class Measurements:
     def __init__(self, recent_seconds: float) -> None:
         self._recent_seconds = recent_seconds
         self._totals: dict[str, _Total] = {}
+        self._cell_starts: dict[tuple[str, str], tuple[float, Mapping[float, float]]] = {}
         self._gateways: dict[str, tuple[str, Mapping[str, Counts]]] = {}
         self._heard = 0
         self._engines: dict[str, Latencies] = {}
@@ -91,6 +98,8 @@ class Measurements:
 
     def sampled(self, now: float, gateways: bool = False) -> None:
         """All sources have been read: what `recent` may begin at. `gateways`: whether there are any, answering or not."""
+        for revision in self._totals:
+            self._close_cells(revision)
         mark = _Mark(now, dict(self._totals), self._heard, gateways or bool(self._gateways))
         self._latest = mark
         if not self._history or now - self._history[-1].at >= self._recent_seconds / KEPT_MARKS:
@@ -99,7 +108,12 @@ class Measurements:
             self._history.popleft()
 
     def begin(self, now: float) -> None:
-        """A window begins: at the last sample, so that nothing between it and now is lost."""
+        """A window begins: at the last sample, so that nothing between it and now is lost. Its cells begin with it."""
+        self._cell_starts = {
+            (revision, name): reading
+            for revision, total in self._totals.items()
+            for name, reading in _readings(total).items()
+        }
         self._window = self._latest or _Mark(now, dict(self._totals), self._heard)
 
     def in_window(self, revision: str) -> Figures | None:
@@ -110,6 +124,18 @@ class Measurements:
         """What was measured lately, for at most the time given at the beginning; None before two samples."""
         return self._figures(revision, self._history[0] if self._history else None)
 
+    def _close_cells(self, revision: str) -> None:
+        """Those with enough requests in them."""
+        total = self._totals[revision]
+        cells = dict(total.cells)
+        for name, (requests, hits) in _readings(total).items():
+            began, before = self._cell_starts.get((revision, name), (0.0, {}))
+            if requests - began >= CELL_REQUESTS:
+                new = {key: count - before.get(key, 0.0) for key, count in hits.items()}
+                cells[name] = cells.get(name, NO_CELLS).with_cell(requests - began, new)
+                self._cell_starts[revision, name] = (requests, hits)
+        self._totals[revision] = replace(total, cells=cells)
+
     def _add(self, revision: str, counts: Counts, latencies: Latencies) -> None:
         old = self._totals.get(revision, _Total())
         self._totals[revision] = _Total(
@@ -119,6 +145,7 @@ class Measurements:
                 _plus(old.latencies.itl, latencies.itl),
                 _plus(old.latencies.e2e, latencies.e2e),
             ),
+            old.cells,
         )
 
     def _figures(self, revision: str, mark: _Mark | None) -> Figures | None:
@@ -133,14 +160,35 @@ class Measurements:
         start = mark.totals.get(revision, _Total())
         ttft = since(start.latencies.ttft, now.latencies.ttft)
         requests = now.counts.requests - start.counts.requests if last.gateways else ttft.count
+
+        def tail(name: str, histogram: Histogram) -> Tail | None:
+            return make_tail(histogram, now.cells.get(name, NO_CELLS), start.cells.get(name, NO_CELLS))
+
+        counted, before = now.cells.get("requests", NO_CELLS), start.cells.get("requests", NO_CELLS)
         return Figures(
             requests=round(requests),
             errors=round(now.counts.errors - start.counts.errors),
-            ttft_p95=quantile(P95, ttft),
-            itl_p95=quantile(P95, since(start.latencies.itl, now.latencies.itl)),
-            e2e_p95=quantile(P95, since(start.latencies.e2e, now.latencies.e2e)),
+            clumping=counted.clumping(FAILED, before),
+            ttft=tail("ttft", ttft),
+            itl=tail("itl", since(start.latencies.itl, now.latencies.itl)),
+            e2e=tail("e2e", since(start.latencies.e2e, now.latencies.e2e)),
             seconds=last.at - mark.at,
         )
+
+
+def _readings(total: _Total) -> dict[str, tuple[float, Mapping[float, float]]]:
+    """By name of the cells: how many were counted so far, and how many of them as what."""
+    counts, latencies = total.counts, total.latencies
+    return {
+        "requests": (counts.requests, {FAILED: counts.errors}),
+        **{
+            name: (
+                histogram.count,
+                {b: histogram.count - n for b, n in histogram.buckets.items() if b != math.inf},
+            )
+            for name, histogram in (("ttft", latencies.ttft), ("itl", latencies.itl), ("e2e", latencies.e2e))
+        },
+    }
 
 
 def _plus(old: Histogram, new: Histogram) -> Histogram:

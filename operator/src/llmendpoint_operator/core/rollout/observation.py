@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...api import LLMEndpointSpec, OnInconclusive
-from .analysis import Result, find_limits, judge
+from .analysis import Result, enough, judge
 from .evidence import Figures
+from .limits import find_limits
 from .situation import Situation
 
 
@@ -69,12 +70,12 @@ def observing(s: Situation) -> Observation:
 
 def measuring_blue(s: Situation) -> float:
     """Seconds for which a promotion waits so that green can be compared with blue: 0 where nothing is compared, when
-    blue had minRequests, and after the length of an observation in any case."""
+    blue had enough requests for it, and after the length of an observation in any case."""
     limits = find_limits(s.spec, s.spec.rollout.observe.duration)
     if not limits.relative or s.wanted == 0 or s.blue_ready == 0:
         return 0.0
     figures = s.snapshot.observed.evidence.figures.get(s.progress.blue or "")
-    if figures is not None and figures.requests >= limits.min_requests:
+    if figures is not None and figures.requests >= limits.min_requests and enough(limits, figures):
         return 0.0
     by_the_clock = s.remaining(s.progress.state_since, limits.duration)
     return max(by_the_clock, limits.duration - s.snapshot.observed.evidence.watched)

@@ -5,6 +5,7 @@ Times have milliseconds: with whole seconds a delay could end up to a second ear
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,8 @@ from ..sentences import fitting
 from ..times import parse_time, time_text
 from .evidence import Figures, Window
 from .machine import WITH_REQUESTS
+from .shares import Share
+from .tails import Tail
 
 Json = dict[str, Any]
 
@@ -196,23 +199,73 @@ def _baseline_json(figures: Figures | None) -> Json | None:
         {
             "requests": figures.requests,
             "errors": figures.errors,
-            "ttftP95Milliseconds": _milliseconds(figures.ttft_p95),
-            "itlP95Milliseconds": _milliseconds(figures.itl_p95),
+            "clumping": round(figures.clumping, 2),
+            "ttft": _tail_json(figures.ttft),
+            "itl": _tail_json(figures.itl),
+        }
+    )
+
+
+def _tail_json(tail: Tail | None) -> Json | None:
+    if tail is None:
+        return None
+    kept = tail.nearest()
+    slower = [
+        {
+            "seconds": bound,
+            "requests": round(kept.at(index).hits),
+            "clumping": round(kept.at(index).clumping, 2),
+        }
+        for index, bound in enumerate(kept.bounds)
+    ]
+    p95 = tail.p95
+    return _present(
+        {
+            "requests": round(tail.requests),
+            "p95Seconds": None if p95 is None else round(p95, 6),
+            "slower": slower,
         }
     )
 
 
 def _parse_baseline(found: Mapping[str, Any] | None) -> Figures | None:
+    """None for what no operator wrote: then nothing is compared. An older one wrote no `slower`."""
     if found is None:
         return None
-    ttft, itl = found.get("ttftP95Milliseconds"), found.get("itlP95Milliseconds")
-    return Figures(
-        requests=int(found.get("requests", 0)),
-        errors=int(found.get("errors", 0)),
-        ttft_p95=None if ttft is None else ttft / 1000,
-        itl_p95=None if itl is None else itl / 1000,
-    )
+    try:
+        failed = _parse_share(found["requests"], found["errors"], found.get("clumping", 1.0))
+        ttft, itl = _parse_tail(found.get("ttft")), _parse_tail(found.get("itl"))
+    except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return Figures(int(failed.requests), int(failed.hits), ttft, itl, clumping=failed.clumping)
 
 
-def _milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * 1000)
+def _parse_tail(found: Mapping[str, Any] | None) -> Tail | None:
+    """Raises what the values raise, and ValueError where they contradict each other."""
+    if found is None or not found.get("slower"):
+        return None
+    bounds = [float(one["seconds"]) for one in found["slower"]]
+    shares = [
+        _parse_share(found["requests"], one["requests"], one.get("clumping", 1.0)) for one in found["slower"]
+    ]
+    slower = [share.hits for share in shares]
+    if not (
+        bounds[0] > 0
+        and bounds[-1] < math.inf
+        and sorted(set(bounds)) == bounds
+        and slower == sorted(slower)[::-1]
+    ):
+        raise ValueError("the bounds do not rise, or the numbers of slower requests do not fall")
+    return Tail(shares[0].requests, tuple(bounds), tuple(slower), tuple(share.clumping for share in shares))
+
+
+def _parse_share(requests: Any, hits: Any, clumping: Any) -> Share:
+    """Raises ValueError where it is none."""
+    share = Share(float(requests), float(hits), float(clumping))
+    if not (0 <= share.hits <= share.requests <= MOST_REQUESTS and 1 <= share.clumping <= MOST_REQUESTS):
+        raise ValueError(f"{hits} of {requests} requests is no share")
+    return share
+
+
+MOST_REQUESTS = 1e12
+"""Of a window: more than any gateway could have counted."""

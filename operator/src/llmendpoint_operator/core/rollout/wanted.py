@@ -12,8 +12,8 @@ from ..endpoint.allowed import BY_DEFAULT, Allowed
 from ..endpoint.snapshot import Snapshot
 from ..names import Key
 from ..pods.state import is_ready
-from .analysis import find_limits
 from .evidence import Window
+from .limits import find_limits
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, State
 from .records import find_window
 

@@ -28,6 +28,8 @@ from .verification import Verifier
 log = structlog.get_logger()
 
 SAMPLE_S = 2.0
+EARLY_SAMPLE_S, EARLY_S = 1.0, 20.0
+"""Seconds between two samples at the beginning of a window, and how long that is: a bad revision is to be seen soon."""
 RECENT_S = 600.0
 """Seconds before the switch, at most, over which the old revision is measured for comparison."""
 SAMPLES_AT_ONCE = 32
@@ -172,6 +174,12 @@ class _Watcher:
         waited = self._asker.waited if self._asker is not None else 0.0
         return max(0.0, time.monotonic() - self._verifying_since - waited)
 
+    @property
+    def _interval(self) -> float:
+        """Seconds between two samples."""
+        early = self._wanted.window is not None and self.watched < EARLY_S
+        return min(SAMPLE_S, EARLY_SAMPLE_S) if early else SAMPLE_S
+
     def figures(self) -> dict[str, Figures]:
         """Figures by revision: of the window, or without one the recent figures."""
         measured = self._measurements
@@ -187,8 +195,9 @@ class _Watcher:
     async def _sample(self) -> None:
         """Take samples until cancelled. A failed sample does not stop the next one."""
         while True:
-            began, wanted, before = time.monotonic(), self._wanted, self.figures()
+            began, wanted = time.monotonic(), self._wanted
             try:
+                before = self.figures()
                 answered = await sample(
                     self._wire,
                     self._gateways,
@@ -197,14 +206,13 @@ class _Watcher:
                     self._measurements,
                     self._samples,
                 )
+                if answered:
+                    self._measurements.sampled(time.monotonic(), self._gateways.exist)
+                if self._wanted.decides and self.figures() != before:
+                    self._wake(wanted.key)
             except Exception:  # any: engines may answer anything; the next sample is still taken
                 log.exception("sample failed", endpoint="/".join(wanted.key))
-                answered = False
-            if answered:
-                self._measurements.sampled(time.monotonic(), self._gateways.exist)
-            if self._wanted.decides and self.figures() != before:
-                self._wake(wanted.key)
-            await asyncio.sleep(max(0.0, SAMPLE_S - (time.monotonic() - began)))
+            await asyncio.sleep(max(0.0, self._interval - (time.monotonic() - began)))
 
     async def _verify(self, job: VerificationJob) -> None:
         """Run the verification. It starts anew after any error that is not the revision's fault."""

@@ -45,9 +45,8 @@ class FirstTokenTimes:
         """The recent figures; None if nothing is known or no request was measured."""
         measured = self._rota.told(key)
         figures = measured.recent(TOGETHER) if measured is not None else None
-        if figures is None or figures.ttft_p95 is None:
-            return None
-        return FirstTokens(figures.ttft_p95, figures.requests)
+        p95 = figures.ttft.p95 if figures is not None and figures.ttft is not None else None
+        return FirstTokens(p95, figures.requests) if figures is not None and p95 is not None else None
 
     async def run(self) -> None:
         """Ask until cancelled."""

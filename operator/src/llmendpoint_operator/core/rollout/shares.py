@@ -1,0 +1,160 @@
+"""Sequential tests of shares: which share of the requests failed, or was slower than a bound.
+
+Each test gives the logarithm of an e-value: a number that stays below 1/a, at all moments together, with a probability of
+at least 1 - a while its null hypothesis holds (Ville's inequality). So it may be read after every request. A test by
+p-values may not: read often enough, it rejects what is true. Sources: Ramdas, Grünwald, Vovk, Shafer, "Game-theoretic
+statistics and safe anytime-valid inference" (2023), for the inequality and for mixtures of likelihood ratios; Wasserman,
+Ramdas, Balakrishnan, "Universal inference" (2020), for null hypotheses that are a set.
+
+| test | null hypothesis |
+|---|---|
+| above | the share is at most `limit` |
+| below | the share is at least `limit` |
+| more | green's share is at most blue's + `increase` |
+| less | green's share is at least blue's + `increase` |
+
+The rates hold for requests that fail independently, or in clumps that `clumping` has measured. All depend on counts alone;
+only `clumping` depends on how the requests fell into cells. What one share is
+tested for are those whose odds are the limit's times a factor, or divided by it; two shares are tested for all pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+FACTORS = (1.25, 1.6, 2.5, 5.0, 12.0, 49.0)
+"""Of the odds. For a limit of 2 %: 2.5, 3, 5, 9, 20 and 50 %."""
+MIXTURE = (0.5, 5.0)
+"""Parameters of the Beta distribution of the shares that are searched: most are small."""
+BISECTIONS = 26
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """`hits` of `requests` are counted against a revision. `clumping`: how many requests tell as much as one would that is
+    independent of the others, 1 or more. Where failures come in tens, it is 10."""
+
+    requests: float = 0.0
+    hits: float = 0.0
+    clumping: float = 1.0
+
+    @property
+    def rate(self) -> float:
+        """0..1; 0 without requests."""
+        return self.hits / self.requests if self.requests > 0 else 0.0
+
+    @property
+    def independent(self) -> tuple[float, float]:
+        """Requests and hits, as if each were independent."""
+        return self.requests / self.clumping, min(self.hits, self.requests) / self.clumping
+
+
+def above(share: Share, limit: float) -> float:
+    """Evidence that the share is above `limit` (0..1), as a logarithm. At a limit of 0 one hit is enough."""
+    if limit <= 0:
+        return math.inf if share.hits > 0 else 0.0
+    return _one(share, limit, FACTORS)
+
+
+def below(share: Share, limit: float) -> float:
+    """Evidence that the share is below `limit` (0..1), as a logarithm."""
+    return _one(share, limit, (*(1 / factor for factor in FACTORS[:-1]), 0.0))
+
+
+def more(green: Share, blue: Share, increase: float) -> float:
+    """Evidence that green's share is above blue's + `increase` (0..1), as a logarithm."""
+    return _two(green, blue, increase, upper=True)
+
+
+def less(green: Share, blue: Share, increase: float) -> float:
+    """Evidence that green's share is below blue's + `increase` (0..1), as a logarithm."""
+    return _two(green, blue, increase, upper=False)
+
+
+def clumping(requests: float, hits: float, squares: float, cells: float) -> float:
+    """How many requests tell as much as one independent one: the variance of the counts of hits in `cells`, as a multiple
+    of what it would be for independent requests (Kish's design effect). `squares`: the sum over the cells of
+    hits²/requests. Where few cells were seen, a clump may not have shown itself: then FIRST_CLUMP is assumed at first."""
+    unseen = FIRST_CLUMP / max(cells, 1.0)
+    if cells < 2 or not 0 < hits < requests:
+        return max(1.0, unseen)
+    variance = (squares - hits * hits / requests) / (hits / requests * (1 - hits / requests)) / (cells - 1)
+    return max(1.0, variance, unseen)
+
+
+FIRST_CLUMP = 10.0
+"""Requests that fail together, as long as nothing was measured."""
+
+
+def _one(share: Share, limit: float, factors: Sequence[float]) -> float:
+    if limit >= 1:
+        return 0.0
+    requests, hits = share.independent
+    null = _log_likelihood(requests, hits, limit)
+    return _log_mean([_log_likelihood(requests, hits, _scaled(limit, f)) for f in factors]) - null
+
+
+def _two(green: Share, blue: Share, increase: float, *, upper: bool) -> float:
+    """The mixture's likelihood over the best one of the null hypothesis."""
+    g, b = green.independent, blue.independent
+    if g[0] <= 0 or b[0] <= 0:
+        return 0.0
+    return _log_mixture(*g) + _log_mixture(*b) - _null(g, b, increase, upper=upper)
+
+
+def _log_mixture(requests: float, hits: float) -> float:
+    """Over all shares, weighted by the Beta distribution MIXTURE."""
+    a, b = MIXTURE
+    return _log_beta(hits + a, requests - hits + b) - _log_beta(a, b)
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+
+def _null(g: tuple[float, float], b: tuple[float, float], increase: float, *, upper: bool) -> float:
+    """The largest likelihood of both where green's share is at most (`upper`), or at least, blue's + `increase`."""
+    green, blue = g[1] / g[0], b[1] / b[0]
+    within = green <= blue + increase if upper else green >= blue + increase
+    if within:
+        return _log_likelihood(*g, green) + _log_likelihood(*b, blue)
+    low, high = (blue, green - increase) if upper else (max(0.0, green - increase), blue)
+    low, high = max(0.0, low), min(1.0 - increase, high)
+    for _ in range(BISECTIONS):
+        share = (low + high) / 2
+        if _slope(b, share) + _slope(g, share + increase) > 0:
+            low = share
+        else:
+            high = share
+    return _log_likelihood(*b, low) + _log_likelihood(*g, min(1.0, low + increase))
+
+
+def _slope(counts: tuple[float, float], share: float) -> float:
+    """Of the log-likelihood, which is concave."""
+    requests, hits = counts
+    rising = hits / share if share > 0 else (math.inf if hits else 0.0)
+    falling = (requests - hits) / (1 - share) if share < 1 else (math.inf if requests > hits else 0.0)
+    return rising - falling
+
+
+def _log_likelihood(requests: float, hits: float, share: float) -> float:
+    missed = requests - hits
+    return (hits * math.log(share) if share > 0 else (-math.inf if hits else 0.0)) + (
+        missed * math.log1p(-share) if share < 1 else (-math.inf if missed else 0.0)
+    )
+
+
+def _scaled(share: float, factor: float) -> float:
+    """With its odds times `factor`."""
+    return factor * share / (1 + (factor - 1) * share)
+
+
+def _log_sum(logs: Sequence[float]) -> float:
+    most = max(logs, default=-math.inf)
+    return most if math.isinf(most) else most + math.log(sum(math.exp(one - most) for one in logs))
+
+
+def _log_mean(logs: Sequence[float]) -> float:
+    return _log_sum(logs) - math.log(len(logs))

@@ -1,0 +1,125 @@
+"""How many requests were slower than each bound of a histogram, and what follows about a 95th percentile.
+
+A histogram says nothing of what lies between two of its bounds. So a limit is tested at a bound: at the next one above the
+limit that it is broken, at the next one below that it is kept. A bound at the limit serves for both.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from .cells import Cells
+from .histograms import Histogram, quantile
+from .shares import Share
+
+P95 = 0.95
+SLOWEST = 1 - P95
+"""Share of the requests that may be slower than a limit of a 95th percentile."""
+ROUNDING = 1e-9
+"""A bound that equals a limit is at it, whatever binary fractions make of 0.1 x 3."""
+KEPT_BOUNDS = 16
+"""That a status holds: those nearest to the 95th percentile."""
+LEAST, MOST = 0.02, 0.1
+"""Of blue's requests are slower than a bound at which green is compared with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """`bounds` in seconds, rising, without +Inf; `slower`: requests that took longer than each, falling. How much they
+    clump is in `clumpings`, by bound, or follows from `cells` without those of `before`."""
+
+    requests: float
+    bounds: tuple[float, ...]
+    slower: tuple[float, ...]
+    clumpings: tuple[float, ...] = ()
+    cells: Cells = field(default_factory=Cells)
+    before: Cells = field(default_factory=Cells)
+
+    @property
+    def p95(self) -> float | None:
+        """As PromQL's histogram_quantile, in seconds."""
+        return quantile(P95, self._histogram())
+
+    def at(self, index: int) -> Share:
+        """The share that was slower than one of the bounds."""
+        effect = (
+            self.clumpings[index] if self.clumpings else self.cells.clumping(self.bounds[index], self.before)
+        )
+        return Share(self.requests, self.slower[index], effect)
+
+    def from_above(self, seconds: float) -> int | None:
+        """The lowest bound that is not below `seconds`; None where there is none."""
+        index = bisect_left(self.bounds, seconds * (1 - ROUNDING))
+        return index if index < len(self.bounds) else None
+
+    def from_below(self, seconds: float) -> int | None:
+        """The highest bound that is not above `seconds`; None where there is none."""
+        index = bisect_right(self.bounds, seconds * (1 + ROUNDING)) - 1
+        return index if index >= 0 else None
+
+    def nearest(self) -> Tail:
+        """With the bounds nearest to the 95th percentile: what a status holds of it."""
+        middle = next(
+            (i for i, slower in enumerate(self.slower) if slower <= SLOWEST * self.requests), len(self.bounds)
+        )
+        first = max(0, min(middle - KEPT_BOUNDS // 2, len(self.bounds) - KEPT_BOUNDS))
+        kept = range(first, min(first + KEPT_BOUNDS, len(self.bounds)))
+        shares = [self.at(index) for index in kept]
+        bounds = tuple(self.bounds[index] for index in kept)
+        return Tail(self.requests, bounds, tuple(s.hits for s in shares), tuple(s.clumping for s in shares))
+
+    def _histogram(self) -> Histogram:
+        counts = {
+            bound: self.requests - slower for bound, slower in zip(self.bounds, self.slower, strict=True)
+        }
+        return Histogram({**counts, math.inf: self.requests})
+
+
+def make_tail(histogram: Histogram, cells: Cells, before: Cells) -> Tail | None:
+    """None without observations. `cells`, `before`: at the end and at the beginning of the same window. Whatever an engine
+    reports, no more requests are slower than a bound than are slower than the one below."""
+    count, bounds = histogram.count, tuple(sorted(histogram.buckets))[:-1]
+    if not bounds or count <= 0:
+        return None
+    slower = tuple(
+        accumulate((max(0.0, count - histogram.buckets[bound]) for bound in bounds), min, initial=count)
+    )
+    return Tail(count, bounds, slower[1:], cells=cells, before=before)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A bound of green's and one of blue's, by index: green's is at least the allowed ratio times blue's. `increase`: by how
+    much green's share at its bound may be above blue's at the other, as long as the 95th percentile keeps the ratio."""
+
+    green: int
+    blue: int
+    increase: float = 0.0
+
+
+def comparable(green: Tail, blue: Tail, ratio: float) -> Pair | None:
+    """Where to compare: of the bounds near blue's 95th percentile the pair that fits the ratio best. Where none is near,
+    the lowest bound that all but a few of blue's requests kept: SLOWEST of green's may take longer than `ratio` times that.
+    None where green's histogram has no bound so high."""
+    if blue.requests <= 0:
+        return None
+    rates = [slower / blue.requests for slower in blue.slower]
+    first, last = (bisect_left(rates, -most, key=operator.neg) for most in (MOST, LEAST))
+    near = [
+        Pair(high, low)
+        for low in range(first, last)
+        if (high := green.from_above(blue.bounds[low] * ratio)) is not None
+    ]
+
+    def misfit(pair: Pair) -> tuple[float, float]:
+        tested = green.bounds[pair.green] / blue.bounds[pair.blue] / ratio
+        return round(tested, 3), abs(math.log(rates[pair.blue] / SLOWEST))
+
+    if near:
+        return min(near, key=misfit)
+    high = green.from_above(blue.bounds[last] * ratio) if last < len(rates) else None
+    return None if high is None else Pair(high, last, increase=SLOWEST)
