@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from llmendpoint_server.api.model_service import make_configure
+from llmendpoint_server.protocol import Configure
 from llmendpoint_server.settings import Settings, make_parser, parse
 
 CONTRACTS = Path(__file__).parents[3] / "docs/contribute/contracts.md"
@@ -79,3 +82,17 @@ def test_a_bad_flag_is_named_and_ends_with_2(
 
 def test_defaults_leave_the_choice_to_the_engine() -> None:
     assert parse(["--model", "m"]) == Settings(model="m", served_names=("m",))
+
+
+def test_every_setting_that_the_engine_knows_reaches_it(tmp_path: Path) -> None:
+    chosen = Settings(
+        "m", ("m",), device="cpu", dtype="float16", max_model_len=7, max_num_seqs=3, max_queued_requests=5,
+        kv_cache_memory=1024, prefix_caching=False,
+    )  # fmt: skip
+    default = Settings("m", ("m",))
+    sent = make_configure(chosen, tmp_path)
+    common = {field.name for field in fields(Settings)} & set(Configure.__struct_fields__)
+    assert len(common) == 7
+    for name in common:
+        assert getattr(chosen, name) != getattr(default, name), f"{name}: give it another value in this test"
+        assert getattr(sent, name) == getattr(chosen, name), f"make_configure leaves {name} out"
