@@ -38,7 +38,8 @@ def _remove_embedded() -> None:
     with progress.step("removing the demo's cluster and all that runs in it"):
         lifecycle.down(instance)
     print(
-        f"Gone. What was built stays in {cache.root()} for the next time; delete that folder to free its space."
+        f"Gone. What was built stays in {cache.root()} and in .venv for the next time;"
+        " delete these folders to free their space."
     )
 
 

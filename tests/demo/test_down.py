@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.errors import ClusterError, CommandFailed
 from tests.demo import __main__, clusters, down, up
-from tests.demo.product import DEFINITION, NAMESPACE
+from tests.demo.product import DEFINITION, NAMESPACE, Images
 
 INSTANCE = object()  # a cluster of the test bed
 
@@ -42,6 +42,9 @@ class FakeCluster:
     def get(self, *args: str) -> Any:
         return {"items": []}
 
+    def apply(self, *manifests: Any) -> None:
+        self.changes.append("apply")
+
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -59,6 +62,16 @@ def remove(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(clusters, "embedded_of", lambda path: cluster)
     down.run()
     return "\n".join(cluster.changes)
+
+
+@pytest.mark.parametrize(("name", "is_remembered"), [("node", True), (clusters.NAME, False)])
+def test_the_demo_remembers_what_there_was_unless_the_cluster_is_its_own(
+    kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_remembered: bool
+) -> None:
+    monkeypatch.setattr(up.product, "install", lambda cluster, values, folder: None)
+    cluster = FakeCluster(kubeconfig, name=name, namespace=True)
+    up._install(cluster, Images("operator:1", "gateway:1", "server:1"))  # type: ignore[arg-type]
+    assert bool(up.recorded(cluster)) is is_remembered  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("there", [True, False])
