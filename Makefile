@@ -64,7 +64,7 @@ cluster: .venv/.stamp ## the embedded Kubernetes by itself
 cluster-down: .venv/.stamp ## remove the embedded Kubernetes
 	@$(PY) -m tests.cluster down
 
-images: .venv/.stamp ## build the images with buildah into build/images/
+images: .venv/.stamp ## build the images with buildah into ~/.cache/llmendpoint/image-*
 	@$(PY) -m tests.cluster.images
 
 bench-engine: .venv/.stamp ## tokens/s beside transformers on the same model

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tests import ending
 from tests.cluster.errors import ClusterError
-from tests.demo import down, up
+from tests.demo import clusters, down, up
 
 EXAMPLES = """examples:
   python -m tests.demo up                     an embedded Kubernetes on this machine (root), left running at the end
@@ -15,9 +15,11 @@ EXAMPLES = """examples:
                                               a cluster of yours, with images that it can pull
 """
 
-GO_ON = (
-    "to go on, with all that was built and downloaded: make demo (to remove what there is: make demo-down)"
-)
+
+def go_on() -> str:
+    """The commands that continue after an error, with the cluster that the user named."""
+    up_again, remove = clusters.typed("demo"), clusters.typed("demo-down")
+    return f"to go on, with all that was built and downloaded: {up_again} (to remove what there is: {remove})"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,10 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         command()
     except ClusterError as error:
-        print(f"demo: {error}\n{GO_ON}", file=sys.stderr)
+        print(f"demo: {error}\n{go_on()}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"\ndemo: stopped\n{GO_ON}", file=sys.stderr)
+        print(f"\ndemo: stopped\n{go_on()}", file=sys.stderr)
         return ending.exit_status()
     return 0
 

@@ -1,6 +1,7 @@
 """Which cluster the demo runs on: the embedded one, or the one of DEMO_KUBECONFIG."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,18 @@ from tests.demo.product import Images
 
 NAME = "demo"
 TOOLS = ("kubectl", "helm")
+_VARIABLES = {
+    "demo": ("DEMO_KUBECONFIG", "DEMO_IMAGES", "DEMO_IMAGES_TAG"),
+    "demo-down": ("DEMO_KUBECONFIG",),
+}
+
+
+def typed(target: str) -> str:
+    """`make demo` or `make demo-down` as the user types it again: with the variables of this run."""
+    found = {name: os.environ.get(name) for name in _VARIABLES[target]}
+    return (
+        "".join(f"{name}={shlex.quote(value)} " for name, value in found.items() if value) + f"make {target}"
+    )
 
 
 def foreign_kubeconfig() -> Path | None:
@@ -34,6 +47,11 @@ def embedded_of(kubeconfig: Path) -> Cluster | None:
         if instance.kubeconfig().resolve() == kubeconfig:
             return connect(instance.name)
     return None
+
+
+def is_the_demos(cluster: Cluster) -> bool:
+    """True for the cluster that `make demo` starts. On any other, what was there before stays."""
+    return cluster.instance is not None and cluster.name == NAME
 
 
 def foreign_cluster(kubeconfig: Path, folder: Path) -> Cluster:

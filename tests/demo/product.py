@@ -20,6 +20,7 @@ NAMESPACE = "llmendpoint-system"
 RELEASE = "llmendpoint"
 CLAIM_PREFIX = "site-packages-"
 BALANCER = "demo-gateway"
+DEFINITION = "llmendpoints.llmendpoint.io"
 Values = dict[str, Any]
 
 
@@ -130,3 +131,16 @@ def installed_values(cluster: Cluster) -> Values | None:
         )
     except CommandFailed:
         return None
+
+
+def endpoints(cluster: Cluster) -> list[str]:
+    """All endpoints as `namespace/name`; none where the definition is not installed."""
+    if DEFINITION not in cluster.kubectl("get", "crd", "-o", "name"):
+        return []
+    found = json.loads(cluster.kubectl("get", DEFINITION, "--all-namespaces", "-o", "json"))["items"]
+    return sorted(f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in found)
+
+
+def identity(cluster: Cluster) -> str:
+    """Tells a cluster from a later one with the same kubeconfig."""
+    return cluster.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}").strip()

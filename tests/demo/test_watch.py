@@ -94,3 +94,9 @@ def test_merging_keeps_what_only_one_side_has() -> None:
         "b": 1,
         "c": 4,
     }
+
+
+def test_a_cause_is_printed_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    cause = "ImagePullBackOff: " + "failed to resolve the reference: " * 10 + "no such host"
+    follow(lambda: [Seen("pod a", cause, True)], 30, 0.0)
+    assert capsys.readouterr().out.rstrip().endswith("no such host")

@@ -96,7 +96,7 @@ def _show(cluster: Cluster, images: Images, clock: Clock) -> None:
             f"the server's image is new ({images.server}); a revision keeps the image that it was made with, so"
         )
         progress.say(
-            "the pods stay as they are: kubectl delete llmendpoint demo && make demo takes the new one"
+            f"the pods stay as they are: kubectl delete llmendpoint demo && {clusters.typed('demo')} takes the new one"
         )
     with clock.step("chat completion through the gateway"):
         _chat(cluster, port)
@@ -130,7 +130,10 @@ def _announce(embedded: Cluster | None) -> None:
     extra = f"installs the Debian packages {', '.join(builders)}, " if builders else ""
     _paragraph(node.announcement())
     _paragraph(f"For the images it {extra}makes a Debian base image and builds the three Dockerfiles on it.")
-    _paragraph(f"What it builds stays in {cache.root()} (about 8 GB), so that the next time takes seconds.")
+    _paragraph(
+        f"What it builds stays in {cache.root()} and in .venv, so that the next time takes seconds. It needs 15 GB of"
+        " disk in all; 6 GB of them are for .venv."
+    )
     _paragraph(
         "The gateway listens on 127.0.0.1 only. `make demo-down` removes the cluster and all that runs in it."
     )
@@ -149,7 +152,7 @@ def _announce_foreign(cluster: Cluster, images: Images) -> None:
         f"It installs the chart with Helm into namespace {NAMESPACE} (images like {images.operator}),"
     )
     progress.say("the custom resource definitions, and the LLMEndpoint default/demo.")
-    progress.say("`make demo-down` with the same DEMO_KUBECONFIG removes what was not there before.")
+    progress.say(f"`{clusters.typed('demo-down')}` removes what was not there before.")
     print(flush=True)
 
 
@@ -197,9 +200,9 @@ def _is_free(port: int) -> bool:
 
 
 def _install(cluster: Cluster, images: Images) -> None:
-    if cluster.instance is None:
+    if not clusters.is_the_demos(cluster):
         _remember(cluster)
-    elif images.site_packages:
+    if images.site_packages:
         cluster.apply(*images.volume("default"))
     values = product.merged(images.values(), {"gateway": {"drainSeconds": 5}})
     if values == product.installed_values(cluster) and _same_chart(cluster):
@@ -228,19 +231,31 @@ def _same_chart(cluster: Cluster) -> bool:
 
 
 def _remember(cluster: Cluster) -> None:
-    """What a foreign cluster had before, so that `down` takes away only the rest. The first record counts."""
-    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    if record.get("kubeconfig") == str(cluster.kubeconfig):
+    """What somebody's cluster had before, so that `down` takes away only the rest. The first record counts."""
+    if recorded(cluster):
         return
     if product.installed_values(cluster) is not None:
         raise ClusterError(
             f"{cluster.kubeconfig} has a release {product.RELEASE!r} in {NAMESPACE} already, and the demo would change it;"
             f" apply {EXAMPLE.relative_to(ROOT)} yourself"
         )
-    names = {"namespace": NAMESPACE, "crd": "llmendpoints.llmendpoint.io"}
+    names = {"namespace": NAMESPACE, "crd": product.DEFINITION}
     there = {kind: name in cluster.kubectl("get", kind, "-o", "name") for kind, name in names.items()}
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    RECORD.write_text(json.dumps({"kubeconfig": str(cluster.kubeconfig), "there": there}))
+    record = {
+        "kubeconfig": str(cluster.kubeconfig),
+        "cluster": product.identity(cluster),
+        "there": there,
+        "endpoints": product.endpoints(cluster),
+    }
+    RECORD.parent.mkdir(parents=True, exist_ok=True)
+    RECORD.write_text(json.dumps(record))
+
+
+def recorded(cluster: Cluster) -> dict[str, Any]:
+    """What `_remember` wrote about this cluster; empty if it wrote nothing, or of another cluster at the same address."""
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    known = record.get("kubeconfig") == str(cluster.kubeconfig)
+    return record if known and record.get("cluster") == product.identity(cluster) else {}
 
 
 def _apply_example(cluster: Cluster, viewer: watch.Viewer, images: Images) -> None:
@@ -280,6 +295,6 @@ def _what_next(cluster: Cluster, port: int | None) -> str:
         "kubectl explain llmendpoint.spec.model",
         "export PATH=$PWD/.venv/bin:$PATH; kubectl llm status",
         f"curl -N http://127.0.0.1:{port}/v1/chat/completions -H 'content-type: application/json' -d '{body}'",
-        "make demo-down",
+        clusters.typed("demo-down"),
     ]
     return "The cluster is left running. To play on:\n\n" + "\n".join(f"  {line}" for line in lines)

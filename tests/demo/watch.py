@@ -13,7 +13,6 @@ from tests.cluster.progress import say
 
 _QUIET_S = 4.0
 _POLL_S = 0.3
-_WIDTH = 100  # characters of a state: the scheduler's messages are long
 Object = dict[str, Any]
 
 
@@ -90,7 +89,7 @@ def follow(
             if known.get(item.name) != item.state:
                 known[item.name] = item.state
                 spoken = time.monotonic()
-                say(f"{spoken - started:6.1f} s  {item.name}: {item.state[:_WIDTH]}")
+                say(f"{spoken - started:6.1f} s  {item.name}: {item.state}")
         waiting = [item for item in seen if not item.done]
         if seen and not waiting:
             return

@@ -13,6 +13,7 @@ REJECTED = {
     "reason": "ErrorRate",
     "message": "9.8 % of 51 requests failed, allowed are 2 %",
 }
+NOT_KNOWN = "the operator asks the hub which content hf://a/b has"
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,10 @@ REJECTED = {
         (serving(), Verdict.DONE, "AllReplicasReady"),
         (serving(activeRevision=None), Verdict.RUNNING, "0 of 2 replicas ready"),
         (endpoint(condition("Ready", False, "Starting"), targetRevision=GREEN), Verdict.RUNNING, "0 of 2"),
+        (endpoint(condition("Ready", False, "ModelResolving", NOT_KNOWN), condition("Degraded", False, "AsExpected")), Verdict.RUNNING, f"the revision is not made yet; ModelResolving: {NOT_KNOWN}"),
+        (endpoint(condition("Ready", False, "Starting"), condition("Degraded", True, "RuntimeNotFound", "no LLMRuntime x")), Verdict.RUNNING, "the revision is not made yet; RuntimeNotFound: no LLMRuntime x"),
+        (endpoint(condition("Ready", False, "Unschedulable", "no free GPU"), condition("Degraded", True, "Unschedulable", "no free GPU"), targetRevision=GREEN), Verdict.RUNNING, f"revision {GREEN}: 0 of 2 replicas ready; Unschedulable: no free GPU"),
+        (endpoint(READY, condition("Degraded", True, "ModelNotResolved", "no branch x"), activeRevision=BLUE), Verdict.RUNNING, "the revision is not made yet; ModelNotResolved: no branch x"),
         (endpoint(condition("Ready", False, "X"), condition("Stalled", True, "ModelNotFound", "no model at /x"), targetRevision=GREEN), Verdict.FAILED, "ModelNotFound: no model at /x"),
         (endpoint(READY, condition("Reconciling", True, "ScalingUp"), activeRevision=BLUE, targetRevision=BLUE), Verdict.RUNNING, "replicas ready"),
     ],
@@ -49,3 +54,8 @@ def test_an_old_status_decides_nothing_even_when_it_says_rejected() -> None:
 
 def test_a_rejection_of_another_revision_is_over_once_the_spec_asks_for_something_else() -> None:
     assert progress_of(serving(rejected=REJECTED)).verdict is Verdict.DONE
+
+
+@pytest.mark.parametrize("conditions", [(), (condition("Ready", False, "Starting", "no replica yet"),)])
+def test_a_revision_that_is_not_made_has_no_name(conditions: tuple[Json, ...]) -> None:
+    assert progress_of(endpoint(*conditions)).line == "the revision is not made yet"

@@ -18,3 +18,5 @@ ROLLING_BACK = "RollingBack"
 ROLLED_BACK = "RolledBack"
 RESTING = frozenset({IDLE, ROLLED_BACK})
 """States in which no rollout is under way."""
+STARTING = "Starting"
+"""The reason of Ready while nothing is wrong: the replicas load the model."""

@@ -12,10 +12,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .names import RESTING, ROLLED_BACK, WAITING
+from .names import RESTING, ROLLED_BACK, STARTING, WAITING
 from .objects import (
     Object,
     conditions_of,
@@ -64,7 +65,8 @@ def progress_of(endpoint: Object) -> Progress:
     ready = conditions.get("Ready")
     if active and active == target and is_true(ready) and not is_true(conditions.get("Reconciling")):
         return Progress(Verdict.DONE, state, f"revision {active} serves: {reason_text(ready or {})}")
-    return Progress(Verdict.RUNNING, state, _counts(endpoint, str(target)))
+    made = _counts(endpoint, str(target)) if target else "the revision is not made yet"
+    return Progress(Verdict.RUNNING, state, "; ".join(filter(None, (made, _cause(conditions)))))
 
 
 def said(progress: Progress, seconds: float) -> str:
@@ -104,6 +106,15 @@ def _under_way(endpoint: Object, state: str) -> str:
     if state == WAITING:
         parts.append(f"verified; to continue: kubectl llm rollout promote {name_of(endpoint)}")
     return "; ".join(parts)
+
+
+def _cause(conditions: Mapping[str, Object]) -> str:
+    """`Reason: message` of the condition that names the cause; empty if nothing is wrong but that pods start."""
+    degraded, ready = conditions.get("Degraded"), conditions.get("Ready")
+    if degraded and is_true(degraded):
+        return reason_text(degraded)
+    named = ready and not is_true(ready) and ready.get("reason") != STARTING
+    return reason_text(ready) if ready and named else ""
 
 
 def _counts(endpoint: Object, revision: str) -> str:
