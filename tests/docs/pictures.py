@@ -126,7 +126,7 @@ def show_rollback(console: Console) -> None:
 
 PICTURES: dict[str, tuple[str, Callable[[Console], None]]] = {
     "status": ("What runs, and why something does not", show_status),
-    "rollback": ("A bad revision goes back by itself", show_rollback),
+    "rollback": ("A bad revision is rolled back automatically", show_rollback),
 }
 
 
