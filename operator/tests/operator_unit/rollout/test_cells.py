@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from llmendpoint_operator.core.rollout.cells import Cells
 from llmendpoint_operator.core.rollout.measurements import Counts, Measurements
 
 
@@ -54,10 +53,21 @@ def test_a_window_has_cells_of_its_own() -> None:
     assert (figures.requests, figures.errors, figures.clumping) == (20, 0, 10)
 
 
-def test_cells_before_a_moment_do_not_count() -> None:
-    before = Cells().with_cell(10, {0.0: 10})
-    after = before.with_cell(20, {0.0: 1})
-    for failed in (1, 1, 1, 1, 1, 1, 1, 1, 1):
-        after = after.with_cell(20, {0.0: failed})
-    assert after.clumping(0.0) > 4
-    assert after.clumping(0.0, before) == 1
+def spells(failed_in_a_row: int, cells: int = 64) -> list[int]:
+    """So many looks in a row in which two of 20 requests fail, and none in the others."""
+    return [2] * failed_in_a_row + [0] * (cells - failed_in_a_row)
+
+
+def test_a_spell_that_lasts_for_many_cells_is_a_clump_too() -> None:
+    one_by_one = [1 if look % 4 == 0 else 0 for look in range(64)]
+    assert clump(measured(one_by_one)) < 1.2
+    assert clump(measured(spells(8))) > 3, "each cell alone shows two failures of 20: almost nothing"
+
+
+def test_failures_one_by_one_rarely_look_like_a_clump_at_any_size() -> None:
+    drawn = random.Random(4)
+    found = [
+        clump(measured([sum(drawn.random() < 0.05 for _ in range(20)) for _ in range(120)]))
+        for _ in range(100)
+    ]
+    assert sum(found) / len(found) < 1.25

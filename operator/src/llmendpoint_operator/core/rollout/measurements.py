@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from .cells import CELL_REQUESTS, Cells
+from .cells import CELL_REQUESTS, Scales
 from .evidence import Figures
 from .histograms import Histogram, since, together
 from .tails import Tail, make_tail
@@ -19,7 +19,7 @@ from .tails import Tail, make_tail
 KEPT_MARKS = 10
 """Moments at which `recent` may begin; each holds a copy of the histograms that changed."""
 NOTHING = Histogram()
-NO_CELLS = Cells()
+NO_CELLS = Scales()
 FAILED = 0.0
 """What is counted in the cells of requests; in those of a latency it is the bounds."""
 
@@ -43,11 +43,12 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class _Total:
-    """All that was measured of one revision, and the same cut into cells: of requests, and of each latency."""
+    """All that was measured of one revision, and what of it came since the window began, cut into cells: of requests, and of
+    each latency."""
 
     counts: Counts = Counts()
     latencies: Latencies = Latencies()
-    cells: Mapping[str, Cells] = field(default_factory=dict)
+    cells: Mapping[str, Scales] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ class Measurements:
         mark = _Mark(now, dict(self._totals), self._heard, gateways or bool(self._gateways))
         self._latest = mark
         if not self._history or now - self._history[-1].at >= self._recent_seconds / KEPT_MARKS:
-            self._history.append(mark)
+            bare = {revision: replace(total, cells={}) for revision, total in self._totals.items()}
+            self._history.append(replace(mark, totals=bare))
         while len(self._history) > 1 and self._history[0].at < now - self._recent_seconds:
             self._history.popleft()
 
@@ -114,6 +116,7 @@ class Measurements:
             for revision, total in self._totals.items()
             for name, reading in _readings(total).items()
         }
+        self._totals = {revision: replace(total, cells={}) for revision, total in self._totals.items()}
         self._window = self._latest or _Mark(now, dict(self._totals), self._heard)
 
     def in_window(self, revision: str) -> Figures | None:
@@ -162,13 +165,12 @@ class Measurements:
         requests = now.counts.requests - start.counts.requests if last.gateways else ttft.count
 
         def tail(name: str, histogram: Histogram) -> Tail | None:
-            return make_tail(histogram, now.cells.get(name, NO_CELLS), start.cells.get(name, NO_CELLS))
+            return make_tail(histogram, now.cells.get(name, NO_CELLS))
 
-        counted, before = now.cells.get("requests", NO_CELLS), start.cells.get("requests", NO_CELLS)
         return Figures(
             requests=round(requests),
             errors=round(now.counts.errors - start.counts.errors),
-            clumping=counted.clumping(FAILED, before),
+            clumping=now.cells.get("requests", NO_CELLS).clumping(FAILED),
             ttft=tail("ttft", ttft),
             itl=tail("itl", since(start.latencies.itl, now.latencies.itl)),
             e2e=tail("e2e", since(start.latencies.e2e, now.latencies.e2e)),

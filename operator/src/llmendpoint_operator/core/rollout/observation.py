@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...api import LLMEndpointSpec, OnInconclusive
-from .analysis import Result, enough, judge
+from .analysis import Result, judge
 from .evidence import Figures
+from .limit_evidence import enough
 from .limits import find_limits
 from .situation import Situation
 

@@ -73,6 +73,11 @@ def less(green: Share, blue: Share, increase: float) -> float:
     return _two(green, blue, increase, upper=False)
 
 
+def either(one: float, other: float) -> float:
+    """Evidence against a null hypothesis that two tests share: one of them is enough. As a logarithm."""
+    return _log_mean((one, other))
+
+
 def clumping(requests: float, hits: float, squares: float, cells: float) -> float:
     """How many requests tell as much as one independent one: the variance of the counts of hits in `cells`, as a multiple
     of what it would be for independent requests (Kish's design effect). `squares`: the sum over the cells of

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from .cells import Cells
+from .cells import Scales
 from .histograms import Histogram, quantile
 from .shares import Share
 
@@ -30,14 +30,13 @@ LEAST, MOST = 0.02, 0.1
 @dataclass(frozen=True, slots=True)
 class Tail:
     """`bounds` in seconds, rising, without +Inf; `slower`: requests that took longer than each, falling. How much they
-    clump is in `clumpings`, by bound, or follows from `cells` without those of `before`."""
+    clump is in `clumpings`, by bound, or follows from `cells`."""
 
     requests: float
     bounds: tuple[float, ...]
     slower: tuple[float, ...]
     clumpings: tuple[float, ...] = ()
-    cells: Cells = field(default_factory=Cells)
-    before: Cells = field(default_factory=Cells)
+    cells: Scales = field(default_factory=Scales)
 
     @property
     def p95(self) -> float | None:
@@ -46,9 +45,7 @@ class Tail:
 
     def at(self, index: int) -> Share:
         """The share that was slower than one of the bounds."""
-        effect = (
-            self.clumpings[index] if self.clumpings else self.cells.clumping(self.bounds[index], self.before)
-        )
+        effect = self.clumpings[index] if self.clumpings else self.cells.clumping(self.bounds[index])
         return Share(self.requests, self.slower[index], effect)
 
     def from_above(self, seconds: float) -> int | None:
@@ -79,16 +76,15 @@ class Tail:
         return Histogram({**counts, math.inf: self.requests})
 
 
-def make_tail(histogram: Histogram, cells: Cells, before: Cells) -> Tail | None:
-    """None without observations. `cells`, `before`: at the end and at the beginning of the same window. Whatever an engine
-    reports, no more requests are slower than a bound than are slower than the one below."""
+def make_tail(histogram: Histogram, cells: Scales) -> Tail | None:
+    """None without observations. `cells`: of the same requests, or of more. Whatever an engine reports, no more requests are slower than a bound than are slower than the one below."""
     count, bounds = histogram.count, tuple(sorted(histogram.buckets))[:-1]
     if not bounds or count <= 0:
         return None
     slower = tuple(
         accumulate((max(0.0, count - histogram.buckets[bound]) for bound in bounds), min, initial=count)
     )
-    return Tail(count, bounds, slower[1:], cells=cells, before=before)
+    return Tail(count, bounds, slower[1:], cells=cells)
 
 
 @dataclass(frozen=True, slots=True)
