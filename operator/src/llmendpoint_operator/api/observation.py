@@ -46,8 +46,8 @@ class ErrorRateLimit(ApiModel, json_schema_extra=rules(ERROR_RULE)):
     max: Annotated[float, Field(ge=0, le=1)] | None = None
     """Largest share of failed requests, from 0 to 1."""
     max_increase: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Largest increase of the share of failed requests, compared with the old revision before the switch. For
-    example, if 0.5 % failed before, 0.01 allows 1.5 %."""
+    """Largest increase of the share of failed requests, compared with the old revision. For example, if 0.5 % fail there,
+    0.01 allows 1.5 %."""
 
 
 class LatencyLimit(ApiModel, json_schema_extra=rules(LATENCY_RULE)):
@@ -56,7 +56,7 @@ class LatencyLimit(ApiModel, json_schema_extra=rules(LATENCY_RULE)):
     p95_seconds: Seconds | None = None
     """Largest 95th percentile, in seconds. If not set, the value of `spec.slo` for this latency."""
     max_ratio: Annotated[float, Field(ge=1, le=1000)] | None = None
-    """Largest ratio to the 95th percentile of the old revision before the switch; for example 1.5."""
+    """Largest ratio to the 95th percentile of the old revision; for example 1.5."""
 
 
 class ObserveSpec(ApiModel, json_schema_extra=rules(DURATION_RULE)):
@@ -68,6 +68,11 @@ class ObserveSpec(ApiModel, json_schema_extra=rules(DURATION_RULE)):
     """Seconds after which an observation with too few requests ends without a verdict; see onInconclusive."""
     min_requests: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Smallest number of requests for a good verdict. If not set, the operator alone decides how many it needs."""
+    control: Annotated[int, Field(ge=5, le=50)] | None = None
+    """Percent of the requests that the old revision keeps while the new one is observed. Then both are compared over the
+    same seconds, and a change of your traffic is not taken for a change of the revision. If not set, the new revision is
+    compared with the old one before the switch. A canary compares both at each step without this field. It has no effect
+    where the new pods have no room beside the old ones; see capacity."""
     false_rollback_rate: Annotated[float, Field(gt=0, lt=0.5)] = 0.01
     """Largest share of rollouts in which a revision that keeps all limits may be rolled back for a figure. All limits and
     all steps of a canary together keep it, however often the operator looks. It does not hold for onInconclusive, crashes

@@ -24,6 +24,11 @@ CANARY_CAPACITY_RULE = rule(
     "self.strategy != 'Canary' || self.capacity in ['Auto', 'Surge']",
     "rollout.strategy: Canary needs pods of both revisions at the same time; write capacity: Auto or Surge",
 )
+CONTROL_RULE = rule(
+    "!has(self.observe.control) || (self.strategy != 'Recreate' && self.capacity in ['Auto', 'Surge'])",
+    "rollout.observe.control needs pods of both revisions at the same time; write capacity: Auto or Surge and no "
+    "strategy: Recreate, or leave control out",
+)
 RECREATE_RULE = rule(
     "self.strategy != 'Recreate' || self.capacity in ['Auto', 'Recreate']",
     "rollout.strategy: Recreate stops the old revision first, so other capacities do not go with it; leave "
@@ -74,7 +79,7 @@ class CanarySpec(ApiModel):
 
 class RolloutSpec(
     ApiModel,
-    json_schema_extra=rules(CANARY_RULE, CANARY_CAPACITY_RULE, RECREATE_RULE, MANUAL_RULE),
+    json_schema_extra=rules(CANARY_RULE, CANARY_CAPACITY_RULE, CONTROL_RULE, RECREATE_RULE, MANUAL_RULE),
 ):
     """How a new revision replaces the old one."""
 

@@ -75,7 +75,7 @@ class SlowerStatus(ApiModel):
 
 
 class LatencyStatus(ApiModel):
-    """One latency of the old revision before the switch."""
+    """One latency of one revision."""
 
     requests: int
     """Number of values that were measured."""
@@ -84,12 +84,12 @@ class LatencyStatus(ApiModel):
     slower: Annotated[
         tuple[SlowerStatus, ...], Field(max_length=16, json_schema_extra=map_list("seconds"))
     ] = ()
-    """The bounds of the engines' histograms that are nearest to the 95th percentile. The new revision is compared at
-    one of them."""
+    """The bounds of the engines' histograms that are nearest to the 95th percentile. The revisions are compared at one of
+    them."""
 
 
-class BaselineStatus(ApiModel):
-    """Figures of the old revision before the switch."""
+class FiguresStatus(ApiModel):
+    """Figures of one revision."""
 
     requests: int
     """Number of requests that ended."""
@@ -102,6 +102,58 @@ class BaselineStatus(ApiModel):
     """Time to the first token."""
     itl: LatencyStatus | None = None
     """Time between two tokens."""
+    e2e: LatencyStatus | None = None
+    """Time of a whole request."""
+
+
+Evidence = Annotated[float, Field(ge=0, le=1)]
+
+
+class LimitStatus(ApiModel):
+    """The evidence about one limit so far."""
+
+    field: Annotated[str, Field(max_length=128)]
+    """The field of the spec that sets the limit."""
+    broken: Evidence
+    """Share of the evidence that a rollback needs. At 1 the operator rolls back."""
+    kept: Evidence
+    """Share of the evidence that a good verdict needs. At 1 the operator is sure that the limit is kept, within `margin`."""
+    said: Sentence = ""
+    """The figure and the limit, in words."""
+
+
+class EvidenceStatus(ApiModel):
+    """The evidence after some seconds of the observation."""
+
+    seconds: float
+    """Seconds of observation."""
+    broken: Evidence
+    """Largest share of the evidence for a rollback, of all limits."""
+    kept: Evidence
+    """Smallest share of the evidence for a good verdict, of all limits."""
+
+
+class ObservationStatus(FiguresStatus):
+    """What was counted of the new revision since this observation began, and what follows so far. The operator writes it
+    every 10 seconds at most. After a restart it goes on from here."""
+
+    at: Time
+    """When this was written."""
+    seconds: float
+    """Seconds of observation so far, without the time in which no operator ran."""
+    expected_requests: int | None = None
+    """Number of requests of the new revision that a verdict takes in all, if they go on as so far. Not set if that cannot be
+    said yet."""
+    expected_seconds: float | None = None
+    """Seconds until then, at the present traffic."""
+    limits: Annotated[tuple[LimitStatus, ...], Field(max_length=8, json_schema_extra=map_list("field"))] = ()
+    """The evidence about each limit."""
+    history: Annotated[
+        tuple[EvidenceStatus, ...], Field(max_length=32, json_schema_extra=map_list("seconds"))
+    ] = ()
+    """The evidence over time."""
+    old: FiguresStatus | None = None
+    """Figures of the old revision of the same seconds, if it still gets requests."""
 
 
 class RolloutStatus(ApiModel):
@@ -123,15 +175,18 @@ class RolloutStatus(ApiModel):
     """When the time of `spec.progressDeadlineSeconds` began. A verification has this time for itself, from
     `stateSince`."""
     step: int | None = None
-    """With a canary: index of the current step, from 0. In place: number of new pods that are wanted so far."""
+    """With a canary: index of the current step, from 0. With `observe.control` alone: 0. In place: number of new pods that
+    are wanted so far."""
     weight: Annotated[int, Field(ge=1, le=100)] | None = None
-    """With a canary: percent of new requests that the new revision gets at this step."""
+    """With a canary or `observe.control`: percent of new requests that the new revision gets now."""
     verified: bool | None = None
     """Whether the new revision has passed its verification."""
     promoted: bool | None = None
     """Whether the new revision was promoted, by the operator or by you."""
-    baseline: BaselineStatus | None = None
+    baseline: FiguresStatus | None = None
     """Figures of the old revision before the switch."""
+    observation: ObservationStatus | None = None
+    """What the observation of the new revision has come to so far."""
     message: Sentence | None = None
     """What the rollout waits for, if that is something unusual."""
 

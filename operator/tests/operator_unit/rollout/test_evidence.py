@@ -83,19 +83,19 @@ def test_nothing_is_measured_of_a_first_revision_which_nothing_judges() -> None:
 
 
 @pytest.mark.parametrize("observe", [{}, RELATIVE, {"errorRate": {"maxIncrease": 0.01}}])
-def test_before_the_switch_only_the_old_revision_is_measured_and_only_to_be_compared_with(
+def test_before_the_switch_the_old_revision_is_measured_and_after_it_the_new_one(
     observe: dict[str, Any],
 ) -> None:
     it = Rollout(observe=observe)
     green = it.edit()
-    assert wanted(it.cluster).measured == ((it.blue,) if observe else ())
+    assert wanted(it.cluster).measured == (it.blue,)
     it.cluster.make_ready(green)
     it.work()
     assert it.work(61) in ("Switching", "Observing")
     assert wanted(it.cluster).measured == (green,)
 
 
-def test_pods_are_there_for_the_prompts_though_nothing_is_measured() -> None:
+def test_pods_of_both_revisions_are_there_for_the_prompts() -> None:
     it = Rollout(verification={"prompts": PROMPTS})
     green = it.edit()
     it.cluster.make_ready(green)
@@ -105,8 +105,17 @@ def test_pods_are_there_for_the_prompts_though_nothing_is_measured() -> None:
     it.cluster.verification = Verification(green, Outcome.RUNNING)
     assert it.work() == "Verifying"
     found = wanted(it.cluster)
-    assert found.measured == ()
+    assert found.measured == (it.blue,)
     assert {pod.revision for pod in targets_of(it.cluster.snapshot(), found.asked)} == {it.blue, green}
+
+
+def test_while_both_revisions_get_requests_both_are_measured() -> None:
+    it = Rollout(observe={"control": 20})
+    green = it.edit()
+    it.cluster.make_ready(green)
+    it.work()
+    assert it.work(61) in ("Switching", "Observing")
+    assert wanted(it.cluster).measured == (green, it.blue)
 
 
 def test_without_gateways_figures_from_before_the_switch_do_not_judge_it() -> None:

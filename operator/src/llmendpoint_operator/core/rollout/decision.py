@@ -22,7 +22,7 @@ from ..times import parse_time
 from .machine import MOVES, State
 from .moves import move, narrate
 from .observation import Answer as Observed
-from .observation import observing
+from .observation import account, observing
 from .occurrences import OCCURRED
 from .places import barred
 from .records import (
@@ -178,6 +178,7 @@ def _pause(s: Situation, told: list[Event]) -> tuple[Situation, list[Event]]:
         if found.answer is Observed.PAUSE and s.progress.message != found.message:
             told.append(Event(found.reason, f"revision {s.progress.green}: {found.message}", "Warning"))
             s = replace(s, progress=replace(s.progress, message=found.message))
+        s = replace(s, progress=replace(s.progress, account=account(s)))
     return s, told
 
 

@@ -34,8 +34,8 @@ FAILED_AS_WELL = "; the error rate of the old revision is {:.1%}"
 @dataclass(frozen=True, slots=True)
 class Finding:
     """About one limit, which the spec names `field`. `broken`, `kept`: evidence, as logarithms (kept: infinite where it is
-    not waited for). `said` gives the figure beside the limit, in words. `open`: reason and message as long as nothing is
-    shown. `note`: what was left out. `question`: what was tested, None where nothing was."""
+    not waited for). `said` says in words that the limit is broken, `figure` what was counted, whatever it means. `open`: reason
+    and message as long as nothing is shown. `note`: what was left out. `question`: what was tested, None where nothing was."""
 
     reason: str
     field: str
@@ -45,6 +45,7 @@ class Finding:
     open: tuple[str, str]
     note: str = ""
     question: Question | None = None
+    figure: Callable[[], str] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ def _error_rate(
         _not_yet(f"the error rate is at most {limit:.1%}", limits),
         note,
         Question(mine, limit, allowed),
+        lambda: f"{_errors(green)}; limit {limit:.1%}{note}",
     )
 
 
@@ -112,7 +114,8 @@ def _error_rate_increase(
     said = lambda: (  # noqa: E731
         f"{_errors(green)} is more than {increase:.1%} above the old revision's {blue.failed.rate:.1%} ({where})"
     )
-    found = Finding("ErrorRateIncreased", where, 0.0, 0.0, said, open_)
+    figure = lambda: f"{_errors(green)}; old revision {blue.failed.rate:.1%}; limit +{increase:.1%}"  # noqa: E731
+    found = Finding("ErrorRateIncreased", where, 0.0, 0.0, said, open_, figure=figure)
     return _relative(
         limits, found, _clumped(green.failed, blue.failed), blue.failed, increase, wait=concurrent
     )
@@ -143,6 +146,7 @@ def _latency(
         ),
         _not_yet(f"the {limit.name} p95 is at most {latency_text(seconds)}", limits),
         question=Question(sure, SLOWEST, allowed),
+        figure=lambda: f"{_slower(limit, tail, low)}; limit {latency_text(seconds)}",
     )
 
 
@@ -166,7 +170,10 @@ def _latency_ratio(
         f"{_slower(limit, tail, pair.green)} is above {ratio:g} times the old revision's {latency_text(blue.p95 or 0.0)} "
         f"({theirs.rate:.1%} longer than {latency_text(blue.bounds[pair.blue])}; {limit.ratio_field})"
     )
-    found = Finding(reason, limit.ratio_field, 0.0, 0.0, said, open_)
+    figure = lambda: (  # noqa: E731
+        f"{_slower(limit, tail, pair.green)}; old revision {latency_text(blue.p95 or 0.0)}; limit {ratio:g} times that"
+    )
+    found = Finding(reason, limit.ratio_field, 0.0, 0.0, said, open_, figure=figure)
     found = _relative(limits, found, mine, theirs, pair.increase, wait=concurrent)
     # What is tested lies near the 95th percentile: it counts only where that itself, as read from the histogram, is too high.
     too_high = found.broken > 0 and (tail.p95 or 0.0) > (blue.p95 or 0.0) * ratio

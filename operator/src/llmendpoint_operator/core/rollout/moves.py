@@ -9,6 +9,7 @@ from ...api import Mode
 from ..endpoint.steps import Event as KubernetesEvent
 from ..times import time_text
 from .machine import MOVES, WITH_REQUESTS, Event, State
+from .observation import account
 from .occurrences import Occurrence
 from .places import first_mode
 from .records import Progress, Rejected, cut
@@ -24,8 +25,12 @@ def move(s: Situation, event: Event, why: Occurrence) -> tuple[Progress, Rejecte
         return _at_rest(s), s.rejected
     if state is State.PROVISIONING and event is not Event.NO_ROOM:
         return _begin(s), None
-    rejected = _reject(s, why) if event in REJECTING else s.rejected
-    progress = replace(s.progress, state=state, state_since=cut(s.now), message=why.message or None)
+    rejecting = event in REJECTING
+    rejected = _reject(s, why) if rejecting else s.rejected
+    told = account(s, final=True) if rejecting else None
+    progress = replace(
+        s.progress, state=state, state_since=cut(s.now), account=told, message=why.message or None
+    )
     return _CHANGES.get(event, lambda _, found: found)(s, progress), rejected
 
 
@@ -132,11 +137,13 @@ def _cold(s: Situation, progress: Progress) -> Progress:
 
 
 def _promoted(s: Situation, progress: Progress) -> Progress:
-    canary = progress.mode is Mode.SURGE and s.spec.rollout.canary is not None and s.blue_ready > 0
-    step = 0 if canary else progress.step
+    rollout = s.spec.rollout
+    wanted = rollout.canary is not None or rollout.observe.control is not None
+    shared = progress.mode is Mode.SURGE and wanted and s.blue_ready > 0
+    step = 0 if shared else progress.step
     baseline = s.snapshot.observed.evidence.figures.get(progress.blue or "")
     promoted = replace(progress, promoted=True, step=step, baseline=baseline, progress_since=cut(s.now))
-    return _weighed(s, promoted) if canary else promoted
+    return _weighed(s, promoted) if shared else promoted
 
 
 def _next_wave(s: Situation, progress: Progress) -> Progress:

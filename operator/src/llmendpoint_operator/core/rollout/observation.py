@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...api import LLMEndpointSpec, OnInconclusive
-from .analysis import Result, judge
+from .account import Account, LimitAccount, Point, is_due, with_point
+from .analysis import Result, Verdict, judge
 from .evidence import Figures
-from .limit_evidence import enough
+from .limit_evidence import Finding, enough
 from .limits import find_limits
+from .machine import State
+from .records import cut
 from .situation import Situation
 
 
@@ -43,30 +46,54 @@ def limits_set(spec: LLMEndpointSpec) -> bool:
     return any(limit is not None for limit in own)
 
 
-def observe(situation: Situation, duration: float) -> Observation:
-    """What is to be said after `duration` seconds of watching have been asked for. At zero nothing more is to be seen of
-    a revision that gets its share at this moment; of one that had it before, too little traffic is no verdict there too."""
-    spec, evidence = situation.spec, situation.snapshot.observed.evidence
-    nobody = evidence.gateways_known and not evidence.gateways and not limits_set(spec)
-    unasked = situation.wanted == 0 and evidence.window is None
-    if duration == 0 or situation.progress.blue is None or unasked or nobody:
+def observing(s: Situation) -> Observation:
+    """What the observation of this step has come to. With a duration of zero nothing more is to be seen of a revision that
+    gets its share at this moment; of one that had it before, too little traffic is no verdict there too."""
+    evidence, duration = s.snapshot.observed.evidence, _duration(s)
+    nobody = evidence.gateways_known and not evidence.gateways and not limits_set(s.spec)
+    unasked = s.wanted == 0 and evidence.window is None
+    if duration == 0 or s.progress.blue is None or unasked or nobody:
         return Observation(Answer.GOOD, "NothingToObserve", "there was nothing to observe")
-    figures = _figures(situation) or Figures()
-    elapsed = situation.since(situation.progress.state_since)
-    verdict = judge(find_limits(spec, duration), figures, situation.progress.baseline, elapsed)
+    verdict = _verdict(s)
     if verdict.result is Result.GOOD:
         return Observation(Answer.GOOD, verdict.reason, verdict.message)
     if verdict.result is Result.BAD:
         return Observation(Answer.BAD, verdict.reason, verdict.message)
-    return _inconclusive(situation, duration, verdict.message)
+    return _inconclusive(s, duration, verdict)
 
 
-def observing(s: Situation) -> Observation:
-    """What the observation of this step has come to."""
+def account(s: Situation, *, final: bool = False) -> Account | None:
+    """What the status is to say of this observation: what it says already, or more. The `final` one is always new."""
+    before, green = s.progress.account, _figures(s)
+    observed = s.progress.state is State.OBSERVING and s.progress.blue is not None and _duration(s) > 0
+    if green is None or not observed or not (final or is_due(before, green, s.now)):
+        return before
+    verdict = _verdict(s)
+    limits = tuple(_account(finding, verdict) for finding in verdict.findings)
+    point = Point(
+        round(green.seconds or 0.0, 1),
+        max((one.broken for one in limits), default=0.0),
+        min((one.kept for one in limits), default=0.0),
+    )
+    history = with_point(before.history if before else (), point)
+    return Account(cut(s.now), green, _concurrent(s), limits, history)
+
+
+def _account(finding: Finding, verdict: Verdict) -> LimitAccount:
+    """Evidence below none is none: it would only tell how far the other answer is."""
+    broken, kept = (
+        round(min(1.0, max(0.0, found) / enough_of_it), 3)
+        for found, enough_of_it in ((finding.broken, verdict.required), (finding.kept, verdict.needed))
+    )
+    return LimitAccount(finding.field, broken, kept, finding.figure() or finding.open[1])
+
+
+def _duration(s: Situation) -> int:
+    """Seconds of this step's observation."""
     canary, weight = s.spec.rollout.canary, s.canary_weight
     if canary is not None and weight is not None:
-        return observe(s, canary.steps[s.progress.step or 0].duration)
-    return observe(s, s.spec.rollout.observe.duration)
+        return canary.steps[s.progress.step or 0].duration
+    return s.spec.rollout.observe.duration
 
 
 def measuring_blue(s: Situation) -> float:
@@ -82,8 +109,30 @@ def measuring_blue(s: Situation) -> float:
     return max(by_the_clock, limits.duration - s.snapshot.observed.evidence.watched)
 
 
-def _inconclusive(situation: Situation, duration: float, why: str) -> Observation:
-    """Too little for a verdict: more time, or what `onInconclusive` says."""
+def _verdict(s: Situation) -> Verdict:
+    """Over the figures of this step, beside those of blue: of the same seconds if it gets requests, else from before."""
+    if "verdict" not in s.memo:
+        concurrent = s.weight(s.progress.blue) > 0
+        s.memo["verdict"] = judge(
+            find_limits(s.spec, _duration(s)),
+            _figures(s) or Figures(),
+            _concurrent(s) if concurrent else s.progress.baseline,
+            s.since(s.progress.state_since),
+            concurrent=concurrent,
+        )
+    verdict: Verdict = s.memo["verdict"]
+    return verdict
+
+
+def _concurrent(s: Situation) -> Figures | None:
+    """Blue's, of the same seconds as green's; None where it gets no requests."""
+    evidence, blue = s.snapshot.observed.evidence, s.progress.blue or ""
+    return evidence.figures.get(blue) if s.weight(blue) > 0 and evidence.window == s.progress.window else None
+
+
+def _inconclusive(situation: Situation, duration: float, verdict: Verdict) -> Observation:
+    """Too little for a verdict: more time, or what `onInconclusive` says. A figure that is above its limit and within the
+    margin is good when there is no more time."""
     spec = situation.spec
     choice = spec.rollout.observe.on_inconclusive
     quick = choice is None and not limits_set(spec)
@@ -93,7 +142,9 @@ def _inconclusive(situation: Situation, duration: float, why: str) -> Observatio
         return Observation(Answer.WAIT, seconds=patience)
     if observed < patience:
         return Observation(Answer.WAIT, seconds=patience - observed)
-    said = f"no verdict after {patience:.0f} s: {why}"
+    if verdict.kept:
+        return Observation(Answer.GOOD, verdict.reason, verdict.message)
+    said = f"no verdict after {patience:.0f} s: {verdict.message}"
     if choice is OnInconclusive.PROMOTE or quick:
         return Observation(Answer.GOOD, "Inconclusive", said)
     if choice is OnInconclusive.ROLLBACK:
@@ -112,8 +163,7 @@ def _observed(situation: Situation) -> float | None:
     """Seconds for which the figures were gathered: less than the state lasts when the operator was restarted in it.
     None before the gateways were asked."""
     evidence = situation.snapshot.observed.evidence
-    watched = min(situation.since(situation.progress.state_since), evidence.watched)
-    figures = _figures(situation)
+    since, figures = situation.since(situation.progress.state_since), _figures(situation)
     if figures is not None and figures.seconds is not None:
-        return min(watched, figures.seconds)
-    return watched if evidence.gateways_known else None
+        return min(since, figures.seconds)
+    return min(since, evidence.watched) if evidence.gateways_known else None

@@ -5,7 +5,6 @@ Times have milliseconds: with whole seconds a delay could end up to a second ear
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,10 +14,10 @@ from ...api import Mode
 from ...api import RolloutState as State
 from ..sentences import fitting
 from ..times import parse_time, time_text
+from .account import Account, parse_account
 from .evidence import Figures, Window
 from .machine import WITH_REQUESTS
-from .shares import Share
-from .tails import Tail
+from .written import figures_json, parse_figures, present
 
 Json = dict[str, Any]
 
@@ -31,7 +30,7 @@ def cut(time: datetime) -> datetime:
 @dataclass(frozen=True, slots=True)
 class Progress:
     """`status.rollout`. `step`: index of the canary step, from 0; in place, the number of green's pods wanted
-    so far. `weight`: green's share in percent at the canary step."""
+    so far. `weight`: green's share in percent, where blue gets some too. `account`: of green's observation so far."""
 
     state: State = State.IDLE
     blue: str | None = None
@@ -45,6 +44,7 @@ class Progress:
     verified: bool = False
     promoted: bool = False
     baseline: Figures | None = None
+    account: Account | None = None
     message: str | None = None
 
     @property
@@ -55,8 +55,8 @@ class Progress:
     def as_json(self) -> Json:
         """The JSON form. In state Idle it has only state and blue."""
         if self.state is State.IDLE:
-            return _present({"state": str(self.state), "blue": self.blue})
-        return _present(
+            return present({"state": str(self.state), "blue": self.blue})
+        return present(
             {
                 "state": str(self.state),
                 "blue": self.blue,
@@ -69,7 +69,8 @@ class Progress:
                 "weight": self.weight,
                 "verified": self.verified,
                 "promoted": self.promoted,
-                "baseline": _baseline_json(self.baseline),
+                "baseline": figures_json(self.baseline),
+                "observation": self.account.as_json() if self.account else None,
                 "message": fitting(self.message) if self.message else None,
             }
         )
@@ -106,7 +107,8 @@ def parse_progress(status: Mapping[str, Any], active: str | None) -> Progress:
         weight=found.get("weight"),
         verified=bool(found.get("verified")),
         promoted=bool(found.get("promoted")),
-        baseline=_parse_baseline(found.get("baseline")),
+        baseline=parse_figures(found.get("baseline")),
+        account=parse_account(found.get("observation")),
         message=found.get("message"),
     )
 
@@ -123,7 +125,7 @@ class Traffic:
     def as_json(self) -> Json:
         """The form that gateways read."""
         weights = [{"revision": revision, "weight": weight} for revision, weight in self.weights.items()]
-        return _present(
+        return present(
             {
                 "epoch": self.epoch,
                 "weights": weights,
@@ -186,86 +188,3 @@ def parse_override(status: Mapping[str, Any]) -> Override | None:
     """The override in the status; None without one."""
     found = status.get("override")
     return Override(found["inputs"], found["revision"], found.get("salt", "")) if found else None
-
-
-def _present(fields: Json) -> Json:
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def _baseline_json(figures: Figures | None) -> Json | None:
-    if figures is None:
-        return None
-    return _present(
-        {
-            "requests": figures.requests,
-            "errors": figures.errors,
-            "clumping": round(figures.clumping, 2),
-            "ttft": _tail_json(figures.ttft),
-            "itl": _tail_json(figures.itl),
-        }
-    )
-
-
-def _tail_json(tail: Tail | None) -> Json | None:
-    if tail is None:
-        return None
-    kept = tail.nearest()
-    slower = [
-        {
-            "seconds": bound,
-            "requests": round(kept.at(index).hits),
-            "clumping": round(kept.at(index).clumping, 2),
-        }
-        for index, bound in enumerate(kept.bounds)
-    ]
-    p95 = tail.p95
-    return _present(
-        {
-            "requests": round(tail.requests),
-            "p95Seconds": None if p95 is None else round(p95, 6),
-            "slower": slower,
-        }
-    )
-
-
-def _parse_baseline(found: Mapping[str, Any] | None) -> Figures | None:
-    """None for what no operator wrote: then nothing is compared. An older one wrote no `slower`."""
-    if found is None:
-        return None
-    try:
-        failed = _parse_share(found["requests"], found["errors"], found.get("clumping", 1.0))
-        ttft, itl = _parse_tail(found.get("ttft")), _parse_tail(found.get("itl"))
-    except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError):
-        return None
-    return Figures(int(failed.requests), int(failed.hits), ttft, itl, clumping=failed.clumping)
-
-
-def _parse_tail(found: Mapping[str, Any] | None) -> Tail | None:
-    """Raises what the values raise, and ValueError where they contradict each other."""
-    if found is None or not found.get("slower"):
-        return None
-    bounds = [float(one["seconds"]) for one in found["slower"]]
-    shares = [
-        _parse_share(found["requests"], one["requests"], one.get("clumping", 1.0)) for one in found["slower"]
-    ]
-    slower = [share.hits for share in shares]
-    if not (
-        bounds[0] > 0
-        and bounds[-1] < math.inf
-        and sorted(set(bounds)) == bounds
-        and slower == sorted(slower)[::-1]
-    ):
-        raise ValueError("the bounds do not rise, or the numbers of slower requests do not fall")
-    return Tail(shares[0].requests, tuple(bounds), tuple(slower), tuple(share.clumping for share in shares))
-
-
-def _parse_share(requests: Any, hits: Any, clumping: Any) -> Share:
-    """Raises ValueError where it is none."""
-    share = Share(float(requests), float(hits), float(clumping))
-    if not (0 <= share.hits <= share.requests <= MOST_REQUESTS and 1 <= share.clumping <= MOST_REQUESTS):
-        raise ValueError(f"{hits} of {requests} requests is no share")
-    return share
-
-
-MOST_REQUESTS = 1e12
-"""Of a window: more than any gateway could have counted."""

@@ -38,7 +38,7 @@ def _surge(s: Situation) -> tuple[int, int]:
     if state in GIVEN_UP:
         return s.wanted, _given_up(s)
     asleep = s.wanted == 0 or s.live(s.progress.blue) == 0
-    both = s.canary_weight is not None or (asleep and state in WITH_REQUESTS)
+    both = s.green_share < 100 or (asleep and state in WITH_REQUESTS)
     return s.wanted if both else s.live(s.progress.blue), s.wanted
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from ...api import Capacity, LLMEndpointSpec, Mode
 from ..endpoint.snapshot import Request, Snapshot
@@ -47,6 +48,8 @@ class Situation:
     switched_at: datetime | None
     rejected: Rejected | None
     accepted: Request | None
+    memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was derived from this situation at some cost; a changed one begins without it."""
 
     def asked_to(self, action: str) -> bool:
         """Whether a request for this action was accepted in this pass."""
@@ -250,14 +253,25 @@ class Situation:
 
     @property
     def green_share(self) -> int:
-        """Percent of requests for green at its canary step; 100 after the last step."""
-        return 100 if self.canary_weight is None else self.canary_weight
+        """Percent of requests for green: at a canary step its weight, after the last one all but those that blue keeps for
+        comparison."""
+        return self.canary_weight or 100 - self._control
 
     @property
     def canary_weight(self) -> int | None:
-        """Percent for green at the current canary step; None if it gets all requests."""
+        """Percent for green at the current canary step; None after the last one."""
         canary, step = self.spec.rollout.canary, self.progress.step
-        shared = self.progress.mode is Mode.SURGE and self.progress.state in WITH_REQUESTS
-        if canary is None or step is None or not shared or step >= len(canary.steps):
+        if canary is None or step is None or not self._shared or step >= len(canary.steps):
             return None
         return canary.steps[step].weight
+
+    @property
+    def _shared(self) -> bool:
+        """Whether blue kept its pods when green got its first requests, so that both may get some."""
+        surge = self.progress.mode is Mode.SURGE
+        return surge and self.progress.step is not None and self.progress.state in WITH_REQUESTS
+
+    @property
+    def _control(self) -> int:
+        """Percent that blue keeps."""
+        return (self.spec.rollout.observe.control or 0) if self._shared else 0

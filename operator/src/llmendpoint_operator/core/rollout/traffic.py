@@ -1,6 +1,6 @@
 """The traffic assignment: which revisions get new requests, and its epoch.
 
-In Surge one revision gets all requests, apart from a canary's share. In place the shares follow the ready
+In Surge one revision gets all requests, apart from a canary's share and what blue keeps for comparison. In place the shares follow the ready
 pods. An assignment moves away from a revision that answers only to another one that answers.
 """
 
@@ -27,8 +27,9 @@ def wanted_weights(s: Situation) -> Weights:
     if s.progress.mode is Mode.IN_PLACE and s.progress.state not in GIVEN_UP | {State.IDLE, State.DRAINING}:
         return _by_ready_pods(s)
     blue, green = s.progress.blue, s.progress.green
-    if s.progress.state in WITH_REQUESTS and s.canary_weight is not None:
-        return dict(sorted({str(blue): 100 - s.canary_weight, str(green): s.canary_weight}.items()))
+    share = s.green_share
+    if s.progress.state in WITH_REQUESTS and share < 100:
+        return dict(sorted({str(blue): 100 - share, str(green): share}.items()))
     if s.progress.state in WITH_REQUESTS | {State.DRAINING}:
         return {str(green): 100}
     if blue is None:

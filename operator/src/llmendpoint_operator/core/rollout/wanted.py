@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...api import LLMEndpointSpec
 from ...api.verification import Prompt
 from ..endpoint.allowed import BY_DEFAULT, Allowed
 from ..endpoint.snapshot import Snapshot
 from ..names import Key
 from ..pods.state import is_ready
+from .account import Account, parse_account
 from .evidence import Window
-from .limits import find_limits
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, State
 from .records import find_window
 
@@ -42,6 +41,8 @@ class Wanted:
     epoch: int = 0
     measured: tuple[str, ...] = ()
     window: Window | None = None
+    carried: Account | None = None
+    """What an operator before this one has counted in the window."""
     decides: bool = False
     """Whether a decision depends on figures now."""
     verification: VerificationJob | None = None
@@ -68,21 +69,25 @@ def find_wanted(snapshot: Snapshot) -> Wanted | None:
     return Wanted(
         key=(endpoint.namespace, endpoint.name),
         epoch=int(traffic.get("epoch", 0)),
-        measured=_measured(endpoint.spec, state, blue, green),
+        measured=_measured(state, blue, green, traffic),
         window=find_window(rollout),
+        carried=parse_account(rollout.get("observation")),
         decides=state in {State.AWAITING_PROMOTION, *WITH_REQUESTS},
         verification=_job(snapshot, rollout) if state == State.VERIFYING and green else None,
     )
 
 
-def _measured(spec: LLMEndpointSpec, state: str, blue: str | None, green: str | None) -> tuple[str, ...]:
-    """The revisions whose figures a decision reads: before the switch blue's, if green is compared with it;
-    after it green's. A first revision is not judged."""
+def _measured(state: str, blue: str | None, green: str | None, traffic: Mapping[str, Any]) -> tuple[str, ...]:
+    """The revisions whose figures a decision reads: before the switch blue's, with which green is compared; after it green's,
+    and blue's as long as it gets requests. A first revision is not judged."""
     if blue is None or green is None:
         return ()
     if state in BEFORE_THE_SWITCH:
-        return (blue,) if find_limits(spec, spec.rollout.observe.duration).relative else ()
-    return (green,) if state in WITH_REQUESTS else ()
+        return (blue,)
+    if state not in WITH_REQUESTS:
+        return ()
+    served = {one.get("revision") for one in traffic.get("weights", ()) if one.get("weight")}
+    return (green, blue) if blue in served else (green,)
 
 
 def _shrinks(snapshot: Snapshot) -> bool:

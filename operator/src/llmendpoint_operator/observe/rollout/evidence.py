@@ -14,6 +14,7 @@ import structlog
 
 from ...core.endpoint.snapshot import Snapshot
 from ...core.names import Key
+from ...core.rollout.account import joined
 from ...core.rollout.evidence import Evidence, Figures, Verification, Window
 from ...core.rollout.measurements import Measurements
 from ...core.rollout.wanted import VerificationJob, Wanted, find_wanted
@@ -132,6 +133,7 @@ class _Watcher:
         self._wanted = Wanted(("", ""))
         self._pods: tuple[Target, ...] = ()
         self._measurements = Measurements(RECENT_S)
+        self._carried: dict[str, Figures] = {}
         self._measured_since = self._verifying_since = time.monotonic()
         self._sampler: asyncio.Task[None] | None = None
         self._verifier: asyncio.Task[None] | None = None
@@ -141,6 +143,10 @@ class _Watcher:
     def update(self, wanted: Wanted, pods: tuple[Target, ...]) -> None:
         """Start what is needed now, and end what is not."""
         before, self._wanted, self._pods = self._wanted, wanted, pods
+        if wanted.window != before.window:
+            # What the status says of a window that this watcher saw begin is what it has counted itself.
+            fresh = not before.key[1]
+            self._carried = _carried(wanted) if fresh else {}
         if (wanted.window, wanted.measured) != (before.window, before.measured):
             self._measured_since = time.monotonic()
         if wanted.window is not None and wanted.window != before.window:
@@ -185,6 +191,9 @@ class _Watcher:
         measured = self._measurements
         read = measured.in_window if self._wanted.window is not None else measured.recent
         found = {revision: read(revision) for revision in self._wanted.measured}
+        found |= {
+            revision: joined(carried, found.get(revision)) for revision, carried in self._carried.items()
+        }
         return {revision: figures for revision, figures in found.items() if figures is not None}
 
     def close(self) -> None:
@@ -231,6 +240,18 @@ class _Watcher:
         if found != self.verification:
             self.verification = found
             self._wake(self._wanted.key)
+
+
+def _carried(wanted: Wanted) -> dict[str, Figures]:
+    """By revision, what an operator before this one has counted in the window."""
+    if wanted.window is None or wanted.carried is None:
+        return {}
+    account, green = wanted.carried, wanted.window[0]
+    blue = next((revision for revision in wanted.measured if revision != green), None)
+    found = {green: account.green}
+    if blue is not None and account.blue is not None:
+        found[blue] = account.blue
+    return found
 
 
 def _cancel(task: asyncio.Task[None] | None) -> None:

@@ -1,0 +1,100 @@
+"""Figures as they stand in the status, where a hand or another version of the operator may have changed them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .evidence import Figures
+from .shares import Share
+from .tails import Tail
+
+Json = dict[str, Any]
+
+
+def present(fields: Json) -> Json:
+    """Without the fields that are None."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def figures_json(figures: Figures | None) -> Json | None:
+    """The JSON form. Of each latency the bounds nearest to its 95th percentile."""
+    if figures is None:
+        return None
+    return present(
+        {
+            "requests": figures.requests,
+            "errors": figures.errors,
+            "clumping": round(figures.clumping, 2),
+            "ttft": _tail_json(figures.ttft),
+            "itl": _tail_json(figures.itl),
+            "e2e": _tail_json(figures.e2e),
+        }
+    )
+
+
+def _tail_json(tail: Tail | None) -> Json | None:
+    """What is read again gives the same JSON, so that a status that nothing changed is not written again."""
+    if tail is None:
+        return None
+    kept = _rounded(tail.nearest())
+    slower = [
+        {"seconds": bound, "requests": int(requests), "clumping": clumping}
+        for bound, requests, clumping in zip(kept.bounds, kept.slower, kept.clumpings, strict=True)
+    ]
+    p95 = kept.p95
+    p95 = None if p95 is None else round(p95, 6)
+    return present({"requests": int(kept.requests), "p95Seconds": p95, "slower": slower})
+
+
+def _rounded(tail: Tail) -> Tail:
+    return Tail(
+        float(round(tail.requests)),
+        tail.bounds,
+        tuple(float(round(one)) for one in tail.slower),
+        tuple(round(one, 2) for one in tail.clumpings),
+    )
+
+
+def parse_figures(found: Mapping[str, Any] | None) -> Figures | None:
+    """None for what no operator wrote: then nothing is compared. An older one wrote no `slower`."""
+    if found is None:
+        return None
+    try:
+        failed = _parse_share(found["requests"], found["errors"], found.get("clumping", 1.0))
+        ttft, itl, e2e = (_parse_tail(found.get(name)) for name in ("ttft", "itl", "e2e"))
+    except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return Figures(int(failed.requests), int(failed.hits), ttft, itl, e2e, clumping=failed.clumping)
+
+
+def _parse_tail(found: Mapping[str, Any] | None) -> Tail | None:
+    """Raises what the values raise, and ValueError where they contradict each other."""
+    if found is None or not found.get("slower"):
+        return None
+    bounds = [float(one["seconds"]) for one in found["slower"]]
+    shares = [
+        _parse_share(found["requests"], one["requests"], one.get("clumping", 1.0)) for one in found["slower"]
+    ]
+    slower = [share.hits for share in shares]
+    if not (
+        bounds[0] > 0
+        and bounds[-1] < math.inf
+        and sorted(set(bounds)) == bounds
+        and slower == sorted(slower)[::-1]
+    ):
+        raise ValueError("the bounds do not rise, or the numbers of slower requests do not fall")
+    return Tail(shares[0].requests, tuple(bounds), tuple(slower), tuple(share.clumping for share in shares))
+
+
+def _parse_share(requests: Any, hits: Any, clumping: Any) -> Share:
+    """Raises ValueError where it is none."""
+    share = Share(float(requests), float(hits), float(clumping))
+    if not (0 <= share.hits <= share.requests <= MOST_REQUESTS and 1 <= share.clumping <= MOST_REQUESTS):
+        raise ValueError(f"{hits} of {requests} requests is no share")
+    return share
+
+
+MOST_REQUESTS = 1e12
+"""Of a window: more than any gateway could have counted."""
