@@ -11,7 +11,7 @@
 | otherwise | Good |
 
 A good revision is called Bad in `false_rollback_rate` of the rollouts at most. All limits and all windows share this rate
-evenly; the moments of looking need no share of it (core/rollout/shares.py). A revision that breaks a limit by more than the
+evenly; the moments of looking need no share of it (llmendpoint_verdicts.shares). A revision that breaks a limit by more than the
 margin is called Good in `miss_rate` of the rollouts at most: since all limits have to be shown, nothing is shared.
 
 Relative limits are not waited for when the old revision had too few requests to show that they are kept, or did not report
@@ -27,10 +27,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
+from llmendpoint_verdicts.shares import Share, above, below, less, more
+
 from ..sentences import latency_text
 from .evidence import Figures
 from .limits import DEFAULT_ERROR_RATE, OBSERVE, LatencyLimit, Limits
-from .shares import Share, above, below, less, more
 from .tails import SLOWEST, Tail, comparable
 
 TOTAL_FAILURE = 5

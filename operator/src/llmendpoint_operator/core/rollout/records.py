@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from llmendpoint_verdicts.shares import Share
+
 from ...api import Mode
 from ...api import RolloutState as State
 from ..sentences import fitting
 from ..times import parse_time, time_text
 from .evidence import Figures, Window
 from .machine import WITH_REQUESTS
-from .shares import Share
 from .tails import Tail
 
 Json = dict[str, Any]
