@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 UV=${UV:-.venv/bin/uv}
-compile() { "$UV" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-emit-package llmendpoint-fit "$@"; }
+compile() { "$UV" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-emit-package llmendpoint-fit --no-emit-package llmendpoint-verdicts "$@"; }
 echo 'uv>=0.13,<0.14' | compile - -o requirements/bootstrap.txt
 compile requirements/dev.in operator/pyproject.toml probe/pyproject.toml gateway/pyproject.toml server/pyproject.toml cli/pyproject.toml --extra envoy -o requirements/dev.txt
 # The images' locks take the versions that the tests run with.

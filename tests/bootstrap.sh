@@ -18,6 +18,6 @@ export VIRTUAL_ENV=$PWD/.venv
 echo "bootstrap: installing the locked Python packages into .venv (torch is large; about a minute the first time)"
 [ -x .venv/bin/uv ] || download .venv/bin/python -m pip install --quiet --require-hashes -r requirements/bootstrap.txt
 download .venv/bin/uv pip sync --quiet --require-hashes --allow-empty-requirements requirements/bootstrap.txt requirements/dev.txt requirements/docs.txt
-download .venv/bin/uv pip install --quiet --no-deps -e fit -e operator -e probe -e gateway -e server -e cli
+download .venv/bin/uv pip install --quiet --no-deps -e fit -e verdicts -e operator -e probe -e gateway -e server -e cli
 touch .venv/.stamp
 echo "bootstrap: ready in $((SECONDS - start)) s"

@@ -25,8 +25,8 @@ DIST = ROOT / "dist"
 TOOLS = ROOT / "build" / "release-tools"
 CHART = ROOT / "charts" / "llmendpoint"
 CHART_BUILD = ROOT / "build" / "release-chart"
-PROJECTS = (".", "fit", "operator", "probe", "gateway", "server", "cli")
-WHEELS = ("fit", "cli")
+PROJECTS = (".", "fit", "verdicts", "operator", "probe", "gateway", "server", "cli")
+WHEELS = ("fit", "verdicts", "cli")
 """The CLI, and what it shares with the operator. The other packages are released as images."""
 PLATFORMS = "linux/amd64,linux/arm64"
 _OWN_IMAGE = re.compile(r"^(\s+repository: )(llmendpoint-[a-z]+)$", re.MULTILINE)

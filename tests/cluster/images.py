@@ -125,7 +125,7 @@ def _build(image: Image, base: Path, root: Path) -> Path:
         with progress.step(f"building the image {image.name}"):
             build(dockerfile, image.name, folder / "image.tar", target=image.target, context=root)
 
-    beside = ("fit", "probe") if image.part == "operator" else ()
+    beside = ("fit", "verdicts", "probe") if image.part == "operator" else ()
     shared = [cache.tree_digest(root / part / "src") for part in beside]
     sources = (cache.tree_digest(root / source / "src"), root / source / "pyproject.toml", root / "LICENSE")
     key = cache.digest_of(dockerfile, image.target or "", base.parent.name, *locks, *sources, *shared)

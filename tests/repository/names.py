@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CODE = ("fit", "operator", "gateway", "server", "cli", "tests")
+CODE = ("fit", "verdicts", "operator", "gateway", "server", "cli", "tests")
 """Folders with Python files."""
 _MAKE = re.compile(r"\bmake ([a-z][a-z0-9-]*)")
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

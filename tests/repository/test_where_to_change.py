@@ -9,13 +9,19 @@ PAGE = ROOT / "docs" / "contribute" / "where-to-change.md"
 CODE = {
     part: ROOT / part / "src" / f"llmendpoint_{part}" for part in ("operator", "gateway", "server", "cli")
 }
-PLACES = {**CODE, "fit": ROOT / "fit/src/llmendpoint_fit", "chart": ROOT / "charts/llmendpoint"}
+PLACES = {
+    **CODE,
+    "fit": ROOT / "fit/src/llmendpoint_fit",
+    "verdicts": ROOT / "verdicts/src/llmendpoint_verdicts",
+    "chart": ROOT / "charts/llmendpoint",
+}
 TESTS = {
     "operator": ROOT / "operator/tests/operator_unit",
     "gateway": ROOT / "gateway/tests",
     "server": ROOT / "server/tests",
     "cli": ROOT / "cli/tests/cli_unit",
     "fit": ROOT / "fit/tests/fit_unit",
+    "verdicts": ROOT / "verdicts/tests/verdicts_unit",
     "chart": ROOT / "tests/integration",
 }
 ABOVE = {("operator", "core"), ("operator", "observe"), ("gateway", "serve")}

@@ -17,8 +17,7 @@
 | measurements, histograms | figures of one window, from counters |
 | cells, tails | how failures clump; how many requests were slower than a bound |
 | limits | what the spec allows, and how sure a verdict has to be |
-| shares | sequential tests of shares of requests |
-| analysis | the verdict: evidence against each limit, and for it |
+| analysis | the verdict: evidence against each limit, and for it (the tests are in llmendpoint_verdicts) |
 | observation | the result of watching live figures so far |
 | verification | whether the answer to a prompt is as expected |
 | prospects | whether a pod will get a node and its volume |

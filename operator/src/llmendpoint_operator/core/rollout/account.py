@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from llmendpoint_verdicts.shares import Share
+
 from ..sentences import fitting
 from ..times import parse_time, time_text
 from .evidence import Figures
-from .shares import Share
 from .tails import Tail
 from .written import figures_json, parse_figures, present
 

@@ -12,7 +12,7 @@
 | otherwise | Good |
 
 A good revision is called Bad in `false_rollback_rate` of the rollouts at most. All limits and all windows share this rate
-evenly; the moments of looking need no share of it (core/rollout/shares.py). A revision that breaks a limit by more than the
+evenly; the moments of looking need no share of it (llmendpoint_verdicts.shares). A revision that breaks a limit by more than the
 margin is called Good in `miss_rate` of the rollouts at most: since all limits have to be shown, nothing is shared.
 
 `blue` are the figures of the old revision: of the same seconds where it still gets requests (`concurrent`), else of those

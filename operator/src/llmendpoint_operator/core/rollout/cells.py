@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .shares import clumping
+from llmendpoint_verdicts.shares import clumping
 
 CELL_REQUESTS = 10
 """At least so many in a cell: with one or two in each no clump could be seen."""

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from llmendpoint_verdicts.shares import Share
+
 from .prospects import Told
-from .shares import Share
 from .tails import Tail
 
 ACKNOWLEDGE_SECONDS = 10
@@ -54,7 +55,7 @@ class Verification:
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Of one revision over one window: requests that ended, those of them that failed, and latencies in seconds. A latency
-    is None when nothing was measured. `clumping`: how many requests tell as much as an independent one (core/rollout/shares.py)."""
+    is None when nothing was measured. `clumping`: how many requests tell as much as an independent one (llmendpoint_verdicts.shares)."""
 
     requests: int = 0
     errors: int = 0

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from llmendpoint_verdicts.shares import Share, above, below, either, less, more
+
 from ..sentences import latency_text
 from .evidence import Figures
 from .limits import OBSERVE, LatencyLimit, Limits
-from .shares import Share, above, below, either, less, more
 from .tails import SLOWEST, Tail, comparable
 
 PLENTY = 4

@@ -12,9 +12,10 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from llmendpoint_verdicts.shares import Share
+
 from .cells import Scales
 from .histograms import Histogram, quantile
-from .shares import Share
 
 P95 = 0.95
 SLOWEST = 1 - P95

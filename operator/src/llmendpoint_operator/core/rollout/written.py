@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from llmendpoint_verdicts.shares import Share
+
 from .evidence import Figures
-from .shares import Share
 from .tails import Tail
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmendpoint_operator.core.rollout.shares import Share, above, below, clumping, less, more
+from llmendpoint_verdicts.shares import Share, above, below, clumping, less, more
 
 CERTAIN = math.log(100)
 
