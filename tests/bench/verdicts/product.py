@@ -33,6 +33,8 @@ def spec_of(limits: Limits, weights: tuple[int, ...]) -> LLMEndpointSpec:
     }
     if ttft := _given(p95Seconds=limits.ttft_s, maxRatio=limits.ttft_ratio):
         observe["ttft"] = ttft
+    if weights[-1] < 100:
+        observe["control"] = 100 - weights[-1]
     rollout: dict[str, Any] = {"observe": observe}
     if len(weights) > 1:
         steps = [{"weight": weight, "duration": limits.duration} for weight in weights[:-1]]
@@ -53,6 +55,9 @@ class Product:
         self._measurements = Measurements(RECENT_S)
         self._baseline: Figures | None = None
         self._now = self._began = 0
+        self._weights = iter(setting.weights)
+        self._concurrent = False
+        self._longest = setting.limits.max_duration
         self._ended: dict[str, tuple[int, int, Ints]] = {}
         self._last: dict[str, tuple[int, int, Ints]] = {}
 
@@ -68,6 +73,7 @@ class Product:
 
     def begin(self) -> None:
         """What was counted before stays in the counters."""
+        self._concurrent = next(self._weights) < 100
         self._began = self._now
         self._ended = dict(self._last)
         self._measurements.begin(float(self._now))
@@ -84,7 +90,11 @@ class Product:
     def judge(self, at: int) -> Answer:
         """Figures and a verdict."""
         figures = self._measurements.in_window(GREEN) or Figures()
-        return ANSWERS[judge(self._limits, figures, self._baseline, float(at)).result]
+        beside = self._measurements.in_window(BLUE) or Figures() if self._concurrent else None
+        verdict = judge(self._limits, figures, self._baseline, float(at), beside)
+        if verdict.kept and at >= self._longest:
+            return Answer.GOOD
+        return ANSWERS[verdict.result]
 
     def _read(self, now: int, tracks: dict[str, Track], at: int) -> None:
         """Counters since the processes began."""

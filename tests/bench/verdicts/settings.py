@@ -21,6 +21,15 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Spells:
+    """Now and then, for so many seconds on average, this share of the requests fails too; as long as `off` lies between."""
+
+    on: float = 10.0
+    off: float = 190.0
+    errors: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
     """Requests per second, of both revisions together; the share that fails, in clumps of so many in a row; the time to
     the first token, log-normal with this sigma and 95th percentile in seconds."""
@@ -31,6 +40,7 @@ class Traffic:
     sigma: float = 0.5
     p95: float = 0.45
     drift: Drift | None = None
+    spells: Spells | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`weights`: the new revision's percentages, one after the other. `before`: seconds for which the old one was measured
+    """`weights`: the new revision's percentages, one after the other; the old one keeps the rest. `before`: seconds for which the old one was measured
     before the switch. `goal`: what is asked of the product besides seeing the fault."""
 
     name: str
@@ -89,15 +99,21 @@ HEALTHY = (
     Setting("clumps of 10 failures", Traffic(clump=10)),
     Setting("a drifting day", Traffic(drift=Drift()), Limits(increase=0.01, ttft_ratio=1.1)),
     Setting("canary of 4 steps", Traffic(), ABSOLUTE, STEPS),
+    Setting(
+        "a drifting day, control 20 %", Traffic(drift=Drift()), Limits(increase=0.01, ttft_ratio=1.1), (80,)
+    ),
+    Setting("4 % fail at both revisions, control 20 %", Traffic(errors=0.04), weights=(80,)),
+    Setting("spells of 10 s with 20 % of errors", Traffic(errors=0.0, spells=Spells())),
 )
 """At 10 requests/s and 0.5 % of errors where nothing else is said."""
 
 
-def _slow(name: str, sigma: float, limits: Limits) -> Setting:
+def _slow(name: str, sigma: float, limits: Limits, weights: tuple[int, ...] = (100,)) -> Setting:
     return Setting(
         f"TTFT +30 %, sigma {sigma}, {name}",
         Traffic(errors=0.0, sigma=sigma),
         limits,
+        weights,
         fault=Fault(slower=1.3),
     )
 
@@ -109,6 +125,7 @@ DEGRADED = (
     _slow("limit in seconds", 1.0, ABSOLUTE),
     _slow("limit as a ratio", 0.5, RELATIVE),
     _slow("limit as a ratio", 1.0, RELATIVE),
+    _slow("limit as a ratio, control 20 %", 1.0, RELATIVE, (80,)),
     Setting("total failure", fault=Fault(errors=1.0)),
     Setting(
         "total failure, 1 request/s",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llmendpoint_server.api.metrics import FIRST_TOKEN_BUCKETS
-from tests.bench.verdicts.settings import Fault, Setting, Traffic
+from tests.bench.verdicts.settings import Fault, Setting, Spells, Traffic
 
 EDGES = (*map(float, FIRST_TOKEN_BUCKETS), math.inf)
 """Upper bounds of the server's histogram of times to the first token, in seconds."""
@@ -98,6 +98,8 @@ def draw(
 ) -> Track:
     """One revision's track over `moments` (seconds after the switch), with this share (0..1) of the requests."""
     rate, errors, p95 = _means(traffic, moments, phase, fault)
+    if traffic.spells is not None:
+        errors = errors + traffic.spells.errors * _during(traffic.spells, len(moments), draws)
     counts = draws.poisson(rate * share)
     second = np.repeat(np.arange(len(moments)), counts)
     failed = _failed(traffic, errors[second], fault, draws)
@@ -125,6 +127,17 @@ def clumps(total: int, share: float, length: int, draws: np.random.Generator) ->
     failed = np.zeros(total, dtype=np.bool_)
     failed[places[(places >= 0) & (places < total)]] = True
     return failed
+
+
+def _during(spells: Spells, seconds: int, draws: np.random.Generator) -> Floats:
+    """1 in the seconds of a spell, else 0. It begins at any moment of either."""
+    on = draws.random() < spells.on / (spells.on + spells.off)
+    found, at = np.zeros(seconds), 0
+    while at < seconds:
+        length = int(draws.geometric(1 / (spells.on if on else spells.off)))
+        found[at : at + length] = float(on)
+        at, on = at + length, not on
+    return found
 
 
 def _means(

@@ -51,6 +51,14 @@ class Share:
         return self.requests / self.clumping, min(self.hits, self.requests) / self.clumping
 
 
+def pooled(*parts: Share) -> Share:
+    """All requests together. How much they clump is that of the parts, weighed by their requests."""
+    requests = sum(part.requests for part in parts)
+    independent = sum(part.independent[0] for part in parts)
+    clumping = requests / independent if independent > 0 else 1.0
+    return Share(requests, sum(part.hits for part in parts), clumping)
+
+
 def above(share: Share, limit: float) -> float:
     """Evidence that the share is above `limit` (0..1), as a logarithm. At a limit of 0 one hit is enough."""
     if limit <= 0:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from llmendpoint_verdicts.shares import Share
+from llmendpoint_verdicts.shares import pooled
 
 from ..sentences import fitting
 from ..times import parse_time, time_text
@@ -137,7 +137,7 @@ def joined(before: Figures, after: Figures | None) -> Figures:
     """Two parts of one window. How much they clump is that of their requests, weighed by their number."""
     if after is None:
         return before
-    failed = _joined(before.failed, after.failed)
+    failed = pooled(before.failed, after.failed)
     return Figures(
         before.requests + after.requests,
         before.errors + after.errors,
@@ -149,12 +149,6 @@ def joined(before: Figures, after: Figures | None) -> Figures:
     )
 
 
-def _joined(before: Share, after: Share) -> Share:
-    independent = before.independent[0] + after.independent[0]
-    requests = before.requests + after.requests
-    return Share(requests, before.hits + after.hits, requests / independent if independent > 0 else 1.0)
-
-
 def _joined_tails(before: Tail | None, after: Tail | None) -> Tail | None:
     """At the bounds that both have. One that had none of its requests measured adds nothing."""
     if before is None or after is None:
@@ -164,7 +158,7 @@ def _joined_tails(before: Tail | None, after: Tail | None) -> Tail | None:
         for index, bound in enumerate(before.bounds)
         if bound in after.bounds
     ]
-    shares = [_joined(before.at(old), after.at(new)) for old, new in places]
+    shares = [pooled(before.at(old), after.at(new)) for old, new in places]
     if not shares:
         return after
     return Tail(

@@ -15,8 +15,7 @@ A good revision is called Bad in `false_rollback_rate` of the rollouts at most. 
 evenly; the moments of looking need no share of it (llmendpoint_verdicts.shares). A revision that breaks a limit by more than the
 margin is called Good in `miss_rate` of the rollouts at most: since all limits have to be shown, nothing is shared.
 
-`blue` are the figures of the old revision: of the same seconds where it still gets requests (`concurrent`), else of those
-before the switch. Messages of TooLittle hold no figure that moves: they stand in the status while the figures change.
+Messages of TooLittle hold no figure that moves: they stand in the status while the figures change.
 """
 
 from __future__ import annotations
@@ -62,12 +61,17 @@ class Verdict:
 
 
 def judge(
-    limits: Limits, green: Figures, blue: Figures | None, elapsed: float, *, concurrent: bool = False
+    limits: Limits,
+    green: Figures,
+    before: Figures | None,
+    elapsed: float,
+    beside: Figures | None = None,
 ) -> Verdict:
-    """The verdict over `green`, `elapsed` seconds after its observation began."""
-    findings = tuple(find(limits, green, blue, concurrent=concurrent))
+    """The verdict over `green`, `elapsed` seconds after its observation began. `before`: blue's figures from before the
+    switch. `beside`: those of the same seconds as green's, where blue still gets requests."""
+    findings = tuple(find(limits, green, before, beside))
     required = math.log(max(1, len(findings)) * limits.windows / limits.false_rollback_rate)
-    verdict = _weigh(limits, green, blue, elapsed, findings, required)
+    verdict = _weigh(limits, green, before if beside is None else beside, elapsed, findings, required)
     return replace(verdict, findings=findings, required=required, needed=-math.log(limits.miss_rate))
 
 
@@ -95,9 +99,10 @@ def _weigh(
         message = f"within its limits; observed for {limits.duration:.0f} s ({OBSERVE}.duration)"
         return Verdict(Result.TOO_LITTLE, "StillObserving", message)
     said = _summary(limits, green) + "".join(dict.fromkeys(finding.note for finding in findings))
-    if broken is not None and broken.broken > 0:
-        above_it = f"{broken.field} is exceeded so far, within {OBSERVE}.margin of {limits.margin:.0%}"
-        return Verdict(Result.TOO_LITTLE, "AboveLimit", above_it, kept=True)
+    over = next((one for one in findings if one.question is not None and one.question.exceeded), None)
+    if over is not None:
+        message = f"{over.field} is exceeded so far, within {OBSERVE}.margin of {limits.margin:.0%}"
+        return Verdict(Result.TOO_LITTLE, "AboveLimit", message, kept=True)
     return Verdict(Result.GOOD, "WithinLimits", said, kept=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from llmendpoint_verdicts.shares import clumping
 
@@ -20,73 +20,79 @@ DOUBT = 2.0
 differ, and the smallest are many."""
 
 
+Counted = tuple[float, ...]
+"""By what is counted, in the order of the keys."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cells:
     """`number` of cells of one size with `requests` together. By what is counted: the sum of the `hits`, and `squares`, the
     sum over the cells of hits²/requests."""
 
-    number: float = 0.0
-    requests: float = 0.0
-    hits: Mapping[float, float] = field(default_factory=dict)
-    squares: Mapping[float, float] = field(default_factory=dict)
+    number: int
+    requests: float
+    hits: Counted
+    squares: Counted
 
-    def with_cell(self, requests: float, hits: Mapping[float, float]) -> Cells:
-        """One more. What has no hits in it needs no entry."""
-        some = {key: count for key, count in hits.items() if count > 0}
+    def with_cell(self, requests: float, hits: Counted) -> Cells:
+        """One more."""
         return Cells(
             self.number + 1,
             self.requests + requests,
-            {**self.hits, **{key: self.hits.get(key, 0.0) + count for key, count in some.items()}},
-            {
-                **self.squares,
-                **{key: self.squares.get(key, 0.0) + count**2 / requests for key, count in some.items()},
-            },
-        )
+            _sum(self.hits, hits),
+            tuple([square + count * count / requests for square, count in zip(self.squares, hits, strict=True)]),
+        )  # fmt: skip
 
-    def clumping(self, key: float) -> float:
+    def clumping(self, place: int) -> float:
         """Of the hits of one kind, in cells of this size."""
-        return clumping(self.requests, self.hits.get(key, 0.0), self.squares.get(key, 0.0), self.number)
+        return clumping(self.requests, self.hits[place], self.squares[place], self.number)
 
 
-_NONE = Cells()
-
-
-Part = tuple[int, float, Mapping[float, float]]
+Part = tuple[int, float, Counted]
 """Of a cell: how many smaller cells, requests, and hits."""
-_EMPTY: Part = (0, 0.0, {})
 
 
 @dataclass(frozen=True, slots=True)
 class Scales:
     """The same requests in cells of several sizes: `sizes[0]` are the smallest, and TIMES of one size make one of the next.
-    `parts`: by size, the next larger cell as far as it is filled."""
+    `keys`: what is counted. `parts`: by size, the next larger cell as far as it is filled."""
 
+    keys: tuple[float, ...] = ()
     sizes: tuple[Cells, ...] = ()
     parts: tuple[Part, ...] = ()
 
-    def with_cell(self, requests: float, hits: Mapping[float, float]) -> Scales:
-        """One more of the smallest."""
-        sizes, parts = list(self.sizes), list(self.parts)
+    def with_cell(self, requests: float, counted: Mapping[float, float]) -> Scales:
+        """One more of the smallest. Where something else is counted than before, all begins anew."""
+        keys = tuple(counted)
+        nothing = (0.0,) * len(keys)
+        sizes, parts = (list(self.sizes), list(self.parts)) if keys == self.keys else ([], [])
+        hits: Counted = tuple(counted.values())
         for size in range(SCALES):
             if size == len(sizes):
-                sizes.append(_NONE)
-                parts.append(_EMPTY)
+                sizes.append(Cells(0, 0.0, nothing, nothing))
+                parts.append((0, 0.0, nothing))
             sizes[size] = sizes[size].with_cell(requests, hits)
-            number, before, counted = parts[size]
-            requests += before
-            hits = {key: count + counted.get(key, 0.0) for key, count in hits.items()}
+            number, before, already = parts[size]
+            requests, hits = requests + before, _sum(already, hits)
             if number + 1 < TIMES:
                 parts[size] = (number + 1, requests, hits)
                 break
-            parts[size] = _EMPTY
-        return Scales(tuple(sizes), tuple(parts))
+            parts[size] = (0, 0.0, nothing)
+        return Scales(keys, tuple(sizes), tuple(parts))
 
     def clumping(self, key: float) -> float:
         """Of the hits of one kind: how many requests tell as much as one that is independent. The size of cells at which
         they clump most decides."""
-        worst = (self.sizes[0] if self.sizes else _NONE).clumping(key)
+        if key not in self.keys:
+            return clumping(0.0, 0.0, 0.0, 0.0)
+        place = self.keys.index(key)
+        worst = self.sizes[0].clumping(place)
         for cells in self.sizes[1:]:
             if cells.number >= FEWEST:
                 doubt = 1 + DOUBT * math.sqrt(2 / (cells.number - 1))
-                worst = max(worst, cells.clumping(key) / doubt)
+                worst = max(worst, cells.clumping(place) / doubt)
         return worst
+
+
+def _sum(one: Counted, other: Counted) -> Counted:
+    return tuple([a + b for a, b in zip(one, other, strict=True)])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from llmendpoint_verdicts.shares import Share, above, below, either, less, more
+from llmendpoint_verdicts.shares import Share, above, below, either, less, more, pooled
 
 from ..sentences import latency_text
 from .evidence import Figures
@@ -58,20 +58,28 @@ class Question:
     allowed: float
     blue: Share | None = None
 
+    @property
+    def exceeded(self) -> bool:
+        """Whether green's share is above the limit, by chance or not."""
+        return self.green.rate > self.limit + (self.blue.rate if self.blue is not None else 0.0)
+
 
 def find(
-    limits: Limits, green: Figures, blue: Figures | None, *, concurrent: bool = False
+    limits: Limits, green: Figures, before: Figures | None, beside: Figures | None = None
 ) -> Iterator[Finding]:
-    """The evidence about each limit."""
+    """The evidence about each limit. `before`: figures of blue from before the switch; `beside`: of the same seconds as
+    green's, where blue gets requests. These are compared with, and both tell how blue fails."""
+    blue, wait = before if beside is None else beside, beside is not None
     if limits.error_rate is not None:
-        yield _error_rate(limits, limits.error_rate, green, blue, concurrent)
+        known = [figures.failed for figures in (before, beside) if figures is not None]
+        yield _error_rate(limits, limits.error_rate, green, pooled(*known), wait)
     if limits.error_rate_increase is not None:
-        yield _error_rate_increase(limits, limits.error_rate_increase, green, blue, concurrent)
+        yield _error_rate_increase(limits, limits.error_rate_increase, green, blue, wait)
     for limit in limits.latencies:
         if limit.seconds is not None:
-            yield _latency(limits, limit, limit.seconds, green, blue)
+            yield _latency(limits, limit, limit.seconds, green, before or beside)
         if limit.ratio is not None:
-            yield _latency_ratio(limits, limit, limit.ratio, green, blue, concurrent)
+            yield _latency_ratio(limits, limit, limit.ratio, green, blue, wait)
 
 
 def enough(limits: Limits, blue: Figures) -> bool:
@@ -80,18 +88,15 @@ def enough(limits: Limits, blue: Figures) -> bool:
     return all(finding.note != TOO_FEW_BEFORE for finding in find(limits, blue, blue))
 
 
-def _error_rate(
-    limits: Limits, limit: float, green: Figures, blue: Figures | None, concurrent: bool
-) -> Finding:
+def _error_rate(limits: Limits, limit: float, green: Figures, blue: Share, beside: bool) -> Finding:
     allowed = min(1.0, limit + limits.margin)
-    mine, theirs = _clumped(green.failed, blue.failed if blue else None), blue.failed if blue else Share()
+    mine, note = _clumped(green.failed, blue), ""
     broken, kept = above(mine, limit), below(mine, allowed) if allowed < 1 else math.inf
-    note = ""
-    if above(theirs, limit) > 0:
-        broken = min(broken, more(mine, theirs, 0.0))
-        note = FAILED_AS_WELL.format(theirs.rate)
-        if concurrent:
-            kept = either(kept, less(mine, theirs, limits.margin))
+    if blue.rate > limit and above(blue, limit) > 0:
+        broken = min(broken, more(mine, blue, 0.0))
+        note = FAILED_AS_WELL.format(blue.rate)
+        if beside:
+            kept = either(kept, less(mine, blue, limits.margin))
     return Finding(
         "ErrorRateTooHigh",
         f"{OBSERVE}.errorRate.max",
@@ -106,20 +111,18 @@ def _error_rate(
 
 
 def _error_rate_increase(
-    limits: Limits, increase: float, green: Figures, blue: Figures | None, concurrent: bool
+    limits: Limits, increase: float, green: Figures, blue: Figures | None, wait: bool
 ) -> Finding:
     where = f"{OBSERVE}.errorRate.maxIncrease"
     open_ = _not_yet(f"the error rate has grown by {increase:.1%} at most", limits)
     if blue is None or blue.requests == 0:
-        return _uncompared("ErrorRateIncreased", where, open_, TOO_FEW_BEFORE, wait=concurrent)
+        return _uncompared("ErrorRateIncreased", where, open_, TOO_FEW_BEFORE, wait=wait)
     said = lambda: (  # noqa: E731
         f"{_errors(green)} is more than {increase:.1%} above the old revision's {blue.failed.rate:.1%} ({where})"
     )
     figure = lambda: f"{_errors(green)}; old revision {blue.failed.rate:.1%}; limit +{increase:.1%}"  # noqa: E731
     found = Finding("ErrorRateIncreased", where, 0.0, 0.0, said, open_, figure=figure)
-    return _relative(
-        limits, found, _clumped(green.failed, blue.failed), blue.failed, increase, wait=concurrent
-    )
+    return _relative(limits, found, _clumped(green.failed, blue.failed), blue.failed, increase, wait=wait)
 
 
 def _latency(
@@ -152,7 +155,7 @@ def _latency(
 
 
 def _latency_ratio(
-    limits: Limits, limit: LatencyLimit, ratio: float, green: Figures, old: Figures | None, concurrent: bool
+    limits: Limits, limit: LatencyLimit, ratio: float, green: Figures, old: Figures | None, wait: bool
 ) -> Finding:
     reason, tail = f"{limit.reason}Increased", limit.figure(green)
     open_ = _not_yet(f"the {limit.name} p95 is at most {ratio:g} times the old revision's", limits)
@@ -160,7 +163,7 @@ def _latency_ratio(
     if blue is None:
         few = old is None or old.requests == 0
         note = TOO_FEW_BEFORE if few else NOT_REPORTED.format(limit.name)
-        return _uncompared(reason, limit.ratio_field, open_, note, wait=concurrent and few)
+        return _uncompared(reason, limit.ratio_field, open_, note, wait=wait and few)
     if tail is None:
         return _unmeasured(limit, limit.ratio_field)
     pair = comparable(tail, blue, ratio)
@@ -175,7 +178,7 @@ def _latency_ratio(
         f"{_slower(limit, tail, pair.green)}; old revision {latency_text(blue.p95 or 0.0)}; limit {ratio:g} times that"
     )
     found = Finding(reason, limit.ratio_field, 0.0, 0.0, said, open_, figure=figure)
-    found = _relative(limits, found, mine, theirs, pair.increase, wait=concurrent)
+    found = _relative(limits, found, mine, theirs, pair.increase, wait=wait)
     # What is tested lies near the 95th percentile: it counts only where that itself, as read from the histogram, is too high.
     too_high = found.broken > 0 and (tail.p95 or 0.0) > (blue.p95 or 0.0) * ratio
     return found if too_high else replace(found, broken=min(found.broken, 0.0))

@@ -112,9 +112,9 @@ class Measurements:
     def begin(self, now: float) -> None:
         """A window begins: at the last sample, so that nothing between it and now is lost. Its cells begin with it."""
         self._cell_starts = {
-            (revision, name): reading
+            (revision, name): (requests, _hits(total, name))
             for revision, total in self._totals.items()
-            for name, reading in _readings(total).items()
+            for name, requests in _requests(total).items()
         }
         self._totals = {revision: replace(total, cells={}) for revision, total in self._totals.items()}
         self._window = self._latest or _Mark(now, dict(self._totals), self._heard)
@@ -131,13 +131,15 @@ class Measurements:
         """Those with enough requests in them."""
         total = self._totals[revision]
         cells = dict(total.cells)
-        for name, (requests, hits) in _readings(total).items():
+        for name, requests in _requests(total).items():
             began, before = self._cell_starts.get((revision, name), (0.0, {}))
             if requests - began >= CELL_REQUESTS:
+                hits = _hits(total, name)
                 new = {key: count - before.get(key, 0.0) for key, count in hits.items()}
                 cells[name] = cells.get(name, NO_CELLS).with_cell(requests - began, new)
                 self._cell_starts[revision, name] = (requests, hits)
-        self._totals[revision] = replace(total, cells=cells)
+        if any(cells[name] is not total.cells.get(name) for name in cells):
+            self._totals[revision] = replace(total, cells=cells)
 
     def _add(self, revision: str, counts: Counts, latencies: Latencies) -> None:
         old = self._totals.get(revision, _Total())
@@ -178,19 +180,23 @@ class Measurements:
         )
 
 
-def _readings(total: _Total) -> dict[str, tuple[float, Mapping[float, float]]]:
-    """By name of the cells: how many were counted so far, and how many of them as what."""
-    counts, latencies = total.counts, total.latencies
+def _requests(total: _Total) -> dict[str, float]:
+    """How many were counted so far, by name of the cells."""
+    latencies = total.latencies
     return {
-        "requests": (counts.requests, {FAILED: counts.errors}),
-        **{
-            name: (
-                histogram.count,
-                {b: histogram.count - n for b, n in histogram.buckets.items() if b != math.inf},
-            )
-            for name, histogram in (("ttft", latencies.ttft), ("itl", latencies.itl), ("e2e", latencies.e2e))
-        },
+        "requests": total.counts.requests,
+        "ttft": latencies.ttft.count,
+        "itl": latencies.itl.count,
+        "e2e": latencies.e2e.count,
     }
+
+
+def _hits(total: _Total, name: str) -> Mapping[float, float]:
+    """How many of them were counted as what: failed, or slower than each bound."""
+    if name == "requests":
+        return {FAILED: total.counts.errors}
+    histogram: Histogram = getattr(total.latencies, name)
+    return {bound: histogram.count - n for bound, n in histogram.buckets.items() if bound != math.inf}
 
 
 def _plus(old: Histogram, new: Histogram) -> Histogram:

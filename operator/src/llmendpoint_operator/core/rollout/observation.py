@@ -76,7 +76,7 @@ def account(s: Situation, *, final: bool = False) -> Account | None:
         min((one.kept for one in limits), default=0.0),
     )
     history = with_point(before.history if before else (), point)
-    return Account(cut(s.now), green, _concurrent(s), limits, history)
+    return Account(cut(s.now), green, _beside(s), limits, history)
 
 
 def _account(finding: Finding, verdict: Verdict) -> LimitAccount:
@@ -112,19 +112,18 @@ def measuring_blue(s: Situation) -> float:
 def _verdict(s: Situation) -> Verdict:
     """Over the figures of this step, beside those of blue: of the same seconds if it gets requests, else from before."""
     if "verdict" not in s.memo:
-        concurrent = s.weight(s.progress.blue) > 0
         s.memo["verdict"] = judge(
             find_limits(s.spec, _duration(s)),
             _figures(s) or Figures(),
-            _concurrent(s) if concurrent else s.progress.baseline,
+            s.progress.baseline,
             s.since(s.progress.state_since),
-            concurrent=concurrent,
+            (_beside(s) or Figures()) if s.weight(s.progress.blue) > 0 else None,
         )
     verdict: Verdict = s.memo["verdict"]
     return verdict
 
 
-def _concurrent(s: Situation) -> Figures | None:
+def _beside(s: Situation) -> Figures | None:
     """Blue's, of the same seconds as green's; None where it gets no requests."""
     evidence, blue = s.snapshot.observed.evidence, s.progress.blue or ""
     return evidence.figures.get(blue) if s.weight(blue) > 0 and evidence.window == s.progress.window else None

@@ -7,14 +7,16 @@ endpoint is woken when something new is known.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 
 import structlog
 
 from ...core.endpoint.snapshot import Snapshot
 from ...core.names import Key
 from ...core.rollout.account import joined
+from ...core.rollout.cells import CELL_REQUESTS
 from ...core.rollout.evidence import Evidence, Figures, Verification, Window
 from ...core.rollout.measurements import Measurements
 from ...core.rollout.wanted import VerificationJob, Wanted, find_wanted
@@ -31,6 +33,13 @@ log = structlog.get_logger()
 SAMPLE_S = 2.0
 EARLY_SAMPLE_S, EARLY_S = 1.0, 20.0
 """Seconds between two samples at the beginning of a window, and how long that is: a bad revision is to be seen soon."""
+SHORTEST_S = 0.2
+"""Between two early samples of the gateways, where that many requests come that each sample is a cell: only cells tell
+failures one by one from a clump. Engines are read every EARLY_SAMPLE_S."""
+SLACK_S = 0.01
+"""A timer that is early by so much is on time."""
+SAMPLES_PER_S = 50.0
+"""Of all endpoints together, in the early seconds."""
 RECENT_S = 600.0
 """Seconds before the switch, at most, over which the old revision is measured for comparison."""
 SAMPLES_AT_ONCE = 32
@@ -69,7 +78,7 @@ class Collector:
         watcher = self._watchers.get(key)
         if watcher is None:
             watcher = self._watchers[key] = _Watcher(
-                self._wire, self._gateways, self._wake, self._samples, self._prompts
+                self._wire, self._gateways, self._wake, self._samples, self._prompts, self._watchers
             )
         watcher.update(wanted, tuple(targets_of(snapshot, wanted.asked)))
 
@@ -124,8 +133,10 @@ class _Watcher:
         wake: Callable[[Key], None],
         samples: Slots,
         prompts: Slots,
+        all_watchers: Sized,
     ) -> None:
         self._wire = wire
+        self._all = all_watchers
         self._gateways = gateways
         self._wake = wake
         self._samples = samples
@@ -182,9 +193,15 @@ class _Watcher:
 
     @property
     def _interval(self) -> float:
-        """Seconds between two samples."""
-        early = self._wanted.window is not None and self.watched < EARLY_S
-        return min(SAMPLE_S, EARLY_SAMPLE_S) if early else SAMPLE_S
+        """Seconds between two samples: at first so many that each is a cell, as far as that is not too often."""
+        window = self._wanted.window
+        if window is None or self.watched >= EARLY_S:
+            return SAMPLE_S
+        least = max(min(SHORTEST_S, SAMPLE_S), len(self._all) / SAMPLES_PER_S)
+        green = self.figures().get(window[0])
+        if green is None or not green.requests or not green.seconds:
+            return min(SAMPLE_S, EARLY_SAMPLE_S, max(least, self.watched))
+        return min(SAMPLE_S, EARLY_SAMPLE_S, max(least, CELL_REQUESTS * green.seconds / green.requests))
 
     def figures(self) -> dict[str, Figures]:
         """Figures by revision: of the window, or without one the recent figures."""
@@ -203,15 +220,20 @@ class _Watcher:
 
     async def _sample(self) -> None:
         """Take samples until cancelled. A failed sample does not stop the next one."""
+        engines_read = -math.inf
         while True:
             began, wanted = time.monotonic(), self._wanted
             try:
                 before = self.figures()
+                pods: tuple[Target, ...] = ()
+                if began - engines_read >= min(SAMPLE_S, EARLY_SAMPLE_S) - SLACK_S:
+                    pods = tuple(pod for pod in self._pods if pod.revision in wanted.measured)
+                    engines_read = began
                 answered = await sample(
                     self._wire,
                     self._gateways,
                     wanted.key,
-                    tuple(pod for pod in self._pods if pod.revision in wanted.measured),
+                    pods,
                     self._measurements,
                     self._samples,
                 )
