@@ -91,12 +91,14 @@ def enough(limits: Limits, blue: Figures) -> bool:
 def _error_rate(limits: Limits, limit: float, green: Figures, blue: Share, beside: bool) -> Finding:
     allowed = min(1.0, limit + limits.margin)
     mine, note = _clumped(green.failed, blue), ""
+    question = Question(mine, limit, allowed)
     broken, kept = above(mine, limit), below(mine, allowed) if allowed < 1 else math.inf
     if blue.rate > limit and above(blue, limit) > 0:
         broken = min(broken, more(mine, blue, 0.0))
         note = FAILED_AS_WELL.format(blue.rate)
         if beside:
             kept = either(kept, less(mine, blue, limits.margin))
+            question = Question(mine, 0.0, limits.margin, blue)
     return Finding(
         "ErrorRateTooHigh",
         f"{OBSERVE}.errorRate.max",
@@ -105,7 +107,7 @@ def _error_rate(limits: Limits, limit: float, green: Figures, blue: Share, besid
         lambda: f"{_errors(green)} is above the limit of {limit:.1%} ({OBSERVE}.errorRate.max){note}",
         _not_yet(f"the error rate is at most {limit:.1%}", limits),
         note,
-        Question(mine, limit, allowed),
+        question,
         lambda: f"{_errors(green)}; limit {limit:.1%}{note}",
     )
 
