@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -13,7 +14,8 @@ import typer
 from .actions import ask, await_answer
 from .client import Json
 from .core.history import history_of
-from .core.objects import status_of
+from .core.objects import Object, status_of
+from .core.observed import ASCII, BLOCKS, is_news, observation_lines, observation_of
 from .core.progress import Progress, Verdict, progress_of, said
 from .core.requests import Action, aborted_revision, promoted_revision, restarted_revision, undone_to
 from .core.tree import as_json
@@ -73,17 +75,20 @@ def status(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Follow a rollout to its result. Prints each step, and the reason of a failure."""
+    """Follow a rollout to its result. Prints each step, the evidence while it is observed, and the reason of a failure."""
     session = Session(namespace, context, kubeconfig)
-    last, started = None, time.monotonic()
+    last: Progress | None = None
+    shown: Object | None = None
+    started = time.monotonic()
     for endpoint in readings(
         lambda: session.client.endpoint(session.namespace, name),
         timeout,
         f"the result of the rollout of {session.namespace}/{name}",
     ):
-        progress = progress_of(endpoint)
-        if progress != last:
-            _say(endpoint, progress, time.monotonic() - started, output)
+        progress, observation = progress_of(endpoint), observation_of(endpoint)
+        if progress != last or is_news(observation, shown):
+            _say(endpoint, progress, time.monotonic() - started, output, repeated=progress == last)
+            shown = observation
         if progress.verdict is Verdict.FAILED:
             raise typer.Exit(CliError.exit_code)
         if progress.verdict is Verdict.DONE or not follow:
@@ -91,13 +96,28 @@ def status(
         last = progress
 
 
-def _say(endpoint: Json, progress: Progress, seconds: float, output: Output) -> None:
+def _say(endpoint: Json, progress: Progress, seconds: float, output: Output, repeated: bool) -> None:
+    """`repeated`: only the observation is new."""
+    observation = observation_of(endpoint)
     if output is Output.JSON:
         known = status_of(endpoint)
         more = {key: known[key] for key in ("activeRevision", "targetRevision") if key in known}
-        print_json({**as_json(progress), **more}, indent=None)
+        watched = {"observation": observation} if observation else {}
+        print_json({**as_json(progress), **more, **watched}, indent=None)
         return
-    print(said(progress, seconds), flush=True)
+    lines = observation_lines(observation, _symbols()) if observation else ()
+    if repeated and lines:
+        progress, lines = replace(progress, line=lines[0]), lines[1:]
+    print("\n".join((said(progress, seconds), *(f"{'':10}{line}" for line in lines))), flush=True)
+
+
+def _symbols() -> str:
+    """Those that the output can show."""
+    try:
+        BLOCKS.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return ASCII
+    return BLOCKS
 
 
 @app.command("promote", epilog=examples("promote"))

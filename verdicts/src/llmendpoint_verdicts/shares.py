@@ -23,12 +23,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 FACTORS = (1.25, 1.6, 2.5, 5.0, 12.0, 49.0)
 """Of the odds. For a limit of 2 %: 2.5, 3, 5, 9, 20 and 50 %."""
 MIXTURE = (0.5, 5.0)
 """Parameters of the Beta distribution of the shares that are searched: most are small."""
-BISECTIONS = 26
+IMPOSSIBLE = -1e300
+"""The logarithm of 0, such that no hit times it is 0."""
+ATTEMPTS, PRECISION = 40, 1e-7
+"""At the most likely share of a null hypothesis, and how near to it."""
+NEAREST = 0.1
+"""Of the distance to an end, is left by a step of Newton's method."""
+TINY = 1e-100
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +108,25 @@ FIRST_CLUMP = 10.0
 """Requests that fail together, as long as nothing was measured."""
 
 
-def _one(share: Share, limit: float, factors: Sequence[float]) -> float:
+def _one(share: Share, limit: float, factors: tuple[float, ...]) -> float:
     if limit >= 1:
         return 0.0
     requests, hits = share.independent
-    null = _log_likelihood(requests, hits, limit)
-    return _log_mean([_log_likelihood(requests, hits, _scaled(limit, f)) for f in factors]) - null
+    missed = requests - hits
+    return _log_mean([hits * hit + missed * miss for hit, miss in _ratios(limit, factors)])
+
+
+@lru_cache(maxsize=1024)
+def _ratios(limit: float, factors: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
+    """What a hit, and a request that is none, says for each of the shares that are searched: the logarithms of the ratios of
+    likelihoods. They depend on no count, and a limit is looked at again and again."""
+    return tuple(
+        (
+            math.log(share / limit) if share > 0 else IMPOSSIBLE,
+            math.log1p(-share) - math.log1p(-limit),
+        )
+        for share in (_scaled(limit, factor) for factor in factors)
+    )
 
 
 def _two(green: Share, blue: Share, increase: float, *, upper: bool) -> float:
@@ -120,11 +140,14 @@ def _two(green: Share, blue: Share, increase: float, *, upper: bool) -> float:
 def _log_mixture(requests: float, hits: float) -> float:
     """Over all shares, weighted by the Beta distribution MIXTURE."""
     a, b = MIXTURE
-    return _log_beta(hits + a, requests - hits + b) - _log_beta(a, b)
+    return _log_beta(hits + a, requests - hits + b) - _MIXTURE_BETA
 
 
 def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+
+_MIXTURE_BETA = _log_beta(*MIXTURE)
 
 
 def _null(g: tuple[float, float], b: tuple[float, float], increase: float, *, upper: bool) -> float:
@@ -134,22 +157,40 @@ def _null(g: tuple[float, float], b: tuple[float, float], increase: float, *, up
     if within:
         return _log_likelihood(*g, green) + _log_likelihood(*b, blue)
     low, high = (blue, green - increase) if upper else (max(0.0, green - increase), blue)
-    low, high = max(0.0, low), min(1.0 - increase, high)
-    for _ in range(BISECTIONS):
-        share = (low + high) / 2
-        if _slope(b, share) + _slope(g, share + increase) > 0:
-            low = share
-        else:
-            high = share
-    return _log_likelihood(*b, low) + _log_likelihood(*g, min(1.0, low + increase))
+    share = _peak(g, b, increase, max(0.0, low), min(1.0 - increase, high))
+    return _log_likelihood(*b, share) + _log_likelihood(*g, min(1.0, share + increase))
 
 
-def _slope(counts: tuple[float, float], share: float) -> float:
-    """Of the log-likelihood, which is concave."""
+def _peak(g: tuple[float, float], b: tuple[float, float], increase: float, low: float, high: float) -> float:
+    """Blue's share at which the likelihood of both is largest. It is concave: Newton's method on its slope, and bisection
+    where that leaves the interval, or jumps at one of the ends, where the slope is infinite."""
+
+    def slope(share: float) -> tuple[float, float]:
+        blue, green = _slope(b, share), _slope(g, share + increase)
+        return blue[0] + green[0], blue[1] + green[1]
+
+    if slope(low)[0] <= 0:
+        return low
+    if slope(high)[0] >= 0:
+        return high
+    share, most, precision = (low + high) / 2, 1 - increase, PRECISION * (high - low)
+    for _ in range(ATTEMPTS):
+        rising, bend = slope(share)
+        low, high = (share, high) if rising > 0 else (low, share)
+        tried = share - rising / bend
+        if abs(tried - share) <= precision:
+            break
+        inside = max(low, share * NEAREST) < tried < min(high, most - (most - share) * NEAREST)
+        share = tried if inside else (low + high) / 2
+    return share
+
+
+def _slope(counts: tuple[float, float], share: float) -> tuple[float, float]:
+    """Of the log-likelihood, and the slope of that. At 0 and 1 they are huge instead of infinite."""
     requests, hits = counts
-    rising = hits / share if share > 0 else (math.inf if hits else 0.0)
-    falling = (requests - hits) / (1 - share) if share < 1 else (math.inf if requests > hits else 0.0)
-    return rising - falling
+    share, rest = max(share, TINY), max(1 - share, TINY)
+    rising, falling = hits / share, (requests - hits) / rest
+    return rising - falling, -rising / share - falling / rest
 
 
 def _log_likelihood(requests: float, hits: float, share: float) -> float:
