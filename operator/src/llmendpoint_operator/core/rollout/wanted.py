@@ -16,6 +16,7 @@ from .evidence import Window
 from .limits import find_limits
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, State
 from .records import find_window
+from .verification import rate_of_each
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class VerificationJob:
     timeout_seconds: float
     gateway_url: str | None
     allowed: Allowed = BY_DEFAULT
+    false_rejection_rate: float = 0.0
+    """How often the test of one prompt may reject a revision that answers like blue (0..1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,4 +113,7 @@ def _job(snapshot: Snapshot, rollout: Mapping[str, Any]) -> VerificationJob:
         timeout_seconds=verification.timeout_seconds,
         gateway_url=snapshot.gateway_url,
         allowed=snapshot.allowed,
+        false_rejection_rate=rate_of_each(
+            verification.prompts, endpoint.spec.rollout.observe.false_rollback_rate
+        ),
     )
