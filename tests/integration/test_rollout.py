@@ -24,6 +24,17 @@ GOLDEN = {
     "prompts": [{"name": "capital", "prompt": "Capital of France?", "expect": {"contains": ["Paris"]}}],
     "timeoutSeconds": 5,
 }
+VARYING = {
+    "prompts": [
+        {
+            "name": "tone",
+            "prompt": "Say it.",
+            "temperature": 1,
+            "samples": 5,
+            "compare": {"mode": "Similarity"},
+        }
+    ]
+}
 
 
 async def first_revision(stage: Stage, **fields: Any) -> str:
@@ -109,6 +120,12 @@ REJECTED = {
         {"verification": GOLDEN},
         "VerificationFailed",
         "prompt capital: expected to contain 'Paris', got 'It is Lyon.'",
+    ),
+    "unlike before": (
+        Behaviour(answer="Zq xw."),
+        {"verification": VARYING},
+        "VerificationFailed",
+        "its own answers reach 1.00 among themselves; 1 in 126 by chance",
     ),
 }
 

@@ -119,7 +119,8 @@ rollout:
         expect: {contains: [Paris]}
       - name: tone
         prompt: Explain a KV cache in one sentence.
-        compare: {mode: Similarity, minSimilarity: 0.6}
+        temperature: 0.7
+        compare: {mode: Similarity}
 """,
     "rollout.observe": """
 rollout:

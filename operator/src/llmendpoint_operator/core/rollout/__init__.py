@@ -19,7 +19,8 @@
 | limits | what the spec allows, and how sure a verdict has to be |
 | analysis | the verdict: evidence against each limit, and for it (the tests are in llmendpoint_verdicts) |
 | observation | the result of watching live figures so far |
-| verification | whether the answer to a prompt is as expected |
+| verification | whether the answers to a prompt are as expected |
+| likeness | whether two revisions' answers differ by more than chance |
 | prospects | whether a pod will get a node and its volume |
 | records | the rollout's part of the status |
 | decision | the whole decision for one moment |

@@ -78,14 +78,15 @@ class Tail:
 
 
 def make_tail(histogram: Histogram, cells: Scales) -> Tail | None:
-    """None without observations. `cells`: of the same requests, or of more. Whatever an engine reports, no more requests are slower than a bound than are slower than the one below."""
+    """None without observations. `cells`: of the same requests, or of more. Whatever an engine reports, no more requests
+    are slower than a bound than are slower than the one below."""
     count, bounds = histogram.count, tuple(sorted(histogram.buckets))[:-1]
     if not bounds or count <= 0:
         return None
-    slower = tuple(
-        accumulate((max(0.0, count - histogram.buckets[bound]) for bound in bounds), min, initial=count)
-    )
-    return Tail(count, bounds, slower[1:], cells=cells)
+    slower = [count - histogram.buckets[bound] for bound in bounds]
+    if slower[0] > count or slower[-1] < 0 or slower != sorted(slower, reverse=True):
+        slower = list(accumulate((max(0.0, one) for one in slower), min, initial=count))[1:]
+    return Tail(count, bounds, tuple(slower), cells=cells)
 
 
 @dataclass(frozen=True, slots=True)

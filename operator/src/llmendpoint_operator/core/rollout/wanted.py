@@ -15,6 +15,7 @@ from .account import Account, parse_account
 from .evidence import Window
 from .machine import AT_REST, BEFORE_THE_SWITCH, WITH_REQUESTS, State
 from .records import find_window
+from .verification import rate_of_each
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class VerificationJob:
     timeout_seconds: float
     gateway_url: str | None
     allowed: Allowed = BY_DEFAULT
+    false_rejection_rate: float = 0.0
+    """How often the test of one prompt may reject a revision that answers like blue (0..1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +118,7 @@ def _job(snapshot: Snapshot, rollout: Mapping[str, Any]) -> VerificationJob:
         timeout_seconds=verification.timeout_seconds,
         gateway_url=snapshot.gateway_url,
         allowed=snapshot.allowed,
+        false_rejection_rate=rate_of_each(
+            verification.prompts, endpoint.spec.rollout.observe.false_rollback_rate
+        ),
     )

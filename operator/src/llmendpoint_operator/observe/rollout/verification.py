@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -20,8 +21,10 @@ from ...core.rollout.verification import (
     differs_exactly,
     differs_too_much,
     judge_messages,
+    outvoted,
     parse_judgement,
     quote,
+    too_few_pass,
     unmet_expectation,
 )
 from ...core.rollout.wanted import VerificationJob
@@ -38,12 +41,19 @@ JUDGE_TOKENS = 1024
 """Enough for a judge model that thinks before it answers."""
 SERVER_ERRORS = 3
 """Consecutive 5xx answers that fail a prompt. One may be chance; the observation judges rates."""
-MIN_SIMILARITY = 0.8
 LONGEST_S = 600.0
-"""Seconds for which a prompt may hold its slot, whatever the spec says."""
+"""Seconds for which an answer may hold its slot, whatever the spec says."""
 NO_JUDGEMENT = "it gives no verdict: it does not answer, or its answer begins with neither PASS nor FAIL; the operator asks again"
 
-Messages = Sequence[dict[str, str]]
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """One request to a model. `seed`: equal seeds are for equal answers."""
+
+    messages: Sequence[dict[str, str]]
+    max_tokens: int
+    temperature: float = 0.0
+    seed: int = 0
 
 
 class _Failed(Exception):
@@ -106,61 +116,77 @@ class Verifier:
         return self._say(Outcome.PASSED, "; ".join(self._notes))
 
     async def _problem(self, prompt: Prompt) -> str | None:
-        messages = [{"role": "user", "content": prompt.prompt}]
+        new: list[str] = []
+        faults: list[str] = []
         try:
-            answer = await self._answer(self._job.revision, messages, prompt.max_tokens)
+            for seed in range(prompt.answers):
+                new.append(await self._answer(self._job.revision, _question(prompt, seed)))
+                fault = _unexpected(prompt, new[-1])
+                faults += [fault] if fault is not None else []
+                problem = too_few_pass(faults, len(new), prompt)
+                if problem is not None:
+                    return problem
         except _Failed as failed:
             return str(failed)
-        wanted = prompt.expect
-        if wanted is not None:
-            problem = unmet_expectation(answer, wanted.contains or (), wanted.matches, wanted.equals)
-            if problem is not None:
-                return problem
         if prompt.compare is None or self._job.blue is None or not self._pods(self._job.blue):
             return None
         try:
-            old = await self._answer(self._job.blue, messages, prompt.max_tokens)
+            old = [await self._answer(self._job.blue, _question(prompt, seed)) for seed in _old_seeds(prompt)]
         except _Failed as failed:
             self._notes.append(
                 f"prompt {prompt.name} was not compared, because the old revision gives no answer: {failed}"
             )
             return None
-        return await self._difference(prompt, prompt.compare, old, answer)
+        return await self._difference(prompt, prompt.compare, old, new)
 
-    async def _difference(self, prompt: Prompt, compare: Comparison, old: str, new: str) -> str | None:
+    async def _difference(
+        self, prompt: Prompt, compare: Comparison, old: Sequence[str], new: Sequence[str]
+    ) -> str | None:
         if compare.mode == "Exact":
             return differs_exactly(old, new)
-        if compare.mode == "Similarity":
-            least = MIN_SIMILARITY if compare.min_similarity is None else compare.min_similarity
-            return differs_too_much(old, new, least)
-        judgement = await self._judged(prompt, compare, old, new)
-        if judgement.passed:
-            return None
-        return f"judge {compare.endpoint}: {quote(judgement.reason)}, of the answer {quote(new)}"
+        if compare.mode == "Similarity":  # in a thread, because ten long answers each take most of a second
+            rate = self._job.false_rejection_rate
+            return await asyncio.to_thread(differs_too_much, old, new, compare.min_similarity, rate)
+        return await self._outvoted(prompt, compare, old, new)
+
+    async def _outvoted(
+        self, prompt: Prompt, compare: Comparison, old: Sequence[str], new: Sequence[str]
+    ) -> str | None:
+        """Ask the judge about one pair after the other, until most of them have failed or can fail no more."""
+        failed = 0
+        for number, (reference, candidate) in enumerate(zip(old, new, strict=True), 1):
+            judgement = await self._judged(prompt, compare, reference, candidate)
+            failed += not judgement.passed
+            if outvoted(failed, len(new)):
+                votes = f"{failed} of {number} answers fail, " if len(new) > 1 else ""
+                return f"judge {compare.endpoint}: {votes}{quote(judgement.reason)}, of the answer {quote(candidate)}"
+            if not outvoted(failed + len(new) - number, len(new)):
+                return None
+        return None
 
     async def _judged(self, prompt: Prompt, compare: Comparison, old: str, new: str) -> Judgement:
         """Ask until the judge answers: its absence says nothing about the revision. core/ checks the
         deadline."""
-        messages = judge_messages(prompt.prompt, old, new, compare.instruction)
+        question = _Question(judge_messages(prompt.prompt, old, new, compare.instruction), JUDGE_TOKENS)
         judge = str(compare.endpoint)
         while True:
             problem = judge_refused(judge, self._job.model.partition("/")[0], self._job.allowed)
             if problem is None:
-                judgement = await self._judgement(judge, messages)
+                judgement = await self._judgement(judge, question)
                 if judgement is not None:
                     return judgement
                 problem = NO_JUDGEMENT
             self._say(Outcome.RUNNING, f"prompt {prompt.name}: judge {judge}: {problem}")
             await asyncio.sleep(JUDGE_RETRY_S)
 
-    async def _judgement(self, judge: str, messages: Messages) -> Judgement | None:
+    async def _judgement(self, judge: str, question: _Question) -> Judgement | None:
         """The verdict, or None. The status shows no details of a failure, so that a user who names a judge
         cannot learn about hosts that only the operator reaches."""
         try:
             base, model = await self._judge(judge)
             async with self._slot():
                 limit_s = min(self._job.timeout_seconds, LONGEST_S)
-                text = await self._complete(base, model, messages, JUDGE_TOKENS, limit_s)
+                text = await self._complete(base, model, question, limit_s)
         except Unanswered as error:
             log.info("no judgement", endpoint=self._job.model, judge=judge, status=error.status)
             return None
@@ -179,8 +205,8 @@ class Verifier:
         except (KeyError, IndexError, TypeError) as error:
             raise Unanswered(f"{base}/models lists no model") from error
 
-    async def _answer(self, revision: str, messages: Messages, max_tokens: int) -> str:
-        """The answer of any ready pod within the prompt's time. That time does not run while no pod is ready
+    async def _answer(self, revision: str, question: _Question) -> str:
+        """The answer of any ready pod within the answer's time. That time does not run while no pod is ready
         or while the prompt waits for a slot."""
         timeout_s = min(self._job.timeout_seconds, LONGEST_S)
         left, server_errors, turn, problem = timeout_s, 0, 0, ""
@@ -191,7 +217,7 @@ class Verifier:
                     turn += 1
                     url = f"{pods[turn % len(pods)].url}/v1"
                     try:
-                        return await self._complete(url, self._job.model, messages, max_tokens, left)
+                        return await self._complete(url, self._job.model, question, left)
                     except Unanswered as error:
                         problem = str(error)
                         final = 400 <= error.status < 500 and error.status not in (408, 429)
@@ -204,11 +230,10 @@ class Verifier:
             left = left - (time.monotonic() - began) if pods else timeout_s
         raise _Failed(f"no answer within {timeout_s:g} s{problem and f' ({problem})'}")
 
-    async def _complete(
-        self, base: str, model: str, messages: Messages, max_tokens: int, timeout_s: float
-    ) -> str:
+    async def _complete(self, base: str, model: str, question: _Question, timeout_s: float) -> str:
         body = {
-            "model": model, "messages": list(messages), "max_tokens": max_tokens, "temperature": 0, "seed": 0,
+            "model": model, "messages": list(question.messages), "max_tokens": question.max_tokens,
+            "temperature": question.temperature, "seed": question.seed,
         }  # fmt: skip
         page = await self._wire.json("prompt", f"{base}/chat/completions", timeout_s, body)
         try:
@@ -218,3 +243,22 @@ class Verifier:
 
     def _say(self, outcome: Outcome, message: str = "") -> None:
         self._report(Verification(self._job.revision, outcome, message))
+
+
+def _question(prompt: Prompt, seed: int) -> _Question:
+    return _Question(
+        [{"role": "user", "content": prompt.prompt}], prompt.max_tokens, prompt.temperature, seed
+    )
+
+
+def _old_seeds(prompt: Prompt) -> Sequence[int]:
+    """The old revision's samples have seeds of their own. With equal seeds, equal models would give equal answers: then they
+    would be more alike than chance makes them."""
+    return range(prompt.answers, 2 * prompt.answers) if prompt.answers > 1 else (0,)
+
+
+def _unexpected(prompt: Prompt, answer: str) -> str | None:
+    wanted = prompt.expect
+    if wanted is None:
+        return None
+    return unmet_expectation(answer, wanted.contains or (), wanted.matches, wanted.equals)
