@@ -146,6 +146,8 @@ class ObservationStatus(FiguresStatus):
     said yet."""
     expected_seconds: float | None = None
     """Seconds until then, at the present traffic."""
+    late: Sentence | None = None
+    """What to change because the verdict would come after `observe.maxDuration`. Condition VerdictLate says the same."""
     limits: Annotated[tuple[LimitStatus, ...], Field(max_length=8, json_schema_extra=map_list("field"))] = ()
     """The evidence about each limit."""
     history: Annotated[

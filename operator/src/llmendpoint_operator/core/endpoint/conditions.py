@@ -12,6 +12,7 @@ wins.
 | NameConflict | another endpoint has a model name that this one claims (only present when True) | people |
 | RuntimeMissing | the spec's LLMRuntime does not exist; existing revisions go on (only present when True) | people, alerts |
 | CircuitOpen | gateways refuse requests because too many failed (only present when True) | people, alerts |
+| VerdictLate | at the present traffic the verdict on a new revision comes after maxDuration (only present when True) | people |
 | Reconciling | work is in progress (only present when True) | kstatus: Flux, Argo CD, kubectl wait |
 | Stalled | it does not get better without a change (only present when True) | kstatus |
 | CapacityFits | the model fits the accelerators (see capacity/outlook.py; only present when the spec asks for some) | people |
@@ -64,6 +65,10 @@ class View:
     state: State = State.IDLE
     message: str = ""
     """What the rollout waits for, if that is unusual."""
+    observed: str = ""
+    """How far the verdict on the new revision is; empty while nothing is observed."""
+    late: str = ""
+    """What to change because the verdict would come after maxDuration; empty otherwise."""
     scaled: bool = False
     """Whether a scaler sets the number of replicas."""
     circuit: str = ""
@@ -152,7 +157,9 @@ def progressing_rolling(view: View) -> Condition | None:
         return Condition("Progressing", "True", view.cause.reason, view.cause.message)
     if view.state in STATES:
         reason, message = STATES[view.state]
-        return Condition("Progressing", "True", reason, view.message or message.format(green=view.target))
+        observed = f": {view.observed}" if view.observed else ""
+        said = view.message or message.format(green=view.target) + observed
+        return Condition("Progressing", "True", reason, said)
     if view.target is None:
         waits = f": {view.cause.message}" if view.cause else ""
         return Condition("Progressing", "True", "NewRevision", f"the new revision is not made yet{waits}")
@@ -235,6 +242,11 @@ def circuit_open(view: View) -> Condition | None:
     return Condition(CIRCUIT_OPEN, "True", "RequestsFail", view.circuit) if view.circuit else None
 
 
+def verdict_late(view: View) -> Condition | None:
+    """The traffic is too little for a verdict in time."""
+    return Condition("VerdictLate", "True", "TooLittleTraffic", view.late) if view.late else None
+
+
 def not_owned(view: View) -> Condition | None:
     """An object with a child's name does not belong to the endpoint."""
     return Condition("NotOwned", "True", "NameTaken", view.foreign) if view.foreign else None
@@ -261,6 +273,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (scaling_now,),
     (scaling_blind,),
     (circuit_open,),
+    (verdict_late,),
     (not_owned,),
     (name_conflict,),
     (runtime_missing,),

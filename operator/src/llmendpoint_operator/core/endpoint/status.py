@@ -1,5 +1,5 @@
-"""The endpoint's status. It contains no figure that changes by itself, so a steady state causes no write. The
-figures of a verdict are written once and kept."""
+"""The endpoint's status. At rest it contains no figure that changes by itself, so a steady state causes no write. While a
+revision is observed, its account is written now and then (core/rollout/account.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..models.tasks import fetch_failed
 from ..names import selector_text
 from ..pods.state import NO_PODS, is_alive, is_ready
 from ..rollout.decision import Rollout
-from ..rollout.machine import BEFORE_THE_SWITCH
+from ..rollout.machine import BEFORE_THE_SWITCH, State
 from ..rollout.prospects import comes, volume_cause, waiting_cause
 from ..rollout.target import unreadable_runtime
 from ..scaling.circuit import circuit_message
@@ -113,6 +113,7 @@ def _revisions(snapshot: Snapshot, rollout: Rollout) -> list[dict[str, Any]]:
 
 def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> View:
     target, outside, scaling = rollout.target_hash, provider_outlook(snapshot), snapshot.observed.scaling
+    account = rollout.progress.account if rollout.progress.state is State.OBSERVING else None
     return View(
         wanted=wanted,
         active=rollout.active,
@@ -123,6 +124,8 @@ def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> V
         deadline_exceeded=deadline_exceeded(snapshot.deployments.get(target or "")),
         state=rollout.progress.state,
         message=rollout.progress.message or "",
+        observed=account.line if account is not None else "",
+        late=account.late if account is not None else "",
         circuit=circuit_message(snapshot.observed.circuits),
         foreign=_foreign(snapshot, now),
         conflict=conflict_message((snapshot.endpoint.namespace, snapshot.endpoint.name), snapshot.conflicts),

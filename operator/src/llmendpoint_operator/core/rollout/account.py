@@ -53,7 +53,7 @@ class Point:
 class Account:
     """Of the window that the status describes. `green`: with `seconds`, the time observed. `blue`: the old revision's figures
     of the same seconds, where it gets requests. `requests`, `wait`: how many requests of green a verdict takes in all, and
-    in how many seconds it comes; None where that cannot be said."""
+    in how many seconds it comes; None where that cannot be said. `late`: what to change where that is after maxDuration."""
 
     at: datetime
     green: Figures
@@ -62,11 +62,19 @@ class Account:
     history: tuple[Point, ...] = ()
     requests: int | None = None
     wait: float | None = None
+    late: str = ""
 
     @property
     def seconds(self) -> float:
         """Time observed."""
         return self.green.seconds or 0.0
+
+    @property
+    def line(self) -> str:
+        """How far the verdict is, in words."""
+        if self.requests is None or self.wait is None:
+            return f"{self.green.requests} requests so far"
+        return f"{self.green.requests} of about {self.requests} requests, about {self.wait:.0f} s"
 
     def as_json(self) -> dict[str, Any]:
         """The JSON form."""
@@ -77,6 +85,7 @@ class Account:
                 "seconds": round(self.seconds, 1),
                 "expectedRequests": self.requests,
                 "expectedSeconds": None if self.wait is None else round(self.wait, 1),
+                "late": fitting(self.late) if self.late else None,
                 "limits": [
                     {"field": one.field, "broken": one.broken, "kept": one.kept, "said": fitting(one.said)}
                     for one in self.limits
@@ -116,6 +125,7 @@ def parse_account(found: Mapping[str, Any] | None) -> Account | None:
         history[-MOST_POINTS:],
         requests if isinstance(requests, int) else None,
         float(wait) if isinstance(wait, (int, float)) else None,
+        str(found.get("late") or ""),
     )
 
 
@@ -128,8 +138,8 @@ def is_due(before: Account | None, figures: Figures, now: datetime) -> bool:
 
 
 def with_point(history: tuple[Point, ...], point: Point) -> tuple[Point, ...]:
-    """At most MOST_POINTS, evenly over the whole observation."""
-    points = (*history, point)
+    """At most MOST_POINTS, evenly over the whole observation; one for each moment."""
+    points = (*(one for one in history if one.seconds < point.seconds), point)
     return points if len(points) <= MOST_POINTS else (*points[1:-1:2], point)
 
 

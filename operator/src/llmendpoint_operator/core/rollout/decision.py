@@ -178,7 +178,10 @@ def _pause(s: Situation, told: list[Event]) -> tuple[Situation, list[Event]]:
         if found.answer is Observed.PAUSE and s.progress.message != found.message:
             told.append(Event(found.reason, f"revision {s.progress.green}: {found.message}", "Warning"))
             s = replace(s, progress=replace(s.progress, message=found.message))
-        s = replace(s, progress=replace(s.progress, account=account(s)))
+        before, now = s.progress.account, account(s)
+        if now is not None and now.late and not (before and before.late):
+            told.append(Event("VerdictLate", f"revision {s.progress.green}: {now.late}", "Warning"))
+        s = replace(s, progress=replace(s.progress, account=now))
     return s, told
 
 

@@ -6,13 +6,14 @@ still watched, but an endpoint that nobody calls is not kept waiting for a verdi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ...api import LLMEndpointSpec, OnInconclusive
 from .account import Account, LimitAccount, Point, is_due, with_point
 from .analysis import Result, Verdict, judge
 from .evidence import Figures
+from .expectation import expect
 from .limit_evidence import Finding, enough
 from .limits import find_limits
 from .machine import State
@@ -76,7 +77,13 @@ def account(s: Situation, *, final: bool = False) -> Account | None:
         min((one.kept for one in limits), default=0.0),
     )
     history = with_point(before.history if before else (), point)
-    return Account(cut(s.now), green, _beside(s), limits, history)
+    written = Account(cut(s.now), green, _beside(s), limits, history)
+    longest = max(_duration(s), s.spec.rollout.observe.max_duration)
+    found = expect(verdict, find_limits(s.spec, _duration(s)), green, _beside(s), longest)
+    if found is None or verdict.result is Result.BAD:
+        return written
+    late = found.late if limits_set(s.spec) else ""
+    return replace(written, requests=found.requests, wait=found.seconds, late=late)
 
 
 def _account(finding: Finding, verdict: Verdict) -> LimitAccount:
