@@ -18,7 +18,7 @@ EXIT_CODES = """Exit codes:
 
 \b
   0    done
-  1    the rollout failed, the model does not fit, or another error
+  1    the rollout failed, the model does not fit, a limit cannot be decided, or another error
   2    bad usage
   3    not found
   4    refused by this program or by the operator

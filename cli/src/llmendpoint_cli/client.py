@@ -96,6 +96,12 @@ class Client:
             ) from None
         return found
 
+    def revisions(self, pod: Json, namespace: str, name: str) -> Json:
+        """A gateway's counters of an endpoint, by revision, since it started."""
+        where, gateway = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        path = f"/api/v1/namespaces/{quote(where)}/pods/{quote(gateway)}:{GATEWAY_PORT}/proxy/revisions/{quote(namespace)}/{quote(name)}"
+        return self._call("GET", path, f"gateway pod {where}/{gateway}")
+
     def operator_leases(self) -> tuple[list[Json] | None, datetime | None]:
         """The operators' Leases (None if this user may not list them), and the API server's time."""
         if self._leases_refused:

@@ -33,12 +33,16 @@ from .options import (
     Session,
     print_json,
 )
+from .rollout_plan import EXAMPLES as PLAN_EXAMPLES
+from .rollout_plan import plan
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Follow and control rollouts. To promote, abort, undo or restart one is a request to the operator: an "
     "annotation, which GitOps tools leave alone. Only undo also changes the spec.",
 )
+
+app.command("plan", epilog=PLAN_EXAMPLES)(plan)
 
 STATUS_EXAMPLES = """Exit codes: 0 done; 1 rolled back, rejected or stalled; 3 no such endpoint; 5 timed out.
 

@@ -1,0 +1,236 @@
+"""Before a rollout: which of its limits can be decided with this traffic, and the smallest change that would be seen.
+
+The limits are read from the spec as the operator reads them, and the evidence that they need is the operator's:
+
+| to show | evidence |
+|---|---|
+| a limit is broken | falseRollbackRate, shared by all limits in all windows: the steps of a canary, and the whole rollout |
+| a limit is kept within the margin | missRate |
+
+When all is well, so many requests fail as now, and half as many are slow as a limit of a 95th percentile allows. Limits relative to
+the old revision are compared with its requests of `observe.duration` seconds before the switch. It may have more: it is measured
+from the beginning of the rollout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from llmendpoint_verdicts.outlook import (
+    Required,
+    requests_to_compare,
+    requests_to_show,
+    smallest_increase_seen,
+    smallest_seen,
+)
+from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, less
+
+from .observe_spec import Asked, Limit, Step
+
+MOST_REQUESTS = 10_000_000
+MOST_SECONDS = 86_400
+"""That spec.rollout.observe.maxDuration may be."""
+MOST_MARGIN, MARGIN_STEP = 0.495, 0.005
+CELL_REQUESTS, CELL_SECONDS = 10, 1.0
+"""The operator looks for failures that come together in cells of so many requests, or of one second where there are more."""
+NO_REQUESTS = "not decidable: there are no requests"
+PLENTY = 4
+"""Times as many requests of the new revision as of the old one decide, if any number can; as the operator says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What callers send to the endpoint now. `error_rate`: 0..1."""
+
+    requests_per_second: float
+    error_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One limit at one share of the requests. `requests`, `seconds`: until it is known to be kept; None: never. `within`:
+    seconds for which the operator waits at most. `smallest_seen`: the smallest share of the requests (0..1) that would be seen to
+    break the limit in that time, in 19 of 20 rollouts; None: none would. `why`: empty if it can be decided."""
+
+    field: str
+    limit: str
+    weight: int
+    requests_per_second: float
+    requests: int | None
+    seconds: float | None
+    within: float
+    smallest_seen: float | None
+    seen: str
+    why: str = ""
+
+    @property
+    def decidable(self) -> bool:
+        return not self.why
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Of one endpoint. `decidable`: whether each limit is, at each step."""
+
+    endpoint: str
+    requests_per_second: float
+    error_rate: float
+    decidable: bool
+    rows: tuple[Row, ...]
+
+
+def make_plan(endpoint: str, asked: Asked, traffic: Traffic) -> Plan:
+    """A row for each limit at each step that is observed."""
+    rows = tuple(_rows(asked, traffic))
+    every = all(row.decidable for row in rows)
+    return Plan(endpoint, traffic.requests_per_second, traffic.error_rate, every, rows)
+
+
+def _rows(asked: Asked, traffic: Traffic) -> Iterator[Row]:
+    for step in asked.steps:
+        for limit in asked.limits if step.duration > 0 else ():
+            yield _row(asked, limit, step, traffic)
+
+
+def _row(asked: Asked, limit: Limit, step: Step, traffic: Traffic) -> Row:
+    rate, within = traffic.requests_per_second * step.weight / 100, asked.patience(step)
+    blue = _before(asked, limit, traffic)
+    requests = _requests(asked, limit, rate, traffic, blue)
+    row = Row(
+        limit.field, limit.text, step.weight, rate, requests,
+        requests / rate if requests is not None and rate > 0 else None,
+        within, _smallest(asked, limit, rate, within, blue), limit.seen,
+    )  # fmt: skip
+    return replace(row, why=_why(asked, limit, row, traffic, blue))
+
+
+def _before(asked: Asked, limit: Limit, traffic: Traffic) -> Share | None:
+    """What the old revision has done; None if the limit is not relative to it."""
+    if not limit.relative:
+        return None
+    requests = traffic.requests_per_second * asked.duration
+    return Share(requests, requests * _healthy(limit, traffic))
+
+
+def _healthy(limit: Limit, traffic: Traffic) -> float:
+    """The share of requests to expect of a good revision."""
+    return traffic.error_rate if limit.healthy is None else limit.healthy
+
+
+def _cell(rate: float) -> float:
+    return max(CELL_REQUESTS, rate * CELL_SECONDS)
+
+
+def _requests(asked: Asked, limit: Limit, rate: float, traffic: Traffic, blue: Share | None) -> int | None:
+    """Until it is known that the limit is kept, at least minRequests; None: never."""
+    required, healthy = _required(asked), _healthy(limit, traffic)
+    if blue is None:
+        outlook = requests_to_show(
+            Share(), limit.allowed, asked.margin, required, most=MOST_REQUESTS, rate=healthy, cell=_cell(rate)
+        )
+    else:
+        outlook = requests_to_compare(
+            Share(), blue, limit.allowed, asked.margin, required,
+            most=MOST_REQUESTS, beside=0.0, rates=(healthy, healthy), cell=_cell(rate),
+        )  # fmt: skip
+    return None if outlook.kept is None else max(outlook.kept, asked.min_requests)
+
+
+def _required(asked: Asked) -> Required:
+    tests = len(asked.limits) * asked.windows
+    return Required(math.log(tests / asked.false_rollback_rate), -math.log(asked.miss_rate))
+
+
+def _smallest(asked: Asked, limit: Limit, rate: float, within: float, blue: Share | None) -> float | None:
+    requests, required = rate * within, _required(asked).broken
+    if requests < 1:
+        return None
+    clumping = min(FIRST_CLUMP, max(1.0, FIRST_CLUMP * _cell(rate) / requests))
+    if blue is None:
+        return smallest_seen(requests, limit.allowed, required, clumping)
+    return smallest_increase_seen(requests, blue, limit.allowed, required, clumping)
+
+
+def _why(asked: Asked, limit: Limit, row: Row, traffic: Traffic, blue: Share | None) -> str:
+    """What stands in the way, and what would help."""
+    if row.requests_per_second <= 0:
+        return NO_REQUESTS
+    if blue is not None and not _comparable(asked, limit, blue):
+        return _too_few_before(asked, limit, row, traffic, blue)
+    if row.requests is None:
+        return (
+            f"not decidable: {_healthy(limit, traffic):.1%} of the requests fail now, and the limit and the margin allow "
+            f"{limit.allowed + asked.margin:.1%}" + _helps(asked, limit, row, traffic, "the limit")
+        )
+    if row.seconds is not None and row.seconds > row.within:
+        return (
+            f"not decidable in {row.within:g} s: at {_figure(row.requests_per_second)} requests/s it takes {row.requests:,} "
+            f"requests, {row.seconds:,.0f} s" + _helps(asked, limit, row, traffic, _longer(asked.patience_field, row.seconds))
+        )  # fmt: skip
+    return ""
+
+
+def _too_few_before(asked: Asked, limit: Limit, row: Row, traffic: Traffic, blue: Share) -> str:
+    needed = _first_number(lambda n: _comparable(asked, limit, Share(n, blue.rate * n)))
+    takes = f", {needed:,} are needed" if needed else ""
+    longer = _longer("duration", needed / traffic.requests_per_second) if needed else ""
+    return (
+        f"not decidable, and not waited for: about {blue.requests:,.0f} requests of the old revision in {asked.duration:g} s before "
+        f"the switch are too few{takes}" + _helps(asked, limit, row, traffic, longer)
+    )
+
+
+def _comparable(asked: Asked, limit: Limit, blue: Share) -> bool:
+    """Whether so many requests of the old revision suffice, with plenty of the new one's."""
+    plenty = Share(PLENTY * blue.requests, PLENTY * blue.hits)
+    return less(plenty, blue, limit.allowed + asked.margin) >= -math.log(asked.miss_rate)
+
+
+def _first_number(enough: Callable[[int], bool]) -> int | None:
+    """The smallest number that is enough, to a twentieth; None: there is none."""
+    number = 10
+    while not enough(number):
+        if number > MOST_REQUESTS:
+            return None
+        number = math.ceil(number * 1.05)
+    return number
+
+
+def _helps(asked: Asked, limit: Limit, row: Row, traffic: Traffic, other: str) -> str:
+    """`; raise maxDuration to 960, or margin to 0.08`. `other`: what helps beside a wider margin, if anything does."""
+    margin = _wider(asked, limit, row, traffic)
+    helps = [help for help in (other, f"margin to {margin:g}" if margin is not None else "") if help]
+    return f"; raise {', or '.join(helps)}" if helps else "; more requests are needed"
+
+
+def _longer(field: str, seconds: float) -> str:
+    """Empty if the field cannot be so much."""
+    return f"{field} to {math.ceil(seconds)}" if seconds <= MOST_SECONDS else ""
+
+
+def _wider(asked: Asked, limit: Limit, row: Row, traffic: Traffic) -> float | None:
+    """The smallest margin with which this limit can be decided; None if none is wide enough."""
+
+    def decides(steps: int) -> bool:
+        wider = replace(asked, margin=round(steps * MARGIN_STEP, 3))
+        blue, rate = _before(wider, limit, traffic), row.requests_per_second
+        found = _requests(wider, limit, rate, traffic, blue)
+        return (
+            found is not None
+            and found <= rate * row.within
+            and (blue is None or _comparable(wider, limit, blue))
+        )
+
+    low, high = math.floor(asked.margin / MARGIN_STEP), round(MOST_MARGIN / MARGIN_STEP)
+    if high <= low or not decides(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if decides(middle) else (middle, high)
+    return round(high * MARGIN_STEP, 3)
+
+
+def _figure(rate: float) -> str:
+    return f"{rate:.2g}" if rate < 10 else f"{rate:,.0f}"
