@@ -149,6 +149,22 @@ def test_a_revision_that_fails_one_in_ten_is_rolled_back_for_its_error_rate(
     assert len(traffic.failures) <= 2 * MIN_REQUESTS * 0.1 + after, traffic.failures[:5]
 
 
+@pytest.mark.extended
+def test_of_twenty_good_revisions_with_some_errors_none_is_rolled_back(product: Product) -> None:
+    """0.5 % of the requests fail at every revision, and 2 % are allowed."""
+    flags = ("--error-rate=0.005",)
+    with product.temporary("again", simulated("0", *flags)) as name:
+        product.wait_settled(name)
+        with flowing(product, f"{NAMESPACE}/{name}") as traffic:
+            for number in range(1, 21):
+                product.apply(name, simulated(str(number), *flags))
+                wait_for(f"revision {number} takes over", lambda: product.switched(name), LIMIT_S)
+                product.wait_settled(name)
+                assert "rejected" not in product.status(name)
+    assert {str(number) for number in range(21)} <= set(traffic.texts())
+    assert traffic.failures, "the simulator fails some"
+
+
 def test_a_revision_that_never_is_ready_gets_no_request_and_is_rejected(product: Product, sim: str) -> None:
     blue = product.status(sim)["activeRevision"]
     with flowing(product, f"{NAMESPACE}/{sim}") as traffic:

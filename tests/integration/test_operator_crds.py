@@ -159,6 +159,18 @@ def schedule(**fields: Any) -> dict[str, Any]:
             "for example duration: 60 with maxDuration: 600",
         ),
         ("x", {"rollout": {"observe": {"ttft": {}}}}, "for example ttft: {p95Seconds: 2}"),
+        ("x", {"rollout": {"observe": {"control": 3}}}, "spec.rollout.observe.control"),
+        ("x", {"rollout": {"observe": {"control": 60}}}, "spec.rollout.observe.control"),
+        (
+            "x",
+            {"rollout": {"capacity": "InPlace", "observe": {"control": 20}}},
+            "rollout.observe.control needs pods of both revisions at the same time; write capacity: Auto or Surge",
+        ),
+        (
+            "x",
+            {"rollout": {"strategy": "Recreate", "observe": {"control": 20}}},
+            "rollout.observe.control needs pods of both revisions at the same time",
+        ),
         ("x", {"rollout": {"strategy": "Canary"}}, "canary: {steps: [{weight: 10, duration: 60}]}"),
         ("x", {"rollout": {"canary": {"steps": [{"weight": 10}]}}}, "rollout.strategy: Canary and"),
         (

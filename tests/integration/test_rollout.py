@@ -251,6 +251,50 @@ async def test_a_canary_gets_its_shares_step_by_step(stages: Stages) -> None:
         assert stage.lost == stage.failed == 0
 
 
+async def test_the_old_revision_keeps_a_share_for_comparison_until_the_verdict(stages: Stages) -> None:
+    control = {
+        "observe": {**QUICK["observe"], "control": 25, "errorRate": {"max": 0.05, "maxIncrease": 0.05}}
+    }
+    async with stages.stage() as stage:
+        operator = await Operator(stage).start()
+        first = await first_revision(stage, rollout=control)
+        await stage.edit(2, rollout=control)
+        second = await stage.at_rest()
+        shares = [
+            {w["revision"]: w["weight"] for w in found["weights"]}.get(second, 0) for found in stage.history
+        ]
+        assert shares == [0, 75, 100]
+        assert second != first
+        assert stage.lost == stage.failed == 0
+        await still(operator)
+
+
+async def test_another_operator_goes_on_with_the_counts_of_the_one_before(stages: Stages) -> None:
+    observe = {"observe": {"duration": 12, "maxDuration": 120, "errorRate": {"max": 0.05}}}
+    async with stages.stage() as stage:
+        operator = await Operator(stage).start()
+        await first_revision(stage, rollout=observe)
+        await stage.edit(2, rollout=observe)
+        await stage.until("counts in the status", lambda: "observation" in stage.rollout)
+        await operator.stop()
+        counted = stage.rollout["observation"]["requests"]
+        assert counted > 0
+        began = len(stage.history)
+        operator = await Operator(stage).start()
+
+        def gone_on() -> bool:
+            told = stage.rollout.get("observation")
+            return told is not None and told["requests"] > counted and told["seconds"] > 10
+
+        await stage.until("more counts", gone_on)
+        assert stage.rollout["observation"]["history"][0]["seconds"] < 10, "the course of the evidence too"
+        assert await stage.at_rest() == stage.active
+        assert stage.status["activeRevision"] == stage.status["targetRevision"]
+        assert stage.lost == stage.failed == 0
+        assert len(stage.history) == began, "no assignment was made twice"
+        await still(operator)
+
+
 async def test_an_exchange_in_place_keeps_enough_pods_and_loses_no_request(stages: Stages) -> None:
     in_place = {"capacity": "InPlace", "minAvailable": 2}
     async with stages.stage() as stage:

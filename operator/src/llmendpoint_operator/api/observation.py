@@ -75,8 +75,8 @@ class ObserveSpec(ApiModel, json_schema_extra=rules(DURATION_RULE)):
     where the new pods have no room beside the old ones; see capacity."""
     false_rollback_rate: Annotated[float, Field(gt=0, lt=0.5)] = 0.01
     """Largest share of rollouts in which a revision that keeps all limits may be rolled back for a figure. All limits and
-    all steps of a canary together keep it, however often the operator looks. It does not hold for onInconclusive, crashes
-    and verification."""
+    all steps of a canary together keep it, however often the operator looks. The prompts of `verification` that are compared
+    by Similarity keep it too, for themselves. It does not hold for onInconclusive and crashes."""
     miss_rate: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Largest share of rollouts in which the operator may find a revision good that breaks a limit by more than `margin`.
     It does not hold for a rollout without a verdict; see onInconclusive."""

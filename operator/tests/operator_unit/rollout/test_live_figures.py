@@ -98,6 +98,34 @@ async def test_how_long_it_was_watched_begins_anew_with_a_step_and_with_the_oper
         await until(lambda snapshot=snapshot, first=first: world.look(snapshot).watched > first + 0.1)
 
 
+async def test_an_operator_that_begins_in_the_middle_goes_on_from_the_counts_in_the_status(
+    world: World,
+) -> None:
+    gateway = await world.add_gateway()
+    gateway.count("team-a/chat", "green", 500, 50)
+    told = {"at": "2026-01-01T00:00:00Z", "requests": 100, "errors": 3, "seconds": 20.0}
+    snapshot = world.snapshot("Observing", observation=told)
+    assert world.look(snapshot).figures["green"].requests == 100, "as long as it has counted nothing itself"
+    await until(lambda: (world.look(snapshot).figures["green"].seconds or 0) > 20)
+    gateway.count("team-a/chat", "green", 40, 4)
+    await until(lambda: world.look(snapshot).figures["green"].requests == 140)
+    assert world.look(snapshot).figures["green"].errors == 7, "what came before it began is in the status"
+    following = world.snapshot("Observing", step=1, observation=told)
+    world.look(following)
+    await until(lambda: "green" in world.look(following).figures)
+    assert world.look(following).figures["green"].requests == 0, "they belong to the step before"
+
+
+async def test_counts_that_this_operator_wrote_itself_are_not_added_again(world: World) -> None:
+    gateway = await world.add_gateway()
+    snapshot = world.snapshot("Observing")
+    await until(lambda: "green" in world.look(snapshot).figures)
+    gateway.count("team-a/chat", "green", 40, 4)
+    await until(lambda: world.look(snapshot).figures["green"].requests == 40)
+    written = {"at": "2026-01-01T00:00:00Z", "requests": 40, "errors": 4, "seconds": 2.0}
+    assert world.look(world.snapshot("Observing", observation=written)).figures["green"].requests == 40
+
+
 async def test_waves_of_an_exchange_in_place_are_one_window(world: World) -> None:
     gateway = await world.add_gateway()
     snapshot = world.snapshot("Switching", step=1, mode="InPlace")

@@ -16,9 +16,9 @@ import structlog
 from ...core.endpoint.snapshot import Snapshot
 from ...core.names import Key
 from ...core.rollout.account import joined
-from ...core.rollout.cells import CELL_REQUESTS
 from ...core.rollout.evidence import Evidence, Figures, Verification, Window
 from ...core.rollout.measurements import Measurements
+from ...core.rollout.sampling import EARLY_SAMPLE_S, SAMPLE_S, next_sample
 from ...core.rollout.wanted import VerificationJob, Wanted, find_wanted
 from ..gateways import Gateways
 from ..slots import Slots
@@ -30,16 +30,8 @@ from .verification import Verifier
 
 log = structlog.get_logger()
 
-SAMPLE_S = 2.0
-EARLY_SAMPLE_S, EARLY_S = 1.0, 20.0
-"""Seconds between two samples at the beginning of a window, and how long that is: a bad revision is to be seen soon."""
-SHORTEST_S = 0.2
-"""Between two early samples of the gateways, where that many requests come that each sample is a cell: only cells tell
-failures one by one from a clump. Engines are read every EARLY_SAMPLE_S."""
 SLACK_S = 0.01
 """A timer that is early by so much is on time."""
-SAMPLES_PER_S = 50.0
-"""Of all endpoints together, in the early seconds."""
 RECENT_S = 600.0
 """Seconds before the switch, at most, over which the old revision is measured for comparison."""
 SAMPLES_AT_ONCE = 32
@@ -193,15 +185,11 @@ class _Watcher:
 
     @property
     def _interval(self) -> float:
-        """Seconds between two samples: at first so many that each is a cell, as far as that is not too often."""
+        """Seconds between two samples."""
         window = self._wanted.window
-        if window is None or self.watched >= EARLY_S:
+        if window is None:
             return SAMPLE_S
-        least = max(min(SHORTEST_S, SAMPLE_S), len(self._all) / SAMPLES_PER_S)
-        green = self.figures().get(window[0])
-        if green is None or not green.requests or not green.seconds:
-            return min(SAMPLE_S, EARLY_SAMPLE_S, max(least, self.watched))
-        return min(SAMPLE_S, EARLY_SAMPLE_S, max(least, CELL_REQUESTS * green.seconds / green.requests))
+        return min(SAMPLE_S, next_sample(self.watched, self.figures().get(window[0]), len(self._all)))
 
     def figures(self) -> dict[str, Figures]:
         """Figures by revision: of the window, or without one the recent figures."""
