@@ -50,7 +50,9 @@ class Progress:
     @property
     def window(self) -> Window | None:
         """The window of figures that apply to green now."""
-        return find_window(self.as_json())
+        if self.state not in WITH_REQUESTS:
+            return None
+        return _window(self.green, self.mode, self.step, self.weight)
 
     def as_json(self) -> Json:
         """The JSON form. In state Idle it has only state and blue."""
@@ -82,8 +84,11 @@ def find_window(rollout: Mapping[str, Any]) -> Window | None:
     while green has no requests."""
     if rollout.get("state") not in WITH_REQUESTS:
         return None
-    step = None if rollout.get("mode") == Mode.IN_PLACE else rollout.get("step")
-    return str(rollout.get("green")), step, rollout.get("weight")
+    return _window(rollout.get("green"), rollout.get("mode"), rollout.get("step"), rollout.get("weight"))
+
+
+def _window(green: str | None, mode: str | None, step: int | None, weight: int | None) -> Window:
+    return str(green), None if mode == Mode.IN_PLACE else step, weight
 
 
 def parse_progress(status: Mapping[str, Any], active: str | None) -> Progress:
