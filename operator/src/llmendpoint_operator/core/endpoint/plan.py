@@ -26,18 +26,8 @@ from typing import Any
 from ..capacity.inspection import job_steps
 from ..capacity.outlook import look
 from ..models.awaited import model_steps, retry_in
-from ..names import NO_REVISION, child_name
-from ..pods.builders import (
-    make_controller_revision,
-    make_headless_service,
-    make_service,
-    make_service_account,
-)
-from ..pods.deployment import make_deployment
-from ..pods.drift import first_difference, with_additions
-from ..pods.manifests import Manifest
+from ..pods.children import Children
 from ..pods.policies import disruption_budget_steps, network_policy_steps
-from ..pods.revision import ADDITIONS_JUDGED, Revision, revision_data
 from ..rollout.decision import Rollout, decide, freeze
 from ..scaling.circuit import CONDITION as CIRCUIT_OPEN
 from ..scaling.circuit import circuit_event
@@ -82,24 +72,27 @@ def make_plan(snapshot: Snapshot, now: datetime) -> Plan:
         return Plan(tuple(_status(snapshot, frozen, _present(snapshot, frozen.active), now)))
     snapshot = replace(snapshot, kept=kept_count(snapshot, now))
     rollout = decide(snapshot, endpoint.spec, now)
-    grow, shrink = _deployments(snapshot, rollout)
-    record, status = list(_record(snapshot, rollout)), list(_status(snapshot, rollout, snapshot.wanted, now))
+    owner = endpoint.owner
+    children = Children(owner, snapshot, rollout.target, rollout.number, rollout.replicas, rollout.pruned)
+    grow, shrink = children.deployments()
+    record = list(children.records())
+    status = list(_status(snapshot, rollout, snapshot.wanted, now))
     scaled = status if _rescaled(snapshot) and not record else []
     steps = (
-        *_service_account(snapshot),
-        *network_policy_steps(snapshot),
+        *children.service_account(),
+        *network_policy_steps(owner, snapshot),
         *scaled,
         *model_steps(snapshot, endpoint.spec, now),
         *grow,
-        *_headless_services(snapshot, rollout),
+        *children.headless_services(),
         *record,
         *([] if scaled else status),
-        *_service(snapshot, rollout),
-        *disruption_budget_steps(snapshot, rollout.active),
+        *children.service(rollout.active),
+        *disruption_budget_steps(owner, snapshot, rollout.active),
         *cost_steps(snapshot, rollout.scale_down),
         *shrink,
         *provider_steps(snapshot),
-        *_prune(snapshot, rollout),
+        *children.prune(),
         *job_steps(snapshot, rollout.target),
     )
     return _within_reach(snapshot, steps, _look_again(snapshot, rollout, now), now)
@@ -138,72 +131,6 @@ def _present(snapshot: Snapshot, active: str | None) -> int:
     return int(deployment.get("spec", {}).get("replicas", 1))
 
 
-def _service_account(snapshot: Snapshot) -> Iterator[Step]:
-    wanted = make_service_account(snapshot.endpoint.owner)
-    if first_difference(wanted, snapshot.service_account) is not None:
-        yield Apply(wanted, _restored(wanted, snapshot.service_account))
-
-
-def _rendered(snapshot: Snapshot, rollout: Rollout) -> Iterator[Revision]:
-    """Revisions whose children are kept as recorded: the target, the active one, and existing old ones."""
-    for hash_ in sorted(rollout.replicas):
-        if rollout.target is not None and hash_ == rollout.target.hash:
-            yield rollout.target
-        elif hash_ in snapshot.revisions and hash_ not in rollout.pruned:
-            yield snapshot.revisions[hash_]
-
-
-def _headless_services(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
-    for revision in _rendered(snapshot, rollout):
-        wanted = make_headless_service(snapshot.endpoint.owner, revision)
-        live = snapshot.services.get(wanted["metadata"]["name"])
-        if first_difference(wanted, live) is not None:
-            yield Apply(wanted, _restored(wanted, live))
-
-
-def _deployments(snapshot: Snapshot, rollout: Rollout) -> tuple[list[Step], list[Step]]:
-    grow: list[Step] = []
-    shrink: list[Step] = []
-    deadline = snapshot.endpoint.spec.progress_deadline_seconds if snapshot.endpoint.spec else None
-    for revision in _rendered(snapshot, rollout):
-        count = rollout.replicas[revision.hash]
-        wanted = make_deployment(snapshot.endpoint.owner, revision, count, deadline)
-        live = snapshot.deployments.get(revision.hash)
-        if revision.template_version < ADDITIONS_JUDGED and live is not None:
-            wanted["spec"]["template"] = with_additions(wanted["spec"]["template"], live["spec"]["template"])
-        difference = first_difference(wanted, live)
-        if difference is None:
-            continue
-        shrinks = live is not None and count < int(live["spec"].get("replicas", 1))
-        event = (
-            _scaled(revision.hash, count, live)
-            if difference == "spec.replicas"
-            else _restored(wanted, live, difference)
-        )
-        (shrink if shrinks else grow).append(Apply(wanted, event))
-    return grow, shrink
-
-
-def _record(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
-    """The ControllerRevisions. The target's is written if it is new or asked for again; others stay
-    unchanged."""
-    target = rollout.target
-    for revision in _rendered(snapshot, rollout):
-        live = snapshot.records.get(revision.hash)
-        is_target = target is not None and revision.hash == target.hash
-        data = live["data"] if live is not None else revision_data(revision)
-        number = rollout.number if is_target or live is None else int(live.get("revision", 0))
-        wanted = make_controller_revision(snapshot.endpoint.owner, revision.hash, number, data)
-        if live is None:
-            yield Apply(wanted, Event("RevisionCreated", f"revision {revision.hash} is starting"))
-        elif first_difference(wanted, live) is not None:
-            reused = number != int(live.get("revision", 0))
-            yield Apply(
-                wanted,
-                Event("RevisionReused", f"revision {revision.hash} is starting again") if reused else None,
-            )
-
-
 def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> Iterator[Step]:
     outlook = look(snapshot, rollout.target)
     status = make_status(snapshot, rollout, wanted, now, outlook)
@@ -233,38 +160,3 @@ def _new_troubles(status: Mapping[str, Any], live: Mapping[str, Any]) -> Iterato
         kind, message = condition["type"], condition["message"]
         if kind in TOLD and known.get(kind) != message:
             yield Event(kind, message, "Warning")
-
-
-def _service(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
-    wanted = make_service(snapshot.endpoint.owner, rollout.active or NO_REVISION)
-    if first_difference(wanted, snapshot.services.get(snapshot.endpoint.name)) is not None:
-        yield Apply(wanted)
-
-
-def _prune(snapshot: Snapshot, rollout: Rollout) -> Iterator[Step]:
-    endpoint = snapshot.endpoint
-    for hash_ in rollout.pruned:
-        name = child_name(endpoint.name, hash_)
-        if hash_ in snapshot.deployments:
-            yield Delete("apps/v1", "Deployment", endpoint.namespace, name)
-        if name in snapshot.services:
-            yield Delete("v1", "Service", endpoint.namespace, name)
-        if hash_ in snapshot.records:
-            event = Event("RevisionPruned", f"revision {hash_} is beyond spec.revisionHistoryLimit")
-            yield Delete("apps/v1", "ControllerRevision", endpoint.namespace, name, event)
-
-
-def _scaled(hash_: str, count: int, live: Manifest | None) -> Event | None:
-    if live is None:
-        return None
-    return Event("RevisionScaled", f"revision {hash_}: replicas {live['spec'].get('replicas', 1)} -> {count}")
-
-
-def _restored(wanted: Manifest, live: Manifest | None, difference: str | None = None) -> Event | None:
-    """The Event for a child that was changed by another writer; None if the child is new."""
-    if live is None:
-        return None
-    where = difference or first_difference(wanted, live)
-    return Event(
-        "ChildRestored", f"{wanted['kind']} {wanted['metadata']['name']}: {where} put back", "Warning"
-    )

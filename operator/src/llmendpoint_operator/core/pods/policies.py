@@ -58,12 +58,12 @@ def make_network_policy(owner: Owner, security: SecuritySpec, neighbours: Neighb
     }
 
 
-def network_policy_steps(snapshot: Snapshot) -> Iterator[Step]:
+def network_policy_steps(owner: Owner, snapshot: Snapshot) -> Iterator[Step]:
     """Write the NetworkPolicy if it differs. This step precedes the first pod."""
     endpoint = snapshot.endpoint
     if endpoint.spec is None or snapshot.neighbours is None:
         return
-    wanted = make_network_policy(endpoint.owner, endpoint.spec.security, snapshot.neighbours)
+    wanted = make_network_policy(owner, endpoint.spec.security, snapshot.neighbours)
     live = snapshot.policies.get(wanted["kind"])
     if first_difference(wanted, live) is not None:
         count = len(endpoint.spec.security.allowed_clients)
@@ -71,9 +71,9 @@ def network_policy_steps(snapshot: Snapshot) -> Iterator[Step]:
         yield Apply(wanted, Event("NetworkPolicyChanged", f"{said} now") if live else None)
 
 
-def disruption_budget_steps(snapshot: Snapshot, active: str | None) -> Iterator[Step]:
+def disruption_budget_steps(owner: Owner, snapshot: Snapshot, active: str | None) -> Iterator[Step]:
     """Write the PodDisruptionBudget if it differs. This step follows the status, which sets `active`."""
-    wanted = make_disruption_budget(snapshot.endpoint.owner, active)
+    wanted = make_disruption_budget(owner, active)
     if first_difference(wanted, snapshot.policies.get(wanted["kind"])) is not None:
         yield Apply(wanted)
 
