@@ -47,9 +47,9 @@ def announcement() -> str:
         f"installs the Debian packages {', '.join(wanted)}" if wanted else "installs no Debian package"
     )
     return (
-        f"A whole node {installed}; builds Kubernetes and unpacks containerd into the cache; makes the network link"
+        f"Starting the node {installed}; builds Kubernetes and unpacks containerd into the cache; makes the network link"
         f" {network.LINK}, iptables chains (KUBE-*, CNI-*, LLMENDPOINT-*), the cgroup {machine.CGROUP},"
-        f" {machine.DEVICE_PLUGINS}; sets net.ipv4.ip_forward and route_localnet. `down` takes all of it back but packages and cache."
+        f" {machine.DEVICE_PLUGINS}; sets net.ipv4.ip_forward and route_localnet. `down` takes all of it back, except packages and cache."
     )
 
 

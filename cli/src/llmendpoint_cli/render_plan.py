@@ -16,9 +16,8 @@ def report_view(report: Report) -> Group:
     about = [f"{report.parameters / 1e9:,.2f} B parameters", f"weights {gb(report.weights)}"]
     about += [report.quantization] if report.quantization else []
     about += [f"{report.kv_bytes_per_token:,} bytes of keys and values a token"]
-    head = Text.assemble(
-        (report.model or report.architecture, "bold"), f"  {report.architecture}: {', '.join(about)}"
-    )
+    name = f"{report.model}  " if report.model else ""
+    head = Text.assemble((name, "bold"), f"{report.architecture}: {', '.join(about)}")
     parts: list[RenderableType] = [head]
     if report.note:
         parts.append(Text(report.note, style="yellow"))

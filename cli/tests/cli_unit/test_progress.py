@@ -13,6 +13,7 @@ REJECTED = {
     "reason": "ErrorRate",
     "message": "9.8 % of 51 requests failed, allowed are 2 %",
 }
+NO_GPU = condition("Degraded", True, "NoAcceleratorAvailable", "no node has 1 free nvidia.com/gpu")
 NOT_KNOWN = "the operator asks the hub which content hf://a/b has"
 
 
@@ -25,6 +26,7 @@ NOT_KNOWN = "the operator asks the hub which content hf://a/b has"
         (rolling("Observing", weights=(75, 25)), Verdict.RUNNING, "25 % of new requests"),
         (rolling("AwaitingPromotion"), Verdict.RUNNING, "kubectl llm rollout promote chat"),
         (rolling("RollingBack", "ttft p95 4.1 s, allowed are 2 s"), Verdict.RUNNING, "4.1 s"),
+        (rolling("Provisioning", conditions=[NO_GPU]), Verdict.RUNNING, f"takes over from {BLUE}; NoAcceleratorAvailable: no node has 1 free nvidia.com/gpu"),
         (rolling("RolledBack", rejected=REJECTED), Verdict.FAILED, f"{GREEN} was rolled back: ErrorRate: 9.8 % of 51 requests failed, allowed are 2 %; revision {BLUE} serves"),
         (rolling("RolledBack", "aborted"), Verdict.FAILED, "rolled back: aborted"),
         (rolling("RolledBack", targetRevision=BLUE), Verdict.DONE, f"revision {BLUE} serves"),

@@ -60,7 +60,8 @@ def gather(caches: Caches, manifest: Json, platform: Platform, refusal: Refusal 
     parsed = {hash_: caches.revisions.of(record) for hash_, record in records.items()}
     pods: dict[str, list[Json]] = defaultdict(list)
     for pod in caches.children(resources.PODS, namespace, name):
-        pods[pod["metadata"].get("labels", {}).get(REVISION_LABEL, "")].append(pod)
+        if hash_ := pod["metadata"].get("labels", {}).get(REVISION_LABEL):  # the inspection's pod has none
+            pods[hash_].append(pod)
     runtime, runtime_error = _runtime(caches, endpoint, platform)
     revisions = {hash_: revision for hash_, revision in parsed.items() if revision is not None}
     return Snapshot(

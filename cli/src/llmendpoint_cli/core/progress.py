@@ -91,7 +91,7 @@ def _serving(endpoint: Object) -> str:
 
 
 def _under_way(endpoint: Object, state: str) -> str:
-    """`new from old, 1/2 ready, 25 % of requests: what the operator says`."""
+    """`new from old, 1/2 ready, 25 % of requests: what the operator says`, or why pods are not ready."""
     rollout = rollout_of(endpoint)
     green, blue = str(rollout.get("green", "?")), rollout.get("blue")
     weights = weights_of(endpoint)
@@ -103,6 +103,8 @@ def _under_way(endpoint: Object, state: str) -> str:
         parts.append(f"takes over from {blue}")
     if said := rollout.get("message"):
         parts.append(str(said))
+    elif is_true(degraded := conditions_of(endpoint).get("Degraded")):
+        parts.append(reason_text(degraded or {}))
     if state == WAITING:
         parts.append(f"verified; to continue: kubectl llm rollout promote {name_of(endpoint)}")
     return "; ".join(parts)

@@ -204,3 +204,12 @@ def test_an_engine_that_served_and_hangs_is_unresponsive_since_then() -> None:
 )
 def test_an_engine_that_loads_is_not_unresponsive(loads: dict[str, Any]) -> None:
     assert find_cause(None, [loads]) is None
+
+
+@pytest.mark.parametrize("code", [1, 2, 3])
+def test_what_a_program_says_and_the_hint_are_divided_by_one_sign(code: int) -> None:
+    live = waiting("CrashLoopBackOff", "", exitCode=code, reason="Error", message="It failed (--load-error).")
+    found = find_cause(None, [live])
+    assert found is not None
+    assert "(--load-error)" in found.message
+    assert "(--load-error)." not in found.message

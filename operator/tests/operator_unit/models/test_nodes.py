@@ -128,6 +128,6 @@ def test_a_revision_waits_while_its_model_is_marked_to_leave_a_node() -> None:
     waits = model_awaited(HELD.inputs.model, identity, Task(Stage.LEAVING))
     assert waits is not None
     assert waits.reason == "ModelDownloading"
-    assert "is being removed from claim cache" in waits.message
+    assert "on claim cache had no user" in waits.message
     assert model_awaited(HELD.inputs.model, identity, Task(Stage.RUNNING)) is None
     assert model_awaited(HELD.inputs.model, identity, None) is None

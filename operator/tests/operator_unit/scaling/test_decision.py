@@ -370,5 +370,5 @@ def test_the_message_of_a_change_has_the_figures() -> None:
     assert change is not None
     assert change.event.reason == "ScaledUp"
     assert change.event.message == (
-        "replicas 1 -> 10 (Signals): queueDepth 100 waiting / target 4, beyond 1 ready: 26; bounds are 1 to 10"
+        "replicas 1 -> 10 (Signals): queueDepth 100 waiting / target 4 + 1 ready; recommended: 26; bounds are 1 to 10"
     )

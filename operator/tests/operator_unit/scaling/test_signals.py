@@ -43,6 +43,24 @@ def test_queue_depth_lowers_only_when_all_fits_eighty_percent_of_the_remaining_s
     assert asked(Demand(loads=loads(10, running=0)), 10, queueDepth=target) == 0
 
 
+@pytest.mark.parametrize(
+    ("demand", "ready", "said"),
+    [
+        (Demand(100), 1, "queueDepth 100 waiting / target 4 + 1 ready"),
+        (Demand(3), 0, "queueDepth 3 waiting / target 4"),
+        (Demand(), 0, "queueDepth 0 waiting / target 4; 0 requests run or wait"),
+        (
+            Demand(loads=loads(10, running=4)),
+            10,
+            "queueDepth 0 waiting / target 4; 40 requests need 7 replicas with 8 sequences, filled to 80 %",
+        ),
+    ],
+)
+def test_queue_depth_says_how_its_number_comes_about(demand: Demand, ready: int, said: str) -> None:
+    scene = Scene(rules(signals={"queueDepth": {"target": 4}}), ready, pods(ready))
+    assert recommend(scene, demand)[0].said == said
+
+
 def test_queue_depth_holds_where_nobody_says_how_much_a_replica_takes() -> None:
     scene = Scene(rules(), 5, pods(5))
     busy = Demand(in_flight={"p0": 1})

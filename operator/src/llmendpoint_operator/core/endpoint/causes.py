@@ -97,7 +97,7 @@ def unschedulable(pod: Manifest) -> Cause | None:
     message = _short(condition.get("message", ""))
     if "persistentvolumeclaim" in message and "not found" in message:
         hint = "create the claim in the endpoint's namespace, or correct spec.model.source (or spec.model.cache.claimName)"
-        return Cause("ModelClaimNotFound", f"{message}; {hint}", permanent=True)
+        return Cause("ModelClaimNotFound", f"{_clause(message)}; {hint}", permanent=True)
     for kind, count in _accelerators(pod).items():
         if f"Insufficient {kind}" in message:
             hint = f"add nodes with it, free some, or lower spec.resources.accelerator.count ({count})"
@@ -119,7 +119,7 @@ def image_not_pulled(pod: Manifest) -> Cause | None:
     hint = _IMAGE_HINTS.get(status["name"], _IMAGE_HINTS[CONTAINER])
     return Cause(
         "ImagePullFailed",
-        f"image {image} cannot be pulled: {detail}; {hint}",
+        f"image {image} cannot be pulled: {_clause(detail)}; {hint}",
         waiting["reason"] == "InvalidImageName",
     )
 
@@ -150,7 +150,7 @@ def engine_exited(pod: Manifest) -> Cause | None:
              4: ("ModelNotSupported", "serve another model or name another spec.runtime")}  # fmt: skip
     if code in known:
         reason, hint = known[code]
-        return Cause(reason, f"{where}: {line or f'exit code {code}'}; {hint}", permanent=True)
+        return Cause(reason, f"{where}: {_clause(line) or f'exit code {code}'}; {hint}", permanent=True)
     if code in (137, 143):
         said = "most often because it was not ready within spec.progressDeadlineSeconds or stopped answering its liveness probe"
         return Cause(
@@ -201,7 +201,12 @@ def last_line(text: str) -> str:
 
 
 def _last(line: str) -> str:
-    return f"; its last line: {line}" if line else ""
+    return f"; its last line: {_clause(line)}" if line else ""
+
+
+def _clause(text: str) -> str:
+    """Another program's sentence, to be followed by `;`."""
+    return text.rstrip(" .;")
 
 
 def _short(text: str) -> str:

@@ -179,7 +179,7 @@ def _with_place_hint(snapshot: Snapshot, rollout: Rollout, revision: str | None,
     beside = progress.mode is Mode.SURGE and progress.state in BEFORE_THE_SWITCH and progress.blue is not None
     if spec is None or not beside or revision != progress.green or cause.reason not in WITHOUT_NODE:
         return cause
-    said = f"{cause.message}. Meanwhile revision {progress.blue} keeps its replicas"
+    said = f"{cause.message.rstrip('. ')}. Meanwhile revision {progress.blue} keeps its replicas"
     if spec.rollout.capacity is Capacity.AUTO and snapshot.wanted > 1:
         after = f"after {spec.rollout.unschedulable_seconds} s (spec.rollout.unschedulableSeconds), or as soon as an autoscaler says that no node comes"
         return replace(cause, message=f"{said}; {after}, new replicas replace them one by one")

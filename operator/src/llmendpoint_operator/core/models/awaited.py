@@ -33,7 +33,7 @@ def model_awaited(model: ModelSpec, identity: Identity | None, task: Task | None
         return task.cause
     files = model_files(model, identity.commit)
     if task.stage is Stage.LEAVING:
-        said = f"{files.source} is being removed from claim {files.claim}, and then downloaded to it again"
+        said = f"{files.source} on claim {files.claim} had no user; it is used again, or downloaded again if its removal has begun"
         return Cause("ModelDownloading", said, expected=True)
     said = f"{files.source} at {files.revision} is downloaded to claim {files.claim}: {task.progress} %"
     return Cause("ModelDownloading", said, expected=True)

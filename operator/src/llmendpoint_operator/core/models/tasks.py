@@ -21,7 +21,8 @@ RETRY_SECONDS = 300
 
 _SOURCE = "correct spec.model.source"
 EXITS = {
-    1: ("ModelUnavailable", "the operator tries again; if it keeps failing, correct spec.model.source", False),
+    1: ("ModelUnavailable", "the operator tries again; if it keeps failing, look at proxies, NetworkPolicies and "
+        "spec.model.source", False),
     2: ("ModelCacheUnusable", "correct spec.model.cache.claimName, or make its volume writable", True),
     3: ("ModelNotFound", _SOURCE, True),
     5: ("ModelFormatRefused", "name one with *.safetensors or *.gguf in spec.model.source, or, for an engine that "

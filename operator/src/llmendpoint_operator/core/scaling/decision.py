@@ -124,7 +124,7 @@ def _follow(
     bounded = min(max(wanted, bounds.awake), bounds.most)
     recommendations = keep(memory.recommendations, longest(scene.spec.behavior), now)
     memory = replace(memory, recommendations=(*recommendations, (now, bounded)))
-    said = f"{best.said}: {best.replicas}"
+    said = f"{best.said}; recommended: {best.replicas}"
     if wanted != bounded:
         said += f"; bounds are {bounds.awake} to {bounds.most}"
     if scene.current < bounds.awake:

@@ -62,7 +62,8 @@ def queue_depth(scene: Scene, demand: Demand, signal: QueueDepthSignal) -> Recom
     """Replicas that are starting are in `current`; they count as already asked for."""
     waiting = demand.queued
     up = scene.serving + -(-waiting // signal.target) if waiting else 0
-    said = f"queueDepth {waiting} waiting / target {signal.target}, beyond {scene.serving} ready"
+    said = f"queueDepth {waiting} waiting / target {signal.target}"
+    said += f" + {scene.serving} ready" if waiting and scene.serving else ""
     if up > scene.current:
         return Recommendation(up, said)
     requests, sequences = demand.requests, _sequences(scene, demand)
@@ -71,7 +72,8 @@ def queue_depth(scene: Scene, demand: Demand, signal: QueueDepthSignal) -> Recom
         return Recommendation(scene.current, f"{said}; {unknown}", lowers=False)
     full, of = FULL
     fits = -(-requests * of // (full * sequences)) if sequences else 0
-    room = f"; {requests} requests fit {fits} x {sequences} sequences at 80 %" if sequences else ""
+    needs = f"{fits} {'replica' if fits == 1 else 'replicas'} with {sequences} sequences, filled to 80 %"
+    room = f"; {requests} requests need {needs}" if requests else "; 0 requests run or wait"
     return Recommendation(min(scene.current, max(up, fits)), said + room)
 
 
