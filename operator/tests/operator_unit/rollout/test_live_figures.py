@@ -13,6 +13,7 @@ import pytest
 from llmendpoint_operator.core.rollout.histograms import quantile
 from llmendpoint_operator.errors import Unanswered
 from llmendpoint_operator.observe.latencies import parse_latencies
+from llmendpoint_operator.observe.rollout import evidence as collector
 
 from ..evidence_stage import KEY, PROMPT, RELATIVE, World, ready_pod, until
 
@@ -124,6 +125,20 @@ async def test_counts_that_this_operator_wrote_itself_are_not_added_again(world:
     await until(lambda: world.look(snapshot).figures["green"].requests == 40)
     written = {"at": "2026-01-01T00:00:00Z", "requests": 40, "errors": 4, "seconds": 2.0}
     assert world.look(world.snapshot("Observing", observation=written)).figures["green"].requests == 40
+
+
+async def test_the_new_revisions_engines_are_read_as_soon_as_it_gets_requests(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they have counted before they are read for the first time counts for nothing."""
+    await world.add_gateway()
+    blue, green = await world.add_engine("blue"), await world.add_engine("green")
+    world.look(world.snapshot("AwaitingPromotion"))
+    monkeypatch.setattr(collector, "SAMPLE_S", 60)
+    await until(lambda: blue.scrapes > 0)
+    assert green.scrapes == 0
+    world.look(world.snapshot("Switching", epoch=2))
+    await until(lambda: green.scrapes > 0)
 
 
 async def test_waves_of_an_exchange_in_place_are_one_window(world: World) -> None:

@@ -154,6 +154,9 @@ class _Watcher:
             self._measured_since = time.monotonic()
         if wanted.window is not None and wanted.window != before.window:
             self._measurements.begin(time.monotonic())
+            # At once: what an engine has counted before it is read for the first time is not known to lie in the window.
+            _cancel(self._sampler)
+            self._sampler = None
         if wanted.measured and self._sampler is None:
             self._sampler = asyncio.create_task(self._sample(), name="sampler")
         elif not wanted.measured:
