@@ -106,6 +106,40 @@ def test_limits_of_the_slo_count_where_the_rollout_has_none() -> None:
     ]
 
 
+RELATIVE = {"errorRate": {"maxIncrease": 0.01}}
+
+
+def test_an_old_revision_that_keeps_requests_is_compared_over_the_same_seconds() -> None:
+    """What it had before the switch would be too few, and does not matter."""
+    [before] = plan(0.5, RELATIVE).rows
+    [beside] = plan(0.5, {**RELATIVE, "control": 20}).rows
+    assert "not waited for" in before.why
+    assert beside.decidable
+    assert (beside.weight, beside.requests_per_second) == (80, 0.4)
+
+
+def test_at_a_step_of_a_canary_both_are_compared_and_after_the_last_one_with_before() -> None:
+    found = plan(0.5, RELATIVE, strategy="Canary", canary={"steps": [{"weight": 50}]})
+    assert ["not waited for" in row.why for row in found.rows] == [False, True]
+
+
+def test_a_larger_part_of_the_old_revision_sees_smaller_changes() -> None:
+    few, many = (plan(10, {**RELATIVE, "control": control}).rows[0].smallest_seen for control in (5, 50))
+    assert few is not None
+    assert many is not None
+    assert many < few
+
+
+def test_failures_of_the_callers_are_decided_by_comparison() -> None:
+    limit = {"errorRate": {"max": 0.02}}
+    [alone] = plan(50, limit, errors=0.07).rows
+    [compared] = plan(50, {**limit, "control": 20}, errors=0.07).rows
+    assert alone.why.endswith(", or write control: 20")
+    assert compared.decidable
+    assert compared.smallest_seen is not None
+    assert compared.smallest_seen > 0.07
+
+
 def test_more_limits_and_steps_see_only_larger_changes() -> None:
     alone, many = plan(10, {"errorRate": {"max": 0.02}}), plan(10, ALL, **CANARY)
     [one], last = alone.rows, many.rows[-4]
@@ -128,7 +162,7 @@ def test_nothing_is_observed_for_zero_seconds() -> None:
 def test_twice_the_traffic_decides_no_later_and_sees_no_less(rate: float, errors: float) -> None:
     once, twice = plan(rate, ALL, errors), plan(2 * rate, ALL, errors)
     for one, other in zip(once.rows, twice.rows, strict=True):
-        # From ten requests a second on, cells of one second hold more of them.
+        # From ten requests a second on, cells of engines' figures hold more of them.
         if one.decidable and rate < 5:
             assert other.decidable
         if one.smallest_seen is not None:
