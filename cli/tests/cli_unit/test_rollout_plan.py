@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from llmendpoint_cli.core.observe_spec import asked_by
 from llmendpoint_cli.core.rollout_plan import Plan, Traffic, make_plan
 from llmendpoint_cli.core.traffic import traffic_between
 from llmendpoint_cli.errors import BadUsage, NotFound, Unreachable
+from llmendpoint_cli.render import make_console
 from llmendpoint_cli.render_rollout_plan import plan_view
 from tests.guides import page as guide
 from tests.guides.page import Commands, File
@@ -33,6 +35,7 @@ ALL = {
     "errorRate": {"max": 0.02, "maxIncrease": 0.01},
     "ttft": {"p95Seconds": 2, "maxRatio": 1.5},
 }
+RELATIVE = {"errorRate": {"maxIncrease": 0.01}}
 CANARY = {"strategy": "Canary", "canary": {"steps": [{"weight": 10, "duration": 30}, {"weight": 50}]}}
 
 
@@ -57,6 +60,13 @@ def test_what_the_terminal_shows() -> None:
 
 def test_one_limit_and_no_canary_is_one_line() -> None:
     check_golden("rollout_plan_simple.txt", plan_view(plan(10, {"errorRate": {"max": 0.02}})))
+
+
+def test_the_share_of_the_new_revision_is_shown_where_the_old_one_keeps_requests() -> None:
+    file = io.StringIO()
+    make_console(file, width=160).print(plan_view(plan(10, {**RELATIVE, "control": 20})))
+    assert "SHARE" in file.getvalue()
+    assert "80 %" in file.getvalue()
 
 
 def test_a_limit_that_takes_too_long_says_how_long_and_what_helps() -> None:
@@ -104,9 +114,6 @@ def test_limits_of_the_slo_count_where_the_rollout_has_none() -> None:
         "spec.rollout.observe.ttft.p95Seconds",
         "spec.slo.e2eSeconds",
     ]
-
-
-RELATIVE = {"errorRate": {"maxIncrease": 0.01}}
 
 
 def test_an_old_revision_that_keeps_requests_is_compared_over_the_same_seconds() -> None:
