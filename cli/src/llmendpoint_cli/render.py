@@ -76,7 +76,9 @@ def _rollout(view: RolloutView, now: datetime) -> Text:
     age = age_text(view.since, now)
     how = f" ({view.mode})" if view.mode else ""
     line = Text.assemble("rollout ", _coloured(view.state), how, f" for {age}" if age else "")
-    return line.append(f": {view.message}") if view.message else line
+    for said in filter(None, (view.observed, view.message)):
+        line.append(f": {said}")
+    return line
 
 
 def _add_revision(tree: Tree, view: RevisionView, now: datetime) -> None:

@@ -27,17 +27,17 @@ def plan_view(plan: Plan) -> Group:
 
 def _table(plan: Plan) -> Table:
     table = Table(box=None, pad_edge=False, header_style="")
-    canary = _canary(plan)
+    shared = _shared(plan)
     for column in (
         "LIMIT",
-        *(("STEP",) if canary else ()),
+        *(("SHARE",) if shared else ()),
         "KNOWN TO BE KEPT",
         "SMALLEST CHANGE THAT IS SEEN",
     ):
         table.add_column(column, overflow="fold")
     for row in plan.rows:
-        step = (f"{row.weight} %",) if canary else ()
-        table.add_row(Text(row.limit), *step, _kept(row), _smallest(row))
+        share = (f"{row.weight} %",) if shared else ()
+        table.add_row(Text(row.limit), *share, _kept(row), _smallest(row))
     return table
 
 
@@ -53,9 +53,10 @@ def _smallest(row: Row) -> str:
     return f"{row.smallest_seen:.1%} {row.seen}, within {row.within:g} s"
 
 
-def _canary(plan: Plan) -> bool:
-    return len({row.weight for row in plan.rows}) > 1
+def _shared(plan: Plan) -> bool:
+    """Whether the old revision keeps requests at some step."""
+    return any(row.weight < 100 for row in plan.rows)
 
 
 def _where(plan: Plan, row: Row) -> str:
-    return f"{row.field}{f' at {row.weight} %' if _canary(plan) else ''}: "
+    return f"{row.field}{f' at {row.weight} %' if _shared(plan) else ''}: "

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from llmendpoint_cli import rollout
 from llmendpoint_cli.__main__ import app
 from llmendpoint_cli.core.observed import ASCII, is_news, observation_lines, observation_of
+from llmendpoint_cli.core.tree import view_endpoint
 
 from .samples import Json, rolling, serving
 
@@ -49,6 +50,15 @@ def test_requests_time_and_evidence_are_one_line_and_each_limit_another() -> Non
         ERRORS,
         SLOW,
     )
+
+
+def test_the_tree_of_status_says_how_far_the_verdict_is() -> None:
+    view = view_endpoint(observing(), []).rollout
+    assert view is not None
+    assert view.observed == "312 of about 480 requests, about 40 s left"
+    other = view_endpoint(rolling("Draining"), []).rollout
+    assert other is not None
+    assert other.observed == ""
 
 
 def test_what_is_not_foreseen_is_not_said() -> None:

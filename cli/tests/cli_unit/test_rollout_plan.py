@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from llmendpoint_cli.core.observe_spec import asked_by
 from llmendpoint_cli.core.rollout_plan import Plan, Traffic, make_plan
 from llmendpoint_cli.core.traffic import traffic_between
 from llmendpoint_cli.errors import BadUsage, NotFound, Unreachable
+from llmendpoint_cli.render import make_console
 from llmendpoint_cli.render_rollout_plan import plan_view
 from tests.guides import page as guide
 from tests.guides.page import Commands, File
@@ -33,6 +35,7 @@ ALL = {
     "errorRate": {"max": 0.02, "maxIncrease": 0.01},
     "ttft": {"p95Seconds": 2, "maxRatio": 1.5},
 }
+RELATIVE = {"errorRate": {"maxIncrease": 0.01}}
 CANARY = {"strategy": "Canary", "canary": {"steps": [{"weight": 10, "duration": 30}, {"weight": 50}]}}
 
 
@@ -57,6 +60,13 @@ def test_what_the_terminal_shows() -> None:
 
 def test_one_limit_and_no_canary_is_one_line() -> None:
     check_golden("rollout_plan_simple.txt", plan_view(plan(10, {"errorRate": {"max": 0.02}})))
+
+
+def test_the_share_of_the_new_revision_is_shown_where_the_old_one_keeps_requests() -> None:
+    file = io.StringIO()
+    make_console(file, width=160).print(plan_view(plan(10, {**RELATIVE, "control": 20})))
+    assert "SHARE" in file.getvalue()
+    assert "80 %" in file.getvalue()
 
 
 def test_a_limit_that_takes_too_long_says_how_long_and_what_helps() -> None:
@@ -106,6 +116,37 @@ def test_limits_of_the_slo_count_where_the_rollout_has_none() -> None:
     ]
 
 
+def test_an_old_revision_that_keeps_requests_is_compared_over_the_same_seconds() -> None:
+    """What it had before the switch would be too few, and does not matter."""
+    [before] = plan(0.5, RELATIVE).rows
+    [beside] = plan(0.5, {**RELATIVE, "control": 20}).rows
+    assert "not waited for" in before.why
+    assert beside.decidable
+    assert (beside.weight, beside.requests_per_second) == (80, 0.4)
+
+
+def test_at_a_step_of_a_canary_both_are_compared_and_after_the_last_one_with_before() -> None:
+    found = plan(0.5, RELATIVE, strategy="Canary", canary={"steps": [{"weight": 50}]})
+    assert ["not waited for" in row.why for row in found.rows] == [False, True]
+
+
+def test_a_larger_part_of_the_old_revision_sees_smaller_changes() -> None:
+    few, many = (plan(10, {**RELATIVE, "control": control}).rows[0].smallest_seen for control in (5, 50))
+    assert few is not None
+    assert many is not None
+    assert many < few
+
+
+def test_failures_of_the_callers_are_decided_by_comparison() -> None:
+    limit = {"errorRate": {"max": 0.02}}
+    [alone] = plan(50, limit, errors=0.07).rows
+    [compared] = plan(50, {**limit, "control": 20}, errors=0.07).rows
+    assert alone.why.endswith(", or write control: 20")
+    assert compared.decidable
+    assert compared.smallest_seen is not None
+    assert compared.smallest_seen > 0.07
+
+
 def test_more_limits_and_steps_see_only_larger_changes() -> None:
     alone, many = plan(10, {"errorRate": {"max": 0.02}}), plan(10, ALL, **CANARY)
     [one], last = alone.rows, many.rows[-4]
@@ -128,7 +169,7 @@ def test_nothing_is_observed_for_zero_seconds() -> None:
 def test_twice_the_traffic_decides_no_later_and_sees_no_less(rate: float, errors: float) -> None:
     once, twice = plan(rate, ALL, errors), plan(2 * rate, ALL, errors)
     for one, other in zip(once.rows, twice.rows, strict=True):
-        # From ten requests a second on, cells of one second hold more of them.
+        # From ten requests a second on, cells of engines' figures hold more of them.
         if one.decidable and rate < 5:
             assert other.decidable
         if one.smallest_seen is not None:

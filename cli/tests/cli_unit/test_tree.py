@@ -58,10 +58,16 @@ def check_golden_text(name: str, printed: str) -> None:
     assert text == path.read_text()
 
 
+def observing(observation: Json) -> Json:
+    found = rolling("Observing", weights=(0, 100), readyReplicas=1)
+    found["status"]["rollout"]["observation"] = observation
+    return found
+
+
 CASES: dict[str, tuple[Json, list[Json]]] = {
     "serving.txt": (serving(), [ready_pod("chat-7d9f8c6b54-a", BLUE), ready_pod("chat-7d9f8c6b54-b", BLUE)]),
     "observing.txt": (
-        rolling("Observing", "37 of 100 requests", weights=(0, 100), readyReplicas=1),
+        observing({"requests": 37, "expectedRequests": 100, "expectedSeconds": 63.4}),
         [
             *(ready_pod(f"chat-7d9f8c6b54-{letter}", BLUE) for letter in "ab"),
             ready_pod("chat-0c1d2e3f4a-a", GREEN), loading_pod("chat-0c1d2e3f4a-b", GREEN),

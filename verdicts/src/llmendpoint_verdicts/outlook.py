@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .shares import FIRST_CLUMP, Share, above, below, less, more
 
@@ -104,13 +104,24 @@ def smallest_seen(requests: float, limit: float, required: float, clumping: floa
 def smallest_increase_seen(
     green: float, blue: Share, increase: float, required: float, clumping: float = 1.0
 ) -> float | None:
-    """The smallest share (0..1) of `green` requests that shows, in 19 of 20 rollouts, that it is above blue's + `increase`."""
-    shown = _smallest(
-        lambda rate: more(Share(green, rate * green, clumping), blue, increase),
-        min(1.0, blue.rate + increase),
-        required,
-    )
-    return None if shown is None else _surely(shown, green / clumping)
+    """The smallest share (0..1) of `green` requests that shows, in 19 of 20 rollouts, that it is above blue's + `increase`. Both
+    shares vary by chance: blue's may be high, and then green's has to be higher. The two are independent of each other."""
+
+    def shown_above(old: Share) -> float | None:
+        return _smallest(
+            lambda rate: more(Share(green, rate * green, clumping), old, increase),
+            min(1.0, old.rate + increase),
+            required,
+        )
+
+    shown = shown_above(blue)
+    if shown is None or blue.requests <= 0:
+        return shown
+    high = shown_above(replace(blue, hits=blue.requests * _surely(blue.rate, blue.independent[0])))
+    if high is None:
+        return None
+    green_low, blue_high = _surely(shown, green / clumping) - shown, high - shown
+    return min(1.0, shown + math.hypot(green_low, blue_high))
 
 
 class _Going:

@@ -12,6 +12,8 @@ OBSERVE = "spec.rollout.observe"
 DEFAULT_ERROR_RATE = 0.02
 SLOWEST = 0.05
 """Share of the requests that may be slower than a limit of a 95th percentile."""
+FAIL = "fail"
+"""What is said of requests that a limit of errors counts."""
 LATENCIES = ("ttft", "itl", "e2e")
 
 
@@ -29,13 +31,24 @@ class Limit:
     healthy: float | None = None
     written: bool = True
 
+    @property
+    def errors(self) -> bool:
+        """Whether it limits the requests that fail."""
+        return self.seen == FAIL
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`weight`: percent of the requests that the new revision gets. `duration`: seconds of observation."""
+    """`weight`: percent of the requests that the new revision gets; the old one keeps the rest. `duration`: seconds of
+    observation."""
 
     weight: int
     duration: float
+
+    @property
+    def beside(self) -> float:
+        """Requests that the old revision gets for each one of the new revision's."""
+        return (100 - self.weight) / self.weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +71,7 @@ class Asked:
 
     @property
     def duration(self) -> float:
-        """`rollout.observe.duration`: that of the last step, which gets all requests."""
+        """`rollout.observe.duration`: that of the last step, with all requests but those of `control`."""
         return self.steps[-1].duration
 
     @property
@@ -81,7 +94,7 @@ def asked_by(spec: Object) -> Asked:
     steps = [Step(int(step["weight"]), float(step.get("duration", 60))) for step in canary]
     return Asked(
         limits=limits,
-        steps=(*steps, Step(100, float(observe.get("duration", 60)))),
+        steps=(*steps, Step(100 - int(observe.get("control") or 0), float(observe.get("duration", 60)))),
         max_duration=float(observe.get("maxDuration", 600)),
         margin=_rate(observe, "margin", 0.03),
         false_rollback_rate=_rate(observe, "falseRollbackRate", 0.01),
@@ -103,11 +116,11 @@ def _limits(observe: Object, slo: Object) -> Iterator[Limit]:
     most: Any = rate.get("max") if rate is not None else DEFAULT_ERROR_RATE
     if most is not None:
         field, text = f"{OBSERVE}.errorRate.max", f"at most {float(most):.1%} of the requests fail"
-        yield Limit(field, text, float(most), "fail", written=rate is not None)
+        yield Limit(field, text, float(most), FAIL, written=rate is not None)
     increase: Any = rate.get("maxIncrease") if rate is not None else None
     if increase is not None:
-        text = f"at most {float(increase):.1%} more of the requests fail than before"
-        yield Limit(f"{OBSERVE}.errorRate.maxIncrease", text, float(increase), "fail", relative=True)
+        text = f"at most {float(increase):.1%} more of the requests fail than at the old revision"
+        yield Limit(f"{OBSERVE}.errorRate.maxIncrease", text, float(increase), FAIL, relative=True)
     for key in LATENCIES:
         yield from _latency(key, observe.get(key) or {}, slo.get(f"{key}Seconds"))
 
@@ -120,6 +133,6 @@ def _latency(key: str, written: Object, slo: Any) -> Iterator[Limit]:
         text, seen = f"{key} p95 at most {float(seconds):g} s", f"slower than {float(seconds):g} s"
         yield Limit(field, text, SLOWEST, seen, healthy=SLOWEST / 2)
     if ratio is not None:
-        text = f"{key} p95 at most {float(ratio):g} times as before"
-        seen = f"slower than {float(ratio):g} times the p95 before"
+        text = f"{key} p95 at most {float(ratio):g} times the old one"
+        seen = f"slower than {float(ratio):g} times the old p95"
         yield Limit(f"{OBSERVE}.{key}.maxRatio", text, 0.0, seen, relative=True, healthy=SLOWEST)

@@ -43,9 +43,17 @@ def evidence_of(observation: Object) -> tuple[float, float]:
     )
 
 
+def requests_text(observation: Object) -> str:
+    """`312 of about 480 requests, about 40 s left`."""
+    requests, expected = int(_number(observation, "requests")), observation.get("expectedRequests")
+    counted = f"{requests:,}" if expected is None else f"{requests:,} of about {int(expected):,}"
+    left = observation.get("expectedSeconds")
+    return f"{counted} requests" + ("" if left is None else f", about {float(left):.0f} s left")
+
+
 def observation_lines(observation: Object, symbols: str = BLOCKS) -> tuple[str, ...]:
     """`312 of about 480 requests, about 40 s left; evidence …`, then a line for each limit."""
-    parts = [_requests(observation)]
+    parts = [requests_text(observation)]
     if observation.get("limits"):
         history: Sequence[Object] = observation.get("history") or ()
         broken, kept = evidence_of(observation)
@@ -55,13 +63,6 @@ def observation_lines(observation: Object, symbols: str = BLOCKS) -> tuple[str, 
         )
     said = [str(one["said"]) for one in observation.get("limits") or () if one.get("said")]
     return "; ".join(parts), *said
-
-
-def _requests(observation: Object) -> str:
-    requests, expected = int(_number(observation, "requests")), observation.get("expectedRequests")
-    counted = f"{requests:,}" if expected is None else f"{requests:,} of about {int(expected):,}"
-    left = observation.get("expectedSeconds")
-    return f"{counted} requests" + ("" if left is None else f", about {float(left):.0f} s left")
 
 
 def _sparkline(history: Sequence[Object], key: str, symbols: str) -> str:

@@ -7,9 +7,14 @@ The limits are read from the spec as the operator reads them, and the evidence t
 | a limit is broken | falseRollbackRate, shared by all limits in all windows: the steps of a canary, and the whole rollout |
 | a limit is kept within the margin | missRate |
 
-When all is well, so many requests fail as now, and half as many are slow as a limit of a 95th percentile allows. Limits relative to
-the old revision are compared with its requests of `observe.duration` seconds before the switch. It may have more: it is measured
-from the beginning of the rollout.
+When all is well, so many requests fail as now, and half as many are slow as a limit of a 95th percentile allows.
+
+| at a step | the new revision is compared with |
+|---|---|
+| the old one keeps requests: a canary, or `observe.control` | its requests of the same seconds |
+| the new one gets all | the old one's of `observe.duration` seconds before the switch. It may have more: it is measured from the beginning of the rollout |
+
+A limit of errors that the old revision breaks as well is not the new one's fault. Then it counts only what is worse than the old one.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ from llmendpoint_verdicts.outlook import (
     smallest_increase_seen,
     smallest_seen,
 )
-from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, less
+from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, above, less
 
 from .observe_spec import Asked, Limit, Step
 
@@ -33,8 +38,11 @@ MOST_REQUESTS = 10_000_000
 MOST_SECONDS = 86_400
 """That spec.rollout.observe.maxDuration may be."""
 MOST_MARGIN, MARGIN_STEP = 0.495, 0.005
-CELL_REQUESTS, CELL_SECONDS = 10, 1.0
-"""The operator looks for failures that come together in cells of so many requests, or of one second where there are more."""
+CELL_REQUESTS, CELL_SECONDS, ENGINES_S = 10, 0.2, 1.0
+"""The operator looks for failures that come together in cells of so many requests, or of so many seconds where there are more: of
+those between two readings of the gateways, or for a latency of the engines."""
+CONTROL = 20
+"""Percent that the old revision may keep, in a proposal."""
 NO_REQUESTS = "not decidable: there are no requests"
 PLENTY = 4
 """Times as many requests of the new revision as of the old one decide, if any number can; as the operator says."""
@@ -96,22 +104,37 @@ def _rows(asked: Asked, traffic: Traffic) -> Iterator[Row]:
 
 def _row(asked: Asked, limit: Limit, step: Step, traffic: Traffic) -> Row:
     rate, within = traffic.requests_per_second * step.weight / 100, asked.patience(step)
-    blue = _before(asked, limit, traffic)
-    requests = _requests(asked, limit, rate, traffic, blue)
+    compared = _compared(asked, limit, traffic, step.beside)
+    requests = _requests(asked, limit, rate, traffic, compared)
     row = Row(
         limit.field, limit.text, step.weight, rate, requests,
         requests / rate if requests is not None and rate > 0 else None,
-        within, _smallest(asked, limit, rate, within, blue), limit.seen,
+        within, _smallest(asked, limit, traffic, rate, within, compared), limit.seen,
     )  # fmt: skip
-    return replace(row, why=_why(asked, limit, row, traffic, blue))
+    return replace(row, why=_why(asked, limit, row, traffic, compared))
 
 
-def _before(asked: Asked, limit: Limit, traffic: Traffic) -> Share | None:
-    """What the old revision has done; None if the limit is not relative to it."""
-    if not limit.relative:
-        return None
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """The old revision. `before`: its requests from before the switch that count. `beside`: how many it gets for each one of the
+    new revision's. `fails_too`: whether it breaks this limit of errors, too."""
+
+    before: Share
+    beside: float
+    fails_too: bool = False
+
+    def after(self, requests: float, rate: float) -> Share:
+        """When the new one has so many."""
+        more = requests * self.beside
+        return Share(self.before.requests + more, self.before.hits + more * rate)
+
+
+def _compared(asked: Asked, limit: Limit, traffic: Traffic, beside: float) -> _Compared:
     requests = traffic.requests_per_second * asked.duration
-    return Share(requests, requests * _healthy(limit, traffic))
+    blue = Share(requests, requests * _healthy(limit, traffic))
+    if limit.relative:
+        return _Compared(Share() if beside > 0 else blue, beside)
+    return _Compared(blue, beside, limit.errors and traffic.error_rate > limit.allowed)
 
 
 def _healthy(limit: Limit, traffic: Traffic) -> float:
@@ -119,23 +142,32 @@ def _healthy(limit: Limit, traffic: Traffic) -> float:
     return traffic.error_rate if limit.healthy is None else limit.healthy
 
 
-def _cell(rate: float) -> float:
-    return max(CELL_REQUESTS, rate * CELL_SECONDS)
+def _cell(limit: Limit, rate: float) -> float:
+    return max(CELL_REQUESTS, rate * (CELL_SECONDS if limit.errors else ENGINES_S))
 
 
-def _requests(asked: Asked, limit: Limit, rate: float, traffic: Traffic, blue: Share | None) -> int | None:
+def _requests(asked: Asked, limit: Limit, rate: float, traffic: Traffic, blue: _Compared) -> int | None:
     """Until it is known that the limit is kept, at least minRequests; None: never."""
-    required, healthy = _required(asked), _healthy(limit, traffic)
-    if blue is None:
-        outlook = requests_to_show(
-            Share(), limit.allowed, asked.margin, required, most=MOST_REQUESTS, rate=healthy, cell=_cell(rate)
-        )
+    required, healthy, cell = _required(asked), _healthy(limit, traffic), _cell(limit, rate)
+
+    def compared(increase: float, kept: float) -> int | None:
+        return requests_to_compare(
+            Share(), blue.before, increase, asked.margin, replace(required, kept=kept),
+            most=MOST_REQUESTS, beside=blue.beside, rates=(healthy, healthy), cell=cell,
+        ).kept  # fmt: skip
+
+    if limit.relative:
+        found = [compared(limit.allowed, required.kept)]
     else:
-        outlook = requests_to_compare(
-            Share(), blue, limit.allowed, asked.margin, required,
-            most=MOST_REQUESTS, beside=0.0, rates=(healthy, healthy), cell=_cell(rate),
-        )  # fmt: skip
-    return None if outlook.kept is None else max(outlook.kept, asked.min_requests)
+        found = [requests_to_show(
+            Share(), limit.allowed, asked.margin, required, most=MOST_REQUESTS, rate=healthy, cell=cell
+        ).kept]  # fmt: skip
+    if blue.fails_too and blue.beside > 0:
+        # Either test may show it, so each needs twice the evidence.
+        either = compared(0.0, required.kept + math.log(2))
+        found += [either] if either and above(blue.after(either, healthy), limit.allowed) > 0 else []
+    kept = min((one for one in found if one is not None), default=None)
+    return None if kept is None else max(kept, asked.min_requests)
 
 
 def _required(asked: Asked) -> Required:
@@ -143,26 +175,36 @@ def _required(asked: Asked) -> Required:
     return Required(math.log(tests / asked.false_rollback_rate), -math.log(asked.miss_rate))
 
 
-def _smallest(asked: Asked, limit: Limit, rate: float, within: float, blue: Share | None) -> float | None:
+def _smallest(
+    asked: Asked, limit: Limit, traffic: Traffic, rate: float, within: float, blue: _Compared
+) -> float | None:
+    """The larger one where two tests have to show it: above the limit, and above the old revision."""
     requests, required = rate * within, _required(asked).broken
     if requests < 1:
         return None
-    clumping = min(FIRST_CLUMP, max(1.0, FIRST_CLUMP * _cell(rate) / requests))
-    if blue is None:
-        return smallest_seen(requests, limit.allowed, required, clumping)
-    return smallest_increase_seen(requests, blue, limit.allowed, required, clumping)
+    clumping = min(FIRST_CLUMP, max(1.0, FIRST_CLUMP * _cell(limit, rate) / requests))
+    found = []
+    if not limit.relative:
+        found.append(smallest_seen(requests, limit.allowed, required, clumping))
+    if limit.relative or blue.fails_too:
+        old = blue.after(requests, _healthy(limit, traffic))
+        increase = limit.allowed if limit.relative else 0.0
+        found.append(smallest_increase_seen(requests, old, increase, required, clumping))
+    shown = [one for one in found if one is not None]
+    return max(shown) if len(shown) == len(found) else None
 
 
-def _why(asked: Asked, limit: Limit, row: Row, traffic: Traffic, blue: Share | None) -> str:
+def _why(asked: Asked, limit: Limit, row: Row, traffic: Traffic, blue: _Compared) -> str:
     """What stands in the way, and what would help."""
     if row.requests_per_second <= 0:
         return NO_REQUESTS
-    if blue is not None and not _comparable(asked, limit, blue):
-        return _too_few_before(asked, limit, row, traffic, blue)
+    if limit.relative and not _comparable(asked, limit, blue):
+        return _too_few_before(asked, limit, row, traffic, blue.before)
     if row.requests is None:
+        also = f", or write control: {CONTROL}" if blue.fails_too and blue.beside == 0 else ""
         return (
             f"not decidable: {_healthy(limit, traffic):.1%} of the requests fail now, and the limit and the margin allow "
-            f"{limit.allowed + asked.margin:.1%}" + _helps(asked, limit, row, traffic, "the limit")
+            f"{limit.allowed + asked.margin:.1%}" + _helps(asked, limit, row, traffic, "the limit") + also
         )
     if row.seconds is not None and row.seconds > row.within:
         return (
@@ -173,7 +215,7 @@ def _why(asked: Asked, limit: Limit, row: Row, traffic: Traffic, blue: Share | N
 
 
 def _too_few_before(asked: Asked, limit: Limit, row: Row, traffic: Traffic, blue: Share) -> str:
-    needed = _first_number(lambda n: _comparable(asked, limit, Share(n, blue.rate * n)))
+    needed = _first_number(lambda n: _comparable(asked, limit, _Compared(Share(n, blue.rate * n), 0.0)))
     takes = f", {needed:,} are needed" if needed else ""
     longer = _longer("duration", needed / traffic.requests_per_second) if needed else ""
     return (
@@ -182,10 +224,11 @@ def _too_few_before(asked: Asked, limit: Limit, row: Row, traffic: Traffic, blue
     )
 
 
-def _comparable(asked: Asked, limit: Limit, blue: Share) -> bool:
-    """Whether so many requests of the old revision suffice, with plenty of the new one's."""
-    plenty = Share(PLENTY * blue.requests, PLENTY * blue.hits)
-    return less(plenty, blue, limit.allowed + asked.margin) >= -math.log(asked.miss_rate)
+def _comparable(asked: Asked, limit: Limit, blue: _Compared) -> bool:
+    """Whether so many requests of the old revision suffice, with plenty of the new one's; or whether it gets more."""
+    plenty = Share(PLENTY * blue.before.requests, PLENTY * blue.before.hits)
+    needed = -math.log(asked.miss_rate)
+    return blue.beside > 0 or less(plenty, blue.before, limit.allowed + asked.margin) >= needed
 
 
 def _first_number(enough: Callable[[int], bool]) -> int | None:
@@ -215,12 +258,13 @@ def _wider(asked: Asked, limit: Limit, row: Row, traffic: Traffic) -> float | No
 
     def decides(steps: int) -> bool:
         wider = replace(asked, margin=round(steps * MARGIN_STEP, 3))
-        blue, rate = _before(wider, limit, traffic), row.requests_per_second
+        rate, beside = row.requests_per_second, (100 - row.weight) / row.weight
+        blue = _compared(wider, limit, traffic, beside)
         found = _requests(wider, limit, rate, traffic, blue)
         return (
             found is not None
             and found <= rate * row.within
-            and (blue is None or _comparable(wider, limit, blue))
+            and (not limit.relative or _comparable(wider, limit, blue))
         )
 
     low, high = math.floor(asked.margin / MARGIN_STEP), round(MOST_MARGIN / MARGIN_STEP)

@@ -29,6 +29,7 @@ from .objects import (
     status_of,
     wanted_of,
 )
+from .observed import observation_of, requests_text
 from .pods import PodView, view_pod
 from .presence import UNKNOWN, OperatorView, Presence
 
@@ -52,12 +53,14 @@ class RevisionView:
 
 @dataclass(frozen=True, slots=True)
 class RolloutView:
-    """The current rollout, or how the last one ended."""
+    """The current rollout, or how the last one ended. `observed`: how far the verdict on the new revision is, in words; empty
+    while nothing is observed."""
 
     state: str
     since: str
     mode: str
     message: str
+    observed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +161,13 @@ def _rollout(endpoint: Object) -> RolloutView | None:
     rollout = rollout_of(endpoint)
     if rollout.get("state", "Idle") == "Idle":
         return None
+    observation = observation_of(endpoint)
     return RolloutView(
         state=str(rollout["state"]),
         since=str(rollout.get("stateSince", "")),
         mode=str(rollout.get("mode", "")),
         message=str(rollout.get("message", "")),
+        observed=requests_text(observation) if observation else "",
     )
 
 

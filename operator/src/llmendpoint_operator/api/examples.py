@@ -126,6 +126,7 @@ rollout:
 rollout:
   observe:
     duration: 120
+    control: 20          # percent of the requests that the old revision keeps meanwhile
     falseRollbackRate: 0.01
     errorRate: {max: 0.01}
     ttft: {p95Seconds: 2, maxRatio: 1.5}

@@ -216,8 +216,8 @@ class Condition(ApiModel):
     """One aspect of the state of the endpoint, as in metav1."""
 
     type: Annotated[str, Field(max_length=64)]
-    """Ready, Progressing, Degraded, Scaling, ScalingBlind, CapacityFits, CircuitOpen, NotOwned, NameConflict,
-    RuntimeMissing, Reconciling or Stalled."""
+    """Ready, Progressing, Degraded, Scaling, ScalingBlind, CapacityFits, CircuitOpen, VerdictLate, NotOwned,
+    NameConflict, RuntimeMissing, Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
     """Whether the condition is true."""
     observed_generation: int | None = None
@@ -286,12 +286,13 @@ class LLMEndpointStatus(ApiModel):
     conditions: Annotated[
         tuple[Condition, ...], Field(max_length=16, json_schema_extra=map_list("type"))
     ] = ()
-    """What is true of the endpoint. The last six of these types are present only while their status is True.
+    """What is true of the endpoint. The last seven of these types are present only while their status is True.
     `Ready`: whether the endpoint answers requests; also True if it is scaled to zero on purpose. `Progressing`:
     whether a revision or a replica is starting. `Degraded`: whether something is wrong; reason and message name the
     cause. `Scaling`: whether the scaler follows its signals; only with autoscaling. `ScalingBlind`: whether the
     scaler knows no load; only with autoscaling. `CapacityFits`: whether the model fits the accelerators. It is a
     warning and stops nothing. `CircuitOpen`: gateways refuse requests, because too many requests failed.
+    `VerdictLate`: at the present traffic, the verdict on a new revision comes after rollout.observe.maxDuration.
     `NotOwned`: an object of somebody else has a name that the endpoint needs; the operator does not change that
     object. `NameConflict`: an older endpoint has a model name that this one claims. `RuntimeMissing`: the
     LLMRuntime does not exist. `Reconciling`: work goes on; for tools that read kstatus. `Stalled`: the state will

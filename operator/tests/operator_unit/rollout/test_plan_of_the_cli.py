@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -77,6 +78,48 @@ def test_the_operator_is_sure_of_a_good_revision_after_about_as_many_requests(er
         failed, cells = round(requests * errors), requests / 10
         figures = Figures(requests, failed, clumping=clumping(requests, failed, failed / 10, cells))
         return judge(limits, figures, None, 600).kept
+
+    assert not kept(round(row.requests * 0.85))
+    assert kept(round(row.requests * 1.25))
+
+
+@pytest.mark.parametrize("errors", [0.001, 0.04])
+@pytest.mark.parametrize("control", [0, 5, 20, 50])
+@pytest.mark.parametrize("limit", [{"maxIncrease": 0.01}, {"max": 0.02}])
+def test_a_change_that_is_said_to_be_seen_is_seen_whatever_chance_does_to_the_old_revision(
+    limit: dict[str, float], control: int, errors: float
+) -> None:
+    """In 19 of 20 rollouts; of 60 here, fewer than 53 would be chance in one of a thousand."""
+    observe = {"errorRate": limit, **({"control": control} if control else {})}
+    written = {"rollout": {"observe": observe}}
+    [row] = make_plan("chat", asked_by(written), Traffic(10.0, errors)).rows
+    assert row.smallest_seen is not None
+    assert row.weight == 100 - control
+    limits, rng = find_limits(spec_of(written), 60), random.Random(7)
+    seen = 0
+    for _ in range(60):
+        green = figures(rng, round(60 * row.weight), row.smallest_seen)
+        before, beside = figures(rng, 600, errors), figures(rng, 60 * control, errors)
+        verdict = judge(limits, green, before, 600, beside if control else None)
+        seen += verdict.result is Result.BAD
+    assert seen >= 53
+
+
+def figures(rng: random.Random, requests: int, share: float) -> Figures:
+    return Figures(requests, sum(rng.random() < share for _ in range(requests)))
+
+
+def test_the_operator_is_sure_after_about_as_many_requests_where_both_revisions_serve() -> None:
+    written = {"rollout": {"observe": {"errorRate": {"maxIncrease": 0.01}, "control": 20}}}
+    [row] = make_plan("chat", asked_by(written), Traffic(1.0, 0.0)).rows
+    assert row.requests is not None
+    limits = find_limits(spec_of(written), 0)
+
+    def kept(requests: int) -> bool:
+        green, blue = (
+            Figures(n, clumping=clumping(n, 0, 0, n / 10)) for n in (requests, round(requests / 4))
+        )
+        return judge(limits, green, None, 600, blue).kept
 
     assert not kept(round(row.requests * 0.85))
     assert kept(round(row.requests * 1.25))

@@ -15,9 +15,13 @@
 | wanted | what the observers need to find out about an endpoint now |
 | evidence | what was observed outside the API server |
 | measurements, histograms | figures of one window, from counters |
+| sampling | how often the counters are read |
 | cells, tails | how failures clump; how many requests were slower than a bound |
 | limits | what the spec allows, and how sure a verdict has to be |
-| analysis | the verdict: evidence against each limit, and for it (the tests are in llmendpoint_verdicts) |
+| limit_evidence | evidence against each limit, and for it (the tests are in llmendpoint_verdicts) |
+| analysis | the verdict that follows from the evidence |
+| expectation | when a verdict is to be expected, and whether that is too late |
+| account, written | what the status says of an observation; figures as they stand there |
 | observation | the result of watching live figures so far |
 | verification | whether the answers to a prompt are as expected |
 | likeness | whether two revisions' answers differ by more than chance |
