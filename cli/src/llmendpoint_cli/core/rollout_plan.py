@@ -30,7 +30,7 @@ from llmendpoint_verdicts.outlook import (
     smallest_increase_seen,
     smallest_seen,
 )
-from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, above, less
+from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, less
 
 from .observe_spec import Asked, Limit, Step
 
@@ -132,9 +132,8 @@ class _Compared:
 def _compared(asked: Asked, limit: Limit, traffic: Traffic, beside: float) -> _Compared:
     requests = traffic.requests_per_second * asked.duration
     blue = Share(requests, requests * _healthy(limit, traffic))
-    if limit.relative:
-        return _Compared(Share() if beside > 0 else blue, beside)
-    return _Compared(blue, beside, limit.errors and traffic.error_rate > limit.allowed)
+    fails_too = limit.errors and not limit.relative and traffic.error_rate > limit.allowed
+    return _Compared(Share() if beside > 0 else blue, beside, fails_too)
 
 
 def _healthy(limit: Limit, traffic: Traffic) -> float:
@@ -149,6 +148,9 @@ def _cell(limit: Limit, rate: float) -> float:
 def _requests(asked: Asked, limit: Limit, rate: float, traffic: Traffic, blue: _Compared) -> int | None:
     """Until it is known that the limit is kept, at least minRequests; None: never."""
     required, healthy, cell = _required(asked), _healthy(limit, traffic), _cell(limit, rate)
+    if blue.beside > 0 and not limit.relative:
+        # Either of two tests may show it, so each needs twice the evidence.
+        required = replace(required, kept=required.kept + math.log(2))
 
     def compared(increase: float, kept: float) -> int | None:
         return requests_to_compare(
@@ -162,10 +164,7 @@ def _requests(asked: Asked, limit: Limit, rate: float, traffic: Traffic, blue: _
         found = [requests_to_show(
             Share(), limit.allowed, asked.margin, required, most=MOST_REQUESTS, rate=healthy, cell=cell
         ).kept]  # fmt: skip
-    if blue.fails_too and blue.beside > 0:
-        # Either test may show it, so each needs twice the evidence.
-        either = compared(0.0, required.kept + math.log(2))
-        found += [either] if either and above(blue.after(either, healthy), limit.allowed) > 0 else []
+        found += [compared(0.0, required.kept)] if blue.beside > 0 else []
     kept = min((one for one in found if one is not None), default=None)
     return None if kept is None else max(kept, asked.min_requests)
 
@@ -186,7 +185,7 @@ def _smallest(
     found = []
     if not limit.relative:
         found.append(smallest_seen(requests, limit.allowed, required, clumping))
-    if limit.relative or blue.fails_too:
+    if limit.relative or blue.fails_too or blue.beside > 0:
         old = blue.after(requests, _healthy(limit, traffic))
         increase = limit.allowed if limit.relative else 0.0
         found.append(smallest_increase_seen(requests, old, increase, required, clumping))

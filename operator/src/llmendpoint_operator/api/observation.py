@@ -68,7 +68,7 @@ class ObserveSpec(ApiModel, json_schema_extra=rules(DURATION_RULE)):
     """Seconds after which an observation with too few requests ends without a verdict; see onInconclusive."""
     min_requests: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Smallest number of requests for a good verdict. If not set, the operator alone decides how many it needs."""
-    control: Annotated[int, Field(ge=5, le=50)] | None = None
+    control: Annotated[int, Field(ge=10, le=50)] | None = None
     """Percent of the requests that the old revision keeps while the new one is observed. Then both are compared over the
     same seconds, and a change of your traffic is not taken for a change of the revision. If not set, the new revision is
     compared with the old one before the switch. A canary compares both at each step without this field. It has no effect

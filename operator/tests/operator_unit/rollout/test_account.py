@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -23,7 +25,9 @@ from llmendpoint_operator.core.rollout.account import (
 )
 from llmendpoint_operator.core.rollout.analysis import judge
 from llmendpoint_operator.core.rollout.evidence import Figures
-from llmendpoint_operator.core.rollout.limits import Limits
+from llmendpoint_operator.core.rollout.limits import LatencyLimit, Limits
+from llmendpoint_operator.core.rollout.observation import held
+from llmendpoint_operator.core.rollout.tails import Tail
 
 from ..fake_cluster import NOW
 from ..figures import figures
@@ -135,6 +139,21 @@ def test_latencies_of_two_parts_are_added_at_the_bounds_that_both_have() -> None
     assert joined(figures(100), figures(50, ttft=0.2)).ttft is not None
 
 
+@pytest.mark.parametrize("limit", [0.5, 1, 5])
+def test_after_a_restart_a_limit_far_from_the_percentile_is_judged_as_before(limit: float) -> None:
+    """The status holds 16 bounds of many; those around the limit are among them."""
+    bounds = tuple(0.001 * 1.1**i for i in range(120))
+    fast = Tail(1000, bounds, tuple(1000 * math.exp(-60 * bound) for bound in bounds), (1.0,) * 120)
+    slow = Tail(500, bounds, tuple(500.0 if bound < 80 else 0.0 for bound in bounds), (1.0,) * 120)
+    asked = LatencyLimit("TTFT", "Ttft", "ttft", attrgetter("ttft"), limit, "spec.slo.ttftSeconds")
+    limits = replace(LIMITS, latencies=(asked,))
+    first = replace(figures(1000, 0, seconds=30), ttft=fast)
+    account = parse_account(Account(NOW, held(first, limits)).as_json())
+    assert account is not None
+    whole = joined(account.green, replace(figures(500, 0, seconds=30), ttft=slow))
+    assert judge(limits, whole, None, 60).reason == "TtftTooHigh"
+
+
 def test_a_long_observation_costs_few_writes() -> None:
     account, at, writes = None, NOW, 0
     for second in range(3600):
@@ -169,6 +188,11 @@ def test_the_status_tells_how_far_the_verdict_is() -> None:
     ObservationStatus.model_validate(told)
 
 
+def test_a_clock_that_went_back_and_counts_that_fell_do_not_stop_the_account() -> None:
+    account = Account(NOW + timedelta(hours=1), Figures(10**9, 0, seconds=30.0))
+    assert is_due(account, Figures(100, 0, seconds=40.0), NOW)
+
+
 def test_after_a_rollback_the_account_with_the_last_figures_stays() -> None:
     it, green = observing()
     it.cluster.figures = {green: figures(20, 0, seconds=2)}
@@ -180,6 +204,9 @@ def test_after_a_rollback_the_account_with_the_last_figures_stays() -> None:
     assert (told["requests"], told["errors"]) == (400, 80)
     assert told["limits"][0]["broken"] == 1
     assert [one["seconds"] for one in told["history"]] == [2, 4]
+    it.cluster.follow()
+    assert it.work(60) == "RolledBack"
+    assert it.cluster.status["rollout"]["observation"] == told
 
 
 def test_the_next_step_of_a_canary_begins_a_new_account() -> None:

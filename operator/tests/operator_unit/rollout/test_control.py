@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 
 import pytest
 
 from llmendpoint_operator.core.rollout.analysis import Result, judge
 from llmendpoint_operator.core.rollout.evidence import Figures
-from llmendpoint_operator.core.rollout.limits import Limits
+from llmendpoint_operator.core.rollout.limits import LatencyLimit, Limits
 
 from ..figures import figures
 from ..rollout_stage import GOOD, WATCHED, Rollout
@@ -93,6 +94,44 @@ def test_without_a_share_the_same_figures_are_an_increase() -> None:
     it.work()
     it.cluster.follow()
     it.work()
+    it.cluster.figures = {green: figures(4000, 160)}
+    it.work(5)
+    assert it.rejected["reason"] == "ErrorRateIncreased"
+
+
+@pytest.mark.parametrize("before", [Figures(2, 1, clumping=10), Figures(10, 1), Figures(30, 3)])
+def test_a_few_failures_of_the_old_revision_excuse_nothing(before: Figures) -> None:
+    assert judge(LIMITS, Figures(600, 600), before, 60).reason == "EveryRequestFailed"
+    assert judge(LIMITS, Figures(600, 540), before, 60).reason == "ErrorRateTooHigh"
+
+
+@pytest.mark.parametrize("before", [None, Figures(6000, 30)])
+def test_what_happens_to_both_revisions_in_the_same_seconds_is_no_breach(before: Figures | None) -> None:
+    assert judge(LIMITS, Figures(800, 240), before, 60, Figures(200, 60)).result is not Result.BAD
+    assert judge(LIMITS, Figures(100, 100), before, 5, Figures(25, 25)).result is not Result.BAD
+    slow = replace(LIMITS, latencies=(LatencyLimit("TTFT", "Ttft", "ttft", attrgetter("ttft"), 0.5, "x"),))
+    green, old = figures(800, 0, ttft=1.5), figures(200, 0, ttft=1.5)
+    assert judge(slow, green, before, 60, old).result is not Result.BAD
+    assert judge(slow, green, before, 60, figures(800, 0, ttft=0.2)).result is Result.BAD
+
+
+def test_an_outage_of_the_old_revision_that_is_over_lets_no_bad_revision_pass() -> None:
+    before, healthy = Figures(6000, 600, clumping=30), Figures(1200, 6)
+    assert judge(LIMITS, Figures(4800, 384), before, 600, healthy).result is Result.BAD
+    half_a_minute = Figures(6000, 300, clumping=150)
+    assert judge(LIMITS, Figures(1200, 120), half_a_minute, 120).result is Result.BAD
+
+
+def test_an_old_revision_that_lost_its_pods_is_not_compared_with() -> None:
+    it = Rollout(observe={"duration": 60, "control": 20, **INCREASE})
+    green = it.edit()
+    it.cluster.figures = {it.blue: figures(4000, 4)}
+    it.cluster.make_ready(green)
+    it.work()
+    it.cluster.follow()
+    it.work()
+    for pod in it.cluster.pods[it.blue]:
+        pod["status"]["conditions"][0]["status"] = "False"
     it.cluster.figures = {green: figures(4000, 160)}
     it.work(5)
     assert it.rejected["reason"] == "ErrorRateIncreased"

@@ -114,19 +114,27 @@ def parse_account(found: Mapping[str, Any] | None) -> Account | None:
             Point(float(one["seconds"]), float(one["broken"]), float(one["kept"]))
             for one in found.get("history", ())
         )
+        requests, wait = _expected(found, "expectedRequests"), _expected(found, "expectedSeconds")
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
         return None
-    blue, wait, requests = (found.get(name) for name in ("old", "expectedSeconds", "expectedRequests"))
     return Account(
         at,
         replace(green, seconds=seconds),
-        parse_figures(blue),
+        parse_figures(found.get("old")),
         limits,
         history[-MOST_POINTS:],
-        requests if isinstance(requests, int) else None,
-        float(wait) if isinstance(wait, (int, float)) else None,
+        None if requests is None else int(requests),
+        wait,
         str(found.get("late") or ""),
     )
+
+
+def _expected(found: Mapping[str, Any], name: str) -> float | None:
+    """Raises what the value raises. None where it is none that an operator writes."""
+    if found.get(name) is None:
+        return None
+    number = float(found[name])
+    return number if 0 <= number <= MOST_SECONDS else None
 
 
 def is_due(before: Account | None, figures: Figures, now: datetime) -> bool:
@@ -134,7 +142,8 @@ def is_due(before: Account | None, figures: Figures, now: datetime) -> bool:
     if before is None:
         return figures.requests > 0
     pause = max(FIRST_SECONDS, GROWTH * before.seconds)
-    return figures.requests > before.green.requests and (now - before.at).total_seconds() >= pause
+    passed = (now - before.at).total_seconds()
+    return figures.requests != before.green.requests and not 0 <= passed < pause
 
 
 def with_point(history: tuple[Point, ...], point: Point) -> tuple[Point, ...]:

@@ -33,6 +33,8 @@ TOTAL_FAILURE = 5
 """So many requests, without one that succeeded, need no statistics."""
 BROKEN_BEFORE = 0.5
 """Share of failed requests from which the old revision did not work either."""
+RAREST = 1_000_000
+"""Nobody needs to know more exactly how rarely chance does it."""
 MOST_ALLOWED = 0.99
 """Of an error rate's limit: where all requests may fail, none is too many."""
 
@@ -99,9 +101,9 @@ def _weigh(
         message = f"within its limits; observed for {limits.duration:.0f} s ({OBSERVE}.duration)"
         return Verdict(Result.TOO_LITTLE, "StillObserving", message)
     said = _summary(limits, green) + "".join(dict.fromkeys(finding.note for finding in findings))
-    over = next((one for one in findings if one.question is not None and one.question.exceeded), None)
+    over = next((one for one in findings if one.exceeded), None)
     if over is not None:
-        message = f"{over.field} is exceeded so far, within {OBSERVE}.margin of {limits.margin:.0%}"
+        message = f"{over.field} is exceeded so far, within {OBSERVE}.margin of {100 * limits.margin:g}%"
         return Verdict(Result.TOO_LITTLE, "AboveLimit", message, kept=True)
     return Verdict(Result.GOOD, "WithinLimits", said, kept=True)
 
@@ -112,13 +114,14 @@ def _fails_totally(limits: Limits, green: Figures, blue: Figures | None, require
     allowed = min(max(limits.error_rate or 0.0, DEFAULT_ERROR_RATE), MOST_ALLOWED)
     if not green.errors == green.requests >= max(TOTAL_FAILURE, required / -math.log(allowed)):
         return False
-    return blue is None or blue.requests == 0 or blue.failed.rate < BROKEN_BEFORE
+    return blue is None or blue.requests < TOTAL_FAILURE or blue.failed.rate < BROKEN_BEFORE
 
 
 def _by_chance(evidence: float) -> str:
     """What an e-value says: in how many rollouts at most a revision within the limit would show this; rounded down."""
-    chance = math.exp(min(evidence, math.log(1e6)))
-    return f"1 in {_rounded(chance)} by chance"
+    if evidence >= math.log(RAREST):
+        return f"less than 1 in {RAREST:,} by chance"
+    return f"1 in {_rounded(math.exp(evidence))} by chance"
 
 
 def _rounded(number: float) -> str:

@@ -16,6 +16,10 @@ MOST = 10_000_000
 """Requests of a forecast: more will not come."""
 EARLY_S = 20.0
 """Seconds after which the traffic is known well enough to say that it is too little."""
+IN_TIME = 0.8
+"""Share of the time that a forecast may take to be in time again."""
+LONGEST = 86_400
+"""The largest maxDuration, in seconds."""
 WIDER = (0.05, 0.1, 0.2)
 """Margins that may be proposed."""
 
@@ -31,9 +35,16 @@ class Expectation:
 
 
 def expect(
-    verdict: Verdict, limits: Limits, green: Figures, beside: Figures | None, longest: float
+    verdict: Verdict,
+    limits: Limits,
+    green: Figures,
+    beside: Figures | None,
+    longest: float,
+    *,
+    late: bool = False,
 ) -> Expectation | None:
-    """None where no verdict is foreseen, or nothing is known yet. `longest`: seconds after which the observation ends."""
+    """None where no verdict is foreseen, or nothing is known yet. `longest`: seconds after which the observation ends. `late`:
+    whether it was said before that the verdict comes too late; then it must be in time by some to be taken back."""
     observed = green.seconds or 0.0
     if green.requests == 0 or observed <= 0:
         return None
@@ -43,10 +54,11 @@ def expect(
         return None
     rate = green.requests / observed
     seconds = max(more / rate, limits.duration - observed, 0.0)
-    late = ""
-    if observed >= EARLY_S and observed + more / rate > longest:
-        late = _late(verdict, limits, share, rate, green.requests + more, longest)
-    return Expectation(green.requests + more, seconds, late)
+    in_time = observed + more / rate <= (IN_TIME * longest if late else longest)
+    said = ""
+    if observed >= EARLY_S and not in_time:
+        said = _late(verdict, limits, share, rate, green.requests + more, longest)
+    return Expectation(green.requests + more, seconds, said)
 
 
 def _requests(verdict: Verdict, beside: float, margin: float | None = None) -> int | None:
@@ -89,10 +101,13 @@ def _late(verdict: Verdict, limits: Limits, beside: float, rate: float, requests
         and more / rate < longest
     )
     wider = next(enough, None)
-    change = f"{OBSERVE}.maxDuration: {_up(needed)}" + (f" or margin: {wider:g}" if wider else "")
+    changes = [f"maxDuration: {_up(needed)}"] if _up(needed) <= LONGEST else []
+    changes += [f"margin: {wider:g}"] if wider else []
+    change = f", or write {OBSERVE}.{' or '.join(changes)}" if changes else ""
+    per_second = f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
     return (
-        f"at {rate:.2g} requests/s a verdict takes about {requests} requests, {needed:.0f} s, and "
-        f"{OBSERVE}.maxDuration is {longest:.0f} s; send more requests, or write {change}"
+        f"at {per_second} requests/s a verdict takes about {requests} requests, {needed:.0f} s, and the observation ends "
+        f"after {longest:.0f} s; send more requests{change}"
     )
 
 

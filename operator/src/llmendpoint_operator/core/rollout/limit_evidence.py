@@ -1,7 +1,8 @@
 """The evidence about each limit of a rollout: against it, and for it.
 
-A request that fails at both revisions is the caller's fault: where blue breaks the limit of errors as well, green is worse
-than allowed only if it is worse than blue.
+What happens to both revisions is not green's fault. Where blue gets requests in the same seconds, green breaks a limit only if
+it is also worse than blue. Where there are only figures from before the switch, that holds for errors alone, and only if they
+show that blue broke the limit as well: an outage that is over must not excuse a bad revision.
 
 Relative limits are not waited for when an old revision that gets no requests any more had too few to show that they are
 kept, or did not report the figure; the finding says so.
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from llmendpoint_verdicts.shares import Share, above, below, either, less, more, pooled
+from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, above, below, either, less, more
 
 from ..sentences import latency_text
 from .evidence import Figures
@@ -47,6 +48,8 @@ class Finding:
     note: str = ""
     question: Question | None = None
     figure: Callable[[], str] = str
+    exceeded: bool = False
+    """Whether the figure is above the limit, by chance or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,6 @@ class Question:
     allowed: float
     blue: Share | None = None
 
-    @property
-    def exceeded(self) -> bool:
-        """Whether green's share is above the limit, by chance or not."""
-        return self.green.rate > self.limit + (self.blue.rate if self.blue is not None else 0.0)
-
 
 def find(
     limits: Limits, green: Figures, before: Figures | None, beside: Figures | None = None
@@ -71,13 +69,12 @@ def find(
     green's, where blue gets requests. These are compared with, and both tell how blue fails."""
     blue, wait = before if beside is None else beside, beside is not None
     if limits.error_rate is not None:
-        known = [figures.failed for figures in (before, beside) if figures is not None]
-        yield _error_rate(limits, limits.error_rate, green, pooled(*known), wait)
+        yield _error_rate(limits, limits.error_rate, green, before, beside)
     if limits.error_rate_increase is not None:
         yield _error_rate_increase(limits, limits.error_rate_increase, green, blue, wait)
     for limit in limits.latencies:
         if limit.seconds is not None:
-            yield _latency(limits, limit, limit.seconds, green, before or beside)
+            yield _latency(limits, limit, limit.seconds, green, before, beside)
         if limit.ratio is not None:
             yield _latency_ratio(limits, limit, limit.ratio, green, blue, wait)
 
@@ -88,28 +85,48 @@ def enough(limits: Limits, blue: Figures) -> bool:
     return all(finding.note != TOO_FEW_BEFORE for finding in find(limits, blue, blue))
 
 
-def _error_rate(limits: Limits, limit: float, green: Figures, blue: Share, beside: bool) -> Finding:
-    allowed = min(1.0, limit + limits.margin)
-    mine, note = _clumped(green.failed, blue), ""
-    question = Question(mine, limit, allowed)
-    broken, kept = above(mine, limit), below(mine, allowed) if allowed < 1 else math.inf
-    if blue.rate > limit and above(blue, limit) > 0:
-        broken = min(broken, more(mine, blue, 0.0))
-        note = FAILED_AS_WELL.format(blue.rate)
-        if beside:
-            kept = either(kept, less(mine, blue, limits.margin))
-            question = Question(mine, 0.0, limits.margin, blue)
-    return Finding(
-        "ErrorRateTooHigh",
-        f"{OBSERVE}.errorRate.max",
-        broken,
-        kept,
-        lambda: f"{_errors(green)} is above the limit of {limit:.1%} ({OBSERVE}.errorRate.max){note}",
-        _not_yet(f"the error rate is at most {limit:.1%}", limits),
-        note,
-        question,
-        lambda: f"{_errors(green)}; limit {limit:.1%}{note}",
+def _error_rate(
+    limits: Limits, limit: float, green: Figures, before: Figures | None, beside: Figures | None
+) -> Finding:
+    where, allowed = f"{OBSERVE}.errorRate.max", min(1.0, limit + limits.margin)
+    old = before.failed if before is not None else None
+    mine = _clumped(green.failed, beside.failed if beside is not None else old)
+    note = ""
+    if beside is not None:
+        found = _absolute(limits, where, mine, limit, allowed, beside.failed)
+        note = FAILED_AS_WELL.format(beside.failed.rate) if beside.failed.rate > limit else ""
+    else:
+        excused = old is not None and above(old, limit) >= -math.log(limits.miss_rate)
+        found = _absolute(limits, where, mine, limit, allowed, None)
+        if excused and old is not None and (worse := more(mine, old, 0.0)) < found.broken:
+            question = Question(mine, 0.0, limits.margin, old)
+            found = replace(found, broken=worse, question=question, exceeded=found.exceeded and worse > 0)
+        note = FAILED_AS_WELL.format(old.rate) if excused and old is not None else ""
+    return replace(
+        found,
+        reason="ErrorRateTooHigh",
+        said=lambda: f"{_errors(green)} is above the limit of {limit:.1%} ({where}){note}",
+        open=_not_yet(f"the error rate is at most {limit:.1%}", limits),
+        note=note,
+        figure=lambda: f"{_errors(green)}; limit {limit:.1%}{note}",
     )
+
+
+def _absolute(
+    limits: Limits, where: str, mine: Share, limit: float, allowed: float, beside: Share | None
+) -> Finding:
+    """Of a share with a limit (0..1), and of blue's in the same seconds: worse is what breaks the limit and is worse than blue;
+    good is what keeps the limit, or does as blue does."""
+    broken, kept = above(mine, limit), below(mine, allowed) if allowed < 1 else math.inf
+    found = Finding("", where, broken, kept, str, ("", ""), question=Question(mine, limit, allowed))
+    over = mine.rate > limit
+    if beside is None:
+        return replace(found, exceeded=over)
+    worse, alike = more(mine, beside, 0.0), less(mine, beside, limits.margin)
+    found = replace(found, kept=either(kept, alike), exceeded=over and worse > 0)
+    if worse < broken:
+        found = replace(found, broken=worse, question=Question(mine, 0.0, limits.margin, beside))
+    return found
 
 
 def _error_rate_increase(
@@ -128,30 +145,36 @@ def _error_rate_increase(
 
 
 def _latency(
-    limits: Limits, limit: LatencyLimit, seconds: float, green: Figures, blue: Figures | None
+    limits: Limits,
+    limit: LatencyLimit,
+    seconds: float,
+    green: Figures,
+    before: Figures | None,
+    beside: Figures | None,
 ) -> Finding:
-    tail = limit.figure(green)
+    where, tail = limit.seconds_field, limit.figure(green)
     if tail is None:
-        return _unmeasured(limit, limit.seconds_field)
+        return _unmeasured(limit, where)
     high, low = tail.from_above(seconds), tail.from_below(seconds)
     if low is None:
-        message = (
-            f"the lowest bound of the engine's histogram of the {limit.name} is above {limit.seconds_field}"
-        )
-        return Finding("", limit.seconds_field, -math.inf, -math.inf, str, ("LimitTooLow", message))
-    before = limit.figure(blue) if blue is not None else None
-    slow, sure = (_slow(tail, index, before) for index in (low if high is None else high, low))
+        message = f"the lowest bound of the engine's histogram of the {limit.name} is above {where}"
+        return Finding("", where, -math.inf, -math.inf, str, ("LimitTooLow", message))
+    old = beside if beside is not None else before
+    known = limit.figure(old) if old is not None else None
     allowed = SLOWEST + limits.margin
-    return Finding(
-        f"{limit.reason}TooHigh",
-        limit.seconds_field,
-        above(slow, SLOWEST) if high is not None else -math.inf,
-        below(sure, allowed),
-        lambda: (
-            f"{_slower(limit, tail, high)} is above the limit of {latency_text(seconds)} ({limit.seconds_field})"
-        ),
-        _not_yet(f"the {limit.name} p95 is at most {latency_text(seconds)}", limits),
-        question=Question(sure, SLOWEST, allowed),
+    sure = _absolute(limits, where, *_slow(tail, low, known, allowed, beside is not None))
+    slow = (
+        _absolute(limits, where, *_slow(tail, high, known, allowed, beside is not None))
+        if high is not None
+        else None
+    )
+    return replace(
+        sure,
+        reason=f"{limit.reason}TooHigh",
+        broken=slow.broken if slow is not None else -math.inf,
+        exceeded=slow.exceeded if slow is not None else False,
+        said=lambda: f"{_slower(limit, tail, high)} is above the limit of {latency_text(seconds)} ({where})",
+        open=_not_yet(f"the {limit.name} p95 is at most {latency_text(seconds)}", limits),
         figure=lambda: f"{_slower(limit, tail, low)}; limit {latency_text(seconds)}",
     )
 
@@ -193,7 +216,10 @@ def _relative(
     and gets no more."""
     allowed = increase + limits.margin
     found = replace(
-        found, broken=more(green, blue, increase), question=Question(green, increase, allowed, blue)
+        found,
+        broken=more(green, blue, increase),
+        question=Question(green, increase, allowed, blue),
+        exceeded=green.rate > blue.rate + increase,
     )
     if not wait and _best(blue, allowed) < -math.log(limits.miss_rate):
         return replace(found, kept=math.inf, note=TOO_FEW_BEFORE, question=None)
@@ -208,17 +234,22 @@ def _uncompared(reason: str, field: str, open_: tuple[str, str], note: str, *, w
 
 
 def _clumped(green: Share, blue: Share | None) -> Share:
-    """Green's, which clumps at least as much as blue's: that has often been watched for longer."""
-    if blue is None or blue.hits < MEASURED or blue.clumping <= green.clumping:
+    """Green's, which clumps at least as much as blue's: that has often been watched for longer. But no more than FIRST_CLUMP
+    is taken over: after one long outage of blue nothing could be said of green."""
+    if blue is None or blue.hits < MEASURED:
         return green
-    return replace(green, clumping=blue.clumping)
+    return replace(green, clumping=max(green.clumping, min(blue.clumping, FIRST_CLUMP)))
 
 
-def _slow(tail: Tail, bound: int, before: Tail | None) -> Share:
-    """Green's share at a bound; how much it clumps as in `_clumped`."""
-    found = tail.at(bound)
-    index = before.from_above(tail.bounds[bound]) if before is not None else None
-    return found if before is None or index is None else _clumped(found, before.at(index))
+def _slow(
+    tail: Tail, bound: int, blue: Tail | None, allowed: float, beside: bool
+) -> tuple[Share, float, float, Share | None]:
+    """What `_absolute` asks for at a bound: green's share, which clumps as in `_clumped`, its limit, what is allowed, and
+    blue's share at the same bound if it is of the same seconds."""
+    mine = tail.at(bound)
+    index = blue.from_above(tail.bounds[bound]) if blue is not None else None
+    theirs = blue.at(index) if blue is not None and index is not None else None
+    return _clumped(mine, theirs), SLOWEST, allowed, (theirs or Share()) if beside else None
 
 
 @lru_cache(maxsize=4096)
@@ -233,7 +264,7 @@ def _unmeasured(limit: LatencyLimit, field: str) -> Finding:
 
 
 def _not_yet(allowed: str, limits: Limits) -> tuple[str, str]:
-    within = f"within {OBSERVE}.margin of {limits.margin:.0%}"
+    within = f"within {OBSERVE}.margin of {100 * limits.margin:g}%"
     return "NotKnownYet", f"too few requests so far to show that {allowed}, {within}"
 
 

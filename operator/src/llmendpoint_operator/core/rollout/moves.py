@@ -27,7 +27,7 @@ def move(s: Situation, event: Event, why: Occurrence) -> tuple[Progress, Rejecte
         return _begin(s), None
     rejecting = event in REJECTING
     rejected = _reject(s, why) if rejecting else s.rejected
-    told = account(s, final=True) if rejecting else None
+    told = account(s, final=True) if rejecting else s.progress.account if event is Event.RESTORED else None
     progress = replace(
         s.progress, state=state, state_since=cut(s.now), account=told, message=why.message or None
     )

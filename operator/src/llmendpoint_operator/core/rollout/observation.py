@@ -15,10 +15,11 @@ from .analysis import Result, Verdict, judge
 from .evidence import Figures
 from .expectation import expect
 from .limit_evidence import Finding, enough
-from .limits import find_limits
+from .limits import Limits, find_limits
 from .machine import State
 from .records import cut
 from .situation import Situation
+from .tails import Tail
 
 
 class Answer(StrEnum):
@@ -77,13 +78,29 @@ def account(s: Situation, *, final: bool = False) -> Account | None:
         min((one.kept for one in limits), default=0.0),
     )
     history = with_point(before.history if before else (), point)
-    written = Account(cut(s.now), green, _beside(s), limits, history)
+    asked = find_limits(s.spec, _duration(s))
+    beside = _beside(s)
+    written = Account(
+        cut(s.now), held(green, asked), held(beside, asked) if beside else None, limits, history
+    )
     longest = max(_duration(s), s.spec.rollout.observe.max_duration)
-    found = expect(verdict, find_limits(s.spec, _duration(s)), green, _beside(s), longest)
+    late = before is not None and bool(before.late)
+    found = expect(verdict, asked, green, beside, longest, late=late)
     if found is None or verdict.result is Result.BAD:
         return written
-    late = found.late if limits_set(s.spec) else ""
-    return replace(written, requests=found.requests, wait=found.seconds, late=late)
+    said = found.late if limits_set(s.spec) else ""
+    return replace(written, requests=found.requests, wait=found.seconds, late=said)
+
+
+def held(figures: Figures, limits: Limits) -> Figures:
+    """What the status holds of them: of each latency the bounds around its limit and those nearest to its 95th percentile."""
+    asked = {one.field: (one.seconds,) for one in limits.latencies if one.seconds is not None}
+
+    def nearest(name: str, tail: Tail | None) -> Tail | None:
+        return tail.nearest(asked.get(name, ())) if tail is not None else None
+
+    ttft, itl, e2e = nearest("ttft", figures.ttft), nearest("itl", figures.itl), nearest("e2e", figures.e2e)
+    return replace(figures, ttft=ttft, itl=itl, e2e=e2e)
 
 
 def _account(finding: Finding, verdict: Verdict) -> LimitAccount:
@@ -124,7 +141,7 @@ def _verdict(s: Situation) -> Verdict:
             _figures(s) or Figures(),
             s.progress.baseline,
             s.since(s.progress.state_since),
-            (_beside(s) or Figures()) if s.weight(s.progress.blue) > 0 else None,
+            (_beside(s) or Figures()) if _compares(s) else None,
         )
     verdict: Verdict = s.memo["verdict"]
     return verdict
@@ -133,7 +150,12 @@ def _verdict(s: Situation) -> Verdict:
 def _beside(s: Situation) -> Figures | None:
     """Blue's, of the same seconds as green's; None where it gets no requests."""
     evidence, blue = s.snapshot.observed.evidence, s.progress.blue or ""
-    return evidence.figures.get(blue) if s.weight(blue) > 0 and evidence.window == s.progress.window else None
+    return evidence.figures.get(blue) if _compares(s) and evidence.window == s.progress.window else None
+
+
+def _compares(s: Situation) -> bool:
+    """Whether blue gets requests in the same seconds as green, and answers them."""
+    return s.weight(s.progress.blue) > 0 and s.blue_ready > 0
 
 
 def _inconclusive(situation: Situation, duration: float, verdict: Verdict) -> Observation:

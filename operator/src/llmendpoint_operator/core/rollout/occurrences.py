@@ -175,7 +175,7 @@ def step_changed(s: Situation) -> Occurrence | None:
         return None
     return Occurrence(
         "CanaryStepChanged",
-        f"{share} % of the requests now, {before} % before the canary's steps were edited",
+        f"{share} % of the requests now, {before} % before the spec was edited",
     )
 
 

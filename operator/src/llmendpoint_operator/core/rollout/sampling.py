@@ -12,7 +12,7 @@ SHORTEST_S = 0.2
 """Between two early samples of the gateways. Only cells of requests tell failures one by one from a clump, so at first each
 sample should be a cell, and no more than that."""
 SAMPLES_PER_S = 50.0
-"""Of all endpoints together, in their early seconds."""
+"""Of all endpoints together, in their early seconds; where there are so many that each has one every SAMPLE_S, more."""
 
 
 def next_sample(watched: float, green: Figures | None, endpoints: int) -> float:
@@ -20,7 +20,7 @@ def next_sample(watched: float, green: Figures | None, endpoints: int) -> float:
     are measured at once."""
     if watched >= EARLY_S:
         return SAMPLE_S
-    least = min(EARLY_SAMPLE_S, max(SHORTEST_S, endpoints / SAMPLES_PER_S))
+    least = min(SAMPLE_S, max(SHORTEST_S, endpoints / SAMPLES_PER_S))
     if green is None or not green.requests or not green.seconds:
-        return min(EARLY_SAMPLE_S, max(least, watched))
-    return min(EARLY_SAMPLE_S, max(least, CELL_REQUESTS * green.seconds / green.requests))
+        return max(least, min(EARLY_SAMPLE_S, watched))
+    return max(least, min(EARLY_SAMPLE_S, CELL_REQUESTS * green.seconds / green.requests))

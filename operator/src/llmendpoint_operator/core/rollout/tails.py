@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -59,13 +60,15 @@ class Tail:
         index = bisect_right(self.bounds, seconds * (1 + ROUNDING)) - 1
         return index if index >= 0 else None
 
-    def nearest(self) -> Tail:
-        """With the bounds nearest to the 95th percentile: what a status holds of it."""
+    def nearest(self, limits: Sequence[float] = ()) -> Tail:
+        """With the bounds around each limit in seconds, and those nearest to the 95th percentile: what a status holds of it."""
         middle = next(
             (i for i, slower in enumerate(self.slower) if slower <= SLOWEST * self.requests), len(self.bounds)
         )
-        first = max(0, min(middle - KEPT_BOUNDS // 2, len(self.bounds) - KEPT_BOUNDS))
-        kept = range(first, min(first + KEPT_BOUNDS, len(self.bounds)))
+        around = {place for one in limits for place in (self.from_above(one), self.from_below(one))}
+        wanted = [place for place in around if place is not None]
+        others = sorted(range(len(self.bounds)), key=lambda place: (abs(place - middle), place))
+        kept = sorted([*wanted, *(place for place in others if place not in around)][:KEPT_BOUNDS])
         shares = [self.at(index) for index in kept]
         bounds = tuple(self.bounds[index] for index in kept)
         return Tail(self.requests, bounds, tuple(s.hits for s in shares), tuple(s.clumping for s in shares))

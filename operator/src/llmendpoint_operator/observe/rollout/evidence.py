@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import replace
 
 import structlog
 
@@ -230,7 +231,7 @@ class _Watcher:
                 )
                 if answered:
                     self._measurements.sampled(time.monotonic(), self._gateways.exist)
-                if self._wanted.decides and self.figures() != before:
+                if self._wanted.decides and _counted(self.figures()) != _counted(before):
                     self._wake(wanted.key)
             except Exception:  # any: engines may answer anything; the next sample is still taken
                 log.exception("sample failed", endpoint="/".join(wanted.key))
@@ -253,6 +254,11 @@ class _Watcher:
         if found != self.verification:
             self.verification = found
             self._wake(self._wanted.key)
+
+
+def _counted(figures: Mapping[str, Figures]) -> dict[str, Figures]:
+    """Without the time that has passed: the decision knows when that alone changes it."""
+    return {revision: replace(found, seconds=None) for revision, found in figures.items()}
 
 
 def _carried(wanted: Wanted) -> dict[str, Figures]:
