@@ -177,9 +177,9 @@ def test_the_bound_is_the_exact_one_of_a_binomial() -> None:
     assert tables.at_least(1000, 1000) == pytest.approx(0.05 ** (1 / 1000), rel=1e-6)
 
 
-def test_twelve_healthy_settings_have_names_of_their_own() -> None:
+def test_healthy_settings_have_names_of_their_own() -> None:
     names = [setting.name for setting in (*HEALTHY, *DEGRADED)]
-    assert len(HEALTHY) == 12
+    assert len(HEALTHY) == 15
     assert len(set(names)) == len(names)
 
 

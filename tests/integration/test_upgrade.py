@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from llmendpoint_operator.core.endpoint import plan
 from llmendpoint_operator.core.names import MANAGER
-from llmendpoint_operator.core.pods import deployment, revision
+from llmendpoint_operator.core.pods import children, deployment, revision
 from llmendpoint_operator.core.pods.builders import make_service_account
 from llmendpoint_operator.core.pods.manifests import Owner
 from llmendpoint_operator.core.rollout import target
@@ -48,7 +47,7 @@ def install_next_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another template for new revisions; those before it are still known."""
     monkeypatch.setattr(target, "TEMPLATE_VERSION", NEXT)
     monkeypatch.setattr(revision, "KNOWN_TEMPLATES", revision.KNOWN_TEMPLATES | {NEXT})
-    monkeypatch.setattr(plan, "make_deployment", next_template)
+    monkeypatch.setattr(children, "make_deployment", next_template)
 
 
 LANDED = Path(__file__).parent / "landed_revision.json"

@@ -125,7 +125,6 @@ DEGRADED = (
     _slow("limit in seconds", 1.0, ABSOLUTE),
     _slow("limit as a ratio", 0.5, RELATIVE),
     _slow("limit as a ratio", 1.0, RELATIVE),
-    _slow("limit as a ratio, control 20 %", 1.0, RELATIVE, (80,)),
     Setting("total failure", fault=Fault(errors=1.0)),
     Setting(
         "total failure, 1 request/s",
@@ -134,5 +133,6 @@ DEGRADED = (
         goal=", within 5 requests in the middle",
     ),
     Setting("total failure after 60 s", limits=Limits(duration=300), fault=Fault(errors=1.0, starts=60)),
+    _slow("limit as a ratio, control 20 %", 1.0, RELATIVE, (80,)),
 )
-"""The last one is observed for longer than its good time: who has said Good does not look any more."""
+"""Total failure after 60 s is observed for longer than its good time: who has said Good does not look any more."""

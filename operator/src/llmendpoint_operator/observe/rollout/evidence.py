@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import replace
+from collections.abc import Callable, Sequence, Sized
 
 import structlog
 
@@ -231,7 +230,9 @@ class _Watcher:
                 )
                 if answered:
                     self._measurements.sampled(time.monotonic(), self._gateways.exist)
-                if self._wanted.decides and _counted(self.figures()) != _counted(before):
+                if (
+                    self._wanted.decides and self.figures() != before
+                ):  # time alone may complete an observation
                     self._wake(wanted.key)
             except Exception:  # any: engines may answer anything; the next sample is still taken
                 log.exception("sample failed", endpoint="/".join(wanted.key))
@@ -254,11 +255,6 @@ class _Watcher:
         if found != self.verification:
             self.verification = found
             self._wake(self._wanted.key)
-
-
-def _counted(figures: Mapping[str, Figures]) -> dict[str, Figures]:
-    """Without the time that has passed: the decision knows when that alone changes it."""
-    return {revision: replace(found, seconds=None) for revision, found in figures.items()}
 
 
 def _carried(wanted: Wanted) -> dict[str, Figures]:
