@@ -270,7 +270,7 @@ async def test_the_old_revision_keeps_a_share_for_comparison_until_the_verdict(s
 
 
 async def test_another_operator_goes_on_with_the_counts_of_the_one_before(stages: Stages) -> None:
-    observe = {"observe": {"duration": 12, "maxDuration": 120, "errorRate": {"max": 0.05}}}
+    observe = {"observe": {"duration": 20, "maxDuration": 120, "errorRate": {"max": 0.05}}}
     async with stages.stage() as stage:
         operator = await Operator(stage).start()
         await first_revision(stage, rollout=observe)
@@ -284,7 +284,7 @@ async def test_another_operator_goes_on_with_the_counts_of_the_one_before(stages
 
         def gone_on() -> bool:
             told = stage.rollout.get("observation")
-            return told is not None and told["requests"] > counted and told["seconds"] > 10
+            return told is not None and told["requests"] > counted
 
         await stage.until("more counts", gone_on)
         assert stage.rollout["observation"]["history"][0]["seconds"] < 10, "the course of the evidence too"
