@@ -52,11 +52,12 @@ def beside_the_node_port(product: Product) -> Product:
 
 
 def restarts(product: Product) -> dict[str, int]:
-    """Of every engine container in the victim's namespace, by pod."""
+    """Of every engine container in the victim's namespace, by pod; without pods that another test is taking down."""
     pods = product.cluster.get("pods", "-n", NAMESPACE, "-l", ENDPOINT_LABEL)["items"]
     return {
         pod["metadata"]["name"]: sum(each["restartCount"] for each in pod["status"]["containerStatuses"])
         for pod in pods
+        if "deletionTimestamp" not in pod["metadata"]
     }
 
 
