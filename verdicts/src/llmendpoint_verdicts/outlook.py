@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .shares import FIRST_CLUMP, Share, above, below, less, more
+from .shares import FIRST_CLUMP, Required, Share, above, below, less, more
 
 PRIOR_HITS, PRIOR_REQUESTS = 0.5, 50.0
 """Counted beside what was seen, so that few requests are not taken for the truth: half a hit in fifty requests."""
@@ -22,14 +22,6 @@ TOLERANCE = 0.02
 
 HALVINGS = 20
 """Of the shares between two: to one in a million."""
-
-
-@dataclass(frozen=True, slots=True)
-class Required:
-    """The evidence, as logarithms, that shows a limit broken, and kept within the margin."""
-
-    broken: float
-    kept: float
 
 
 @dataclass(frozen=True, slots=True)

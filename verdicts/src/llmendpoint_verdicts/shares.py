@@ -106,6 +106,29 @@ def clumping(requests: float, hits: float, squares: float, cells: float) -> floa
 
 FIRST_CLUMP = 10.0
 """Requests that fail together, as long as nothing was measured."""
+CELL_REQUESTS = 10
+"""At least so many in a cell: with one or two in each no clump could be seen."""
+PLENTY = 4
+"""Times as many requests of green as of blue decide, if any number can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """The evidence, as logarithms, that shows a limit broken, and kept within the margin."""
+
+    broken: float
+    kept: float
+
+    @classmethod
+    def of(cls, tests: int, false_rollback_rate: float, miss_rate: float) -> Required:
+        """`tests` share the rate of false rollbacks. All have to show that their limit is kept, so they share no miss rate."""
+        return cls(math.log(max(1, tests) / false_rollback_rate), -math.log(miss_rate))
+
+
+@lru_cache(maxsize=4096)
+def best(blue: Share, allowed: float) -> float:
+    """The evidence that a green that does as blue, and has PLENTY of requests, is less than `allowed` (0..1) above it."""
+    return less(Share(PLENTY * blue.requests, PLENTY * blue.hits, blue.clumping), blue, allowed)
 
 
 def _one(share: Share, limit: float, factors: tuple[float, ...]) -> float:

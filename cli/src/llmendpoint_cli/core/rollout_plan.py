@@ -24,13 +24,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from llmendpoint_verdicts.outlook import (
-    Required,
     requests_to_compare,
     requests_to_show,
     smallest_increase_seen,
     smallest_seen,
 )
-from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, less
+from llmendpoint_verdicts.shares import CELL_REQUESTS, FIRST_CLUMP, Required, Share, best
 
 from .observe_spec import Asked, Limit, Step
 
@@ -38,14 +37,12 @@ MOST_REQUESTS = 10_000_000
 MOST_SECONDS = 86_400
 """That spec.rollout.observe.maxDuration may be."""
 MOST_MARGIN, MARGIN_STEP = 0.495, 0.005
-CELL_REQUESTS, CELL_SECONDS, ENGINES_S = 10, 0.2, 1.0
-"""The operator looks for failures that come together in cells of so many requests, or of so many seconds where there are more: of
+CELL_SECONDS, ENGINES_S = 0.2, 1.0
+"""The operator looks for failures that come together in cells of CELL_REQUESTS, or of so many seconds where there are more: of
 those between two readings of the gateways, or for a latency of the engines."""
 CONTROL = 20
 """Percent that the old revision may keep, in a proposal."""
 NO_REQUESTS = "not decidable: there are no requests"
-PLENTY = 4
-"""Times as many requests of the new revision as of the old one decide, if any number can; as the operator says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +167,7 @@ def _requests(asked: Asked, limit: Limit, rate: float, traffic: Traffic, blue: _
 
 
 def _required(asked: Asked) -> Required:
-    tests = len(asked.limits) * asked.windows
-    return Required(math.log(tests / asked.false_rollback_rate), -math.log(asked.miss_rate))
+    return Required.of(len(asked.limits) * asked.windows, asked.false_rollback_rate, asked.miss_rate)
 
 
 def _smallest(
@@ -225,9 +221,7 @@ def _too_few_before(asked: Asked, limit: Limit, row: Row, traffic: Traffic, blue
 
 def _comparable(asked: Asked, limit: Limit, blue: _Compared) -> bool:
     """Whether so many requests of the old revision suffice, with plenty of the new one's; or whether it gets more."""
-    plenty = Share(PLENTY * blue.before.requests, PLENTY * blue.before.hits)
-    needed = -math.log(asked.miss_rate)
-    return blue.beside > 0 or less(plenty, blue.before, limit.allowed + asked.margin) >= needed
+    return blue.beside > 0 or best(blue.before, limit.allowed + asked.margin) >= _required(asked).kept
 
 
 def _first_number(enough: Callable[[int], bool]) -> int | None:

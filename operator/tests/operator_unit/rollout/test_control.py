@@ -25,6 +25,17 @@ def observed(**observe: object) -> tuple[Rollout, str]:
     return it, green
 
 
+def after_a_good_hour(it: Rollout) -> str:
+    """To where a new revision gets requests; 0.1 % of the old one's had failed before."""
+    green = it.edit()
+    it.cluster.figures = {it.blue: figures(4000, 4)}
+    it.cluster.make_ready(green)
+    it.work()
+    it.cluster.follow()
+    it.work()
+    return green
+
+
 def test_the_old_revision_keeps_its_share_while_the_new_one_is_observed() -> None:
     it, green = observed(control=20)
     assert it.cluster.weights() == {it.blue: 20, green: 80}
@@ -73,12 +84,7 @@ def test_a_share_that_is_taken_away_begins_the_observation_anew() -> None:
 def test_what_changed_since_the_switch_for_both_is_no_increase() -> None:
     """An hour with more errors: 0.1 % before the switch, 4 % of both now."""
     it = Rollout(observe={"duration": 60, "control": 20, **INCREASE})
-    green = it.edit()
-    it.cluster.figures = {it.blue: figures(4000, 4)}
-    it.cluster.make_ready(green)
-    it.work()
-    it.cluster.follow()
-    it.work()
+    green = after_a_good_hour(it)
     assert it.cluster.state == "Observing"
     it.cluster.figures = {green: figures(4000, 160), it.blue: figures(1000, 40)}
     it.work(61)
@@ -88,12 +94,7 @@ def test_what_changed_since_the_switch_for_both_is_no_increase() -> None:
 
 def test_without_a_share_the_same_figures_are_an_increase() -> None:
     it = Rollout(observe={"duration": 60, **INCREASE})
-    green = it.edit()
-    it.cluster.figures = {it.blue: figures(4000, 4)}
-    it.cluster.make_ready(green)
-    it.work()
-    it.cluster.follow()
-    it.work()
+    green = after_a_good_hour(it)
     it.cluster.figures = {green: figures(4000, 160)}
     it.work(5)
     assert it.rejected["reason"] == "ErrorRateIncreased"
@@ -124,12 +125,7 @@ def test_an_outage_of_the_old_revision_that_is_over_lets_no_bad_revision_pass() 
 
 def test_an_old_revision_that_lost_its_pods_is_not_compared_with() -> None:
     it = Rollout(observe={"duration": 60, "control": 20, **INCREASE})
-    green = it.edit()
-    it.cluster.figures = {it.blue: figures(4000, 4)}
-    it.cluster.make_ready(green)
-    it.work()
-    it.cluster.follow()
-    it.work()
+    green = after_a_good_hour(it)
     for pod in it.cluster.pods[it.blue]:
         pod["status"]["conditions"][0]["status"] = "False"
     it.cluster.figures = {green: figures(4000, 160)}

@@ -50,16 +50,13 @@ class Result(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`reason` in one word, `message` in a sentence with figure and limit. `kept`: whether each limit is shown to be kept,
-    within the margin. `findings`: the evidence; `required`, `needed`: how much of it breaks a limit, and shows that one is
-    kept, as logarithms."""
+    within the margin. `findings`: the evidence."""
 
     result: Result
     reason: str
     message: str
     kept: bool = False
     findings: tuple[Finding, ...] = field(default=(), compare=False)
-    required: float = field(default=math.inf, compare=False)
-    needed: float = field(default=math.inf, compare=False)
 
 
 def judge(
@@ -72,9 +69,8 @@ def judge(
     """The verdict over `green`, `elapsed` seconds after its observation began. `before`: blue's figures from before the
     switch. `beside`: those of the same seconds as green's, where blue still gets requests."""
     findings = tuple(find(limits, green, before, beside))
-    required = math.log(max(1, len(findings)) * limits.windows / limits.false_rollback_rate)
-    verdict = _weigh(limits, green, before if beside is None else beside, elapsed, findings, required)
-    return replace(verdict, findings=findings, required=required, needed=-math.log(limits.miss_rate))
+    verdict = _weigh(limits, green, before if beside is None else beside, elapsed, findings)
+    return replace(verdict, findings=findings)
 
 
 def _weigh(
@@ -83,19 +79,19 @@ def _weigh(
     blue: Figures | None,
     elapsed: float,
     findings: tuple[Finding, ...],
-    required: float,
 ) -> Verdict:
     """The first row of the table that applies."""
-    if _fails_totally(limits, green, blue, required):
+    required = limits.required
+    if _fails_totally(limits, green, blue, required.broken):
         return Verdict(Result.BAD, "EveryRequestFailed", f"all of the {green.requests} requests failed")
     broken = max(findings, key=lambda finding: finding.broken, default=None)
-    if broken is not None and broken.broken >= required:
+    if broken is not None and broken.broken >= required.broken:
         return Verdict(Result.BAD, broken.reason, f"{broken.said()}; {_by_chance(broken.broken)}")
     if green.requests < limits.min_requests:
         message = f"fewer than {limits.min_requests} requests ({OBSERVE}.minRequests)"
         return Verdict(Result.TOO_LITTLE, "TooFewRequests", message)
     for finding in findings:
-        if finding.kept < -math.log(limits.miss_rate):
+        if finding.kept < required.kept:
             return Verdict(Result.TOO_LITTLE, *finding.open)
     if min(elapsed, elapsed if green.seconds is None else green.seconds) < limits.duration:
         message = f"within its limits; observed for {limits.duration:.0f} s ({OBSERVE}.duration)"

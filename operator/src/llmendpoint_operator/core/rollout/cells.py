@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from llmendpoint_verdicts.shares import clumping
 
-CELL_REQUESTS = 10
-"""At least so many in a cell: with one or two in each no clump could be seen."""
 SCALES, TIMES = 5, 4
 """Sizes of cells, and how many of one size make one of the next: what comes in longer clumps than a cell shows itself in
 the larger ones."""

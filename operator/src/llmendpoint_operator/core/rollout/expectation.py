@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llmendpoint_verdicts.outlook import Outlook, Required, requests_to_compare, requests_to_show
+from llmendpoint_verdicts.outlook import Outlook, requests_to_compare, requests_to_show
+from llmendpoint_verdicts.shares import CELL_REQUESTS, Required
 
 from .analysis import Verdict
-from .cells import CELL_REQUESTS
 from .evidence import Figures
 from .limit_evidence import Question
 from .limits import OBSERVE, Limits
@@ -49,7 +49,7 @@ def expect(
     if green.requests == 0 or observed <= 0:
         return None
     share = beside.requests / green.requests if beside is not None else 0.0
-    more = _requests(verdict, share)
+    more = _requests(verdict, limits.required, share)
     if more is None:
         return None
     rate = green.requests / observed
@@ -61,9 +61,8 @@ def expect(
     return Expectation(green.requests + more, seconds, said)
 
 
-def _requests(verdict: Verdict, beside: float, margin: float | None = None) -> int | None:
+def _requests(verdict: Verdict, required: Required, beside: float, margin: float | None = None) -> int | None:
     """How many more of green, until one limit is shown to be broken, or all to be kept."""
-    required = Required(verdict.required, verdict.needed)
     questions = [one.question for one in verdict.findings if one.question is not None]
     found = [_outlook(question, required, beside, margin) for question in questions]
     broken = [one.broken for one in found if one.broken is not None]
@@ -97,7 +96,7 @@ def _late(verdict: Verdict, limits: Limits, beside: float, rate: float, requests
         margin
         for margin in WIDER
         if margin > limits.margin
-        and (more := _requests(verdict, beside, margin)) is not None
+        and (more := _requests(verdict, limits.required, beside, margin)) is not None
         and more / rate < longest
     )
     wider = next(enough, None)

@@ -13,17 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
-from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, above, below, either, less, more
+from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, above, below, best, either, less, more
 
 from ..sentences import latency_text
 from .evidence import Figures
 from .limits import OBSERVE, LatencyLimit, Limits
 from .tails import SLOWEST, Tail, comparable
 
-PLENTY = 4
-"""Times as many requests of green as of blue decide, if any number can."""
 MEASURED = 5
 """Hits of blue that show how much they clump."""
 
@@ -91,17 +88,15 @@ def _error_rate(
     where, allowed = f"{OBSERVE}.errorRate.max", min(1.0, limit + limits.margin)
     old = before.failed if before is not None else None
     mine = _clumped(green.failed, beside.failed if beside is not None else old)
+    found = _absolute(limits, where, mine, limit, allowed, beside.failed if beside is not None else None)
     note = ""
     if beside is not None:
-        found = _absolute(limits, where, mine, limit, allowed, beside.failed)
         note = FAILED_AS_WELL.format(beside.failed.rate) if beside.failed.rate > limit else ""
-    else:
-        excused = old is not None and above(old, limit) >= -math.log(limits.miss_rate)
-        found = _absolute(limits, where, mine, limit, allowed, None)
-        if excused and old is not None and (worse := more(mine, old, 0.0)) < found.broken:
+    elif old is not None and above(old, limit) >= limits.required.kept:
+        note, worse = FAILED_AS_WELL.format(old.rate), more(mine, old, 0.0)
+        if worse < found.broken:
             question = Question(mine, 0.0, limits.margin, old)
             found = replace(found, broken=worse, question=question, exceeded=found.exceeded and worse > 0)
-        note = FAILED_AS_WELL.format(old.rate) if excused and old is not None else ""
     return replace(
         found,
         reason="ErrorRateTooHigh",
@@ -163,11 +158,9 @@ def _latency(
     known = limit.figure(old) if old is not None else None
     allowed = SLOWEST + limits.margin
     sure = _absolute(limits, where, *_slow(tail, low, known, allowed, beside is not None))
-    slow = (
-        _absolute(limits, where, *_slow(tail, high, known, allowed, beside is not None))
-        if high is not None
-        else None
-    )
+    slow = sure if high == low else None  # a bound at the limit serves for both
+    if slow is None and high is not None:
+        slow = _absolute(limits, where, *_slow(tail, high, known, allowed, beside is not None))
     return replace(
         sure,
         reason=f"{limit.reason}TooHigh",
@@ -221,7 +214,7 @@ def _relative(
         question=Question(green, increase, allowed, blue),
         exceeded=green.rate > blue.rate + increase,
     )
-    if not wait and _best(blue, allowed) < -math.log(limits.miss_rate):
+    if not wait and best(blue, allowed) < limits.required.kept:
         return replace(found, kept=math.inf, note=TOO_FEW_BEFORE, question=None)
     return replace(found, kept=less(green, blue, allowed))
 
@@ -250,12 +243,6 @@ def _slow(
     index = blue.from_above(tail.bounds[bound]) if blue is not None else None
     theirs = blue.at(index) if blue is not None and index is not None else None
     return _clumped(mine, theirs), SLOWEST, allowed, (theirs or Share()) if beside else None
-
-
-@lru_cache(maxsize=4096)
-def _best(blue: Share, allowed: float) -> float:
-    """The evidence that a limit is kept, of a green that does as blue and has plenty of requests."""
-    return less(Share(PLENTY * blue.requests, PLENTY * blue.hits, blue.clumping), blue, allowed)
 
 
 def _unmeasured(limit: LatencyLimit, field: str) -> Finding:

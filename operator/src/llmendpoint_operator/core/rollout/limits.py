@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 
+from llmendpoint_verdicts.shares import Required
+
 from ...api import LLMEndpointSpec
 from ...api.observation import LatencyLimit as SpecLatencyLimit
 from .evidence import Figures
@@ -58,11 +60,12 @@ class Limits:
         )
 
     @property
-    def number(self) -> int:
-        """How many limits there are; one of a latency may be two."""
+    def required(self) -> Required:
+        """The evidence that a verdict needs: each limit is tested in each window; one of a latency may be two."""
         rates = (self.error_rate, self.error_rate_increase)
         parts = [one for limit in self.latencies for one in (limit.seconds, limit.ratio)]
-        return sum(one is not None for one in (*rates, *parts))
+        number = sum(one is not None for one in (*rates, *parts))
+        return Required.of(number * self.windows, self.false_rollback_rate, self.miss_rate)
 
 
 def find_limits(spec: LLMEndpointSpec, duration: float) -> Limits:

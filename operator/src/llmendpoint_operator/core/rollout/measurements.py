@@ -11,7 +11,9 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from .cells import CELL_REQUESTS, Scales
+from llmendpoint_verdicts.shares import CELL_REQUESTS
+
+from .cells import Scales
 from .evidence import Figures
 from .histograms import Histogram, since, together
 from .tails import Tail, make_tail

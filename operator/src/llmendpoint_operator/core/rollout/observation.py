@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from llmendpoint_verdicts.shares import Required
+
 from ...api import LLMEndpointSpec, OnInconclusive
 from .account import Account, LimitAccount, Point, is_due, with_point
 from .analysis import Result, Verdict, judge
@@ -71,14 +73,14 @@ def account(s: Situation, *, final: bool = False) -> Account | None:
     if green is None or not observed or not (final or is_due(before, green, s.now)):
         return before
     verdict = _verdict(s)
-    limits = tuple(_account(finding, verdict) for finding in verdict.findings)
+    asked = find_limits(s.spec, _duration(s))
+    limits = tuple(_account(finding, asked.required) for finding in verdict.findings)
     point = Point(
         round(green.seconds or 0.0, 1),
         max((one.broken for one in limits), default=0.0),
         min((one.kept for one in limits), default=0.0),
     )
     history = with_point(before.history if before else (), point)
-    asked = find_limits(s.spec, _duration(s))
     beside = _beside(s)
     written = Account(
         cut(s.now), held(green, asked), held(beside, asked) if beside else None, limits, history
@@ -103,11 +105,11 @@ def held(figures: Figures, limits: Limits) -> Figures:
     return replace(figures, ttft=ttft, itl=itl, e2e=e2e)
 
 
-def _account(finding: Finding, verdict: Verdict) -> LimitAccount:
+def _account(finding: Finding, required: Required) -> LimitAccount:
     """Evidence below none is none: it would only tell how far the other answer is."""
     broken, kept = (
         round(min(1.0, max(0.0, found) / enough_of_it), 3)
-        for found, enough_of_it in ((finding.broken, verdict.required), (finding.kept, verdict.needed))
+        for found, enough_of_it in ((finding.broken, required.broken), (finding.kept, required.kept))
     )
     return LimitAccount(finding.field, broken, kept, finding.figure() or finding.open[1])
 

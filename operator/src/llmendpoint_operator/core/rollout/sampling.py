@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .cells import CELL_REQUESTS
+from llmendpoint_verdicts.shares import CELL_REQUESTS
+
 from .evidence import Figures
 
 SAMPLE_S = 2.0

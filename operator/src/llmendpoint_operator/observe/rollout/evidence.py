@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 
 import structlog
 
@@ -186,13 +186,12 @@ class _Watcher:
         waited = self._asker.waited if self._asker is not None else 0.0
         return max(0.0, time.monotonic() - self._verifying_since - waited)
 
-    @property
-    def _interval(self) -> float:
-        """Seconds between two samples."""
+    def _interval(self, figures: Mapping[str, Figures]) -> float:
+        """Seconds until the next sample, after these figures."""
         window = self._wanted.window
         if window is None:
             return SAMPLE_S
-        return min(SAMPLE_S, next_sample(self.watched, self.figures().get(window[0]), len(self._all)))
+        return min(SAMPLE_S, next_sample(self.watched, figures.get(window[0]), len(self._all)))
 
     def figures(self) -> dict[str, Figures]:
         """Figures by revision: of the window, or without one the recent figures."""
@@ -211,11 +210,10 @@ class _Watcher:
 
     async def _sample(self) -> None:
         """Take samples until cancelled. A failed sample does not stop the next one."""
-        engines_read = -math.inf
+        engines_read, known = -math.inf, dict[str, Figures]()
         while True:
             began, wanted = time.monotonic(), self._wanted
             try:
-                before = self.figures()
                 pods: tuple[Target, ...] = ()
                 if began - engines_read >= min(SAMPLE_S, EARLY_SAMPLE_S) - SLACK_S:
                     pods = tuple(pod for pod in self._pods if pod.revision in wanted.measured)
@@ -230,13 +228,12 @@ class _Watcher:
                 )
                 if answered:
                     self._measurements.sampled(time.monotonic(), self._gateways.exist)
-                if (
-                    self._wanted.decides and self.figures() != before
-                ):  # time alone may complete an observation
-                    self._wake(wanted.key)
+                before, known = known, self.figures()
+                if self._wanted.decides and known != before:
+                    self._wake(wanted.key)  # also where only time has passed: it may complete an observation
             except Exception:  # any: engines may answer anything; the next sample is still taken
                 log.exception("sample failed", endpoint="/".join(wanted.key))
-            await asyncio.sleep(max(0.0, self._interval - (time.monotonic() - began)))
+            await asyncio.sleep(max(0.0, self._interval(known) - (time.monotonic() - began)))
 
     async def _verify(self, job: VerificationJob) -> None:
         """Run the verification. It starts anew after any error that is not the revision's fault."""
