@@ -40,7 +40,14 @@ NameOrFile = Annotated[
     typer.Argument(metavar="[NAME]", help="Name of the LLMEndpoint.  [default: all of FILE]", show_default=False),
 ]  # fmt: skip
 RequestsPerSecond = Annotated[
-    float | None, option("Requests that callers send.  [default: measured]", metavar="N", minimum=0)
+    float | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        max=1e6,
+        help="Requests that callers send.  [default: measured]",
+        show_default=False,
+    ),
 ]
 ErrorRate = Annotated[
     float | None,
@@ -54,7 +61,7 @@ ErrorRate = Annotated[
 ]
 Measure = Annotated[
     float,
-    typer.Option(metavar="SECONDS", min=1, help="Seconds for which the traffic is measured."),
+    typer.Option(metavar="SECONDS", min=1, max=3600, help="Seconds for which the traffic is measured."),
 ]
 GatewayNamespace = Annotated[
     str | None, option("Namespace of the gateway's pods.  [default: search all]", metavar="NS")

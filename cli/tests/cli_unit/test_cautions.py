@@ -13,9 +13,7 @@ from typer.testing import CliRunner
 from llmendpoint_cli.__main__ import app
 from llmendpoint_cli.core.cautions import LONGEST, MOST, Cautions
 
-from .test_client import ApiServer, server, write_config
-
-__all__ = ["server"]
+from .api_server import ApiServer, write_config
 
 POLICY = (
     "Validation failed for ValidatingAdmissionPolicy 'llm': spec.runtime.image is not one that is allowed"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +14,8 @@ from llmendpoint_cli.core.scaling import hopeless, reached, refusal
 from llmendpoint_cli.errors import CliError, NoAccess, NotFound, Refused, TimedOut, Unreachable
 from llmendpoint_cli.render_load import load_table
 
+from .api_server import ApiServer, status_text
 from .samples import Json, condition, endpoint, serving
-from .test_client import ApiServer, status_text, write_config
 from .test_tree import check_golden
 
 LOAD = {
@@ -63,19 +60,6 @@ def test_the_wanted_count_is_the_scalers_where_one_decides() -> None:
     scaled["status"]["autoscaling"] = {"desiredReplicas": 5}
     assert [load.wanted for load in loads_of([scaled], [])] == [5]
     assert [load.wanted for load in loads_of([serving()], [])] == [2]
-
-
-@pytest.fixture
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as found:
-        threading.Thread(target=found.serve_forever, args=(0.02,), daemon=True).start()
-        yield found
-        found.shutdown()
-
-
-@pytest.fixture
-def config(server: ApiServer, tmp_path: Path) -> str:
-    return write_config(tmp_path / "config", server.url)
 
 
 def run(config: str, *arguments: str) -> str:

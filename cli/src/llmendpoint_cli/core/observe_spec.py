@@ -91,10 +91,11 @@ def asked_by(spec: Object) -> Asked:
     slo: Object = spec.get("slo") or {}
     limits = tuple(_limits(observe, slo))
     canary = (rollout.get("canary") or {}).get("steps") or ()
-    steps = [Step(int(step["weight"]), float(step.get("duration", 60))) for step in canary]
+    steps = [Step(_percent(step, "weight", 1, 99), float(step.get("duration", 60))) for step in canary]
+    control = _percent(observe, "control", 10, 50) if observe.get("control") is not None else 0
     return Asked(
         limits=limits,
-        steps=(*steps, Step(100 - int(observe.get("control") or 0), float(observe.get("duration", 60)))),
+        steps=(*steps, Step(100 - control, float(observe.get("duration", 60)))),
         max_duration=float(observe.get("maxDuration", 600)),
         margin=_rate(observe, "margin", 0.03),
         false_rollback_rate=_rate(observe, "falseRollbackRate", 0.01),
@@ -102,6 +103,13 @@ def asked_by(spec: Object) -> Asked:
         min_requests=int(observe.get("minRequests") or 0),
         waits=any(limit.written for limit in limits) or observe.get("onInconclusive") is not None,
     )
+
+
+def _percent(found: Object, field: str, least: int, most: int) -> int:
+    number = int(found[field])
+    if not least <= number <= most:
+        raise ValueError(f"{field} is {number}; it must be from {least} to {most}")
+    return number
 
 
 def _rate(observe: Object, field: str, default: float) -> float:
