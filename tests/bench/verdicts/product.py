@@ -107,6 +107,6 @@ class Product:
         counts = {revision: Counts(last[0], last[1]) for revision, last in self._last.items()}
         self._measurements.add_gateway("gateway", "1", counts)
         for revision, (_, _, ttft) in self._last.items():
-            histogram = Histogram(dict(zip(EDGES, map(float, ttft.tolist()), strict=True)))
+            histogram = Histogram(EDGES, tuple(map(float, ttft.tolist())))
             self._measurements.add_engine(f"{revision}-0", revision, Latencies(ttft=histogram))
         self._measurements.sampled(float(now), gateways=True)

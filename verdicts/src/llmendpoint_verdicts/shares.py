@@ -27,6 +27,8 @@ from functools import lru_cache
 
 FACTORS = (1.25, 1.6, 2.5, 5.0, 12.0, 49.0)
 """Of the odds. For a limit of 2 %: 2.5, 3, 5, 9, 20 and 50 %."""
+DIVISORS = (*(1 / factor for factor in FACTORS[:-1]), 0.0)
+"""Of the odds, as factors: what is below a limit is searched as far as no hit at all."""
 MIXTURE = (0.5, 5.0)
 """Parameters of the Beta distribution of the shares that are searched: most are small."""
 IMPOSSIBLE = -1e300
@@ -75,7 +77,7 @@ def above(share: Share, limit: float) -> float:
 
 def below(share: Share, limit: float) -> float:
     """Evidence that the share is below `limit` (0..1), as a logarithm."""
-    return _one(share, limit, (*(1 / factor for factor in FACTORS[:-1]), 0.0))
+    return _one(share, limit, DIVISORS)
 
 
 def more(green: Share, blue: Share, increase: float) -> float:
@@ -160,8 +162,9 @@ def _two(green: Share, blue: Share, increase: float, *, upper: bool) -> float:
     return _log_mixture(*g) + _log_mixture(*b) - _null(g, b, increase, upper=upper)
 
 
+@lru_cache(maxsize=1024)
 def _log_mixture(requests: float, hits: float) -> float:
-    """Over all shares, weighted by the Beta distribution MIXTURE."""
+    """Over all shares, weighted by the Beta distribution MIXTURE. `more` and `less` ask for the same shares."""
     a, b = MIXTURE
     return _log_beta(hits + a, requests - hits + b) - _MIXTURE_BETA
 
@@ -185,8 +188,9 @@ def _null(g: tuple[float, float], b: tuple[float, float], increase: float, *, up
 
 
 def _peak(g: tuple[float, float], b: tuple[float, float], increase: float, low: float, high: float) -> float:
-    """Blue's share at which the likelihood of both is largest. It is concave: Newton's method on its slope, and bisection
-    where that leaves the interval, or jumps at one of the ends, where the slope is infinite."""
+    """Blue's share at which the likelihood of both is largest. It is concave: Newton's method on its slope, from the share of
+    all requests together, and bisection where that leaves the interval, or jumps at one of the ends, where the slope is
+    infinite."""
 
     def slope(share: float) -> tuple[float, float]:
         blue, green = _slope(b, share), _slope(g, share + increase)
@@ -196,7 +200,13 @@ def _peak(g: tuple[float, float], b: tuple[float, float], increase: float, low: 
         return low
     if slope(high)[0] >= 0:
         return high
-    share, most, precision = (low + high) / 2, 1 - increase, PRECISION * (high - low)
+    share, most, precision = (
+        (b[1] + g[1] - increase * g[0]) / (b[0] + g[0]),
+        1 - increase,
+        PRECISION * (high - low),
+    )
+    if not low < share < high:
+        share = (low + high) / 2
     for _ in range(ATTEMPTS):
         rising, bend = slope(share)
         low, high = (share, high) if rising > 0 else (low, share)
@@ -228,10 +238,8 @@ def _scaled(share: float, factor: float) -> float:
     return factor * share / (1 + (factor - 1) * share)
 
 
-def _log_sum(logs: Sequence[float]) -> float:
-    most = max(logs, default=-math.inf)
-    return most if math.isinf(most) else most + math.log(sum(math.exp(one - most) for one in logs))
-
-
 def _log_mean(logs: Sequence[float]) -> float:
-    return _log_sum(logs) - math.log(len(logs))
+    most = max(logs)
+    if math.isinf(most):
+        return most
+    return most + math.log(sum([math.exp(one - most) for one in logs]) / len(logs))

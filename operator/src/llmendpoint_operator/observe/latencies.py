@@ -52,7 +52,7 @@ def parse_latencies(page: str) -> Latencies:
             found[name][_bound(bound["bound"])] += parse_figure(float(bucket["value"]))
     except (ValueError, OverflowError) as error:
         raise Unanswered(f"/metrics cannot be parsed: {error!r}") from error
-    made = {name: Histogram(dict(buckets)) for name, buckets in found.items() if math.inf in buckets}
+    made = {name: Histogram.of(buckets) for name, buckets in found.items() if math.inf in buckets}
     itl = next((made[name] for name in ITL if name in made), Histogram())
     return Latencies(made.get(TTFT, Histogram()), itl, made.get(E2E, Histogram()))
 

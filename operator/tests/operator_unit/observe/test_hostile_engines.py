@@ -154,7 +154,7 @@ def test_a_label_that_looks_like_the_bucket_s_bound_is_none() -> None:
         f'{TTFT}_bucket{{m="a}} ,le=\\"9\\"",le="{le}"}} {n} 1700000000\n'
         for le, n in (("1", 3), ("+Inf", 4))
     )
-    assert parse_latencies(told).ttft == Histogram({1.0: 3.0, float("inf"): 4.0})
+    assert parse_latencies(told).ttft == Histogram.of({1.0: 3.0, float("inf"): 4.0})
 
 
 async def test_a_body_that_comes_compressed_all_the_same_is_not_unpacked() -> None:

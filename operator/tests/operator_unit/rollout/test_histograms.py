@@ -16,7 +16,7 @@ BOUNDS = (0.1, 0.5, 1.0, math.inf)
 
 def histogram(*counts: float, bounds: tuple[float, ...] = BOUNDS) -> Histogram:
     """From counts that are not cumulative."""
-    return Histogram(dict(zip(bounds, accumulate(counts), strict=True)))
+    return Histogram(bounds, tuple(accumulate(counts)))
 
 
 counts = st.lists(st.integers(0, 1000), min_size=4, max_size=4)
@@ -34,8 +34,8 @@ histograms = counts.map(lambda found: histogram(*found))
         (histogram(0, 0, 0, 5), 0.95, 1.0),
         (histogram(0, 0, 0, 0), 0.95, None),
         (Histogram(), 0.95, None),
-        (Histogram({math.inf: 3}), 0.95, None),
-        (Histogram({0.1: 3, 0.5: 4}), 0.95, None),  # without +Inf it is none
+        (Histogram.of({math.inf: 3}), 0.95, None),
+        (Histogram.of({0.1: 3, 0.5: 4}), 0.95, None),  # without +Inf it is none
     ],
 )
 def test_quantiles_are_those_of_prometheus(found: Histogram, q: float, expected: float | None) -> None:
@@ -57,7 +57,7 @@ def test_a_quantile_lies_within_the_bounds_and_grows_with_its_rank(
 
 @given(histograms, histograms)
 def test_what_came_since_is_what_was_added(before: Histogram, added: Histogram) -> None:
-    assert since(before, together((before, added))) == added
+    assert since(before, together(before, added)) == added
 
 
 @given(histograms, st.lists(histograms, min_size=1, max_size=5), st.data())
@@ -68,12 +68,13 @@ def test_deltas_over_readings_sum_to_all_observations_whatever_restarts_between(
     live, read, measured, observed = start, start, Histogram(), Histogram()
     for step in steps:
         if data.draw(st.booleans(), label="restarted"):
-            live = Histogram(dict.fromkeys(BOUNDS, 0.0))
-        live = together((live, step))
-        measured = together((measured, since(read, live)))
-        observed = together((observed, step))
+            live = histogram(0, 0, 0, 0)
+        live = together(live, step)
+        measured = together(measured, since(read, live))
+        observed = together(observed, step)
         read = live
-    assert all(0 <= measured.buckets[bound] <= observed.buckets[bound] for bound in BOUNDS)
+    assert measured.bounds == observed.bounds == BOUNDS
+    assert all(0 <= one <= other for one, other in zip(measured.counts, observed.counts, strict=True))
 
 
 def test_a_restart_counts_all_that_the_new_process_has_seen() -> None:
@@ -87,7 +88,15 @@ def test_a_reading_with_other_buckets_is_another_process() -> None:
 
 @given(counts, st.lists(st.integers(0, 1000), min_size=3, max_size=3))
 def test_sums_grow_with_the_bounds_whatever_is_summed(one: list[int], other: list[int]) -> None:
-    total = together((histogram(*one), histogram(*other, bounds=(0.3, 0.5, math.inf))))
-    found = [total.buckets[bound] for bound in sorted(total.buckets)]
-    assert found == sorted(found)
+    total = together(histogram(*one), histogram(*other, bounds=(0.3, 0.5, math.inf)))
+    assert total.counts == tuple(sorted(total.counts))
     assert total.count == sum(one) + sum(other)
+
+
+@given(counts, st.lists(st.integers(0, 1000), min_size=3, max_size=3))
+def test_all_that_is_new_is_what_a_pod_with_other_bounds_has_added(one: list[int], other: list[int]) -> None:
+    before, added = histogram(*one), histogram(*other, bounds=(0.3, 0.5, math.inf))
+    new = since(before, together(before, added))
+    assert new.counts == tuple(sorted(new.counts))
+    at = dict(zip(new.bounds, new.counts, strict=True))
+    assert tuple(at[bound] for bound in added.bounds) == added.counts

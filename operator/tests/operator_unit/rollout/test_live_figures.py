@@ -208,7 +208,7 @@ another_metric{broken 5
 
 def test_histograms_are_summed_over_their_labels_and_older_names_are_known() -> None:
     found = parse_latencies(PAGE)
-    assert (found.ttft.buckets[0.1], found.ttft.count) == (4, 5)
+    assert found.ttft.counts == (4, 5)
     assert found.itl.count == 4
     assert found.e2e.count == 0
     assert quantile(0.5, found.ttft) == pytest.approx(0.0625)

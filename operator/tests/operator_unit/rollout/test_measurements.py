@@ -16,7 +16,7 @@ from llmendpoint_operator.core.rollout.measurements import Counts, Latencies, Me
 
 def ttft(fast: float, slow: float) -> Latencies:
     """So many first tokens below 100 ms, and between that and 1 s."""
-    return Latencies(ttft=Histogram({0.1: fast, 1.0: fast + slow, math.inf: fast + slow}))
+    return Latencies(ttft=Histogram.of({0.1: fast, 1.0: fast + slow, math.inf: fast + slow}))
 
 
 def requests(figures: Figures | None) -> tuple[int, int]:
@@ -133,7 +133,7 @@ def test_recent_forgets_what_is_older_than_asked_for() -> None:
 
 def bounds(count: int, requests: float) -> Histogram:
     """As large as vLLM's, of which each reading makes new numbers."""
-    return Histogram({0.01 * 1.5**i: requests * i / count for i in range(count)} | {math.inf: requests})
+    return Histogram.of({0.01 * 1.5**i: requests * i / count for i in range(count)} | {math.inf: requests})
 
 
 @pytest.mark.parametrize("busy", [False, True])

@@ -12,7 +12,7 @@ from llmendpoint_operator.core.rollout.cells import Scales
 from llmendpoint_operator.core.rollout.histograms import Histogram
 from llmendpoint_operator.core.rollout.tails import KEPT_BOUNDS, SLOWEST, Pair, Tail, comparable, make_tail
 
-FOUR = make_tail(Histogram({0.1: 50, 0.5: 90, 1.0: 98, math.inf: 100}), Scales())
+FOUR = make_tail(Histogram.of({0.1: 50, 0.5: 90, 1.0: 98, math.inf: 100}), Scales())
 
 
 def test_a_tail_counts_what_took_longer_than_each_bound() -> None:
@@ -23,8 +23,8 @@ def test_a_tail_counts_what_took_longer_than_each_bound() -> None:
 
 def test_nothing_measured_is_no_tail() -> None:
     assert make_tail(Histogram(), Scales()) is None
-    assert make_tail(Histogram({0.1: 0, math.inf: 0}), Scales()) is None
-    assert make_tail(Histogram({math.inf: 5}), Scales()) is None
+    assert make_tail(Histogram.of({0.1: 0, math.inf: 0}), Scales()) is None
+    assert make_tail(Histogram.of({math.inf: 5}), Scales()) is None
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ Messages of TooLittle hold no figure that moves: they stand in the status while 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 from ..sentences import latency_text
 from .evidence import Figures
@@ -69,8 +70,7 @@ def judge(
     """The verdict over `green`, `elapsed` seconds after its observation began. `before`: blue's figures from before the
     switch. `beside`: those of the same seconds as green's, where blue still gets requests."""
     findings = tuple(find(limits, green, before, beside))
-    verdict = _weigh(limits, green, before if beside is None else beside, elapsed, findings)
-    return replace(verdict, findings=findings)
+    return _weigh(limits, green, before if beside is None else beside, elapsed, findings)
 
 
 def _weigh(
@@ -81,27 +81,27 @@ def _weigh(
     findings: tuple[Finding, ...],
 ) -> Verdict:
     """The first row of the table that applies."""
-    required = limits.required
+    required, verdict = limits.required, partial(Verdict, findings=findings)
     if _fails_totally(limits, green, blue, required.broken):
-        return Verdict(Result.BAD, "EveryRequestFailed", f"all of the {green.requests} requests failed")
-    broken = max(findings, key=lambda finding: finding.broken, default=None)
-    if broken is not None and broken.broken >= required.broken:
-        return Verdict(Result.BAD, broken.reason, f"{broken.said()}; {_by_chance(broken.broken)}")
+        return verdict(Result.BAD, "EveryRequestFailed", f"all of the {green.requests} requests failed")
+    broken = max(findings, key=lambda finding: finding.test.broken, default=None)
+    if broken is not None and broken.test.broken >= required.broken:
+        return verdict(Result.BAD, broken.reason, f"{broken.said()}; {_by_chance(broken.test.broken)}")
     if green.requests < limits.min_requests:
         message = f"fewer than {limits.min_requests} requests ({OBSERVE}.minRequests)"
-        return Verdict(Result.TOO_LITTLE, "TooFewRequests", message)
+        return verdict(Result.TOO_LITTLE, "TooFewRequests", message)
     for finding in findings:
-        if finding.kept < required.kept:
-            return Verdict(Result.TOO_LITTLE, *finding.open)
+        if finding.test.kept < required.kept:
+            return verdict(Result.TOO_LITTLE, *finding.open())
     if min(elapsed, elapsed if green.seconds is None else green.seconds) < limits.duration:
         message = f"within its limits; observed for {limits.duration:.0f} s ({OBSERVE}.duration)"
-        return Verdict(Result.TOO_LITTLE, "StillObserving", message)
+        return verdict(Result.TOO_LITTLE, "StillObserving", message)
     said = _summary(limits, green) + "".join(dict.fromkeys(finding.note for finding in findings))
-    over = next((one for one in findings if one.exceeded), None)
+    over = next((one for one in findings if one.test.exceeded), None)
     if over is not None:
         message = f"{over.field} is exceeded so far, within {OBSERVE}.margin of {100 * limits.margin:g}%"
-        return Verdict(Result.TOO_LITTLE, "AboveLimit", message, kept=True)
-    return Verdict(Result.GOOD, "WithinLimits", said, kept=True)
+        return verdict(Result.TOO_LITTLE, "AboveLimit", message, kept=True)
+    return verdict(Result.GOOD, "WithinLimits", said, kept=True)
 
 
 def _fails_totally(limits: Limits, green: Figures, blue: Figures | None, required: float) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import add
 
 from llmendpoint_verdicts.shares import clumping
+
+from .histograms import Histogram
 
 SCALES, TIMES = 5, 4
 """Sizes of cells, and how many of one size make one of the next: what comes in longer clumps than a cell shows itself in
@@ -59,12 +61,11 @@ class Scales:
     sizes: tuple[Cells, ...] = ()
     parts: tuple[Part, ...] = ()
 
-    def with_cell(self, requests: float, counted: Mapping[float, float]) -> Scales:
-        """One more of the smallest. Where something else is counted than before, all begins anew."""
-        keys = tuple(counted)
+    def with_cell(self, cell: Histogram) -> Scales:
+        """One more of the smallest: how many requests are above each bound. Where the bounds are others, all begins anew."""
+        keys, requests, hits = cell.bounds[:-1], cell.count, cell.above
         nothing = (0.0,) * len(keys)
         sizes, parts = (list(self.sizes), list(self.parts)) if keys == self.keys else ([], [])
-        hits: Counted = tuple(counted.values())
         for size in range(SCALES):
             if size == len(sizes):
                 sizes.append(Cells(0, 0.0, nothing, nothing))
@@ -93,4 +94,4 @@ class Scales:
 
 
 def _sum(one: Counted, other: Counted) -> Counted:
-    return tuple([a + b for a, b in zip(one, other, strict=True)])
+    return tuple(map(add, one, other))

@@ -63,7 +63,7 @@ def expect(
 
 def _requests(verdict: Verdict, required: Required, beside: float, margin: float | None = None) -> int | None:
     """How many more of green, until one limit is shown to be broken, or all to be kept."""
-    questions = [one.question for one in verdict.findings if one.question is not None]
+    questions = [one.test.question for one in verdict.findings if one.test.question is not None]
     found = [_outlook(question, required, beside, margin) for question in questions]
     broken = [one.broken for one in found if one.broken is not None]
     kept = [one.kept for one in found if one.kept is not None]

@@ -7,57 +7,70 @@ in the first bucket. A rank in the last bucket (+Inf) gives that bucket's lower 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import add, sub
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Cumulative counts by upper bound (`le`, in the metric's unit); +Inf counts all observations."""
+    """`bounds`: upper bounds (`le`, in the metric's unit), rising. `counts`: of the observations up to each bound; +Inf
+    counts all. What is computed from two readings shares the bounds of the first, so that they are kept once."""
 
-    buckets: Mapping[float, float] = field(default_factory=dict)
+    bounds: tuple[float, ...] = ()
+    counts: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, buckets: Mapping[float, float]) -> Histogram:
+        """From counts by bound, in any order."""
+        bounds = tuple(sorted(buckets))
+        return cls(bounds, tuple([buckets[bound] for bound in bounds]))
 
     @property
     def count(self) -> float:
         """The number of all observations."""
-        return self.buckets.get(math.inf, 0.0)
+        return self.counts[-1] if self.bounds and self.bounds[-1] == math.inf else 0.0
+
+    @property
+    def above(self) -> tuple[float, ...]:
+        """The number of observations above each bound but +Inf."""
+        count = self.count
+        return tuple([count - below for below in self.counts[:-1]])
 
 
 def since(before: Histogram, now: Histogram) -> Histogram:
     """The observations between two readings of one process's histogram. If a count fell or a bound is
     missing, the process has restarted, and the whole second reading is new."""
-    if before.buckets.keys() - now.buckets.keys():
+    if not before.bounds:
         return now
-    if any(now.buckets[bound] < count for bound, count in before.buckets.items()):
+    if before.bounds == now.bounds:
+        bounds, old = before.bounds, before.counts
+    elif set(before.bounds) < set(now.bounds):
+        bounds, old = now.bounds, _counts_at(before, now.bounds)
+    else:
         return now
-    return Histogram({bound: count - before.buckets.get(bound, 0.0) for bound, count in now.buckets.items()})
+    new = tuple(map(sub, now.counts, old))
+    return now if min(new) < 0 else Histogram(bounds, new)
 
 
-def together(histograms: Iterable[Histogram]) -> Histogram:
+def together(one: Histogram, other: Histogram) -> Histogram:
     """The sum. A histogram that lacks a bound counts there what it has at its next lower bound, so that the
     sum never falls from one bound to the next."""
-    parts = [histogram for histogram in histograms if histogram.buckets]
-    if all(part.buckets.keys() == parts[0].buckets.keys() for part in parts):
-        return Histogram(
-            {
-                bound: sum(part.buckets[bound] for part in parts)
-                for bound in (parts[0].buckets if parts else ())
-            }
-        )
-    bounds = sorted({bound for part in parts for bound in part.buckets})
-    return Histogram({bound: sum(_count_at(part, bound) for part in parts) for bound in bounds})
+    if one.bounds == other.bounds:
+        return Histogram(one.bounds, tuple(map(add, one.counts, other.counts)))
+    bounds = tuple(sorted({*one.bounds, *other.bounds}))
+    return Histogram(bounds, tuple(map(add, _counts_at(one, bounds), _counts_at(other, bounds))))
 
 
 def quantile(q: float, histogram: Histogram) -> float | None:
     """The value below which the share `q` (0..1) of the observations lies. None without observations, without
-    the bucket +Inf, or with that bucket alone, as in Prometheus."""
-    bounds = sorted(histogram.buckets)
-    if len(bounds) < 2 or bounds[-1] != math.inf or histogram.count <= 0:
+    the bucket +Inf, or with that bucket alone, as in Prometheus. No count may be less than that of a lower bound."""
+    bounds, counts = histogram.bounds, histogram.counts
+    if len(bounds) < 2 or histogram.count <= 0:
         return None
-    counts = [histogram.buckets[bound] for bound in bounds]
     rank = q * histogram.count
-    index = next((i for i, count in enumerate(counts[:-1]) if count >= rank), len(bounds) - 1)
+    index = bisect_left(counts, rank, hi=len(bounds) - 1)
     if index == len(bounds) - 1:
         return bounds[-2]
     if index == 0:
@@ -68,7 +81,6 @@ def quantile(q: float, histogram: Histogram) -> float | None:
     return bounds[index] if inside <= 0 else lower + (bounds[index] - lower) * (rank - below) / inside
 
 
-def _count_at(histogram: Histogram, bound: float) -> float:
-    bounds = sorted(histogram.buckets)
-    position = bisect_right(bounds, bound)
-    return histogram.buckets[bounds[position - 1]] if position else 0.0
+def _counts_at(histogram: Histogram, bounds: tuple[float, ...]) -> tuple[float, ...]:
+    counts = (0.0, *histogram.counts)
+    return tuple([counts[bisect_right(histogram.bounds, bound)] for bound in bounds])

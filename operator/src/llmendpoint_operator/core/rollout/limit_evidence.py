@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, above, below, best, either, less, more
 
@@ -31,25 +31,6 @@ FAILED_AS_WELL = "; the error rate of the old revision is {:.1%}"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """About one limit, which the spec names `field`. `broken`, `kept`: evidence, as logarithms (kept: infinite where it is
-    not waited for). `said` says in words that the limit is broken, `figure` what was counted, whatever it means. `open`: reason
-    and message as long as nothing is shown. `note`: what was left out. `question`: what was tested, None where nothing was."""
-
-    reason: str
-    field: str
-    broken: float
-    kept: float
-    said: Callable[[], str]
-    open: tuple[str, str]
-    note: str = ""
-    question: Question | None = None
-    figure: Callable[[], str] = str
-    exceeded: bool = False
-    """Whether the figure is above the limit, by chance or not."""
-
-
-@dataclass(frozen=True, slots=True)
 class Question:
     """Is `green` above `limit` (broken) or below `allowed` (kept)? With `blue`, both are increases over its share."""
 
@@ -57,6 +38,34 @@ class Question:
     limit: float
     allowed: float
     blue: Share | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """`broken`, `kept`: evidence, as logarithms (kept: infinite where it is not waited for). `question`: what was tested, None
+    where nothing was. `exceeded`: whether the figure is above the limit, by chance or not."""
+
+    broken: float
+    kept: float
+    question: Question | None = None
+    exceeded: bool = False
+
+
+UNKNOWN, NOT_WAITED_FOR = Tested(-math.inf, -math.inf), Tested(-math.inf, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """About one limit, which the spec names `field`. `said` says in words that the limit is broken, `figure` what was counted,
+    whatever it means. `open`: reason and message as long as nothing is shown. `note`: what was left out."""
+
+    reason: str
+    field: str
+    test: Tested
+    open: Callable[[], tuple[str, str]]
+    said: Callable[[], str] = str
+    figure: Callable[[], str] = str
+    note: str = ""
 
 
 def find(
@@ -88,55 +97,61 @@ def _error_rate(
     where, allowed = f"{OBSERVE}.errorRate.max", min(1.0, limit + limits.margin)
     old = before.failed if before is not None else None
     mine = _clumped(green.failed, beside.failed if beside is not None else old)
-    found = _absolute(limits, where, mine, limit, allowed, beside.failed if beside is not None else None)
+    test = _absolute(limits, mine, limit, allowed, beside.failed if beside is not None else None)
     note = ""
     if beside is not None:
         note = FAILED_AS_WELL.format(beside.failed.rate) if beside.failed.rate > limit else ""
-    elif old is not None and above(old, limit) >= limits.required.kept:
+    elif old is not None and old.rate > limit and above(old, limit) >= limits.required.kept:
         note, worse = FAILED_AS_WELL.format(old.rate), more(mine, old, 0.0)
-        if worse < found.broken:
+        if worse < test.broken:
             question = Question(mine, 0.0, limits.margin, old)
-            found = replace(found, broken=worse, question=question, exceeded=found.exceeded and worse > 0)
-    return replace(
-        found,
-        reason="ErrorRateTooHigh",
+            test = Tested(worse, test.kept, question, test.exceeded and worse > 0)
+    return Finding(
+        "ErrorRateTooHigh",
+        where,
+        test,
+        open=lambda: _not_yet(f"the error rate is at most {limit:.1%}", limits),
         said=lambda: f"{_errors(green)} is above the limit of {limit:.1%} ({where}){note}",
-        open=_not_yet(f"the error rate is at most {limit:.1%}", limits),
-        note=note,
         figure=lambda: f"{_errors(green)}; limit {limit:.1%}{note}",
+        note=note,
     )
 
 
-def _absolute(
-    limits: Limits, where: str, mine: Share, limit: float, allowed: float, beside: Share | None
-) -> Finding:
+def _absolute(limits: Limits, mine: Share, limit: float, allowed: float, beside: Share | None) -> Tested:
     """Of a share with a limit (0..1), and of blue's in the same seconds: worse is what breaks the limit and is worse than blue;
     good is what keeps the limit, or does as blue does."""
     broken, kept = above(mine, limit), below(mine, allowed) if allowed < 1 else math.inf
-    found = Finding("", where, broken, kept, str, ("", ""), question=Question(mine, limit, allowed))
-    over = mine.rate > limit
+    question, over = Question(mine, limit, allowed), mine.rate > limit
     if beside is None:
-        return replace(found, exceeded=over)
+        return Tested(broken, kept, question, over)
     worse, alike = more(mine, beside, 0.0), less(mine, beside, limits.margin)
-    found = replace(found, kept=either(kept, alike), exceeded=over and worse > 0)
     if worse < broken:
-        found = replace(found, broken=worse, question=Question(mine, 0.0, limits.margin, beside))
-    return found
+        broken, question = worse, Question(mine, 0.0, limits.margin, beside)
+    return Tested(broken, either(kept, alike), question, over and worse > 0)
 
 
 def _error_rate_increase(
     limits: Limits, increase: float, green: Figures, blue: Figures | None, wait: bool
 ) -> Finding:
     where = f"{OBSERVE}.errorRate.maxIncrease"
-    open_ = _not_yet(f"the error rate has grown by {increase:.1%} at most", limits)
+
+    def open_() -> tuple[str, str]:
+        return _not_yet(f"the error rate has grown by {increase:.1%} at most", limits)
+
     if blue is None or blue.requests == 0:
         return _uncompared("ErrorRateIncreased", where, open_, TOO_FEW_BEFORE, wait=wait)
-    said = lambda: (  # noqa: E731
-        f"{_errors(green)} is more than {increase:.1%} above the old revision's {blue.failed.rate:.1%} ({where})"
+    test = _relative(limits, _clumped(green.failed, blue.failed), blue.failed, increase, wait=wait)
+    return Finding(
+        "ErrorRateIncreased",
+        where,
+        test,
+        open=open_,
+        said=lambda: (
+            f"{_errors(green)} is more than {increase:.1%} above the old revision's {blue.failed.rate:.1%} ({where})"
+        ),
+        figure=lambda: f"{_errors(green)}; old revision {blue.failed.rate:.1%}; limit +{increase:.1%}",
+        note=_left_out(test),
     )
-    figure = lambda: f"{_errors(green)}; old revision {blue.failed.rate:.1%}; limit +{increase:.1%}"  # noqa: E731
-    found = Finding("ErrorRateIncreased", where, 0.0, 0.0, said, open_, figure=figure)
-    return _relative(limits, found, _clumped(green.failed, blue.failed), blue.failed, increase, wait=wait)
 
 
 def _latency(
@@ -153,21 +168,20 @@ def _latency(
     high, low = tail.from_above(seconds), tail.from_below(seconds)
     if low is None:
         message = f"the lowest bound of the engine's histogram of the {limit.name} is above {where}"
-        return Finding("", where, -math.inf, -math.inf, str, ("LimitTooLow", message))
+        return Finding("", where, UNKNOWN, lambda: ("LimitTooLow", message))
     old = beside if beside is not None else before
     known = limit.figure(old) if old is not None else None
     allowed = SLOWEST + limits.margin
-    sure = _absolute(limits, where, *_slow(tail, low, known, allowed, beside is not None))
-    slow = sure if high == low else None  # a bound at the limit serves for both
-    if slow is None and high is not None:
-        slow = _absolute(limits, where, *_slow(tail, high, known, allowed, beside is not None))
-    return replace(
-        sure,
-        reason=f"{limit.reason}TooHigh",
-        broken=slow.broken if slow is not None else -math.inf,
-        exceeded=slow.exceeded if slow is not None else False,
+    sure = _absolute(limits, *_slow(tail, low, known, allowed, beside is not None))
+    slow = sure if high == low else UNKNOWN  # a bound at the limit serves for both
+    if high is not None and high != low:
+        slow = _absolute(limits, *_slow(tail, high, known, allowed, beside is not None))
+    return Finding(
+        f"{limit.reason}TooHigh",
+        where,
+        Tested(slow.broken, sure.kept, sure.question, slow.exceeded),
+        open=lambda: _not_yet(f"the {limit.name} p95 is at most {latency_text(seconds)}", limits),
         said=lambda: f"{_slower(limit, tail, high)} is above the limit of {latency_text(seconds)} ({where})",
-        open=_not_yet(f"the {limit.name} p95 is at most {latency_text(seconds)}", limits),
         figure=lambda: f"{_slower(limit, tail, low)}; limit {latency_text(seconds)}",
     )
 
@@ -176,7 +190,10 @@ def _latency_ratio(
     limits: Limits, limit: LatencyLimit, ratio: float, green: Figures, old: Figures | None, wait: bool
 ) -> Finding:
     reason, tail = f"{limit.reason}Increased", limit.figure(green)
-    open_ = _not_yet(f"the {limit.name} p95 is at most {ratio:g} times the old revision's", limits)
+
+    def open_() -> tuple[str, str]:
+        return _not_yet(f"the {limit.name} p95 is at most {ratio:g} times the old revision's", limits)
+
     blue = limit.figure(old) if old is not None else None
     if blue is None:
         few = old is None or old.requests == 0
@@ -188,42 +205,46 @@ def _latency_ratio(
     if pair is None:
         return _uncompared(reason, limit.ratio_field, open_, TOO_COARSE.format(limit.name))
     mine, theirs = _clumped(tail.at(pair.green), blue.at(pair.blue)), blue.at(pair.blue)
-    said = lambda: (  # noqa: E731
-        f"{_slower(limit, tail, pair.green)} is above {ratio:g} times the old revision's {latency_text(blue.p95 or 0.0)} "
-        f"({theirs.rate:.1%} longer than {latency_text(blue.bounds[pair.blue])}; {limit.ratio_field})"
-    )
-    figure = lambda: (  # noqa: E731
-        f"{_slower(limit, tail, pair.green)}; old revision {latency_text(blue.p95 or 0.0)}; limit {ratio:g} times that"
-    )
-    found = Finding(reason, limit.ratio_field, 0.0, 0.0, said, open_, figure=figure)
-    found = _relative(limits, found, mine, theirs, pair.increase, wait=wait)
+    test = _relative(limits, mine, theirs, pair.increase, wait=wait)
     # What is tested lies near the 95th percentile: it counts only where that itself, as read from the histogram, is too high.
-    too_high = found.broken > 0 and (tail.p95 or 0.0) > (blue.p95 or 0.0) * ratio
-    return found if too_high else replace(found, broken=min(found.broken, 0.0))
+    if test.broken > 0 and (tail.p95 or 0.0) <= (blue.p95 or 0.0) * ratio:
+        test = Tested(0.0, test.kept, test.question, test.exceeded)
+    return Finding(
+        reason,
+        limit.ratio_field,
+        test,
+        open=open_,
+        said=lambda: (
+            f"{_slower(limit, tail, pair.green)} is above {ratio:g} times the old revision's {latency_text(blue.p95 or 0.0)} "
+            f"({theirs.rate:.1%} longer than {latency_text(blue.bounds[pair.blue])}; {limit.ratio_field})"
+        ),
+        figure=lambda: (
+            f"{_slower(limit, tail, pair.green)}; old revision {latency_text(blue.p95 or 0.0)}; limit {ratio:g} times that"
+        ),
+        note=_left_out(test),
+    )
 
 
-def _relative(
-    limits: Limits, found: Finding, green: Share, blue: Share, increase: float, *, wait: bool
-) -> Finding:
+def _relative(limits: Limits, green: Share, blue: Share, increase: float, *, wait: bool) -> Tested:
     """It is not waited for where even PLENTY of requests of green would not show that the limit is kept: blue had too few,
     and gets no more."""
-    allowed = increase + limits.margin
-    found = replace(
-        found,
-        broken=more(green, blue, increase),
-        question=Question(green, increase, allowed, blue),
-        exceeded=green.rate > blue.rate + increase,
-    )
+    allowed, broken = increase + limits.margin, more(green, blue, increase)
+    exceeded = green.rate > blue.rate + increase
     if not wait and best(blue, allowed) < limits.required.kept:
-        return replace(found, kept=math.inf, note=TOO_FEW_BEFORE, question=None)
-    return replace(found, kept=less(green, blue, allowed))
+        return Tested(broken, math.inf, None, exceeded)
+    return Tested(broken, less(green, blue, allowed), Question(green, increase, allowed, blue), exceeded)
 
 
-def _uncompared(reason: str, field: str, open_: tuple[str, str], note: str, *, wait: bool = False) -> Finding:
+def _left_out(test: Tested) -> str:
+    """The note of what `_relative` does not wait for."""
+    return "" if test.question is not None else TOO_FEW_BEFORE
+
+
+def _uncompared(
+    reason: str, field: str, open_: Callable[[], tuple[str, str]], note: str, *, wait: bool = False
+) -> Finding:
     """Where blue has no figures: these may still come while it gets requests."""
-    return Finding(
-        reason, field, -math.inf, -math.inf if wait else math.inf, str, open_, "" if wait else note
-    )
+    return Finding(reason, field, UNKNOWN if wait else NOT_WAITED_FOR, open_, note="" if wait else note)
 
 
 def _clumped(green: Share, blue: Share | None) -> Share:
@@ -231,7 +252,8 @@ def _clumped(green: Share, blue: Share | None) -> Share:
     is taken over: after one long outage of blue nothing could be said of green."""
     if blue is None or blue.hits < MEASURED:
         return green
-    return replace(green, clumping=max(green.clumping, min(blue.clumping, FIRST_CLUMP)))
+    clumping = min(blue.clumping, FIRST_CLUMP)
+    return green if green.clumping >= clumping else Share(green.requests, green.hits, clumping)
 
 
 def _slow(
@@ -247,7 +269,7 @@ def _slow(
 
 def _unmeasured(limit: LatencyLimit, field: str) -> Finding:
     message = f"no replica of the revision reports its {limit.name}, which {field} limits"
-    return Finding("", field, -math.inf, -math.inf, str, ("NothingMeasured", message))
+    return Finding("", field, UNKNOWN, lambda: ("NothingMeasured", message))
 
 
 def _not_yet(allowed: str, limits: Limits) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 
 from llmendpoint_verdicts.shares import Required
@@ -37,7 +38,7 @@ class LatencyLimit:
         return f"{OBSERVE}.{self.field}.maxRatio"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Limits:
     """What the spec asks for. `duration` in seconds; rates, `margin` and the rates of wrong verdicts are shares (0..1).
     `windows`: how many observations the rollout has, one for each step of a canary and one for the whole."""
@@ -59,7 +60,7 @@ class Limits:
             limit.ratio is not None for limit in self.latencies
         )
 
-    @property
+    @cached_property
     def required(self) -> Required:
         """The evidence that a verdict needs: each limit is tested in each window; one of a latency may be two."""
         rates = (self.error_rate, self.error_rate_increase)

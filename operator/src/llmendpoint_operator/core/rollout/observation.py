@@ -109,9 +109,12 @@ def _account(finding: Finding, required: Required) -> LimitAccount:
     """Evidence below none is none: it would only tell how far the other answer is."""
     broken, kept = (
         round(min(1.0, max(0.0, found) / enough_of_it), 3)
-        for found, enough_of_it in ((finding.broken, required.broken), (finding.kept, required.kept))
+        for found, enough_of_it in (
+            (finding.test.broken, required.broken),
+            (finding.test.kept, required.kept),
+        )
     )
-    return LimitAccount(finding.field, broken, kept, finding.figure() or finding.open[1])
+    return LimitAccount(finding.field, broken, kept, finding.figure() or finding.open()[1])
 
 
 def _duration(s: Situation) -> int:

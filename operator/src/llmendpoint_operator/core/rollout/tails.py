@@ -74,22 +74,20 @@ class Tail:
         return Tail(self.requests, bounds, tuple(s.hits for s in shares), tuple(s.clumping for s in shares))
 
     def _histogram(self) -> Histogram:
-        counts = {
-            bound: self.requests - slower for bound, slower in zip(self.bounds, self.slower, strict=True)
-        }
-        return Histogram({**counts, math.inf: self.requests})
+        counts = [self.requests - slower for slower in self.slower]
+        return Histogram((*self.bounds, math.inf), (*counts, self.requests))
 
 
 def make_tail(histogram: Histogram, cells: Scales) -> Tail | None:
     """None without observations. `cells`: of the same requests, or of more. Whatever an engine reports, no more requests
     are slower than a bound than are slower than the one below."""
-    count, bounds = histogram.count, tuple(sorted(histogram.buckets))[:-1]
+    count, bounds = histogram.count, histogram.bounds[:-1]
     if not bounds or count <= 0:
         return None
-    slower = [count - histogram.buckets[bound] for bound in bounds]
-    if slower[0] > count or slower[-1] < 0 or slower != sorted(slower, reverse=True):
-        slower = list(accumulate((max(0.0, one) for one in slower), min, initial=count))[1:]
-    return Tail(count, bounds, tuple(slower), cells=cells)
+    slower = histogram.above
+    if slower[0] > count or slower[-1] < 0 or list(slower) != sorted(slower, reverse=True):
+        slower = tuple(accumulate((max(0.0, one) for one in slower), min, initial=count))[1:]
+    return Tail(count, bounds, slower, cells=cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +109,16 @@ def comparable(green: Tail, blue: Tail, ratio: float) -> Pair | None:
     rates = [slower / blue.requests for slower in blue.slower]
     first, last = (bisect_left(rates, -most, key=operator.neg) for most in (MOST, LEAST))
     near = [
-        Pair(high, low)
+        (high, low)
         for low in range(first, last)
         if (high := green.from_above(blue.bounds[low] * ratio)) is not None
     ]
 
-    def misfit(pair: Pair) -> tuple[float, float]:
-        tested = green.bounds[pair.green] / blue.bounds[pair.blue] / ratio
-        return round(tested, 3), abs(math.log(rates[pair.blue] / SLOWEST))
+    def misfit(pair: tuple[int, int]) -> tuple[float, float]:
+        tested = green.bounds[pair[0]] / blue.bounds[pair[1]] / ratio
+        return round(tested, 3), abs(math.log(rates[pair[1]] / SLOWEST))
 
     if near:
-        return min(near, key=misfit)
+        return Pair(*min(near, key=misfit))
     high = green.from_above(blue.bounds[last] * ratio) if last < len(rates) else None
     return None if high is None else Pair(high, last, increase=SLOWEST)
