@@ -179,7 +179,7 @@ def test_the_bound_is_the_exact_one_of_a_binomial() -> None:
 
 def test_healthy_settings_have_names_of_their_own() -> None:
     names = [setting.name for setting in (*HEALTHY, *DEGRADED)]
-    assert len(HEALTHY) == 15
+    assert len(HEALTHY) == 16
     assert len(set(names)) == len(names)
 
 

@@ -57,6 +57,8 @@ class FakeEngine:
     listed: int = 0
     """Questions for its models."""
     headers: list[Mapping[str, str]] = field(default_factory=list)
+    mute: bool = False
+    """Never answers `/metrics`."""
     _buckets: dict[str, list[float]] = field(default_factory=dict)
 
     async def serve(self, servers: Servers, port: int) -> str:
@@ -101,6 +103,8 @@ class FakeEngine:
 
     async def _metrics(self, _: web.Request) -> web.Response:
         self.scrapes += 1
+        while self.mute:  # noqa: ASYNC110  # a test sets it
+            await asyncio.sleep(0.05)
         lines = []
         for name, counts in self._buckets.items():
             lines.append(f"# TYPE vllm:{name} histogram")

@@ -23,6 +23,7 @@ from llmendpoint_operator.metrics import Metrics
 from llmendpoint_operator.observe import gateways
 from llmendpoint_operator.observe.gateways import Gateways
 from llmendpoint_operator.observe.rollout import evidence as collector
+from llmendpoint_operator.observe.rollout import intervals
 from llmendpoint_operator.observe.rollout import verification as prompts
 from llmendpoint_operator.observe.rollout.evidence import Collector
 from llmendpoint_operator.observe.rollout.prospects import PodEvents
@@ -145,7 +146,7 @@ async def staged(monkeypatch: pytest.MonkeyPatch, token: Path | None = None) -> 
     """A world in which everything that is asked again is asked again at once."""
     for module, name, seconds in (
         (prompts, "RETRY_S", 0.01), (prompts, "JUDGE_RETRY_S", 0.01), (collector, "SAMPLE_S", 0.03),
-        (gateways, "POLL_S", 0.01), (gateways, "SLOW_POLL_S", 0.05),
+        (gateways, "POLL_S", 0.01), (gateways, "SLOW_POLL_S", 0.05), (intervals, "LOOK_S", 0.01),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, seconds)
     woken: list[tuple[str, str]] = []

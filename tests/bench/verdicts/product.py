@@ -4,18 +4,21 @@ revision every two seconds, and a verdict after each. Nothing else in this bench
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from llmendpoint_operator.api import LLMEndpointSpec
 from llmendpoint_operator.core.rollout.analysis import Result, judge
+from llmendpoint_operator.core.rollout.baseline import make_baseline
 from llmendpoint_operator.core.rollout.evidence import Figures
 from llmendpoint_operator.core.rollout.histograms import Histogram
 from llmendpoint_operator.core.rollout.limits import find_limits
 from llmendpoint_operator.core.rollout.measurements import Counts, Latencies, Measurements
 from llmendpoint_operator.core.rollout.records import Progress, State, parse_progress
+from llmendpoint_operator.core.rollout.tails import Tail
 from tests.bench.verdicts.rules import LOOK_S, Answer
 from tests.bench.verdicts.settings import Limits, Setting
-from tests.bench.verdicts.streams import EDGES, Ints, Track
+from tests.bench.verdicts.streams import EDGES, Ints, Tally, Track
 
 BLUE, GREEN = "blue", "green"
 RECENT_S = 600.0
@@ -61,12 +64,13 @@ class Product:
         self._ended: dict[str, tuple[int, int, Ints]] = {}
         self._last: dict[str, tuple[int, int, Ints]] = {}
 
-    def before(self, blue: Track) -> None:
+    def before(self, blue: Track, rest: Sequence[Tally] = ()) -> None:
         """Blue alone gets requests; green's pod is there, and is read too."""
         self._last[GREEN] = (0, 0, 0 * blue.ttft[0])
         for at in range(0, blue.seconds + 1, LOOK_S):
             self._read(at, {BLUE: blue}, at)
-        measured = Progress(State.OBSERVING, BLUE, GREEN, baseline=self._measurements.recent(BLUE))
+        baseline = make_baseline([_figures(tally) for tally in rest], self._measurements.recent(BLUE))
+        measured = Progress(State.OBSERVING, BLUE, GREEN, baseline=baseline)
         self._baseline = parse_progress(
             {"rollout": measured.as_json()}, BLUE
         ).baseline  # as the status holds it
@@ -110,3 +114,12 @@ class Product:
             histogram = Histogram(EDGES, tuple(map(float, ttft.tolist())))
             self._measurements.add_engine(f"{revision}-0", revision, Latencies(ttft=histogram))
         self._measurements.sampled(float(now), gateways=True)
+
+
+def _figures(tally: Tally) -> Figures:
+    """Of ten minutes, as observe/rollout/intervals.py keeps them."""
+    within = tuple(map(float, tally.ttft.tolist()))
+    slower = tuple(within[-1] - one for one in within[:-1])
+    return Figures(
+        tally.requests, tally.failed, ttft=Tail(within[-1], EDGES[:-1], slower) if within[-1] else None
+    )

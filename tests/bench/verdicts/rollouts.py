@@ -51,7 +51,7 @@ Outcomes = Mapping[str, Sequence[Outcome]]
 def simulate(rollout: Rollout, rule: Rule) -> Outcome:
     """Window after window: the first Bad ends it, and a window without a verdict after maxDuration."""
     setting = rollout.setting
-    rule.before(rollout.before)
+    rule.before(rollout.before, rollout.rest)
     starts = setting.fault.starts if setting.fault is not None else 0
     seconds, requests = -starts, -int(rollout.window(0)[0].requests[starts])
     for index in range(len(setting.weights)):

@@ -7,7 +7,7 @@ after a switch), and reads them up to that moment only. Every rule is given the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -31,8 +31,8 @@ class Answer(StrEnum):
 class Rule(Protocol):
     """Judges one rollout, and is not used again."""
 
-    def before(self, blue: Track) -> None:
-        """What the old revision did until the switch."""
+    def before(self, blue: Track, rest: Sequence[Tally] = ()) -> None:
+        """What the old revision did until the switch, and in each ten minutes of the hours before that."""
 
     def begin(self) -> None:
         """A window begins."""
@@ -77,7 +77,7 @@ class CumulativeShare:
     limits: Limits
     _before: Tally | None = None
 
-    def before(self, blue: Track) -> None:
+    def before(self, blue: Track, rest: Sequence[Tally] = ()) -> None:
         tally = blue.between(0, blue.seconds)
         self._before = tally if tally.requests >= self.limits.min_requests else None
 
@@ -119,7 +119,7 @@ class ArgoCounts:
     _before: Tally | None = None
     _failures: Counter[str] = field(default_factory=Counter)
 
-    def before(self, blue: Track) -> None:
+    def before(self, blue: Track, rest: Sequence[Tally] = ()) -> None:
         self._before = blue.between(0, blue.seconds)
 
     def begin(self) -> None:
@@ -160,7 +160,7 @@ class OmeLimit:
     _before: Tally | None = None
     _failed: int = 0
 
-    def before(self, blue: Track) -> None:
+    def before(self, blue: Track, rest: Sequence[Tally] = ()) -> None:
         self._before = blue.between(0, blue.seconds)
 
     def begin(self) -> None:

@@ -32,7 +32,8 @@ class Spells:
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Requests per second, of both revisions together; the share that fails, in clumps of so many in a row; the time to
-    the first token, log-normal with this sigma and 95th percentile in seconds."""
+    the first token, log-normal with this sigma and 95th percentile in seconds. `unsteady`: each ten minutes have a percentile of
+    their own, log-normal with this sigma."""
 
     rate: float = 10.0
     errors: float = 0.005
@@ -41,6 +42,7 @@ class Traffic:
     p95: float = 0.45
     drift: Drift | None = None
     spells: Spells | None = None
+    unsteady: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,14 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """`weights`: the new revision's percentages, one after the other; the old one keeps the rest. `before`: seconds for which the old one was measured
-    before the switch. `goal`: what is asked of the product besides seeing the fault."""
+    before the switch; `rest`: at rest before that. `goal`: what is asked of the product besides seeing the fault."""
 
     name: str
     traffic: Traffic = field(default_factory=Traffic)
     limits: Limits = field(default_factory=Limits)
     weights: tuple[int, ...] = (100,)
     before: int = 600
+    rest: int = 3 * 3600
     fault: Fault | None = None
     goal: str = ""
 
@@ -99,6 +102,7 @@ HEALTHY = (
     Setting("clumps of 10 failures", Traffic(clump=10)),
     Setting("a drifting day", Traffic(drift=Drift()), Limits(increase=0.01, ttft_ratio=1.1)),
     Setting("canary of 4 steps", Traffic(), ABSOLUTE, STEPS),
+    Setting("each ten minutes 10 % slower or faster", Traffic(unsteady=0.1), RELATIVE),
     Setting(
         "a drifting day, control 20 %", Traffic(drift=Drift()), Limits(increase=0.01, ttft_ratio=1.1), (80,)
     ),

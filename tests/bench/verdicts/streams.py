@@ -12,13 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from llmendpoint_operator.observe.rollout.intervals import INTERVAL_S as SECONDS
 from llmendpoint_server.api.metrics import FIRST_TOKEN_BUCKETS
 from tests.bench.verdicts.settings import Fault, Setting, Spells, Traffic
 
 EDGES = (*map(float, FIRST_TOKEN_BUCKETS), math.inf)
 """Upper bounds of the server's histogram of times to the first token, in seconds."""
+INTERVAL_S = int(SECONDS)
+"""In which blue is counted at rest."""
 P95_SIGMAS = 1.6448536269514722
 """A normal distribution's 95th percentile."""
+
+REST = 1_000
+"""The stream of draws for the hours before a rollout; each window has two below that."""
+LEVELS = 64
+"""Of an unsteady service, before it begins anew."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -66,6 +74,17 @@ class Rollout:
         self._windows: dict[int, tuple[Track, Track]] = {}
         self.before = self._track(1, -setting.before, setting.before, 1.0)
         """Blue's, until the switch."""
+        self.rest = self._rest()
+        """Blue's in each ten minutes of the hours before that, where a limit compares with them."""
+
+    def _rest(self) -> tuple[Tally, ...]:
+        limits = self.setting.limits
+        if limits.increase is None and limits.ttft_ratio is None:
+            return ()
+        begin = -self.setting.before - self.setting.rest
+        track = self._track(REST, begin, self.setting.rest, 1.0)
+        moments = range(0, self.setting.rest - INTERVAL_S + 1, INTERVAL_S)
+        return tuple(track.between(at, at + INTERVAL_S) for at in moments)
 
     def window(self, index: int) -> tuple[Track, Track]:
         """Green and blue, from the begin of this step for as long as it may last."""
@@ -151,6 +170,9 @@ def _means(
         rate *= 1 + drift.rate * swing
         errors *= 1 + drift.errors * swing
         p95 *= 1 + drift.latency * swing
+    if traffic.unsteady:
+        levels = np.random.default_rng(int(phase * 2**53)).standard_normal(LEVELS)
+        p95 *= np.exp(traffic.unsteady * levels[moments // INTERVAL_S % LEVELS])
     if fault is not None:
         since = moments >= fault.starts
         p95 = np.where(since, p95 * fault.slower, p95)

@@ -43,11 +43,13 @@ TINY = 1e-100
 @dataclass(frozen=True, slots=True)
 class Share:
     """`hits` of `requests` are counted against a revision. `clumping`: how many requests tell as much as one would that is
-    independent of the others, 1 or more. Where failures come in tens, it is 10."""
+    independent of the others, 1 or more. Where failures come in tens, it is 10. `drift`: the same, because what was counted at one time
+    says less of another."""
 
     requests: float = 0.0
     hits: float = 0.0
     clumping: float = 1.0
+    drift: float = 1.0
 
     @property
     def rate(self) -> float:
@@ -57,7 +59,8 @@ class Share:
     @property
     def independent(self) -> tuple[float, float]:
         """Requests and hits, as if each were independent."""
-        return self.requests / self.clumping, min(self.hits, self.requests) / self.clumping
+        effect = self.clumping * self.drift
+        return self.requests / effect, min(self.hits, self.requests) / effect
 
 
 def pooled(*parts: Share) -> Share:

@@ -86,6 +86,8 @@ class LatencyStatus(ApiModel):
     ] = ()
     """The bounds of the engines' histograms that are nearest to the 95th percentile. The revisions are compared at one of
     them."""
+    drift: float | None = None
+    """As the field of the same name of all figures, for this latency."""
 
 
 class FiguresStatus(ApiModel):
@@ -98,6 +100,9 @@ class FiguresStatus(ApiModel):
     clumping: float = 1
     """How many requests tell as much as one that is independent of the others. Where requests fail in groups of ten,
     it is 10."""
+    drift: float | None = None
+    """Of figures from before the switch: how many requests tell as much as one would if nothing changed over the hours. Not set
+    if nothing changed by more than chance."""
     ttft: LatencyStatus | None = None
     """Time to the first token."""
     itl: LatencyStatus | None = None
@@ -186,7 +191,7 @@ class RolloutStatus(ApiModel):
     promoted: bool | None = None
     """Whether the new revision was promoted, by the operator or by you."""
     baseline: FiguresStatus | None = None
-    """Figures of the old revision before the switch."""
+    """Figures of the old revision before the switch: of the last minutes, or of the last hours where these tell more."""
     observation: ObservationStatus | None = None
     """What the observation of the new revision has come to so far."""
     message: Sentence | None = None

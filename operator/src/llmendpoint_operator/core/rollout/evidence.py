@@ -65,11 +65,13 @@ class Figures:
     clumping: float = 1.0
     seconds: float | None = None
     """Length of the window, which is shorter than the rollout's state after a restart of the operator; None: as long."""
+    drift: float = 1.0
+    """Of a baseline: how many requests tell as much as one would if failures did not change over the hours."""
 
     @property
     def failed(self) -> Share:
         """Those that failed, of all."""
-        return Share(self.requests, self.errors, self.clumping)
+        return Share(self.requests, self.errors, self.clumping, self.drift)
 
 
 @dataclass(frozen=True, slots=True)

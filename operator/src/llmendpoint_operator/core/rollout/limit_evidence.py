@@ -5,14 +5,14 @@ it is also worse than blue. Where there are only figures from before the switch,
 show that blue broke the limit as well: an outage that is over must not excuse a bad revision.
 
 Relative limits are not waited for when an old revision that gets no requests any more had too few to show that they are
-kept, or did not report the figure; the finding says so.
+kept, changed too much before the switch, or did not report the figure; the finding says so.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, above, below, best, either, less, more
 
@@ -25,6 +25,9 @@ MEASURED = 5
 """Hits of blue that show how much they clump."""
 
 TOO_FEW_BEFORE = "; not compared with the old revision, which had too few requests before the switch"
+CHANGED_BEFORE = (
+    "; not compared with the old revision, whose figures changed too much in the hours before the switch"
+)
 NOT_REPORTED = "; {} not compared with the old revision, which did not report it"
 TOO_COARSE = "; {} not compared with the old revision: the histogram has no bound high enough"
 FAILED_AS_WELL = "; the error rate of the old revision is {:.1%}"
@@ -150,7 +153,7 @@ def _error_rate_increase(
             f"{_errors(green)} is more than {increase:.1%} above the old revision's {blue.failed.rate:.1%} ({where})"
         ),
         figure=lambda: f"{_errors(green)}; old revision {blue.failed.rate:.1%}; limit +{increase:.1%}",
-        note=_left_out(test),
+        note=_left_out(limits, test, blue.failed, increase),
     )
 
 
@@ -221,13 +224,13 @@ def _latency_ratio(
         figure=lambda: (
             f"{_slower(limit, tail, pair.green)}; old revision {latency_text(blue.p95 or 0.0)}; limit {ratio:g} times that"
         ),
-        note=_left_out(test),
+        note=_left_out(limits, test, theirs, pair.increase),
     )
 
 
 def _relative(limits: Limits, green: Share, blue: Share, increase: float, *, wait: bool) -> Tested:
-    """It is not waited for where even PLENTY of requests of green would not show that the limit is kept: blue had too few,
-    and gets no more."""
+    """It is not waited for where even PLENTY of requests of green would not show that the limit is kept: blue had too few, or
+    they changed too much, and it gets no more."""
     allowed, broken = increase + limits.margin, more(green, blue, increase)
     exceeded = green.rate > blue.rate + increase
     if not wait and best(blue, allowed) < limits.required.kept:
@@ -235,9 +238,12 @@ def _relative(limits: Limits, green: Share, blue: Share, increase: float, *, wai
     return Tested(broken, less(green, blue, allowed), Question(green, increase, allowed, blue), exceeded)
 
 
-def _left_out(test: Tested) -> str:
+def _left_out(limits: Limits, test: Tested, blue: Share, increase: float) -> str:
     """The note of what `_relative` does not wait for."""
-    return "" if test.question is not None else TOO_FEW_BEFORE
+    if test.question is not None:
+        return ""
+    few = best(replace(blue, drift=1.0), increase + limits.margin) < limits.required.kept
+    return TOO_FEW_BEFORE if few else CHANGED_BEFORE
 
 
 def _uncompared(

@@ -32,13 +32,14 @@ LEAST, MOST = 0.02, 0.1
 @dataclass(frozen=True, slots=True)
 class Tail:
     """`bounds` in seconds, rising, without +Inf; `slower`: requests that took longer than each, falling. How much they
-    clump is in `clumpings`, by bound, or follows from `cells`."""
+    clump is in `clumpings`, by bound, or follows from `cells`. `drift`: as in Figures."""
 
     requests: float
     bounds: tuple[float, ...]
     slower: tuple[float, ...]
     clumpings: tuple[float, ...] = ()
     cells: Scales = field(default_factory=Scales)
+    drift: float = 1.0
 
     @property
     def p95(self) -> float | None:
@@ -48,7 +49,7 @@ class Tail:
     def at(self, index: int) -> Share:
         """The share that was slower than one of the bounds."""
         effect = self.clumpings[index] if self.clumpings else self.cells.clumping(self.bounds[index])
-        return Share(self.requests, self.slower[index], effect)
+        return Share(self.requests, self.slower[index], effect, self.drift)
 
     def from_above(self, seconds: float) -> int | None:
         """The lowest bound that is not below `seconds`; None where there is none."""
@@ -71,7 +72,8 @@ class Tail:
         kept = sorted([*wanted, *(place for place in others if place not in around)][:KEPT_BOUNDS])
         shares = [self.at(index) for index in kept]
         bounds = tuple(self.bounds[index] for index in kept)
-        return Tail(self.requests, bounds, tuple(s.hits for s in shares), tuple(s.clumping for s in shares))
+        hits, clumpings = tuple(s.hits for s in shares), tuple(s.clumping for s in shares)
+        return Tail(self.requests, bounds, hits, clumpings, drift=self.drift)
 
     def _histogram(self) -> Histogram:
         counts = [self.requests - slower for slower in self.slower]

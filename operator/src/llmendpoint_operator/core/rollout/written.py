@@ -28,6 +28,7 @@ def figures_json(figures: Figures | None) -> Json | None:
             "requests": figures.requests,
             "errors": figures.errors,
             "clumping": round(figures.clumping, 2),
+            "drift": _drift_json(figures.drift),
             "ttft": _tail_json(figures.ttft),
             "itl": _tail_json(figures.itl),
             "e2e": _tail_json(figures.e2e),
@@ -46,7 +47,13 @@ def _tail_json(tail: Tail | None) -> Json | None:
     ]
     p95 = kept.p95
     p95 = None if p95 is None else round(p95, 6)
-    return present({"requests": int(kept.requests), "p95Seconds": p95, "slower": slower})
+    drift = _drift_json(kept.drift)
+    return present({"requests": int(kept.requests), "p95Seconds": p95, "slower": slower, "drift": drift})
+
+
+def _drift_json(drift: float) -> float | None:
+    rounded = round(drift, 2)
+    return rounded if rounded > 1 else None
 
 
 def _rounded(tail: Tail) -> Tail:
@@ -55,6 +62,7 @@ def _rounded(tail: Tail) -> Tail:
         tail.bounds,
         tuple(float(round(one)) for one in tail.slower),
         tuple(round(one, 2) for one in tail.clumpings),
+        drift=tail.drift,
     )
 
 
@@ -63,11 +71,14 @@ def parse_figures(found: Mapping[str, Any] | None) -> Figures | None:
     if found is None:
         return None
     try:
-        failed = _parse_share(found["requests"], found["errors"], found.get("clumping", 1.0))
+        failed = _parse_share(found, found["errors"], found.get("clumping", 1.0))
         ttft, itl, e2e = (_parse_tail(found.get(name)) for name in ("ttft", "itl", "e2e"))
     except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError):
         return None
-    return Figures(int(failed.requests), int(failed.hits), ttft, itl, e2e, clumping=failed.clumping)
+    drift = failed.drift
+    return Figures(
+        int(failed.requests), int(failed.hits), ttft, itl, e2e, clumping=failed.clumping, drift=drift
+    )
 
 
 def _parse_tail(found: Mapping[str, Any] | None) -> Tail | None:
@@ -75,9 +86,7 @@ def _parse_tail(found: Mapping[str, Any] | None) -> Tail | None:
     if found is None or not found.get("slower"):
         return None
     bounds = [float(one["seconds"]) for one in found["slower"]]
-    shares = [
-        _parse_share(found["requests"], one["requests"], one.get("clumping", 1.0)) for one in found["slower"]
-    ]
+    shares = [_parse_share(found, one["requests"], one.get("clumping", 1.0)) for one in found["slower"]]
     slower = [share.hits for share in shares]
     if not (
         bounds[0] > 0
@@ -86,14 +95,18 @@ def _parse_tail(found: Mapping[str, Any] | None) -> Tail | None:
         and slower == sorted(slower)[::-1]
     ):
         raise ValueError("the bounds do not rise, or the numbers of slower requests do not fall")
-    return Tail(shares[0].requests, tuple(bounds), tuple(slower), tuple(share.clumping for share in shares))
+    clumpings = tuple(share.clumping for share in shares)
+    return Tail(shares[0].requests, tuple(bounds), tuple(slower), clumpings, drift=shares[0].drift)
 
 
-def _parse_share(requests: Any, hits: Any, clumping: Any) -> Share:
-    """Raises ValueError where it is none."""
-    share = Share(float(requests), float(hits), float(clumping))
-    if not (0 <= share.hits <= share.requests <= MOST_REQUESTS and 1 <= share.clumping <= MOST_REQUESTS):
-        raise ValueError(f"{hits} of {requests} requests is no share")
+def _parse_share(found: Mapping[str, Any], hits: Any, clumping: Any) -> Share:
+    """Of the requests that were found. Raises ValueError where it is none."""
+    share = Share(float(found["requests"]), float(hits), float(clumping), float(found.get("drift", 1.0)))
+    effects = (share.clumping, share.drift)
+    if not (
+        0 <= share.hits <= share.requests <= MOST_REQUESTS and all(1 <= e <= MOST_REQUESTS for e in effects)
+    ):
+        raise ValueError(f"{hits} of {share.requests:g} requests is no share")
     return share
 
 

@@ -1,4 +1,5 @@
-"""Gathers the Evidence of every endpoint whose rollout needs some; nothing runs for an endpoint at rest.
+"""Gathers the Evidence of every endpoint whose rollout needs some. At rest an endpoint has no task; its requests are counted now
+and then (intervals.py) if new revisions are compared with the old one.
 
 Each reconciliation calls `update`, which starts to find out what is missing; `of` returns what is known. An
 endpoint is woken when something new is known.
@@ -16,6 +17,7 @@ import structlog
 from ...core.endpoint.snapshot import Snapshot
 from ...core.names import Key
 from ...core.rollout.account import joined
+from ...core.rollout.baseline import make_baseline
 from ...core.rollout.evidence import Evidence, Figures, Verification, Window
 from ...core.rollout.measurements import Measurements
 from ...core.rollout.sampling import EARLY_SAMPLE_S, SAMPLE_S, next_sample
@@ -24,6 +26,7 @@ from ..gateways import Gateways
 from ..slots import Slots
 from ..targets import Target, targets_of
 from ..wire import Wire
+from .intervals import Intervals
 from .measurements import sample
 from .prospects import PodEvents
 from .verification import Verifier
@@ -50,6 +53,7 @@ class Collector:
         self._pod_events = pod_events
         self._gateways = gateways
         self._wake = wake
+        self._intervals = Intervals(wire, gateways)
         self._watchers: dict[Key, _Watcher] = {}
         self._samples = Slots(SAMPLES_AT_ONCE, SAMPLES_OF_A_NAMESPACE, spare=SAMPLES_OF_A_NAMESPACE)
         self._prompts = Slots(PROMPTS_AT_ONCE, PROMPTS_OF_A_NAMESPACE)
@@ -62,6 +66,7 @@ class Collector:
         """Start to find out what this endpoint's rollout needs."""
         key = (snapshot.endpoint.namespace, snapshot.endpoint.name)
         self._pod_events.update(snapshot)
+        self._intervals.update(snapshot)
         wanted = find_wanted(snapshot)
         if wanted is None:
             self._rest(key)
@@ -84,7 +89,7 @@ class Collector:
             views,
             known,
             watcher.verification,
-            watcher.figures(),
+            watcher.figures() if watcher.window is not None else self._baselines(key, watcher),
             watcher.window,
             self._gateways.lost,
             watcher.watched,
@@ -92,9 +97,19 @@ class Collector:
             told,
         )
 
+    def _baselines(self, key: Key, watcher: _Watcher) -> dict[str, Figures]:
+        """Before the switch: of the last minutes, and of the hours at rest."""
+        recent = watcher.figures()
+        found = {
+            revision: make_baseline(self._intervals.of(key, revision), recent.get(revision))
+            for revision in watcher.measured
+        }
+        return {revision: figures for revision, figures in found.items() if figures is not None}
+
     def forget(self, key: Key) -> None:
         """Drop a deleted endpoint."""
         self._pod_events.forget(key)
+        self._intervals.forget(key)
         self._rest(key)
 
     def _rest(self, key: Key) -> None:
@@ -110,6 +125,7 @@ class Collector:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._gateways.run())
                 group.create_task(self._pod_events.run())
+                group.create_task(self._intervals.run())
         finally:
             for key in list(self._watchers):
                 self.forget(key)
@@ -174,6 +190,11 @@ class _Watcher:
     def window(self) -> Window | None:
         """The window in which `figures` are counted; None before the switch."""
         return self._wanted.window
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The revisions whose figures are needed."""
+        return self._wanted.measured
 
     @property
     def watched(self) -> float:
