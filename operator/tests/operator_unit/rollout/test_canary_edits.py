@@ -47,7 +47,7 @@ def test_canary_steps_that_are_edited_in_mid_step_are_observed_from_the_start(
     assert it.work() == "Switching"
     assert it.cluster.weights()[green] == weight
     assert it.cluster.status["rollout"]["weight"] == weight
-    assert any(line.startswith("CanaryStepChanged") for line in it.told)
+    assert any(line.startswith("ShareChanged") for line in it.told)
     it.cluster.follow()
     assert it.work() == "Observing"
     after = find_wanted(it.cluster.snapshot())

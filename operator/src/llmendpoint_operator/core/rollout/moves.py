@@ -44,7 +44,7 @@ def narrate(s: Situation, event: Event, why: Occurrence) -> KubernetesEvent | No
         Event.NO_ROOM: ("NoRoomBeside", f"revision {green} takes the place of {blue}: {why.message}"),
         Event.VERIFIED: ("RevisionVerified", f"revision {green} loaded, generated and answered as expected"),
         Event.STEP_PASSED: ("CanaryStepPassed", f"revision {green} at {s.canary_weight} %: {why.message}"),
-        Event.STEP_CHANGED: ("CanaryStepChanged", f"revision {green}: {why.message}"),
+        Event.STEP_CHANGED: ("ShareChanged", f"revision {green}: {why.message}"),
         Event.CONFIRMED: ("RevisionConfirmed", f"revision {green}: {why.message}"),
     }  # fmt: skip
     if s.progress.state is State.DRAINING and event is Event.REVERTED:
