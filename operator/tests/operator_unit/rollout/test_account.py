@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from llmendpoint_operator.api.rollout_status import ObservationStatus
 from llmendpoint_operator.core.rollout.account import (
+    FIRST_SECONDS,
     MOST_POINTS,
+    WRITES_PER_S,
     Account,
     LimitAccount,
     Point,
-    is_due,
+    due_in,
     joined,
     parse_account,
     with_point,
@@ -159,11 +161,38 @@ def test_a_long_observation_costs_few_writes() -> None:
     for second in range(3600):
         at = NOW + timedelta(seconds=second)
         found = Figures(10 * (second + 1), 0, seconds=float(second))
-        if is_due(account, found, at):
+        if due_in(account, found, at, 1) == 0:
             account, writes = Account(at, found), writes + 1
     assert 30 < writes < 60
     assert account is not None
-    assert not is_due(account, account.green, at + timedelta(hours=1)), "nothing new"
+    assert due_in(account, account.green, at + timedelta(hours=1), 1) is None, "nothing new"
+
+
+@given(st.integers(1, 2000), st.integers(1, 1200))
+def test_many_observations_share_the_writes_of_a_second(endpoints: int, lasts: int) -> None:
+    """After the first account of each, which tells that the observation has begun."""
+    account, later = None, 0
+    for second in range(0, lasts, 2):
+        at, found = NOW + timedelta(seconds=second), Figures(10 * second + 10, seconds=float(second))
+        if due_in(account, found, at, endpoints) == 0:
+            later += account is not None
+            account = Account(at, found)
+    assert endpoints * later <= WRITES_PER_S * lasts
+    assert endpoints * later <= endpoints * lasts / FIRST_SECONDS
+
+
+def test_an_account_of_the_last_requests_is_waited_for_when_none_come_any_more() -> None:
+    it, green = observing(maxDuration=600)
+    for at, requests in ((2, 20), (4, 40)):
+        it.cluster.figures = {green: figures(requests, 0, seconds=at)}
+        it.work(2)
+    assert it.cluster.status["rollout"]["observation"]["requests"] == 20
+    assert it.cluster.plan(it.now).requeue_after == 8
+    it.work(8)
+    assert it.cluster.status["rollout"]["observation"]["requests"] == 40
+    assert it.cluster.plan(it.now).requeue_after == 60 - 4, (
+        "as far as figures are known: to the end of duration"
+    )
 
 
 def observing(**observe: Any) -> tuple[Rollout, str]:
@@ -190,7 +219,7 @@ def test_the_status_tells_how_far_the_verdict_is() -> None:
 
 def test_a_clock_that_went_back_and_counts_that_fell_do_not_stop_the_account() -> None:
     account = Account(NOW + timedelta(hours=1), Figures(10**9, 0, seconds=30.0))
-    assert is_due(account, Figures(100, 0, seconds=40.0), NOW)
+    assert due_in(account, Figures(100, 0, seconds=40.0), NOW, 1) == 0
 
 
 def test_after_a_rollback_the_account_with_the_last_figures_stays() -> None:

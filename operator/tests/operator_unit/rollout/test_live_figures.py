@@ -127,16 +127,22 @@ async def test_counts_that_this_operator_wrote_itself_are_not_added_again(world:
     assert world.look(world.snapshot("Observing", observation=written)).figures["green"].requests == 40
 
 
-async def test_an_endpoint_that_gets_no_more_requests_is_looked_at_again_as_time_passes(world: World) -> None:
-    """Its observation is over after a duration, whether requests come or not."""
+async def test_an_endpoint_that_gets_no_more_requests_is_not_woken_though_time_is_counted(
+    world: World,
+) -> None:
+    """Its decision says itself when time alone may change it."""
     gateway = await world.add_gateway()
     snapshot = world.snapshot("Observing")
     await until(lambda: "green" in world.look(snapshot).figures)
     gateway.count("team-a/chat", "green", 40)
     await until(lambda: world.look(snapshot).figures["green"].requests == 40)
-    for _ in range(2):
-        world.woken.clear()
-        await until(lambda: KEY in world.woken)
+    world.woken.clear()
+    for _ in range(3):
+        seen = world.look(snapshot).figures["green"].seconds
+        await until(lambda seen=seen: world.look(snapshot).figures["green"].seconds > seen)
+    assert KEY not in world.woken
+    gateway.count("team-a/chat", "green", 1)
+    await until(lambda: KEY in world.woken)
 
 
 async def test_the_new_revisions_engines_are_read_as_soon_as_it_gets_requests(

@@ -4,7 +4,7 @@ The counts survive a restart of the operator: the next one adds what it counts i
 and the restart is missing on both sides, so it changes no verdict.
 
 An account is written again when a tenth or more was added to the time observed, and not more often than every
-FIRST_SECONDS: a long observation costs few writes.
+FIRST_SECONDS: a long observation costs few writes. Many observations at once share WRITES_PER_S.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from .written import figures_json, parse_figures, present
 
 FIRST_SECONDS = 10.0
 GROWTH = 0.1
+WRITES_PER_S = 10.0
+"""Of all endpoints together, after the first account of each."""
 MOST_POINTS = 32
 """Of the history. Where there are more, every second one is dropped."""
 MOST_SECONDS = 1e7
@@ -137,13 +139,16 @@ def _expected(found: Mapping[str, Any], name: str) -> float | None:
     return number if 0 <= number <= MOST_SECONDS else None
 
 
-def is_due(before: Account | None, figures: Figures, now: datetime) -> bool:
-    """Whether the account in the status is to be written again."""
+def due_in(before: Account | None, figures: Figures, now: datetime, endpoints: int) -> float | None:
+    """Seconds until the account in the status is to be written again; None while there is nothing new. `endpoints`: how many
+    are measured at once."""
+    if figures.requests == (before.green.requests if before is not None else 0):
+        return None
     if before is None:
-        return figures.requests > 0
-    pause = max(FIRST_SECONDS, GROWTH * before.seconds)
+        return 0.0
+    pause = max(FIRST_SECONDS, GROWTH * before.seconds, endpoints / WRITES_PER_S)
     passed = (now - before.at).total_seconds()
-    return figures.requests != before.green.requests and not 0 <= passed < pause
+    return pause - passed if 0 <= passed < pause else 0.0
 
 
 def with_point(history: tuple[Point, ...], point: Point) -> tuple[Point, ...]:

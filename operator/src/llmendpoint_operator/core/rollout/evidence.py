@@ -98,3 +98,5 @@ class Evidence:
     """The same for `verification`, without the time in which prompts waited for a slot."""
     told: Mapping[str, Told] = field(default_factory=dict)
     """What Events say of pods that wait, by pod; without those that nobody has asked about yet."""
+    endpoints: int = 1
+    """How many are measured at once."""

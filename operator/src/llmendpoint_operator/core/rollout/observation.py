@@ -12,7 +12,7 @@ from enum import StrEnum
 from llmendpoint_verdicts.shares import Required
 
 from ...api import LLMEndpointSpec, OnInconclusive
-from .account import Account, LimitAccount, Point, is_due, with_point
+from .account import Account, LimitAccount, Point, due_in, with_point
 from .analysis import Result, Verdict, judge
 from .evidence import Figures
 from .expectation import expect
@@ -22,6 +22,9 @@ from .machine import State
 from .records import cut
 from .situation import Situation
 from .tails import Tail
+
+NEXT_FIGURES_S = 1.0
+"""No wait is shorter: figures grow with the samples, and the one that completes an observation comes a little after its end."""
 
 
 class Answer(StrEnum):
@@ -35,7 +38,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """`seconds`: how long to wait for more, with WAIT."""
+    """`seconds`: how long to wait, with WAIT, until time alone may change the answer."""
 
     answer: Answer
     reason: str = ""
@@ -68,9 +71,8 @@ def observing(s: Situation) -> Observation:
 
 def account(s: Situation, *, final: bool = False) -> Account | None:
     """What the status is to say of this observation: what it says already, or more. The `final` one is always new."""
-    before, green = s.progress.account, _figures(s)
-    observed = s.progress.state is State.OBSERVING and s.progress.blue is not None and _duration(s) > 0
-    if green is None or not observed or not (final or is_due(before, green, s.now)):
+    before, green = s.progress.account, _observed_figures(s)
+    if green is None or not (final or account_in(s) == 0):
         return before
     verdict = _verdict(s)
     asked = find_limits(s.spec, _duration(s))
@@ -92,6 +94,18 @@ def account(s: Situation, *, final: bool = False) -> Account | None:
         return written
     said = found.late if limits_set(s.spec) else ""
     return replace(written, requests=found.requests, wait=found.seconds, late=said)
+
+
+def account_in(s: Situation) -> float | None:
+    """Seconds until the account in the status is to be written again; None while there is nothing new to tell."""
+    green, endpoints = _observed_figures(s), s.snapshot.observed.evidence.endpoints
+    return None if green is None else due_in(s.progress.account, green, s.now, endpoints)
+
+
+def _observed_figures(s: Situation) -> Figures | None:
+    """Green's, where this step is observed."""
+    observed = s.progress.state is State.OBSERVING and s.progress.blue is not None and _duration(s) > 0
+    return _figures(s) if observed else None
 
 
 def held(figures: Figures, limits: Limits) -> Figures:
@@ -174,7 +188,8 @@ def _inconclusive(situation: Situation, duration: float, verdict: Verdict) -> Ob
     if observed is None:
         return Observation(Answer.WAIT, seconds=patience)
     if observed < patience:
-        return Observation(Answer.WAIT, seconds=patience - observed)
+        end = duration if observed < duration else patience
+        return Observation(Answer.WAIT, seconds=max(NEXT_FIGURES_S, end - observed))
     if verdict.kept:
         return Observation(Answer.GOOD, verdict.reason, verdict.message)
     said = f"no verdict after {patience:.0f} s: {verdict.message}"

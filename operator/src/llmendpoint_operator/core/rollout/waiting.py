@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ...api import Mode
 from .evidence import ACKNOWLEDGE_SECONDS
 from .machine import BEFORE_THE_SWITCH, GIVEN_UP, WITH_REQUESTS, State
-from .observation import measuring_blue, observing
+from .observation import account_in, measuring_blue, observing
 from .places import held, unschedulable_since
 from .prospects import promised_for
 from .situation import LOST_SECONDS, Situation
@@ -37,6 +37,7 @@ def waits(s: Situation) -> Iterator[float]:
         yield seconds
     if progress.state is State.OBSERVING:
         yield observing(s).seconds
+        yield account_in(s) or 0.0
     if progress.state is State.DRAINING or s.others():
         yield s.remaining(s.switched_at, rollout.scale_down_delay)
     if progress.state in GIVEN_UP and s.live(progress.green) > 0:

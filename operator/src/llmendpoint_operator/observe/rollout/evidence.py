@@ -11,6 +11,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import replace
 
 import structlog
 
@@ -95,6 +96,7 @@ class Collector:
             watcher.watched,
             watcher.verifying,
             told,
+            len(self._watchers),
         )
 
     def _baselines(self, key: Key, watcher: _Watcher) -> dict[str, Figures]:
@@ -250,8 +252,8 @@ class _Watcher:
                 if answered:
                     self._measurements.sampled(time.monotonic(), self._gateways.exist)
                 before, known = known, self.figures()
-                if self._wanted.decides and known != before:
-                    self._wake(wanted.key)  # also where only time has passed: it may complete an observation
+                if self._wanted.decides and _counted(known) != _counted(before):
+                    self._wake(wanted.key)
             except Exception:  # any: engines may answer anything; the next sample is still taken
                 log.exception("sample failed", endpoint="/".join(wanted.key))
             await asyncio.sleep(max(0.0, self._interval(known) - (time.monotonic() - began)))
@@ -273,6 +275,11 @@ class _Watcher:
         if found != self.verification:
             self.verification = found
             self._wake(self._wanted.key)
+
+
+def _counted(figures: Mapping[str, Figures]) -> dict[str, Figures]:
+    """Without the time that has passed: core/rollout/waiting.py says when that alone may change a decision."""
+    return {revision: replace(found, seconds=None) for revision, found in figures.items()}
 
 
 def _carried(wanted: Wanted) -> dict[str, Figures]:
