@@ -24,6 +24,9 @@ from .tails import SLOWEST, Tail, comparable
 MEASURED = 5
 """Hits of blue that show how much they clump."""
 
+NEAR = 0.5
+"""Standard errors: a figure this near to its limit may well be above it in truth, so more requests are waited for."""
+
 TOO_FEW_BEFORE = "; not compared with the old revision, which had too few requests before the switch"
 CHANGED_BEFORE = (
     "; not compared with the old revision, whose figures changed too much in the hours before the switch"
@@ -46,12 +49,12 @@ class Question:
 @dataclass(frozen=True, slots=True)
 class Tested:
     """`broken`, `kept`: evidence, as logarithms (kept: infinite where it is not waited for). `question`: what was tested, None
-    where nothing was. `exceeded`: whether the figure is above the limit, by chance or not."""
+    where nothing was. `near`: whether the figure is above the limit, or so near to it that it may be in truth."""
 
     broken: float
     kept: float
     question: Question | None = None
-    exceeded: bool = False
+    near: bool = False
 
 
 UNKNOWN, NOT_WAITED_FOR = Tested(-math.inf, -math.inf), Tested(-math.inf, math.inf)
@@ -108,7 +111,7 @@ def _error_rate(
         note, worse = FAILED_AS_WELL.format(old.rate), more(mine, old, 0.0)
         if worse < test.broken:
             question = Question(mine, 0.0, limits.margin, old)
-            test = Tested(worse, test.kept, question, test.exceeded and worse > 0)
+            test = Tested(worse, test.kept, question, test.near and worse > 0)
     return Finding(
         "ErrorRateTooHigh",
         where,
@@ -124,13 +127,13 @@ def _absolute(limits: Limits, mine: Share, limit: float, allowed: float, beside:
     """Of a share with a limit (0..1), and of blue's in the same seconds: worse is what breaks the limit and is worse than blue;
     good is what keeps the limit, or does as blue does."""
     broken, kept = above(mine, limit), below(mine, allowed) if allowed < 1 else math.inf
-    question, over = Question(mine, limit, allowed), mine.rate > limit
+    question, near = Question(mine, limit, allowed), _near(mine, limit)
     if beside is None:
-        return Tested(broken, kept, question, over)
+        return Tested(broken, kept, question, near)
     worse, alike = more(mine, beside, 0.0), less(mine, beside, limits.margin)
     if worse < broken:
         broken, question = worse, Question(mine, 0.0, limits.margin, beside)
-    return Tested(broken, either(kept, alike), question, over and worse > 0)
+    return Tested(broken, either(kept, alike), question, near and worse > 0)
 
 
 def _error_rate_increase(
@@ -182,7 +185,7 @@ def _latency(
     return Finding(
         f"{limit.reason}TooHigh",
         where,
-        Tested(slow.broken, sure.kept, sure.question, slow.exceeded),
+        Tested(slow.broken, sure.kept, sure.question, slow.near),
         open=lambda: _not_yet(f"the {limit.name} p95 is at most {latency_text(seconds)}", limits),
         said=lambda: f"{_slower(limit, tail, high)} is above the limit of {latency_text(seconds)} ({where})",
         figure=lambda: f"{_slower(limit, tail, low)}; limit {latency_text(seconds)}",
@@ -211,7 +214,7 @@ def _latency_ratio(
     test = _relative(limits, mine, theirs, pair.increase, wait=wait)
     # What is tested lies near the 95th percentile: it counts only where that itself, as read from the histogram, is too high.
     if test.broken > 0 and (tail.p95 or 0.0) <= (blue.p95 or 0.0) * ratio:
-        test = Tested(0.0, test.kept, test.question, test.exceeded)
+        test = Tested(0.0, test.kept, test.question, test.near)
     return Finding(
         reason,
         limit.ratio_field,
@@ -232,10 +235,17 @@ def _relative(limits: Limits, green: Share, blue: Share, increase: float, *, wai
     """It is not waited for where even PLENTY of requests of green would not show that the limit is kept: blue had too few, or
     they changed too much, and it gets no more."""
     allowed, broken = increase + limits.margin, more(green, blue, increase)
-    exceeded = green.rate > blue.rate + increase
+    near = _near(green, blue.rate + increase)
     if not wait and best(blue, allowed) < limits.required.kept:
-        return Tested(broken, math.inf, None, exceeded)
-    return Tested(broken, less(green, blue, allowed), Question(green, increase, allowed, blue), exceeded)
+        return Tested(broken, math.inf, None, near)
+    return Tested(broken, less(green, blue, allowed), Question(green, increase, allowed, blue), near)
+
+
+def _near(share: Share, limit: float) -> bool:
+    """Whether the share is above the limit, or less than NEAR standard errors below it."""
+    requests = share.independent[0]
+    error = math.sqrt(share.rate * (1 - share.rate) / requests) if requests > 0 else 0.0
+    return share.rate + NEAR * error > limit
 
 
 def _left_out(limits: Limits, test: Tested, blue: Share, increase: float) -> str:
