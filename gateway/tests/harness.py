@@ -112,10 +112,15 @@ class Gateway(GatewayProcess):
         endpoint: dict[str, Any] = self.state()["endpoints"][f"team/{name}"]
         return endpoint
 
-    def revisions(self, name: str) -> dict[str, dict[str, int]]:
+    def revisions(self, name: str) -> dict[str, dict[str, Any]]:
         """The counters of /revisions by revision."""
-        counters: dict[str, dict[str, int]] = self.get(f"/revisions/team/{name}")["revisions"]
+        counters: dict[str, dict[str, Any]] = self.get(f"/revisions/team/{name}")["revisions"]
         return counters
+
+    def by_replica(self, name: str, revision: str = "r1") -> dict[str, tuple[int, int]]:
+        """Pod -> (requests, errors), from /revisions."""
+        replicas = self.revisions(name)[revision]["replicas"]
+        return {pod: (counted["requests"], counted["errors"]) for pod, counted in replicas.items()}
 
     def replica(
         self,

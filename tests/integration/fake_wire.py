@@ -126,6 +126,8 @@ class FakeGateway:
     instance: str = "1"
     epochs: dict[str, int] = field(default_factory=dict)
     counts: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    replicas: dict[tuple[str, str], dict[str, list[int]]] = field(default_factory=dict)
+    """By endpoint and revision, those of each pod."""
     in_flight: dict[str, int] = field(default_factory=dict)
     states: int = 0
     told: list[dict[str, int]] = field(default_factory=list)
@@ -166,11 +168,13 @@ class FakeGateway:
         for listener in self._listeners:
             listener.put_nowait(None)
 
-    def count(self, endpoint: str, revision: str, requests: int, errors: int = 0) -> None:
-        """So many requests have ended."""
-        found = self.counts.setdefault(endpoint, {}).setdefault(revision, [0, 0])
-        found[0] += requests
-        found[1] += errors
+    def count(self, endpoint: str, revision: str, requests: int, errors: int = 0, pod: str = "") -> None:
+        """So many requests have ended, at one replica if `pod` says so."""
+        total = self.counts.setdefault(endpoint, {}).setdefault(revision, [0, 0])
+        of_pod = self.replicas.setdefault((endpoint, revision), {}).setdefault(pod, [0, 0])
+        for found in (total, of_pod):
+            found[0] += requests
+            found[1] += errors
 
     async def _hang(self) -> None:
         while self.hanging:  # noqa: ASYNC110  # a test sets it from another thread
@@ -191,11 +195,14 @@ class FakeGateway:
         if self.silent:
             return web.Response(status=404)
         name = f"{request.match_info['namespace']}/{request.match_info['name']}"
-        found = {
-            revision: {"requests": requests, "errors": errors}
-            for revision, (requests, errors) in self.counts.get(name, {}).items()
+        found: dict[str, dict[str, Any]] = {
+            revision: _counted(counts) for revision, counts in self.counts.get(name, {}).items()
         }
-        return web.json_response({"instance": self.instance, "revisions": found})
+        for revision, told in found.items():
+            pods = {pod: counts for pod, counts in self.replicas.get((name, revision), {}).items() if pod}
+            if pods:
+                told["replicas"] = {pod: _counted(counts) for pod, counts in pods.items()}
+        return web.json_response({"instance": self.instance, "picker": self.instance, "revisions": found})
 
     async def _demand(self, request: web.Request) -> web.StreamResponse:
         if self.mute:
@@ -224,3 +231,7 @@ class FakeGateway:
             return web.json_response({"error": "this is not a token of the operator"}, status=403)
         self.told.append(json.loads(await request.text()))
         return web.Response()
+
+
+def _counted(counts: list[int]) -> dict[str, int]:
+    return dict(zip(("requests", "errors"), counts, strict=True))

@@ -1,4 +1,4 @@
-"""docs/contribute/contracts.md: `/revisions` counts Envoy's attempts by revision, and which of them are errors.
+"""docs/contribute/contracts.md: `/revisions` counts Envoy's attempts by revision and by replica, and which of them are errors.
 
 Each is tried with the real Envoy.
 """
@@ -42,11 +42,62 @@ def test_what_is_an_error_and_what_is_none(
     gateway: Gateway, option: str, status: int, counted: tuple[int, int]
 ) -> None:
     name = gateway.endpoint(gateway.backend("a", *([option] if option else [])))
-    assert gateway.revisions(name) == {"r1": {"requests": 0, "errors": 0}}
+    assert set(gateway.revisions(name)) == {"r1"}
+    assert counts(gateway, name) == (0, 0)
     assert ask(gateway, name) == status
     attempts = 2 if option in ("reset", "retriable-503") else 1  # with one replica it is tried there again
     expected = tuple(attempts * number for number in counted)
     wait_for(lambda: counts(gateway, name) == expected, f"counted as {expected}")
+
+
+def together(gateway: Gateway, name: str) -> tuple[int, int]:
+    """(requests, errors) of all replicas"""
+    requests, errors = zip(*gateway.by_replica(name).values(), strict=True)
+    return sum(requests), sum(errors)
+
+
+def test_the_counts_by_replica_are_together_those_of_the_revision(gateway: Gateway) -> None:
+    bad, busy, good = gateway.backend("bad", "500"), gateway.backend("busy", "429"), gateway.backend("good")
+    name = gateway.endpoint(bad, busy, good)
+    assert together(gateway, name) == (0, 0)
+    statuses = [ask(gateway, name) for _ in range(9)]
+    assert set(statuses) == {200, 429, 500}
+    expected = (9, statuses.count(500))
+    wait_for(lambda: counts(gateway, name) == together(gateway, name) == expected, f"both count {expected}")
+    told = {pod.rpartition("-")[0]: counted for pod, counted in gateway.by_replica(name).items()}
+    assert told["bad"] == (statuses.count(500), statuses.count(500))
+    assert told["busy"] == (statuses.count(429), 0)
+    assert told["good"] == (statuses.count(200), 0)
+
+
+def test_a_replica_that_cannot_be_reached_has_its_own_errors_and_its_counts_go_with_it(
+    gateway: Gateway,
+) -> None:
+    dead, good = gateway.backend("dead"), gateway.backend("good")
+    name = gateway.endpoint(dead, good)
+    dead.kill()
+    assert {ask(gateway, name) for _ in range(4)} == {200}
+    wait_for(lambda: together(gateway, name)[1] == counts(gateway, name)[1] == 1, "one failed connect")
+    told = {pod.rpartition("-")[0]: counted for pod, counted in gateway.by_replica(name).items()}
+    assert told["dead"] == (1, 1)
+    assert told["good"][1] == 0
+    gateway.remove_replica(name, "r1", dead)
+    wait_for(lambda: len(gateway.by_replica(name)) == 1, "the pod is gone, and so are its counts")
+
+
+def test_a_picker_that_starts_anew_counts_replicas_from_0_and_says_so(gateway: Gateway) -> None:
+    name = gateway.endpoint(gateway.backend("a"))
+    ask(gateway, name)
+    wait_for(lambda: together(gateway, name) == (1, 0), "it is counted")
+    before = gateway.get(f"/revisions/team/{name}")
+    gateway.kill_picker()
+    gateway.start_picker()
+    gateway.ready()
+    after = gateway.get(f"/revisions/team/{name}")
+    assert after["instance"] == before["instance"]
+    assert after["picker"] != before["picker"]
+    assert together(gateway, name) == (0, 0)
+    assert counts(gateway, name) == (1, 0)
 
 
 def test_no_connection_is_an_error_and_its_retry_elsewhere_a_request(gateway: Gateway) -> None:

@@ -164,6 +164,8 @@ async def follow(steps: list[Any], at_once: Callable[[], bool]) -> None:
             if r.routable
         }
         assert set(placement._addresses) == placement.loads._replicas.keys() == ready
+        places = {(name, host.address) for name, hosts in published.clusters.items() for host in hosts}
+        assert placement.tallies._of.keys() == places
     following.cancel()
 
 

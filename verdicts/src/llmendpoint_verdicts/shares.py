@@ -102,11 +102,15 @@ def clumping(requests: float, hits: float, squares: float, cells: float) -> floa
     """How many requests tell as much as one independent one: the variance of the counts of hits in `cells`, as a multiple
     of what it would be for independent requests (Kish's design effect). `squares`: the sum over the cells of
     hits²/requests. Where few cells were seen, a clump may not have shown itself: then FIRST_CLUMP is assumed at first."""
-    unseen = FIRST_CLUMP / max(cells, 1.0)
+    return max(design_effect(requests, hits, squares, cells), FIRST_CLUMP / max(cells, 1.0))
+
+
+def design_effect(requests: float, hits: float, squares: float, cells: float) -> float:
+    """The same as far as it was seen in these cells: nothing is assumed of what they cannot have shown."""
     if cells < 2 or not 0 < hits < requests:
-        return max(1.0, unseen)
+        return 1.0
     variance = (squares - hits * hits / requests) / (hits / requests * (1 - hits / requests)) / (cells - 1)
-    return max(1.0, variance, unseen)
+    return max(1.0, variance)
 
 
 FIRST_CLUMP = 10.0

@@ -63,9 +63,13 @@ class Pages:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
         known = list(self.control.placement.revisions(key))
         try:
-            return _json(await self.envoy.attempts(key, known))
+            answer = await self.envoy.attempts(key, known)
         except EnvoyAway as error:
             return _json({"error": str(error)}, 503)
+        for revision, replicas in self.control.placement.counted(key).items():
+            if revision in answer["revisions"]:
+                answer["revisions"][revision]["replicas"] = replicas
+        return _json({**answer, "picker": self.demand.instance})
 
     async def demand_lines(self, request: web.Request) -> web.StreamResponse:
         self.callers.meet(request.headers.get("Authorization"))

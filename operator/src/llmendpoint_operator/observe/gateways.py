@@ -17,13 +17,13 @@ from typing import Any
 
 import structlog
 
-from ..core.endpoint.reported import LARGEST, parse_figure
+from ..core.endpoint.reported import LARGEST
 from ..core.names import Key
 from ..core.pods.state import is_finished, is_ready
 from ..core.rollout.evidence import GatewayView
-from ..core.rollout.measurements import Counts
 from ..errors import Unanswered
 from ..kube.store import Informer
+from .counters import Counters, parse_counters
 from .targets import base_url
 from .wire import NO_HEADERS, Headers, Wire
 
@@ -170,18 +170,10 @@ class Gateways:
         views = (reply.view(g.name, name) if reply else GatewayView(g.name, None) for g, reply in replies)
         return tuple(views), known
 
-    async def counters(self, gateway: Gateway, key: Key) -> tuple[str, dict[str, Counts]]:
-        """Instance, and counters by revision, of one endpoint on one gateway. Raises Unanswered."""
+    async def counters(self, gateway: Gateway, key: Key) -> Counters:
+        """Of one endpoint on one gateway. Raises Unanswered."""
         url = f"{gateway.url}/revisions/{'/'.join(key)}"
-        page = await self._wire.json("revisions", url, STATE_TIMEOUT_S)
-        try:
-            counts = {
-                str(revision): Counts(parse_figure(found["requests"]), parse_figure(found["errors"]))
-                for revision, found in page["revisions"].items()
-            }
-            return str(page["instance"]), counts
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Unanswered(f"/revisions is not as expected: {error!r}") from error
+        return parse_counters(await self._wire.json("revisions", url, STATE_TIMEOUT_S))
 
     async def run(self) -> None:
         """Keep a task for each Ready gateway until cancelled."""

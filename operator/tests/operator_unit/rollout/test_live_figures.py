@@ -33,6 +33,20 @@ async def test_a_gateway_that_never_tells_of_revisions_gives_no_figures(world: W
     await until(lambda: world.look(snapshot).figures["green"].errors == 3)
 
 
+async def test_the_replica_that_most_failures_are_of_is_known_from_the_gateways(world: World) -> None:
+    one, other = await world.add_gateway(), await world.add_gateway()
+    snapshot = world.snapshot("Observing")
+    for gateway in (one, other):
+        for pod in ("chat-a", "chat-b"):
+            gateway.count("team-a/chat", "green", 5, 5, pod)
+    await until(lambda: "green" in world.look(snapshot).figures)
+    for gateway in (one, other):
+        gateway.count("team-a/chat", "green", 20, 0, "chat-a")
+        gateway.count("team-a/chat", "green", 20, 4, "chat-b")
+    await until(lambda: world.look(snapshot).figures["green"].worst == ("chat-b", 8))
+    assert world.look(snapshot).figures["green"].errors == 8
+
+
 async def test_without_any_gateway_first_tokens_are_counted(world: World) -> None:
     world.list_gateways()
     green = await world.add_engine("green")

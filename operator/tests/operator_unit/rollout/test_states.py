@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -129,6 +130,21 @@ def test_a_paused_observation_is_told_once_and_ends_by_promotion() -> None:
     assert sum(told.startswith("Inconclusive") for told in it.told) == 1
     assert it.ask("promote", green)["outcome"] == "Accepted"
     assert it.cluster.state == "Idle"
+
+
+def test_without_a_verdict_the_replica_that_most_failures_are_of_is_named_before_and_after() -> None:
+    it = Rollout(observe=WATCHED)
+    green = it.switched()
+    figures = Figures(requests=400, errors=40, clumping=100.0, worst=("chat-7f9c-abcde", 38))
+    it.cluster.figures = {green: figures}
+    it.work(30)
+    (limit,) = it.cluster.status["rollout"]["observation"]["limits"]
+    assert limit["said"].endswith("; 38 of the 40 failures are of replica chat-7f9c-abcde")
+    it.cluster.figures = {green: replace(figures, seconds=601)}
+    it.work(601)
+    said = it.cluster.condition("Progressing")["message"]
+    assert "no verdict after 600 s" in said
+    assert "; most failures are of replica chat-7f9c-abcde; " in said
 
 
 def test_a_revision_that_never_gets_ready_is_given_up_after_the_deadline() -> None:

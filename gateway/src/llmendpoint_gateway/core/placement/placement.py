@@ -22,7 +22,8 @@ from llmendpoint_gateway.core.placement.kept import Kept
 from llmendpoint_gateway.core.placement.pick import Picked, PickState, place, resolve
 from llmendpoint_gateway.core.placement.replica_breaker import Breakers
 from llmendpoint_gateway.core.placement.rotation import Rotation
-from llmendpoint_gateway.core.placement.routing import Route, Table
+from llmendpoint_gateway.core.placement.routing import Route, Table, cluster_name
+from llmendpoint_gateway.core.placement.tallies import Tallies
 from llmendpoint_gateway.core.request.refusals import Rejected, poisoned, starting
 from llmendpoint_gateway.core.request.request import Request, Tag
 
@@ -56,6 +57,7 @@ class Placement:
         self.kept = kept
         self.breakers = Breakers()
         self.circuits = Circuits(now)
+        self.tallies = Tallies()
         self.poison = Poison()
         self.departed = Departed()
         self.loads = Loads()
@@ -66,6 +68,7 @@ class Placement:
         """Take over a new view. `keys`: the endpoints that changed. Addresses are updated first, because they need the
         old view."""
         before, concerned = self.view, self._addresses.change(self.view, view, keys)
+        self.tallies.change(before, view, keys)
         self.view = view
         for address in concerned:
             cluster = self._addresses.cluster(address)
@@ -99,6 +102,13 @@ class Placement:
     def revisions(self, key: str) -> Mapping[str, tuple[Replica, ...]]:
         """Replicas by revision, sorted; also of a deleted endpoint."""
         return self.view.part(key).revisions
+
+    def counted(self, key: str) -> dict[str, dict[str, dict[str, int]]]:
+        """Revision -> pod -> requests and errors, of the replicas in the view."""
+        return {
+            revision: self.tallies.read(cluster_name(key, revision), replicas)
+            for revision, replicas in self.revisions(key).items()
+        }
 
     # Requests
 

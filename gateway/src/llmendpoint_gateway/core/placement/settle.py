@@ -47,6 +47,7 @@ def _end(ticket: int, placement: Placement, now: float) -> Settled:
     if picked.trial:
         placement.circuits.trial_ended(picked.endpoint, now)
     placement.changed.add(picked.endpoint)
+    placement.tallies.request(picked.cluster, address)
     last = placement.in_flight.release(picked.cluster, address)
     return Settled(picked.endpoint, True, picked.cluster if last else None)
 
@@ -59,8 +60,20 @@ def _attempt(attempt: Attempt, outcome: Outcome, placement: Placement, now: floa
     )
     _settle_endpoint(attempt, key, placement, now)
     refused = _settle_print(attempt, key, placement, now)
-    room = attempt.retried and _move(tag.ticket, attempt.address, placement, now)
+    room = _count(attempt, outcome, placement) and _move(tag.ticket, attempt.address, placement, now)
     return Settled(key, room, standing=standing, refused=refused)
+
+
+def _count(attempt: Attempt, outcome: Outcome, placement: Placement) -> bool:
+    """Count the attempt for its replica, except as the request that its own end counts. Returns whether Envoy tries the
+    request once more."""
+    if attempt.over and outcome is not Outcome.ANSWERED:
+        placement.tallies.error(attempt.cluster, attempt.address)
+    placed = placement.placed.get(attempt.tag.ticket)
+    if not attempt.retried or placed is None or placed.address != attempt.address:
+        return False  # or the request is over
+    placement.tallies.request(attempt.cluster, attempt.address)
+    return True
 
 
 def _settle_endpoint(attempt: Attempt, key: str, placement: Placement, now: float) -> None:
@@ -95,9 +108,9 @@ def _settle_print(attempt: Attempt, key: str, placement: Placement, now: float) 
 def _move(ticket: int, failed: str, placement: Placement, now: float) -> bool:
     """The attempt at this replica failed and Envoy tries the next one: move the request there. Returns False if there
     is none."""
-    placed = placement.placed.get(ticket)
-    if placed is None or placed.address != failed or placed.picked.addresses[-1] == failed:
-        return False  # the request is over, or has no other replica
+    placed = placement.placed[ticket]
+    if placed.picked.addresses[-1] == failed:
+        return False  # it has no other replica
     picked, placed.address = placed.picked, placed.picked.addresses[-1]
     placement.in_flight.take(picked.cluster, placed.address)
     placement.in_flight.release(picked.cluster, failed)

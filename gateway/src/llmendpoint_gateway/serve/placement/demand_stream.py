@@ -27,12 +27,13 @@ SILENCE_SECONDS = 0.9
 
 
 class DemandStream:
-    """Serves any number of readers. Without readers it costs one wake-up per period. `clock`: seconds, monotonic."""
+    """Serves any number of readers. Without readers it costs one wake-up per period. `clock`: seconds, monotonic.
+    `instance`: new at every start of the picker."""
 
     def __init__(self, placement: Placement, waiting: Waiting[Any], clock: Callable[[], float]) -> None:
         self._placement, self._waiting, self._clock = placement, waiting, clock
         self._zero = datetime.now(UTC) - timedelta(seconds=clock())
-        self._instance = str(uuid.uuid4())
+        self.instance = str(uuid.uuid4())
         self._readers: dict[Reader, asyncio.Event] = {}
         self._closing = False
 
@@ -67,7 +68,7 @@ class DemandStream:
 
     async def _lines(self, reader: Reader, awake: asyncio.Event) -> AsyncIterator[bytes]:
         news = reader.news(self._present(self._placement.view.endpoints))
-        first = {"instance": self._instance, "endpoints": as_json(news, self._clock())}
+        first = {"instance": self.instance, "endpoints": as_json(news, self._clock())}
         yield orjson.dumps(first) + b"\n"
         told = self._clock()
         while not self._closing:

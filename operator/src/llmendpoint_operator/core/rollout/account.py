@@ -170,6 +170,7 @@ def joined(before: Figures, after: Figures | None) -> Figures:
         _joined_tails(before.e2e, after.e2e),
         failed.clumping,
         (before.seconds or 0.0) + (after.seconds or 0.0),
+        worst=after.worst,
     )
 
 

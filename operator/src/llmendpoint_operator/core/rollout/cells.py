@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from operator import add
 
-from llmendpoint_verdicts.shares import clumping
+from llmendpoint_verdicts.shares import clumping, design_effect
 
 from .histograms import Histogram
 
@@ -14,10 +14,10 @@ SCALES, TIMES = 5, 4
 """Sizes of cells, and how many of one size make one of the next: what comes in longer clumps than a cell shows itself in
 the larger ones."""
 FEWEST = 4
-"""Larger cells that tell anything."""
+"""Larger cells, or replicas, that tell anything."""
 DOUBT = 2.0
 """Standard errors by which larger cells must clump more than the smallest before they count: chance makes a few cells
-differ, and the smallest are many."""
+differ, and the smallest are many. The same for replicas, which are few as well."""
 
 
 Counted = tuple[float, ...]
@@ -46,6 +46,11 @@ class Cells:
     def clumping(self, place: int) -> float:
         """Of the hits of one kind, in cells of this size."""
         return clumping(self.requests, self.hits[place], self.squares[place], self.number)
+
+    def spread(self, place: int) -> float:
+        """The same of FEWEST cells or more, less what chance may make of so few."""
+        doubt = 1 + DOUBT * math.sqrt(2 / (self.number - 1))
+        return design_effect(self.requests, self.hits[place], self.squares[place], self.number) / doubt
 
 
 Part = tuple[int, float, Counted]
@@ -88,8 +93,7 @@ class Scales:
         worst = self.sizes[0].clumping(place)
         for cells in self.sizes[1:]:
             if cells.number >= FEWEST:
-                doubt = 1 + DOUBT * math.sqrt(2 / (cells.number - 1))
-                worst = max(worst, cells.clumping(place) / doubt)
+                worst = max(worst, cells.spread(place))
         return worst
 
 

@@ -52,6 +52,11 @@ class Verification:
     message: str = ""
 
 
+BLAMED_SHARE, BLAMED_FAILURES = 0.75, 5
+"""Of the failures are of one replica where it is named for them, and so many failures there are: of fewer, chance may make
+most fall to one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Of one revision over one window: requests that ended, those of them that failed, and latencies in seconds. A latency
@@ -67,11 +72,21 @@ class Figures:
     """Length of the window, which is shorter than the rollout's state after a restart of the operator; None: as long."""
     drift: float = 1.0
     """Of a baseline: how many requests tell as much as one would if failures did not change over the hours."""
+    worst: tuple[str, int] | None = None
+    """The replica with the most failures, and how many; None where none failed, or only one got requests."""
 
     @property
     def failed(self) -> Share:
         """Those that failed, of all."""
         return Share(self.requests, self.errors, self.clumping, self.drift)
+
+    @property
+    def blamed(self) -> tuple[str, int] | None:
+        """The replica that most of the failures are of, and how many; None where there is none."""
+        if self.worst is None or self.errors < BLAMED_FAILURES:
+            return None
+        replica, failed = self.worst[0], min(self.worst[1], self.errors)
+        return (replica, failed) if failed >= BLAMED_SHARE * self.errors else None
 
 
 @dataclass(frozen=True, slots=True)

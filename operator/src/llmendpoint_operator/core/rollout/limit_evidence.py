@@ -116,9 +116,9 @@ def _error_rate(
         "ErrorRateTooHigh",
         where,
         test,
-        open=lambda: _not_yet(f"the error rate is at most {limit:.1%}", limits),
-        said=lambda: f"{_errors(green)} is above the limit of {limit:.1%} ({where}){note}",
-        figure=lambda: f"{_errors(green)}; limit {limit:.1%}{note}",
+        open=lambda: _not_yet(f"the error rate is at most {limit:.1%}", limits, green),
+        said=lambda: f"{_errors(green)} is above the limit of {limit:.1%} ({where}){note}{_of_one(green)}",
+        figure=lambda: f"{_errors(green)}; limit {limit:.1%}{note}{_of_one(green)}",
         note=note,
     )
 
@@ -142,7 +142,7 @@ def _error_rate_increase(
     where = f"{OBSERVE}.errorRate.maxIncrease"
 
     def open_() -> tuple[str, str]:
-        return _not_yet(f"the error rate has grown by {increase:.1%} at most", limits)
+        return _not_yet(f"the error rate has grown by {increase:.1%} at most", limits, green)
 
     if blue is None or blue.requests == 0:
         return _uncompared("ErrorRateIncreased", where, open_, TOO_FEW_BEFORE, wait=wait)
@@ -154,8 +154,11 @@ def _error_rate_increase(
         open=open_,
         said=lambda: (
             f"{_errors(green)} is more than {increase:.1%} above the old revision's {blue.failed.rate:.1%} ({where})"
+            f"{_of_one(green)}"
         ),
-        figure=lambda: f"{_errors(green)}; old revision {blue.failed.rate:.1%}; limit +{increase:.1%}",
+        figure=lambda: (
+            f"{_errors(green)}; old revision {blue.failed.rate:.1%}; limit +{increase:.1%}{_of_one(green)}"
+        ),
         note=_left_out(limits, test, blue.failed, increase),
     )
 
@@ -288,13 +291,23 @@ def _unmeasured(limit: LatencyLimit, field: str) -> Finding:
     return Finding("", field, UNKNOWN, lambda: ("NothingMeasured", message))
 
 
-def _not_yet(allowed: str, limits: Limits) -> tuple[str, str]:
+def _not_yet(allowed: str, limits: Limits, green: Figures | None = None) -> tuple[str, str]:
+    """`green`: where its failures are meant."""
     within = f"within {OBSERVE}.margin of {100 * limits.margin:g}%"
-    return "NotKnownYet", f"too few requests so far to show that {allowed}, {within}"
+    blamed = green.blamed if green is not None else None
+    one = f"; most failures are of replica {blamed[0]}" if blamed is not None else ""
+    return "NotKnownYet", f"too few requests so far to show that {allowed}, {within}{one}"
 
 
 def _errors(figures: Figures) -> str:
     return f"error rate {figures.failed.rate:.1%} ({figures.errors} of {figures.requests} requests)"
+
+
+def _of_one(figures: Figures) -> str:
+    if figures.blamed is None:
+        return ""
+    replica, failed = figures.blamed
+    return f"; {failed} of the {figures.errors} failures are of replica {replica}"
 
 
 def _slower(limit: LatencyLimit, tail: Tail, bound: int | None) -> str:

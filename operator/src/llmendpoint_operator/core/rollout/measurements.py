@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from llmendpoint_verdicts.shares import CELL_REQUESTS
 
+from .by_replica import ByReplica, Replicas
 from .cells import Scales
 from .evidence import Figures
 from .histograms import Histogram, since, together
@@ -33,6 +34,10 @@ class Counts:
 
     requests: float = 0.0
     errors: float = 0.0
+
+
+ByPod = Mapping[str, Mapping[str, Counts]]
+"""One gateway's counters by revision and pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +72,10 @@ class Measurements:
         self._cells: dict[tuple[str, str], Scales] = {}
         self._cell_starts: _Totals = {}
         self._gateways: dict[str, tuple[str, Mapping[str, Counts]]] = {}
+        self._pickers: dict[str, tuple[str, ByPod]] = {}
         self._heard = 0
         self._engines: dict[str, Latencies] = {}
+        self._by_replica = ByReplica()
         self._window: _Mark | None = None
         self._latest: _Mark | None = None
         self._history: deque[_Mark] = deque()
@@ -82,23 +89,37 @@ class Measurements:
             return
         for revision, now in counts.items():
             before = known[1].get(revision, Counts()) if known[0] == instance else Counts()
-            fell = now.requests < before.requests or now.errors < before.errors
-            start = Counts() if fell else before
-            ended, failed = now.requests - start.requests, now.errors - start.errors
+            ended, failed = _since(before, now)
             self._add((revision, "requests"), Histogram(REQUESTS, (ended - min(failed, ended), ended)))
+
+    def add_replicas(self, gateway: str, picker: str, counts: ByPod) -> None:
+        """The same by replica; `picker` is new when these counters began anew."""
+        known = self._pickers.get(gateway)
+        self._pickers[gateway] = (picker, counts)
+        if known is None:
+            return
+        start = known[1] if known[0] == picker else {}
+        for revision, pods in counts.items():
+            before = start.get(revision, {})
+            for pod, now in pods.items():
+                ended, failed = _since(before.get(pod, Counts()), now)
+                if ended or failed:
+                    new = Histogram(REQUESTS, (ended - failed, ended))
+                    self._by_replica.add((revision, "requests"), pod, new)
 
     def add_engine(self, pod: str, revision: str, now: Latencies) -> None:
         """One pod's histograms; `pod` is unique among all pods, as its uid is."""
         before = self._engines.get(pod)
         self._engines[pod] = now
         if before is not None:
-            self._add((revision, "ttft"), since(before.ttft, now.ttft))
-            self._add((revision, "itl"), since(before.itl, now.itl))
-            self._add((revision, "e2e"), since(before.e2e, now.e2e))
+            self._add((revision, "ttft"), since(before.ttft, now.ttft), pod)
+            self._add((revision, "itl"), since(before.itl, now.itl), pod)
+            self._add((revision, "e2e"), since(before.e2e, now.e2e), pod)
 
     def sampled(self, now: float, gateways: bool = False) -> None:
         """All sources have been read: what `recent` may begin at. `gateways`: whether there are any, answering or not."""
         self._close_cells()
+        self._by_replica.sampled()
         mark = _Mark(now, dict(self._totals), self._heard, gateways or bool(self._gateways))
         self._latest = mark
         if not self._history or now - self._history[-1].at >= self._recent_seconds / KEPT_MARKS:
@@ -108,6 +129,7 @@ class Measurements:
 
     def begin(self, now: float) -> None:
         """A window begins: at the last sample, so that nothing between it and now is lost. Its cells begin with it."""
+        self._by_replica = ByReplica()
         self._cells = {}
         self._cell_starts = dict(self._totals)
         self._window = self._latest or _Mark(now, dict(self._totals), self._heard)
@@ -128,10 +150,12 @@ class Measurements:
                 self._cells[key] = self._cells.get(key, NO_CELLS).with_cell(since(start, total))
                 self._cell_starts[key] = total
 
-    def _add(self, key: tuple[str, str], new: Histogram) -> None:
+    def _add(self, key: tuple[str, str], new: Histogram, replica: str = "") -> None:
         """Where nothing is new the total stays the same object, which many marks share."""
         if new.count:
             self._totals[key] = together(self._totals.get(key, NOTHING), new)
+            if replica:
+                self._by_replica.add(key, replica, new)
 
     def _figures(self, revision: str, mark: _Mark | None) -> Figures | None:
         """Without gateways, the engines' count of first tokens stands for the requests, and no error is seen. Where there
@@ -142,19 +166,27 @@ class Measurements:
         if last.gateways and last.heard == mark.heard:
             return None
 
-        def measured(name: str) -> tuple[Histogram, Scales]:
+        def measured(name: str) -> tuple[Histogram, Scales, Replicas]:
             key = (revision, name)
             new = since(mark.totals.get(key, NOTHING), last.totals.get(key, NOTHING))
-            return new, self._cells.get(key, NO_CELLS)
+            return new, self._cells.get(key, NO_CELLS), self._by_replica.of(key)
 
-        requests, cells = measured("requests")
+        requests, cells, replicas = measured("requests")
         ttft = measured("ttft")
         return Figures(
             requests=round(requests.count if last.gateways else ttft[0].count),
             errors=round(sum(requests.above)),
-            clumping=cells.clumping(FAILED),
+            clumping=max(cells.clumping(FAILED), replicas.clumping(FAILED)),
             ttft=make_tail(*ttft),
             itl=make_tail(*measured("itl")),
             e2e=make_tail(*measured("e2e")),
             seconds=last.at - mark.at,
+            worst=self._by_replica.worst((revision, "requests")),
         )
+
+
+def _since(before: Counts, now: Counts) -> tuple[float, float]:
+    """Requests and errors between two readings of one process's counters. If one fell, the process has restarted."""
+    if now.requests < before.requests or now.errors < before.errors:
+        return now.requests, now.errors
+    return now.requests - before.requests, now.errors - before.errors

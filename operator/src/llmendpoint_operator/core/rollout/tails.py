@@ -15,6 +15,7 @@ from itertools import accumulate
 
 from llmendpoint_verdicts.shares import Share
 
+from .by_replica import NO_REPLICAS, Replicas
 from .cells import Scales
 from .histograms import Histogram, quantile
 
@@ -32,7 +33,7 @@ LEAST, MOST = 0.02, 0.1
 @dataclass(frozen=True, slots=True)
 class Tail:
     """`bounds` in seconds, rising, without +Inf; `slower`: requests that took longer than each, falling. How much they
-    clump is in `clumpings`, by bound, or follows from `cells`. `drift`: as in Figures."""
+    clump is in `clumpings`, by bound, or follows from `cells` and `replicas`. `drift`: as in Figures."""
 
     requests: float
     bounds: tuple[float, ...]
@@ -40,6 +41,7 @@ class Tail:
     clumpings: tuple[float, ...] = ()
     cells: Scales = field(default_factory=Scales)
     drift: float = 1.0
+    replicas: Replicas = NO_REPLICAS
 
     @property
     def p95(self) -> float | None:
@@ -48,7 +50,10 @@ class Tail:
 
     def at(self, index: int) -> Share:
         """The share that was slower than one of the bounds."""
-        effect = self.clumpings[index] if self.clumpings else self.cells.clumping(self.bounds[index])
+        if self.clumpings:
+            return Share(self.requests, self.slower[index], self.clumpings[index], self.drift)
+        bound = self.bounds[index]
+        effect = max(self.cells.clumping(bound), self.replicas.clumping(bound))
         return Share(self.requests, self.slower[index], effect, self.drift)
 
     def from_above(self, seconds: float) -> int | None:
@@ -80,16 +85,16 @@ class Tail:
         return Histogram((*self.bounds, math.inf), (*counts, self.requests))
 
 
-def make_tail(histogram: Histogram, cells: Scales) -> Tail | None:
-    """None without observations. `cells`: of the same requests, or of more. Whatever an engine reports, no more requests
-    are slower than a bound than are slower than the one below."""
+def make_tail(histogram: Histogram, cells: Scales, replicas: Replicas = NO_REPLICAS) -> Tail | None:
+    """None without observations. `cells`, `replicas`: of the same requests, or of more. Whatever an engine reports, no more
+    requests are slower than a bound than are slower than the one below."""
     count, bounds = histogram.count, histogram.bounds[:-1]
     if not bounds or count <= 0:
         return None
     slower = histogram.above
     if slower[0] > count or slower[-1] < 0 or list(slower) != sorted(slower, reverse=True):
         slower = tuple(accumulate((max(0.0, one) for one in slower), min, initial=count))[1:]
-    return Tail(count, bounds, slower, cells=cells)
+    return Tail(count, bounds, slower, cells=cells, replicas=replicas)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,10 @@ async def sample(
 
     async def gateway_counts(gateway: Gateway) -> bool:
         async with slots.held(key[0]):
-            instance, counts = await gateways.counters(gateway, key)
-        into.add_gateway(gateway.uid, instance, counts)
+            found = await gateways.counters(gateway, key)
+        into.add_gateway(gateway.uid, found.instance, found.counts)
+        if found.replicas is not None:
+            into.add_replicas(gateway.uid, found.picker, found.replicas)
         return True
 
     async def engine_latencies(pod: Target) -> bool:
