@@ -27,7 +27,8 @@ from functools import partial
 
 from ..sentences import latency_text
 from .evidence import Figures
-from .limit_evidence import Finding, find
+from .findings import Finding
+from .limit_evidence import find
 from .limits import DEFAULT_ERROR_RATE, OBSERVE, Limits
 
 TOTAL_FAILURE = 5
@@ -99,7 +100,9 @@ def _weigh(
     said = _summary(limits, green) + "".join(dict.fromkeys(finding.note for finding in findings))
     near = next((one for one in findings if one.test.near), None)
     if near is not None:
-        message = f"{near.field} is exceeded so far, or nearly; within {OBSERVE}.margin of {100 * limits.margin:g}%"
+        message = (
+            f"{near.field} is exceeded so far, or nearly; within {OBSERVE}.margin of {100 * limits.margin:g}%"
+        )
         return verdict(Result.TOO_LITTLE, "NearLimit", message, kept=True)
     return verdict(Result.GOOD, "WithinLimits", said, kept=True)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llmendpoint_verdicts.shares import CELL_REQUESTS
+from llmendpoint_verdicts.shares import CELL_REQUESTS, FIRST_CLUMP
 
 from .cells import FEWEST, Cells
 from .histograms import Histogram, together
@@ -30,10 +30,11 @@ class Replicas:
 
     def clumping(self, key: float) -> float:
         """Of the hits of one kind: how many requests tell as much as one that is independent. 1 where too few replicas
-        tell anything: that alone is no reason to doubt the figures."""
+        tell anything: that alone is no reason to doubt the figures. FIRST_CLUMP at most: a replica that goes on failing must
+        not keep its users waiting for a verdict for ever."""
         if self.cells is None or key not in self.keys:
             return 1.0
-        return max(1.0, self.cells.spread(self.keys.index(key)))
+        return min(FIRST_CLUMP, max(1.0, self.cells.spread(self.keys.index(key))))
 
 
 NO_REPLICAS = Replicas()

@@ -9,7 +9,7 @@ from llmendpoint_verdicts.shares import CELL_REQUESTS, Required
 
 from .analysis import Verdict
 from .evidence import Figures
-from .limit_evidence import Question
+from .findings import Question
 from .limits import OBSERVE, Limits
 
 MOST = 10_000_000

@@ -16,7 +16,8 @@ from .account import Account, LimitAccount, Point, due_in, with_point
 from .analysis import Result, Verdict, judge
 from .evidence import Figures
 from .expectation import expect
-from .limit_evidence import Finding, enough
+from .findings import Finding
+from .limit_evidence import enough
 from .limits import Limits, find_limits
 from .machine import State
 from .records import cut
