@@ -75,12 +75,12 @@ def above(share: Share, limit: float) -> float:
     """Evidence that the share is above `limit` (0..1), as a logarithm. At a limit of 0 one hit is enough."""
     if limit <= 0:
         return math.inf if share.hits > 0 else 0.0
-    return _one(share, limit, FACTORS)
+    return _one(share, limit, upper=True)
 
 
 def below(share: Share, limit: float) -> float:
     """Evidence that the share is below `limit` (0..1), as a logarithm."""
-    return _one(share, limit, DIVISORS)
+    return _one(share, limit, upper=False)
 
 
 def more(green: Share, blue: Share, increase: float) -> float:
@@ -140,16 +140,16 @@ def best(blue: Share, allowed: float) -> float:
     return less(Share(PLENTY * blue.requests, PLENTY * blue.hits, blue.clumping), blue, allowed)
 
 
-def _one(share: Share, limit: float, factors: tuple[float, ...]) -> float:
+def _one(share: Share, limit: float, *, upper: bool) -> float:
     if limit >= 1:
         return 0.0
     requests, hits = share.independent
     missed = requests - hits
-    return _log_mean([hits * hit + missed * miss for hit, miss in _ratios(limit, factors)])
+    return _log_mean([hits * hit + missed * miss for hit, miss in _ratios(limit, upper)])
 
 
 @lru_cache(maxsize=1024)
-def _ratios(limit: float, factors: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
+def _ratios(limit: float, upper: bool) -> tuple[tuple[float, float], ...]:
     """What a hit, and a request that is none, says for each of the shares that are searched: the logarithms of the ratios of
     likelihoods. They depend on no count, and a limit is looked at again and again."""
     return tuple(
@@ -157,7 +157,7 @@ def _ratios(limit: float, factors: tuple[float, ...]) -> tuple[tuple[float, floa
             math.log(share / limit) if share > 0 else IMPOSSIBLE,
             math.log1p(-share) - math.log1p(-limit),
         )
-        for share in (_scaled(limit, factor) for factor in factors)
+        for share in (_scaled(limit, factor) for factor in (FACTORS if upper else DIVISORS))
     )
 
 
@@ -195,24 +195,22 @@ def _null(g: tuple[float, float], b: tuple[float, float], increase: float, *, up
 
 
 def _peak(g: tuple[float, float], b: tuple[float, float], increase: float, low: float, high: float) -> float:
-    """Blue's share at which the likelihood of both is largest. It is concave: Newton's method on its slope, from the share of
-    all requests together, and bisection where that leaves the interval, or jumps at one of the ends, where the slope is
-    infinite."""
+    """Blue's share at which the likelihood of both is largest. It is concave: Newton's method on its slope, and bisection
+    where that leaves the interval, or jumps at one of the ends, where the slope is infinite. It begins at the share of all
+    requests together, or in the middle where that is near an end. `low` and `high` are what each share was seen to be, so the
+    largest likelihood lies between them; only where they are 0 or 1 may it be at an end."""
 
     def slope(share: float) -> tuple[float, float]:
         blue, green = _slope(b, share), _slope(g, share + increase)
         return blue[0] + green[0], blue[1] + green[1]
 
-    if slope(low)[0] <= 0:
+    most, precision = 1 - increase, PRECISION * (high - low)
+    if low <= 0 and slope(low)[0] <= 0:
         return low
-    if slope(high)[0] >= 0:
+    if high >= most and slope(high)[0] >= 0:
         return high
-    share, most, precision = (
-        (b[1] + g[1] - increase * g[0]) / (b[0] + g[0]),
-        1 - increase,
-        PRECISION * (high - low),
-    )
-    if not low < share < high:
+    share, least = (b[1] + g[1] - increase * g[0]) / (b[0] + g[0]), NEAREST * (high - low)
+    if not low + least < share < high - least:
         share = (low + high) / 2
     for _ in range(ATTEMPTS):
         rising, bend = slope(share)

@@ -7,10 +7,10 @@ import random
 from statistics import median
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llmendpoint_verdicts.shares import Share, above, below, clumping, less, more
+from llmendpoint_verdicts.shares import MIXTURE, Share, above, below, clumping, less, more
 
 CERTAIN = math.log(100)
 
@@ -105,3 +105,50 @@ def test_more_hits_are_never_less_evidence_against_a_limit(counted: tuple[int, i
     requests, hits = counted
     fewer = above(Share(requests, max(0, hits - 1)), limit)
     assert above(Share(requests, hits), limit) >= fewer - 1e-9
+
+
+counted = st.sampled_from([1, 3, 20, 100, 10_000, 10**7]).flatmap(
+    lambda requests: st.builds(
+        Share,
+        st.just(float(requests)),
+        st.sampled_from([0.0, 1.0, requests / 3, requests - 1.0, float(requests)]),
+        st.sampled_from([1.0, 10.0]),
+    )
+)
+
+
+def likelihood(share: Share, rate: float) -> float:
+    requests, hits = share.independent
+    return sum(
+        count * (math.log(chance) if chance > 0 else -math.inf) if count else 0.0
+        for count, chance in ((hits, rate), (requests - hits, 1 - rate))
+    )
+
+
+def mixture(share: Share) -> float:
+    """Over all shares, weighted by MIXTURE."""
+    (requests, hits), (a, b) = share.independent, MIXTURE
+    one, prior = (hits + a, requests - hits + b), (a, b)
+    return sum(
+        sign * (math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y))
+        for sign, (x, y) in ((1, one), (-1, prior))
+    )
+
+
+@example(Share(3, 1, 1.7), Share(100, 1), 0.9)
+@example(Share(3, 2), Share(1000, 2), 0.999)
+@given(counted, counted, st.sampled_from([0.0, 0.001, 0.03, 0.5, 0.9, 0.999]))
+def test_evidence_of_two_shares_is_that_against_the_most_likely_pair_on_the_border(
+    green: Share, blue: Share, increase: float
+) -> None:
+    """The border: pairs that differ by exactly the limit. Found here by ternary search."""
+    low, high = 0.0, 1.0 - increase
+    both = lambda rate: likelihood(blue, rate) + likelihood(green, min(1.0, rate + increase))  # noqa: E731
+    for _ in range(200):
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (left, high) if both(left) < both(right) else (low, right)
+    border = mixture(green) + mixture(blue) - max(both(low), both(high))
+    against = (
+        less(green, blue, increase) if green.rate < blue.rate + increase else more(green, blue, increase)
+    )
+    assert against == pytest.approx(border, rel=1e-6, abs=0.1)

@@ -87,9 +87,10 @@ class Scales:
     def clumping(self, key: float) -> float:
         """Of the hits of one kind: how many requests tell as much as one that is independent. The size of cells at which
         they clump most decides."""
-        if key not in self.keys:
+        try:
+            place = self.keys.index(key)
+        except ValueError:
             return clumping(0.0, 0.0, 0.0, 0.0)
-        place = self.keys.index(key)
         worst = self.sizes[0].clumping(place)
         for cells in self.sizes[1:]:
             if cells.number >= FEWEST:
