@@ -65,8 +65,9 @@ class Product:
         self._last: dict[str, tuple[int, int, Ints]] = {}
 
     def before(self, blue: Track, rest: Sequence[Tally] = ()) -> None:
-        """Blue alone gets requests; green's pod is there, and is read too."""
+        """Blue alone gets requests; green's pod is there, and was read once."""
         self._last[GREEN] = (0, 0, 0 * blue.ttft[0])
+        self._read_pod(GREEN)
         for at in range(0, blue.seconds + 1, LOOK_S):
             self._read(at, {BLUE: blue}, at)
         baseline = make_baseline([_figures(tally) for tally in rest], self._measurements.recent(BLUE))
@@ -88,8 +89,8 @@ class Product:
         return self.judge(at)
 
     def sample(self, at: int, green: Track, blue: Track) -> None:
-        """Read the gateway and a pod of each revision."""
-        self._read(self._began + at, {GREEN: green, BLUE: blue}, at)
+        """Read the gateway, and a pod of each revision that gets requests."""
+        self._read(self._began + at, {GREEN: green} | ({BLUE: blue} if self._concurrent else {}), at)
 
     def judge(self, at: int) -> Answer:
         """Figures and a verdict."""
@@ -110,10 +111,13 @@ class Product:
             )  # fmt: skip
         counts = {revision: Counts(last[0], last[1]) for revision, last in self._last.items()}
         self._measurements.add_gateway("gateway", "1", counts)
-        for revision, (_, _, ttft) in self._last.items():
-            histogram = Histogram(EDGES, tuple(map(float, ttft.tolist())))
-            self._measurements.add_engine(f"{revision}-0", revision, Latencies(ttft=histogram))
+        for revision in tracks:
+            self._read_pod(revision)
         self._measurements.sampled(float(now), gateways=True)
+
+    def _read_pod(self, revision: str) -> None:
+        histogram = Histogram(EDGES, tuple(map(float, self._last[revision][2].tolist())))
+        self._measurements.add_engine(f"{revision}-0", revision, Latencies(ttft=histogram))
 
 
 def _figures(tally: Tally) -> Figures:
