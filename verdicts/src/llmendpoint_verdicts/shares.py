@@ -34,7 +34,7 @@ MIXTURE = (0.5, 5.0)
 IMPOSSIBLE = -1e300
 """The logarithm of 0, such that no hit times it is 0."""
 ATTEMPTS, PRECISION = 40, 1e-7
-"""At the most likely share of a null hypothesis, and how near to it."""
+"""At the most likely share of a null hypothesis, and how near to it, as a share of its distance to 0 and 1."""
 NEAREST = 0.1
 """Of the distance to an end, is left by a step of Newton's method."""
 TINY = 1e-100
@@ -204,7 +204,7 @@ def _peak(g: tuple[float, float], b: tuple[float, float], increase: float, low: 
         blue, green = _slope(b, share), _slope(g, share + increase)
         return blue[0] + green[0], blue[1] + green[1]
 
-    most, precision = 1 - increase, PRECISION * (high - low)
+    most = 1 - increase
     if low <= 0 and slope(low)[0] <= 0:
         return low
     if high >= most and slope(high)[0] >= 0:
@@ -216,7 +216,7 @@ def _peak(g: tuple[float, float], b: tuple[float, float], increase: float, low: 
         rising, bend = slope(share)
         low, high = (share, high) if rising > 0 else (low, share)
         tried = share - rising / bend
-        if abs(tried - share) <= precision:
+        if abs(tried - share) <= PRECISION * min(share, most - share):
             break
         inside = max(low, share * NEAREST) < tried < min(high, most - (most - share) * NEAREST)
         share = tried if inside else (low + high) / 2
