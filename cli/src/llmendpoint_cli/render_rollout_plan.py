@@ -44,7 +44,10 @@ def _table(plan: Plan) -> Table:
 def _kept(row: Row) -> Text:
     if not row.decidable or row.requests is None or row.seconds is None:
         return Text("not decidable", style="red")
-    return Text(f"after about {row.requests:,} requests, {max(1, round(row.seconds)):,} s", style="green")
+    known = f"after about {row.requests:,} requests, {max(1, round(row.seconds)):,} s"
+    if row.near:
+        return Text(f"{known}; near the limit, so watched for up to {row.within:g} s", style="yellow")
+    return Text(known, style="green")
 
 
 def _smallest(row: Row) -> str:

@@ -81,7 +81,8 @@ def plan(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Say before a rollout which limits can be decided. For each limit: how many requests and seconds it takes with this traffic,
-    and the smallest change that would be seen within maxDuration."""
+    and the smallest change that would be seen within maxDuration. For maxIncrease and maxRatio it counts the old revision's requests of
+    `duration` seconds. The operator may also count its last hours, if its figures changed little in them."""
     if name is None and filename is None:
         raise BadUsage("name one endpoint: NAME, or -f FILE with its manifest")
     cluster = filename is None or requests_per_second is None

@@ -119,6 +119,8 @@ CELL_REQUESTS = 10
 """At least so many in a cell: with one or two in each no clump could be seen."""
 PLENTY = 4
 """Times as many requests of green as of blue decide, if any number can."""
+NEAR = 0.5
+"""Standard errors: a figure this near to its limit may well be above it in truth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,13 @@ class Required:
 def best(blue: Share, allowed: float) -> float:
     """The evidence that a green that does as blue, and has PLENTY of requests, is less than `allowed` (0..1) above it."""
     return less(Share(PLENTY * blue.requests, PLENTY * blue.hits, blue.clumping), blue, allowed)
+
+
+def near(share: Share, limit: float) -> bool:
+    """Whether the share is above the limit (0..1), or less than NEAR standard errors below it. Then more requests are waited for."""
+    requests = share.independent[0]
+    error = math.sqrt(share.rate * (1 - share.rate) / requests) if requests > 0 else 0.0
+    return share.rate + NEAR * error > limit
 
 
 def _one(share: Share, limit: float, *, upper: bool) -> float:

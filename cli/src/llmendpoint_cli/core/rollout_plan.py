@@ -12,7 +12,7 @@ When all is well, so many requests fail as now, and half as many are slow as a l
 | at a step | the new revision is compared with |
 |---|---|
 | the old one keeps requests: a canary, or `observe.control` | its requests of the same seconds |
-| the new one gets all | the old one's of `observe.duration` seconds before the switch. It may have more: it is measured from the beginning of the rollout |
+| the new one gets all | the old one's of `observe.duration` seconds before the switch. The operator may count more: from the beginning of the rollout, or hours, as far as they changed little. It counts less where they changed much |
 
 A limit of errors that the old revision breaks as well is not the new one's fault. Then it counts only what is worse than the old one.
 """
@@ -29,7 +29,7 @@ from llmendpoint_verdicts.outlook import (
     smallest_increase_seen,
     smallest_seen,
 )
-from llmendpoint_verdicts.shares import CELL_REQUESTS, FIRST_CLUMP, Required, Share, best
+from llmendpoint_verdicts.shares import CELL_REQUESTS, FIRST_CLUMP, Required, Share, best, near
 
 from .observe_spec import Asked, Limit, Step
 
@@ -42,6 +42,8 @@ CELL_SECONDS, ENGINES_S = 0.2, 1.0
 those between two readings of the gateways, or for a latency of the engines."""
 CONTROL = 20
 """Percent that the old revision may keep, in a proposal."""
+HOURS_S = 10_200
+"""Seconds of the old revision at rest that the operator compares with at most."""
 NO_REQUESTS = "not decidable: there are no requests"
 
 
@@ -57,7 +59,8 @@ class Traffic:
 class Row:
     """One limit at one share of the requests. `requests`, `seconds`: until it is known to be kept; None: never. `within`:
     seconds for which the operator waits at most. `smallest_seen`: the smallest share of the requests (0..1) that would be seen to
-    break the limit in that time, in 19 of 20 rollouts; None: none would. `why`: empty if it can be decided."""
+    break the limit in that time, in 19 of 20 rollouts; None: none would. `near`: whether the figure of now is so near to its
+    limit that the operator may go on watching until `within`. `why`: empty if it can be decided."""
 
     field: str
     limit: str
@@ -68,6 +71,7 @@ class Row:
     within: float
     smallest_seen: float | None
     seen: str
+    near: bool
     why: str = ""
 
     @property
@@ -107,6 +111,7 @@ def _row(asked: Asked, limit: Limit, step: Step, traffic: Traffic) -> Row:
         limit.field, limit.text, step.weight, rate, requests,
         requests / rate if requests is not None and rate > 0 else None,
         within, _smallest(asked, limit, traffic, rate, within, compared), limit.seen,
+        requests is not None and _near(limit, requests, rate, traffic, compared),
     )  # fmt: skip
     return replace(row, why=_why(asked, limit, row, traffic, compared))
 
@@ -166,6 +171,21 @@ def _requests(asked: Asked, limit: Limit, rate: float, traffic: Traffic, blue: _
     return None if kept is None else max(kept, asked.min_requests)
 
 
+def _near(limit: Limit, requests: int, rate: float, traffic: Traffic, blue: _Compared) -> bool:
+    """Whether the operator, which knows by then that the limit is kept, watches on. Not where the new revision has to be worse than
+    the old one as well. Of latencies nothing is known but that half as many are slow as may be."""
+    if not limit.errors or (not limit.relative and (blue.beside > 0 or blue.fails_too)):
+        return False
+    expected = traffic.error_rate
+    share = Share(requests, requests * expected, _clumping(limit, rate, requests))
+    return near(share, limit.allowed + (expected if limit.relative else 0.0))
+
+
+def _clumping(limit: Limit, rate: float, requests: float) -> float:
+    """What the operator assumes, because few cells were seen."""
+    return min(FIRST_CLUMP, max(1.0, FIRST_CLUMP * _cell(limit, rate) / requests))
+
+
 def _required(asked: Asked) -> Required:
     return Required.of(len(asked.limits) * asked.windows, asked.false_rollback_rate, asked.miss_rate)
 
@@ -177,7 +197,7 @@ def _smallest(
     requests, required = rate * within, _required(asked).broken
     if requests < 1:
         return None
-    clumping = min(FIRST_CLUMP, max(1.0, FIRST_CLUMP * _cell(limit, rate) / requests))
+    clumping = _clumping(limit, rate, requests)
     found = []
     if not limit.relative:
         found.append(smallest_seen(requests, limit.allowed, required, clumping))
@@ -213,9 +233,12 @@ def _too_few_before(asked: Asked, limit: Limit, row: Row, traffic: Traffic, blue
     needed = _first_number(lambda n: _comparable(asked, limit, _Compared(Share(n, blue.rate * n), 0.0)))
     takes = f", {needed:,} are needed" if needed else ""
     longer = _longer("duration", needed / traffic.requests_per_second) if needed else ""
+    hours = ""
+    if needed and needed <= HOURS_S * traffic.requests_per_second:
+        hours = ". Not needed if the operator has counted the old revision for hours in which its figures changed little"
     return (
         f"not decidable, and not waited for: about {blue.requests:,.0f} requests of the old revision in {asked.duration:g} s before "
-        f"the switch are too few{takes}" + _helps(asked, limit, row, traffic, longer)
+        f"the switch are too few{takes}" + _helps(asked, limit, row, traffic, longer) + hours
     )
 
 

@@ -217,6 +217,17 @@ def test_the_status_tells_how_far_the_verdict_is() -> None:
     ObservationStatus.model_validate(told)
 
 
+def test_no_end_is_foretold_of_a_figure_that_is_watched_on_because_it_is_near_its_limit() -> None:
+    it, green = observing()
+    it.cluster.figures = {green: figures(4000, 84, seconds=80)}
+    it.work(80)
+    told = it.cluster.status["rollout"]["observation"]
+    assert told["limits"][0]["kept"] == 1
+    assert "expectedRequests" not in told
+    assert "expectedSeconds" not in told
+    assert "4000 requests so far" in it.cluster.condition("Progressing")["message"]
+
+
 def test_a_clock_that_went_back_and_counts_that_fell_do_not_stop_the_account() -> None:
     account = Account(NOW + timedelta(hours=1), Figures(10**9, 0, seconds=30.0))
     assert due_in(account, Figures(100, 0, seconds=40.0), NOW, 1) == 0

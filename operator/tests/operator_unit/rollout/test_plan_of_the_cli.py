@@ -83,6 +83,25 @@ def test_the_operator_is_sure_of_a_good_revision_after_about_as_many_requests(er
     assert kept(round(row.requests * 1.25))
 
 
+@pytest.mark.parametrize("errors", [0.0, 0.001, 0.009, 0.01])
+@pytest.mark.parametrize("limit", [{"max": 0.01}, {"maxIncrease": 0.01}, {"maxIncrease": 0.0}])
+def test_a_figure_near_its_limit_is_said_to_be_watched_on_where_the_operator_does(
+    errors: float, limit: dict[str, float]
+) -> None:
+    written = {"rollout": {"observe": {"errorRate": limit}}}
+    [row] = make_plan("chat", asked_by(written), Traffic(10.0, errors)).rows
+    assert row.requests is not None
+    limits, requests = find_limits(spec_of(written), 0), 1.1 * row.requests
+    verdict = judge(limits, exactly(requests, errors, 100 / requests), exactly(600, errors), 600)
+    assert verdict.kept
+    assert row.near == (verdict.reason == "NearLimit")
+
+
+def exactly(requests: float, share: float, clumping: float = 1.0) -> Figures:
+    """Counted a hundred times, and worth as many: so whole failures come near to any share."""
+    return Figures(round(100 * requests), round(100 * requests * share), clumping=100 * max(1.0, clumping))
+
+
 @pytest.mark.parametrize("errors", [0.001, 0.04])
 @pytest.mark.parametrize("control", [0, 10, 20, 50])
 @pytest.mark.parametrize("limit", [{"maxIncrease": 0.01}, {"max": 0.02}])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from llmendpoint_verdicts.outlook import Outlook, requests_to_compare, requests_to_show
 from llmendpoint_verdicts.shares import CELL_REQUESTS, Required
 
-from .analysis import Verdict
+from .analysis import Result, Verdict
 from .evidence import Figures
 from .findings import Question
 from .limits import OBSERVE, Limits
@@ -43,10 +43,11 @@ def expect(
     *,
     late: bool = False,
 ) -> Expectation | None:
-    """None where no verdict is foreseen, or nothing is known yet. `longest`: seconds after which the observation ends. `late`:
+    """None where no verdict is foreseen, or nothing is known yet, or each limit is kept and one is near: nobody can say when it no
+    longer is. `longest`: seconds after which the observation ends. `late`:
     whether it was said before that the verdict comes too late; then it must be in time by some to be taken back."""
     observed = green.seconds or 0.0
-    if green.requests == 0 or observed <= 0:
+    if green.requests == 0 or observed <= 0 or (verdict.kept and verdict.result is Result.TOO_LITTLE):
         return None
     share = beside.requests / green.requests if beside is not None else 0.0
     more = _requests(verdict, limits.required, share)

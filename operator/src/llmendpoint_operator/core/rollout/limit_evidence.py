@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, above, below, best, either, less, more
+from llmendpoint_verdicts.shares import FIRST_CLUMP, Share, above, below, best, either, less, more, near
 
 from ..sentences import latency_text
 from .evidence import Figures
@@ -24,9 +24,6 @@ from .tails import SLOWEST, Tail, comparable
 
 MEASURED = 5
 """Hits of blue that show how much they clump."""
-
-NEAR = 0.5
-"""Standard errors: a figure this near to its limit may well be above it in truth, so more requests are waited for."""
 
 TOO_FEW_BEFORE = "; not compared with the old revision, which had too few requests before the switch"
 CHANGED_BEFORE = (
@@ -90,13 +87,13 @@ def _absolute(limits: Limits, mine: Share, limit: float, allowed: float, beside:
     """Of a share with a limit (0..1), and of blue's in the same seconds: worse is what breaks the limit and is worse than blue;
     good is what keeps the limit, or does as blue does."""
     broken, kept = above(mine, limit), below(mine, allowed) if allowed < 1 else math.inf
-    question, near = Question(mine, limit, allowed), _near(mine, limit)
+    question, close = Question(mine, limit, allowed), near(mine, limit)
     if beside is None:
-        return Tested(broken, kept, question, near)
+        return Tested(broken, kept, question, close)
     worse, alike = more(mine, beside, 0.0), less(mine, beside, limits.margin)
     if worse < broken:
         broken, question = worse, Question(mine, 0.0, limits.margin, beside)
-    return Tested(broken, either(kept, alike), question, near and worse > 0)
+    return Tested(broken, either(kept, alike), question, close and worse > 0)
 
 
 def _error_rate_increase(
@@ -201,17 +198,10 @@ def _relative(limits: Limits, green: Share, blue: Share, increase: float, *, wai
     """It is not waited for where even PLENTY of requests of green would not show that the limit is kept: blue had too few, or
     they changed too much, and it gets no more."""
     allowed, broken = increase + limits.margin, more(green, blue, increase)
-    near = _near(green, blue.rate + increase)
+    close = near(green, blue.rate + increase)
     if not wait and best(blue, allowed) < limits.required.kept:
-        return Tested(broken, math.inf, None, near)
-    return Tested(broken, less(green, blue, allowed), Question(green, increase, allowed, blue), near)
-
-
-def _near(share: Share, limit: float) -> bool:
-    """Whether the share is above the limit, or less than NEAR standard errors below it."""
-    requests = share.independent[0]
-    error = math.sqrt(share.rate * (1 - share.rate) / requests) if requests > 0 else 0.0
-    return share.rate + NEAR * error > limit
+        return Tested(broken, math.inf, None, close)
+    return Tested(broken, less(green, blue, allowed), Question(green, increase, allowed, blue), close)
 
 
 def _left_out(limits: Limits, test: Tested, blue: Share, increase: float) -> str:
