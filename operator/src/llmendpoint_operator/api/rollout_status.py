@@ -87,7 +87,8 @@ class LatencyStatus(ApiModel):
     """The bounds of the engines' histograms that are nearest to the 95th percentile. The revisions are compared at one of
     them."""
     drift: float | None = None
-    """As the field of the same name of all figures, for this latency."""
+    """How many requests count as one, because this latency changed over the hours before the switch. As `drift` of
+    `status.rollout.baseline`."""
 
 
 class FiguresStatus(ApiModel):
@@ -101,8 +102,8 @@ class FiguresStatus(ApiModel):
     """How many requests tell as much as one that is independent of the others. Where requests fail in groups of ten,
     it is 10."""
     drift: float | None = None
-    """Of figures from before the switch: how many requests tell as much as one would if nothing changed over the hours. Not set
-    if nothing changed by more than chance."""
+    """How many requests count as one, because the figures changed over the hours before the switch. Only in
+    `status.rollout.baseline`. Not set if they changed no more than by chance, or were not counted for hours."""
     ttft: LatencyStatus | None = None
     """Time to the first token."""
     itl: LatencyStatus | None = None
@@ -191,7 +192,7 @@ class RolloutStatus(ApiModel):
     promoted: bool | None = None
     """Whether the new revision was promoted, by the operator or by you."""
     baseline: FiguresStatus | None = None
-    """Figures of the old revision before the switch: of the last minutes, or of the last hours where these tell more."""
+    """Figures of the old revision before the switch: of the last minutes, or of the last hours if these say more."""
     observation: ObservationStatus | None = None
     """What the observation of the new revision has come to so far."""
     message: Sentence | None = None

@@ -8,7 +8,7 @@
 | fewer requests than minRequests | TooLittle |
 | too little evidence that each limit is kept, within the margin | TooLittle |
 | less time than duration | TooLittle |
-| a figure that is above its limit so far, or nearly, though within the margin | TooLittle, but `kept`: Good when there is no more time |
+| a figure that is above its limit so far, or just below it, though within the margin | TooLittle, but `kept`: Good when there is no more time |
 | otherwise | Good |
 
 A good revision is called Bad in `false_rollback_rate` of the rollouts at most. All limits and all windows share this rate
@@ -100,9 +100,7 @@ def _weigh(
     said = _summary(limits, green) + "".join(dict.fromkeys(finding.note for finding in findings))
     near = next((one for one in findings if one.test.near), None)
     if near is not None:
-        message = (
-            f"{near.field} is exceeded so far, or nearly; within {OBSERVE}.margin of {100 * limits.margin:g}%"
-        )
+        message = f"the figure is above {near.field} so far, or just below it; within {OBSERVE}.margin of {100 * limits.margin:g}%"
         return verdict(Result.TOO_LITTLE, "NearLimit", message, kept=True)
     return verdict(Result.GOOD, "WithinLimits", said, kept=True)
 

@@ -169,7 +169,8 @@ def step_passed(s: Situation) -> Occurrence | None:
 
 
 def step_changed(s: Situation) -> Occurrence | None:
-    """The observation was made at another weight: of the canary's step, or beside `observe.control`. Older statuses recorded no weight; then nothing happens."""
+    """The observation was made at another weight: of the canary's step, or beside `observe.control`. Older statuses
+    recorded no weight; then nothing happens."""
     before, share = s.progress.weight, s.green_share
     if before is None or before == share or s.asked_to("promote"):
         return None
