@@ -69,6 +69,27 @@ def test_an_outage_of_the_last_minutes_is_the_baseline_and_not_the_good_hours_be
     assert found.failed.requests == 600
 
 
+def test_an_outage_that_is_over_is_not_the_baseline() -> None:
+    found = baseline(intervals(lambda _: 0.2), Figures(600, 6))
+    assert (found.requests, found.errors) == (600, 6)
+
+
+def test_last_minutes_that_chance_explains_leave_the_hours_to_be_the_baseline() -> None:
+    assert baseline([Figures(EACH, 120)] * 18, Figures(600, 29)).requests > 6 * EACH
+
+
+def test_without_requests_in_the_last_minutes_the_hours_are_the_baseline() -> None:
+    assert baseline(STEADY, Figures()).requests >= 6 * EACH
+
+
+def test_slow_requests_that_come_in_clumps_do_so_over_hours_as_well() -> None:
+    past = [Figures(EACH, ttft=Tail(EACH, (0.1, 1.0), (600.0, 300.0)))] * 18
+    found = baseline(past, Figures(600, ttft=Tail(600, (0.1, 1.0), (60.0, 30.0), (5.0, 5.0)))).ttft
+    assert found is not None
+    assert found.requests > 600
+    assert found.at(1).clumping == 5.0
+
+
 def test_failures_that_come_in_clumps_count_as_much_over_hours_as_over_minutes() -> None:
     past = [Figures(EACH, 120)] * 18
     alone, clumped = (baseline(past, Figures(600, 12, clumping=each)).failed for each in (1.0, 5.0))
@@ -91,10 +112,14 @@ def test_a_latency_drifts_by_itself() -> None:
 
 
 def test_intervals_with_other_bounds_are_left_out() -> None:
-    old = Tail(EACH, (0.1, 1.0), (600.0, 300.0))
-    recent = figures(600, 12, ttft=0.1)
-    found = baseline([Figures(EACH, 120, ttft=old)] * 18, recent)
-    assert found.ttft == recent.ttft
+    old, new = (Tail(EACH, (0.1, bound), (600.0, 300.0)) for bound in (1.0, 2.0))
+    recent = Figures(600, 12, ttft=Tail(600, new.bounds, (60.0, 30.0), (1.0, 1.0)))
+    few = baseline([Figures(EACH, 120, ttft=old)] * 12 + [Figures(EACH, 120, ttft=new)] * 3, recent)
+    assert few.ttft == recent.ttft
+    enough = baseline([Figures(EACH, 120, ttft=old)] * 12 + [Figures(EACH, 120, ttft=new)] * 5, recent).ttft
+    assert enough is not None
+    assert enough.bounds == new.bounds
+    assert EACH <= enough.requests <= 5 * EACH
 
 
 def test_a_limit_that_the_hours_before_make_meaningless_is_not_waited_for_and_says_so() -> None:

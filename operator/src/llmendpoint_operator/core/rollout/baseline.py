@@ -92,9 +92,7 @@ def _choose(past: Sequence[Share], now: Share) -> _Baseline | None:
     if last is None:
         return None
     variance = hits / requests * (1 - hits / requests)
-    worth = {}
-    if now.requests > 0:
-        worth[0] = _worth(now.requests, now.clumping, last, variance)
+    worth = {0: _worth(now.requests, now.clumping, last, variance)}
     for span, drift in drifts.items():
         spanned = _sum(past[-span:])
         if drift is not None and not _differ(now, spanned):
