@@ -120,8 +120,8 @@ def measured_in_steps(*pods: tuple[int, int]) -> Figures:
 
 
 def test_replicas_with_hardly_any_requests_are_no_cells() -> None:
-    figures = measured((100, 40), (100, 0), (100, 0), (9, 0))
-    assert figures.clumping == measured((309, 40)).clumping
+    assert measured_in_steps((100, 40), (100, 0), (100, 0), (9, 0)).clumping == 1.0
+    assert measured_in_steps((100, 40), (100, 0), (100, 0), (10, 0)).clumping > 2
 
 
 def test_what_replicas_show_is_added_to_no_figure() -> None:
