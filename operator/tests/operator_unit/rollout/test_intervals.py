@@ -62,6 +62,22 @@ async def test_without_a_relative_limit_nobody_is_asked(world: World, resting: I
     assert blue.scrapes == 0
 
 
+async def test_a_deleted_endpoint_is_not_asked_any_more(world: World, resting: Intervals) -> None:
+    snapshot = world.snapshot("Idle", observe=RELATIVE)
+    resting.update(snapshot)
+    assert len(resting) == 1
+    resting.update(replace(snapshot, endpoint=replace(snapshot.endpoint, deleting=True)))
+    assert len(resting) == 0
+
+
+async def test_pods_that_come_later_are_read_too(world: World, resting: Intervals) -> None:
+    await world.add_gateway()
+    resting.update(world.snapshot("Idle", observe=RELATIVE))
+    blue = await world.add_engine("blue")
+    resting.update(world.snapshot("Idle", observe=RELATIVE))
+    await until(lambda: blue.scrapes > 0)
+
+
 async def test_a_limit_on_errors_reads_no_engine(world: World, resting: Intervals) -> None:
     gateway, blue = await world.add_gateway(), await world.add_engine("blue")
     resting.update(world.snapshot("Idle", observe={"errorRate": {"maxIncrease": 0.01}}))
