@@ -134,3 +134,11 @@ async def test_at_most_the_first_replicas_by_name_are_told() -> None:
     )
     parts = await parts_with(replace(REPLICAS, replicas=replicas))
     assert list(counted(parts)) == pods[:MOST_REPLICAS]
+
+
+async def test_counts_are_told_of_the_pod_that_has_an_address_now_and_not_of_one_that_had_it() -> None:
+    """For a moment, EndpointSlices may have both."""
+    replicas = tuple(Replica(FIRST, pod, True, False) for pod in ("old", "new"))
+    parts = await parts_with(replace(REPLICAS, replicas=replicas))
+    parts.outcomes.settle(Ended(sent(parts.control.placement, FIRST).ticket))
+    assert list(counted(parts).values()) == [(1, 0)]

@@ -291,3 +291,7 @@ def test_requests_are_a_histogram_with_those_that_failed_above_its_first_bound()
     assert replicas.keys == (FAILED,)
     assert replicas.cells is not None
     assert replicas.cells.hits == (160.0,)
+
+
+def test_no_more_failures_are_said_to_be_of_a_replica_than_there_are() -> None:
+    assert Figures(100, 6, worst=("a", 9)).blamed == ("a", 6)
