@@ -159,6 +159,8 @@ def test_what_clumps_at_the_old_revision_is_taken_to_clump_at_the_new_one() -> N
     green, alike, clumped = Figures(300, 24), Figures(6000, 60), Figures(6000, 60, clumping=10)
     assert judge(LIMITS, green, alike, 30).result is Result.BAD
     assert judge(LIMITS, green, clumped, 30).result is Result.TOO_LITTLE
+    too_few = Figures(1000, 4, clumping=10.0)
+    assert judge(LIMITS, green, too_few, 30).result is Result.BAD, "four failures do not show how they clump"
 
 
 def test_an_old_revision_that_gets_requests_is_waited_for_though_it_has_few_so_far() -> None:
