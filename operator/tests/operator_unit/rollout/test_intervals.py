@@ -105,6 +105,31 @@ async def test_engines_that_hang_in_one_namespace_hold_up_no_other(world: World,
     assert resting.of(KEY, "blue") == ()
 
 
+async def test_an_endpoint_whose_engines_hang_is_not_read_again_meanwhile(
+    world: World, resting: Intervals
+) -> None:
+    await world.add_gateway()
+    for _ in range(4):
+        await world.add_engine("blue", mute=True)
+    resting.update(world.snapshot("Idle", observe=RELATIVE))
+    for _ in range(20):
+        await asyncio.sleep(0.02)
+        assert sum(task.get_name().startswith("interval ") for task in asyncio.all_tasks()) <= 1
+
+
+async def test_pods_that_are_gone_are_forgotten(world: World, resting: Intervals) -> None:
+    gateway, gone = await world.add_gateway(), await world.add_engine("blue")
+    resting.update(world.snapshot("Idle", observe=RELATIVE))
+    await until(lambda: gone.scrapes > 1)
+    known = resting._resting[KEY].measurements
+    assert len(known._engines) == 1
+    resting.update(replace(world.snapshot("Idle", observe=RELATIVE), pods={}))
+    async with asyncio.timeout(20):
+        await counted(resting, 2, lambda: gateway.count("team-a/chat", "blue", 10, 0))
+    assert not known._engines
+    assert known._gateways, "the gateway is still there"
+
+
 async def test_a_kept_number_of_intervals_is_bounded(
     world: World, resting: Intervals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
