@@ -50,6 +50,8 @@ async def test_each_interval_has_the_requests_that_came_in_it(world: World, rest
     assert all(figures.errors * 10 == figures.requests for figures in found)
     assert sum(figures.ttft.requests for figures in found if figures.ttft is not None) > 0
     assert all(figures.e2e is None and figures.itl is None for figures in found), "only what is compared"
+    tails = [figures.ttft.slower for figures in found if figures.ttft is not None]
+    assert all(len(set(map(id, slower))) == len(set(slower)) for slower in tails), "each number once"
 
 
 async def test_without_a_relative_limit_nobody_is_asked(world: World, resting: Intervals) -> None:

@@ -238,3 +238,8 @@ def test_what_others_have_counted_is_forgotten_and_the_figures_stay() -> None:
     assert figures is not None
     assert figures.ttft is not None
     assert figures.ttft.requests == 30
+
+
+def test_pods_with_the_same_bounds_share_them() -> None:
+    one, other = (Histogram.of({float(at): 1.0 for at in range(1, 9)}) for _ in range(2))
+    assert one.bounds is other.bounds

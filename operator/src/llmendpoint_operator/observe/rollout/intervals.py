@@ -125,11 +125,16 @@ def _ratios(limits: Limits) -> set[str]:
 
 
 def _kept(figures: Figures, limits: Limits) -> Figures:
-    """Without what is not compared."""
+    """Without what is not compared. Most bounds are faster or slower than all requests: their number is kept once."""
     names = _ratios(limits)
 
     def bare(name: str, tail: Tail | None) -> Tail | None:
-        return Tail(tail.requests, tail.bounds, tail.slower) if tail is not None and name in names else None
+        if tail is None or name not in names:
+            return None
+        once: dict[float, float] = {}
+        return Tail(
+            tail.requests, tail.bounds, tuple(once.setdefault(number, number) for number in tail.slower)
+        )
 
     ttft, itl, e2e = bare("ttft", figures.ttft), bare("itl", figures.itl), bare("e2e", figures.e2e)
     return replace(figures, ttft=ttft, itl=itl, e2e=e2e)
