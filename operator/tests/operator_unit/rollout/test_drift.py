@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmendpoint_operator.core.rollout.baseline import make_baseline
+from llmendpoint_operator.core.rollout.baseline import FEWEST, SPANS, make_baseline
 from llmendpoint_operator.core.rollout.evidence import Figures
 from llmendpoint_operator.core.rollout.limit_evidence import CHANGED_BEFORE, TOO_FEW_BEFORE, find
 from llmendpoint_operator.core.rollout.limits import LatencyLimit, Limits
 from llmendpoint_operator.core.rollout.tails import Tail
+from llmendpoint_operator.observe.rollout.intervals import MOST
 
 from ..figures import figures
 
@@ -149,6 +150,28 @@ def test_a_smaller_slowdown_is_seen_than_with_minutes_alone() -> None:
     [minutes] = find(limits, slowed, recent)
     [hours] = find(limits, slowed, baseline(past, recent))
     assert hours.test.broken > minutes.test.broken + 2
+
+
+@pytest.mark.parametrize("at", [3, 9, 16, 17])
+@pytest.mark.parametrize("outage", [0.2, 0.5, 1.0])
+def test_after_one_outage_of_the_old_revision_one_that_nearly_always_fails_is_still_seen(
+    at: int, outage: float
+) -> None:
+    limits = Limits(60.0, error_rate_increase=0.01)
+    past = [Figures(EACH, 30)] * 18
+    past[at] = Figures(EACH, int(outage * EACH))
+    [found] = find(limits, Figures(100, 97), baseline(past, Figures(600, 3)))
+    assert found.test.broken > limits.required.broken
+
+
+def test_one_request_that_fails_at_night_says_little_of_the_day() -> None:
+    night, day = [Figures(1, 0)] * 7 + [Figures(1, 1)], [Figures(EACH, 30)] * 6
+    found = baseline(night + day, Figures(600, 3))
+    assert found.failed.independent[0] > 100
+
+
+def test_so_many_intervals_are_kept_that_each_span_is_tested_on_the_past() -> None:
+    assert max(SPANS) + FEWEST <= MOST
 
 
 @st.composite

@@ -50,6 +50,8 @@ async def test_each_interval_has_the_requests_that_came_in_it(world: World, rest
     assert all(figures.errors * 10 == figures.requests for figures in found)
     assert sum(figures.ttft.requests for figures in found if figures.ttft is not None) > 0
     assert all(figures.e2e is None and figures.itl is None for figures in found), "only what is compared"
+    tails = [figures.ttft.slower for figures in found if figures.ttft is not None]
+    assert all(len(set(map(id, slower))) == len(set(slower)) for slower in tails), "each number once"
 
 
 async def test_without_a_relative_limit_nobody_is_asked(world: World, resting: Intervals) -> None:
@@ -119,6 +121,31 @@ async def test_engines_that_hang_in_one_namespace_hold_up_no_other(world: World,
             gateway.count("team-b/chat", "blue", 10, 0)
             await asyncio.sleep(0.02)
     assert resting.of(KEY, "blue") == ()
+
+
+async def test_an_endpoint_whose_engines_hang_is_not_read_again_meanwhile(
+    world: World, resting: Intervals
+) -> None:
+    await world.add_gateway()
+    for _ in range(4):
+        await world.add_engine("blue", mute=True)
+    resting.update(world.snapshot("Idle", observe=RELATIVE))
+    for _ in range(20):
+        await asyncio.sleep(0.02)
+        assert sum(task.get_name().startswith("interval ") for task in asyncio.all_tasks()) <= 1
+
+
+async def test_pods_that_are_gone_are_forgotten(world: World, resting: Intervals) -> None:
+    gateway, gone = await world.add_gateway(), await world.add_engine("blue")
+    resting.update(world.snapshot("Idle", observe=RELATIVE))
+    await until(lambda: gone.scrapes > 1)
+    known = resting._resting[KEY].measurements
+    assert len(known._engines) == 1
+    resting.update(replace(world.snapshot("Idle", observe=RELATIVE), pods={}))
+    async with asyncio.timeout(20):
+        await counted(resting, 2, lambda: gateway.count("team-a/chat", "blue", 10, 0))
+    assert not known._engines
+    assert known._gateways, "the gateway is still there"
 
 
 async def test_a_kept_number_of_intervals_is_bounded(

@@ -216,3 +216,30 @@ def test_figures_do_not_depend_on_how_many_gateways_counted_nor_on_the_order_in_
             if look == 0:
                 found.begin(0)
     assert one.in_window("green") == three.in_window("green")
+
+
+def test_what_others_have_counted_is_forgotten_and_the_figures_stay() -> None:
+    found = Measurements(0)
+    found.add_gateway("g1", "i1", {"blue": Counts(100, 0)})
+    found.add_engine("blue-0", "blue", ttft(10, 0))
+    found.sampled(0)
+    found.begin(0)
+    found.add_gateway("g1", "i1", {"blue": Counts(130, 1)})
+    found.add_engine("blue-0", "blue", ttft(40, 0))
+    found.keep({"g1"}, {"blue-0"})
+    found.sampled(2)
+    assert requests(found.in_window("blue")) == (30, 1)
+    found.keep(set(), set())
+    found.add_gateway("g1", "i1", {"blue": Counts(500, 1)})
+    found.add_engine("blue-0", "blue", ttft(500, 0))
+    found.sampled(4)
+    figures = found.in_window("blue")
+    assert requests(figures) == (30, 1), "what comes back is read for the first time"
+    assert figures is not None
+    assert figures.ttft is not None
+    assert figures.ttft.requests == 30
+
+
+def test_pods_with_the_same_bounds_share_them() -> None:
+    one, other = (Histogram.of({float(at): 1.0 for at in range(1, 9)}) for _ in range(2))
+    assert one.bounds is other.bounds

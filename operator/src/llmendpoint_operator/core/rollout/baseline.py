@@ -18,10 +18,13 @@ from llmendpoint_verdicts.shares import Share, more
 from .evidence import Figures
 from .tails import SLOWEST, Tail
 
-SPANS = (1, 2, 3, 6, 12, 17)
-"""Numbers of intervals that a baseline may be made of."""
+SPANS = (1, 2, 3, 6, 12)
+"""Numbers of intervals that a baseline may be made of: FEWEST more of them are kept at least (observe/rollout/intervals.py)."""
 FEWEST = 4
 """Tests on the past that tell how far figures drift."""
+LEAST = 20.0
+"""Independent requests that a baseline with more of them tells as much as, however much blue's figures drift: after one outage of blue
+nothing could be said of a revision that fails nearly always."""
 DIFFERENT = math.log(20)
 """Evidence that the last minutes are not as the hours before: then only they count."""
 
@@ -103,23 +106,27 @@ def _choose(past: Sequence[Share], now: Share) -> _Baseline | None:
 
 def _worth(requests: float, clumping: float, drift: float, variance: float) -> tuple[float, float]:
     """How many independent requests tell as much as these, and how many times fewer that are because of the drift."""
-    effect = 1 + requests / clumping * drift / variance if variance > 0 else 1.0
-    return requests / clumping / effect, effect
+    independent = requests / clumping
+    effect = 1 + independent * drift / variance if variance > 0 else 1.0
+    effect = min(effect, max(1.0, independent / LEAST))
+    return independent / effect, effect
 
 
 def _drift(past: Sequence[Share], span: int) -> float | None:
-    """The variance of the share in an interval, from what the `span` intervals before it tell, beyond chance; weighed by requests.
-    None where this was seen less than FEWEST times."""
+    """The variance of the share in an interval, from what the `span` intervals before it tell, beyond chance. A test weighs as much
+    as the requests on both sides of it tell: one request that fails at night says nothing of the day. None where this was seen less
+    than FEWEST times."""
     total = _sum(past)
     tests = [(one, _sum(past[place - span : place])) for place, one in enumerate(past) if place >= span]
     if len(tests) < FEWEST:
         return None
     variance = total.rate * (1 - total.rate)
+    weights = [1 / (1 / one.requests + 1 / before.requests) for one, before in tests]
     beyond = sum(
-        one.requests * ((one.rate - before.rate) ** 2 - variance * (1 / one.requests + 1 / before.requests))
-        for one, before in tests
+        weight * (one.rate - before.rate) ** 2 - variance
+        for weight, (one, before) in zip(weights, tests, strict=True)
     )
-    return max(0.0, beyond / sum(one.requests for one, _ in tests))
+    return max(0.0, beyond / sum(weights))
 
 
 def _differ(now: Share, past: Share) -> bool:

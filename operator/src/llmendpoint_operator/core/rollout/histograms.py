@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import add, sub
 
 
@@ -24,7 +25,7 @@ class Histogram:
     @classmethod
     def of(cls, buckets: Mapping[float, float]) -> Histogram:
         """From counts by bound, in any order."""
-        bounds = tuple(sorted(buckets))
+        bounds = _once(tuple(sorted(buckets)))
         return cls(bounds, tuple([buckets[bound] for bound in bounds]))
 
     @property
@@ -37,6 +38,12 @@ class Histogram:
         """The number of observations above each bound but +Inf."""
         count = self.count
         return tuple([count - below for below in self.counts[:-1]])
+
+
+@lru_cache(maxsize=256)
+def _once(bounds: tuple[float, ...]) -> tuple[float, ...]:
+    """The same object for the same bounds: the pods of an engine have the same ones, and a reading of each pod is kept."""
+    return bounds
 
 
 def since(before: Histogram, now: Histogram) -> Histogram:

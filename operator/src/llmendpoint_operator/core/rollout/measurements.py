@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from llmendpoint_verdicts.shares import CELL_REQUESTS
@@ -115,6 +115,12 @@ class Measurements:
             self._add((revision, "ttft"), since(before.ttft, now.ttft), pod)
             self._add((revision, "itl"), since(before.itl, now.itl), pod)
             self._add((revision, "e2e"), since(before.e2e, now.e2e), pod)
+
+    def keep(self, gateways: Collection[str], pods: Collection[str]) -> None:
+        """Forget what all others have counted: an endpoint is counted for weeks, and pods come and go."""
+        self._gateways = {one: known for one, known in self._gateways.items() if one in gateways}
+        self._pickers = {one: known for one, known in self._pickers.items() if one in gateways}
+        self._engines = {one: known for one, known in self._engines.items() if one in pods}
 
     def sampled(self, now: float, gateways: bool = False) -> None:
         """All sources have been read: what `recent` may begin at. `gateways`: whether there are any, answering or not."""

@@ -7,6 +7,7 @@ gathered anew, and a rollout is compared with the minutes before its switch alon
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ LOOK_S = 5.0
 
 @dataclass(slots=True)
 class _Resting:
-    """An endpoint. `due`: when it is read next, in monotonic seconds."""
+    """An endpoint. `due`: when it is read next, in monotonic seconds; infinite while it is read."""
 
     revision: str
     limits: Limits
@@ -92,12 +93,14 @@ class Intervals:
                 now = time.monotonic()
                 for key, one in self._resting.items():
                     if one.due <= now:
-                        one.due = now + INTERVAL_S
+                        one.due = math.inf
                         group.create_task(self._read(key, one), name=f"interval {'/'.join(key)}")
                 await asyncio.sleep(LOOK_S)
 
     async def _read(self, key: Key, one: _Resting) -> None:
-        """End one interval and begin the next."""
+        """End one interval and begin the next. The next reading waits until this one is over: engines may hang, and readings
+        that wait must not become more and more."""
+        began = time.monotonic()
         try:
             if not await sample(self._wire, self._gateways, key, one.pods, one.measurements, self._slots):
                 return
@@ -107,8 +110,13 @@ class Intervals:
             if figures is not None and figures.requests > 0:
                 one.intervals.append(_kept(figures, one.limits))
             one.measurements.begin(now)
+            one.measurements.keep(
+                {gateway.uid for gateway in self._gateways.ready()}, {pod.uid for pod in one.pods}
+            )
         except Exception:  # any: engines may answer anything; the next interval is still read
             log.exception("interval not read", endpoint="/".join(key))
+        finally:
+            one.due = began + INTERVAL_S
 
 
 def _ratios(limits: Limits) -> set[str]:
@@ -117,11 +125,16 @@ def _ratios(limits: Limits) -> set[str]:
 
 
 def _kept(figures: Figures, limits: Limits) -> Figures:
-    """Without what is not compared."""
+    """Without what is not compared. Most bounds are faster or slower than all requests: their number is kept once."""
     names = _ratios(limits)
 
     def bare(name: str, tail: Tail | None) -> Tail | None:
-        return Tail(tail.requests, tail.bounds, tail.slower) if tail is not None and name in names else None
+        if tail is None or name not in names:
+            return None
+        once: dict[float, float] = {}
+        return Tail(
+            tail.requests, tail.bounds, tuple(once.setdefault(number, number) for number in tail.slower)
+        )
 
     ttft, itl, e2e = bare("ttft", figures.ttft), bare("itl", figures.itl), bare("e2e", figures.e2e)
     return replace(figures, ttft=ttft, itl=itl, e2e=e2e)
