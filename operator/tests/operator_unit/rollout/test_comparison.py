@@ -76,3 +76,34 @@ def test_an_old_revision_that_is_down_is_not_waited_for() -> None:
         pod["status"]["conditions"][0]["status"] = "False"
     it.cluster.make_ready(green)
     assert it.work() == "Switching"
+
+
+def last_step_of_a_canary(seconds: int, **rollout: Any) -> Any:
+    """The baseline at the last step, after one step of so many seconds. 1 % of blue's requests failed before it, and 4 % in it."""
+    observe = {"duration": 30, "maxDuration": 3600, "errorRate": {"maxIncrease": 0.01, "max": 0.1}}
+    it = Rollout(
+        strategy="Canary", canary={"steps": [{"weight": 50, "duration": seconds}]}, observe=observe | rollout
+    )
+    green = it.edit()
+    it.cluster.figures = {it.blue: figures(4000, 40)}
+    it.cluster.make_ready(green)
+    it.work()
+    it.cluster.follow()
+    it.work()
+    for revision in (it.blue, green):
+        it.cluster.figures[revision] = figures(3000, 120, seconds=float(seconds))
+    it.work(seconds + 1)
+    assert it.cluster.weights()[green] == 100 - rollout.get("control", 0)
+    return it.cluster.status["rollout"]["baseline"]
+
+
+def test_the_last_step_of_a_long_canary_is_compared_with_the_step_before_it() -> None:
+    assert last_step_of_a_canary(1200)["errors"] == 120
+
+
+def test_after_a_short_canary_the_time_before_it_counts() -> None:
+    assert last_step_of_a_canary(60)["errors"] == 40
+
+
+def test_where_the_old_revision_keeps_a_share_nothing_takes_the_place_of_the_baseline() -> None:
+    assert last_step_of_a_canary(1200, control=20)["errors"] == 40

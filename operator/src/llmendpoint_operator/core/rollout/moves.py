@@ -9,7 +9,7 @@ from ...api import Mode
 from ..endpoint.steps import Event as KubernetesEvent
 from ..times import time_text
 from .machine import MOVES, WITH_REQUESTS, Event, State
-from .observation import account
+from .observation import account, newer_baseline
 from .occurrences import Occurrence
 from .places import first_mode
 from .records import Progress, Rejected, cut
@@ -152,7 +152,10 @@ def _next_wave(s: Situation, progress: Progress) -> Progress:
 
 
 def _next_step(s: Situation, progress: Progress) -> Progress:
-    return _weighed(s, replace(progress, step=(progress.step or 0) + 1))
+    """At the last step blue gets no requests any more: what it did until now is what green is compared with."""
+    following = _weighed(s, replace(progress, step=(progress.step or 0) + 1))
+    baseline = newer_baseline(s) if following.weight == 100 else None
+    return following if baseline is None else replace(following, baseline=baseline)
 
 
 def _weighed(s: Situation, progress: Progress) -> Progress:

@@ -24,6 +24,8 @@ from .records import cut
 from .situation import Situation
 from .tails import Tail
 
+OLD_SECONDS = 600
+"""After this traffic may have changed: it is how far ahead the drift of a baseline is known."""
 NEXT_FIGURES_S = 1.0
 """No wait is shorter: figures grow with the samples, and the one that completes an observation comes a little after its end."""
 
@@ -151,6 +153,14 @@ def measuring_blue(s: Situation) -> float:
         return 0.0
     by_the_clock = s.remaining(s.progress.state_since, limits.duration)
     return max(by_the_clock, limits.duration - s.snapshot.observed.evidence.watched)
+
+
+def newer_baseline(s: Situation) -> Figures | None:
+    """Blue's figures of this step, to compare green's next ones with; None where they do not suffice, or where the ones from
+    before the switch are not old."""
+    limits, beside = find_limits(s.spec, _duration(s)), _beside(s)
+    old = s.since(s.progress.started_at) > OLD_SECONDS
+    return beside if old and limits.relative and beside is not None and enough(limits, beside) else None
 
 
 def _verdict(s: Situation) -> Verdict:
