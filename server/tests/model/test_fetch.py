@@ -5,6 +5,7 @@ Real servers on this machine break off, lie and fall silent.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import shutil
 import signal
@@ -101,6 +102,15 @@ def test_a_download_that_is_killed_is_gone_on_with_by_the_next(stage: Stage) -> 
 def test_a_download_that_is_stopped_ends_at_once_and_not_as_if_it_were_complete(stage: Stage) -> None:
     process, _ = begun(stage)
     process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 128 + signal.SIGTERM
+    process.communicate()
+    stage.faults.gate.set()
+
+
+def test_a_signal_that_the_kernel_gives_to_a_thread_of_the_download_ends_it_too(stage: Stage) -> None:
+    process, _ = begun(stage)
+    threads = sorted(int(found.name) for found in Path(f"/proc/{process.pid}/task").iterdir())
+    assert ctypes.CDLL(None).tgkill(process.pid, threads[-1], signal.SIGTERM) == 0
     assert process.wait(30) == 128 + signal.SIGTERM
     process.communicate()
     stage.faults.gate.set()

@@ -23,6 +23,8 @@ FILES_AT_ONCE = 4
 PATIENCE = 6
 """Attempts in a row without a new byte before a file is given up. The Job then tries again later."""
 LONGEST_PAUSE_S = 30.0
+HEARS_S = 1.0
+"""The main thread wakes this often: the kernel may give a signal to a download's thread, and Python handles it in the main one."""
 
 Sleep = Callable[[float], None]
 Found = TypeVar("Found")
@@ -54,7 +56,9 @@ def fetch(
             jobs = [
                 pool.submit(_File(source, revision, place, file, progress, sleep).fetch) for file in files
             ]
-            ended, running = wait(jobs, return_when=FIRST_EXCEPTION)
+            ended, running = wait(jobs, HEARS_S, FIRST_EXCEPTION)
+            while running and not any(job.exception() for job in ended):
+                ended, running = wait(jobs, HEARS_S, FIRST_EXCEPTION)
             for job in running:
                 job.cancel()
             for job in ended:
