@@ -86,8 +86,5 @@ def test_2000_clusters_cost_envoy_little_and_its_counters_stay_few() -> None:
         for n in (0, 1999):
             answer = httpx.post(gateway.url + CHAT, json={"model": f"team/many{n}"}, timeout=60)
             assert answer.status_code == 200
-        wait_for(
-            lambda: gateway.revisions("many1999") == {"r1": {"requests": 1, "errors": 0}},
-            "its request is counted",
-        )
-        assert gateway.revisions("many1") == {"r1": {"requests": 0, "errors": 0}}
+        wait_for(lambda: gateway.revisions("many1999")["r1"]["requests"] == 1, "its request is counted")
+        assert gateway.revisions("many1")["r1"]["requests"] == 0
