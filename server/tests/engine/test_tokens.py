@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
-from llmendpoint_server.engine import attention
+from llmendpoint_server.engine.attention import gathered
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.runner import PAGE_SIZE, load
 from llmendpoint_server.protocol import Configure
@@ -214,7 +214,7 @@ def test_what_is_no_number_in_a_page_that_was_given_back_touches_nobody(
     engine = make_engine(model_folder(shape), max_batched_tokens=19)
     engine.warm_up(longest=128)  # layers are allocated by their first use
     with torch.inference_mode():
-        for layer in engine.runner.cache.layers.values():  # type: ignore[attr-defined]  # a ModelRunner
+        for layer in engine.runner.backend.cache.layers.values():  # type: ignore[attr-defined]  # a ModelRunner
             layer.keys.fill_(torch.nan)
             layer.values.fill_(torch.nan)
     texts = prompts()
@@ -225,7 +225,7 @@ def test_what_is_no_number_in_a_page_that_was_given_back_touches_nobody(
 def test_tokens_stay_when_scores_are_computed_in_parts(
     shape: str, model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "MOST_SCORES", 300)
+    monkeypatch.setattr(gathered, "MOST_SCORES", 300)
     texts = prompts()
     engine = make_engine(model_folder(shape), max_batched_tokens=19)
     assert generate(engine, texts, greedy()) == reference(model_folder(shape), texts)

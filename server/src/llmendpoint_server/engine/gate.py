@@ -14,7 +14,10 @@ import torch
 from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
-from llmendpoint_server.engine.attention import NAME, PagedCache, attending
+from llmendpoint_server.engine.attention.base import Backend, Rules
+from llmendpoint_server.engine.attention.cache import PagedCache
+from llmendpoint_server.engine.attention.gathered import Gathered
+from llmendpoint_server.engine.forward import forward, route_through_pages
 from llmendpoint_server.engine.loading import CausalLM, text_config
 from llmendpoint_server.engine.step import Step
 from llmendpoint_server.errors import UnsupportedArchitecture
@@ -78,10 +81,32 @@ def reference_logits(model: CausalLM, prompts: list[list[int]], device: torch.de
     return torch.stack([row[place] for place in (0, 1) for row in rows])
 
 
+class _Counted:
+    """A backend that counts how often each layer attends."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.cache = backend.cache
+        self.prepare = backend.prepare
+        self.calls: dict[int, int] = {}
+        self._backend = backend
+
+    def attend(
+        self,
+        step: Step,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        rules: Rules,
+    ) -> torch.Tensor:
+        self.calls[layer] = self.calls.get(layer, 0) + 1
+        return self._backend.attend(step, layer, query, key, value, rules)
+
+
 def paged_logits(
     model: CausalLM, prompts: list[list[int]], device: torch.device, dtype: torch.dtype
-) -> tuple[torch.Tensor, PagedCache]:
-    """The same logits from one packed prefill and one packed decode through our pages."""
+) -> tuple[torch.Tensor, _Counted]:
+    """The same logits from one packed prefill and one packed decode through our pages. The calls are those of the decode."""
     sequences = [
         Sequence(Request(str(n), tuple(prompt), SamplingParams(1)), 0, list(prompt), [])
         for n, prompt in enumerate(prompts)
@@ -90,7 +115,7 @@ def paged_logits(
     for n, sequence in enumerate(sequences):
         # Every other page, so that a sequence's pages are not adjacent.
         sequence.table = list(range(n, n + len(prompts) * pages[n], len(prompts)))
-    cache = PagedCache(len(prompts) * max(pages), _PAGE)
+    backend = _Counted(Gathered(len(prompts) * max(pages), _PAGE, device, dtype))
     logits = []
     for prefill in (True, False):
         rows = []
@@ -98,28 +123,19 @@ def paged_logits(
             rows.append(
                 Scheduled(sequence, 0 if prefill else len(prompt) - 1, len(prompt) - 1 if prefill else 1)
             )
-        step = Step(Batch(tuple(rows), 0.0), _PAGE, device, dtype)
+        step = backend.prepare(Batch(tuple(rows), 0.0))
         ends = [row.count for row in rows]
         step.logit_rows = torch.tensor([sum(ends[: n + 1]) - 1 for n in range(len(ends))], device=device)
-        logits.append(forward(model, cache, step))
+        logits.append(forward(model, backend, step))
         if prefill:
-            cache.calls.clear()
-    return torch.cat(logits), cache
+            backend.calls.clear()
+    return torch.cat(logits), backend
 
 
-def forward(model: CausalLM, cache: PagedCache, step: Step) -> torch.Tensor:
-    """Logits `[rows, vocab]` of the rows in `step.logit_rows`."""
-    with torch.inference_mode(), attending(cache, step):
-        output = model(
-            input_ids=step.ids, position_ids=step.positions, use_cache=False, logits_to_keep=step.logit_rows
-        )
-    logits: torch.Tensor = output.logits
-    return logits[0]
-
-
-def route_through_pages(architecture: str, model: CausalLM) -> None:
+def open_to_pages(architecture: str, model: CausalLM) -> None:
+    """Raises UnsupportedArchitecture for a model without the attention interface."""
     try:
-        model.set_attn_implementation(NAME)
+        route_through_pages(model)
     except (ValueError, AttributeError) as error:
         why = "transformers gives it no attention interface"
         raise UnsupportedArchitecture(architecture, why, SUPPORTED) from error
@@ -146,16 +162,18 @@ def check_pages(
     Returns the probe's cache, whose layers have the shapes that the model needs.
     """
     try:
-        logits, cache = paged_logits(model, prompts, device, dtype)
+        logits, backend = paged_logits(model, prompts, device, dtype)
     except (RuntimeError, TypeError, AttributeError, ValueError, IndexError) as error:
         why = f"a packed batch through the attention interface fails ({type(error).__name__}: {error})"
         raise UnsupportedArchitecture(architecture, why, SUPPORTED) from error
     layers = int(text_config(model.config).num_hidden_layers)
-    if cache.calls != dict.fromkeys(range(layers), 1):
-        why = f"{len(cache.calls)} of its {layers} layers attend through the attention interface once a step"
+    if backend.calls != dict.fromkeys(range(layers), 1):
+        why = (
+            f"{len(backend.calls)} of its {layers} layers attend through the attention interface once a step"
+        )
         raise UnsupportedArchitecture(architecture, why, SUPPORTED)
     error_share = difference(logits, expected)
     if error_share > TOLERANCE[dtype]:
         why = f"a packed batch gives other logits than its own forward (off by {error_share:.2g} of their spread)"
         raise UnsupportedArchitecture(architecture, why, SUPPORTED)
-    return cache
+    return backend.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,8 +21,11 @@ class CausalLM(Protocol):
     """What is used of transformers' models, which publish no types."""
 
     config: Any
+    attending: Any
+    """set by engine/forward.py"""
 
     def __call__(self, **kwargs: Any) -> Any: ...
+    def modules(self) -> Iterator[Any]: ...
     def set_attn_implementation(self, name: str) -> None: ...
 
 

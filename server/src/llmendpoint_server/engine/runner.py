@@ -14,11 +14,13 @@ from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine import gate, loading, surgery
-from llmendpoint_server.engine.attention import PagedCache
+from llmendpoint_server.engine.attention.base import Backend
+from llmendpoint_server.engine.attention.cache import PagedCache
+from llmendpoint_server.engine.attention.gathered import Gathered
+from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.loading import CausalLM, Folder
 from llmendpoint_server.engine.machine import available_memory
 from llmendpoint_server.engine.sampler import sample
-from llmendpoint_server.engine.step import Step
 from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.resources import usable_threads
@@ -51,18 +53,18 @@ class ModelInfo:
 
 
 class ModelRunner:
-    def __init__(self, model: CausalLM, device: torch.device, dtype: torch.dtype, pages: int) -> None:
+    """`backend` has one page more than the scheduler, the last one."""
+
+    def __init__(self, model: CausalLM, backend: Backend) -> None:
         self.model = model
-        self.device = device
-        self.dtype = dtype
-        self.cache = PagedCache(pages + 1, PAGE_SIZE)
-        self._spare_page = pages
+        self.backend = backend
+        self._spare_page = backend.cache.pages - 1
         """outside the scheduler's pages: `check` uses it"""
 
     def run(self, batch: Batch) -> list[int]:
         """Compute a batch. Returns one token for each row that samples, in the batch's order."""
-        step = Step(batch, PAGE_SIZE, self.device, self.dtype)
-        logits = gate.forward(self.model, self.cache, step)
+        step = self.backend.prepare(batch)
+        logits = forward(self.model, self.backend, step)
         if not step.sampled:
             return []
         sequences = [row.sequence for row in batch.rows if row.sample]
@@ -107,7 +109,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         sliding_window=probe.widest_window,
         load_seconds=time.monotonic() - began,
     )
-    return ModelRunner(model, device, dtype, pages), info
+    return ModelRunner(model, Gathered(pages + 1, PAGE_SIZE, device, dtype)), info
 
 
 def threads_for(folder: Folder, usable: int) -> int:
@@ -126,7 +128,7 @@ def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[C
     model = loading.load_model(folder, device, dtype)
     prompts = gate.probe_prompts(int(loading.text_config(model.config).vocab_size))
     expected = gate.reference_logits(model, prompts, device)
-    gate.route_through_pages(architecture, model)
+    gate.open_to_pages(architecture, model)
     probe = gate.check_pages(architecture, model, expected, prompts, device, dtype)
     surgery.operate(model, device, dtype)
     try:
@@ -140,7 +142,7 @@ def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[C
     del model
     gc.collect()
     model = loading.load_model(folder, device, dtype)
-    gate.route_through_pages(architecture, model)
+    gate.open_to_pages(architecture, model)
     return model, probe
 
 
