@@ -4,7 +4,7 @@
 when a slot that a sequence reads holds anything else, and answers with a function of the whole sequence so far.
 """
 
-from llmendpoint_server.core.batch import Batch
+from llmendpoint_server.core.batch import Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
@@ -18,13 +18,16 @@ def next_token(tokens: tuple[int, ...]) -> int:
 
 
 class Machine:
-    def __init__(self, page_size: int, window: int | None = None) -> None:
+    """`at_once`: tokens that a row gets in one step, as from a model that guesses ahead."""
+
+    def __init__(self, page_size: int, window: int | None = None, at_once: int = 1) -> None:
         self.page_size = page_size
         self.window = window
+        self.at_once = at_once
         self.slots: dict[tuple[int, int], tuple[int, ...]] = {}
 
-    def run(self, batch: Batch) -> list[int]:
-        sampled = []
+    def run(self, batch: Batch) -> list[Sampled]:
+        sampled: list[Sampled] = []
         for row in batch.rows:
             tokens, table = tuple(row.sequence.tokens), row.sequence.table
             first = 0 if self.window is None else max(row.start - self.window + 1, 0)
@@ -35,8 +38,10 @@ class Machine:
                 assert self.slots[slot] == tokens[: position + 1], (
                     "a page holds somebody else's keys and values"
                 )
-            if row.sample:
-                sampled.append(next_token(tokens))
+            known = len(tokens)
+            for _ in range(self.at_once if row.sample else 0):
+                tokens += (next_token(tokens),)
+            sampled.append(tokens[known:])
         return sampled
 
 

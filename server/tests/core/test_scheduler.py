@@ -1,10 +1,11 @@
 """docs/concepts/architecture.md: the engine batches continuously on a paged cache, and no sequence reads what another one wrote."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from llmendpoint_server.core.batch import Batch
+from llmendpoint_server.core.batch import Batch, Sampled
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.scheduler import Scheduler
 from server.tests.core.arithmetic_model import VOCAB, Machine, expected, finish_all, make_scheduler, request
@@ -21,10 +22,11 @@ class SchedulerStates(RuleBasedStateMachine):
         queue=st.integers(0, 4),
         caching=st.booleans(),
         window=st.none() | st.integers(1, 9),
+        at_once=st.integers(1, 3),
     )
-    def start(self, window: int | None, **config: int) -> None:
+    def start(self, window: int | None, at_once: int, **config: int) -> None:
         self.scheduler = make_scheduler(window=window, **config)  # type: ignore[arg-type]  # caching is a bool
-        self.machine = Machine(config["page_size"], window)
+        self.machine = Machine(config["page_size"], window, at_once)
         self.sent: dict[str, Request] = {}
         self.got: dict[str, tuple[int, ...]] = {}
         self.ended: dict[str, FinishReason] = {}
@@ -280,7 +282,7 @@ def test_an_output_that_is_not_a_number_fails_alone() -> None:
     scheduler.add(request("good", (1, 2), 2), seed=0)
     scheduler.add(request("bad", (2, 1), 2), seed=0)
     batch = scheduler.schedule(0.0)
-    outputs = scheduler.update(batch, [machine.run(batch)[0], -1], 0.5)
+    outputs = scheduler.update(batch, [machine.run(batch)[0], (-1,)], 0.5)
     assert [(output.id, output.finish) for output in outputs] == [
         ("good", None),
         ("bad", FinishReason.FAILED),
@@ -289,3 +291,26 @@ def test_an_output_that_is_not_a_number_fails_alone() -> None:
     scheduler.add(request("again", (2, 1, 3), 2), seed=0)
     finish_all(scheduler, machine)
     assert scheduler.counters.prefix_cache_hits == 0, "pages with what is no number were found"
+
+
+def test_what_a_step_gives_beyond_the_token_that_ends_a_request_is_dropped() -> None:
+    scheduler, machine = make_scheduler(pages=20), Machine(2, at_once=3)
+    scheduler.add(request("a", (1, 2), 4), seed=0)
+    tokens, reason = finish_all(scheduler, machine)["a"]
+    assert tokens == expected((1, 2), request("a", (1, 2), 4).sampling, 40)
+    assert reason is FinishReason.LENGTH
+    assert scheduler.counters.generated_tokens == 4
+
+
+@pytest.mark.parametrize("sampled", [[], [(1,), (1,)], [(1,), (), (1,)], [()]])
+def test_results_that_do_not_fit_the_rows_are_refused_before_anything_is_changed(
+    sampled: list[Sampled],
+) -> None:
+    scheduler = make_scheduler(budget=5)
+    scheduler.add(request("short", (1, 2), 2), seed=0)
+    scheduler.add(request("long", (1, 2, 3, 4, 5, 0), 2), seed=0)
+    batch = scheduler.schedule(0.0)
+    assert [row.sample for row in batch.rows] == [True, False]
+    with pytest.raises(ValueError, match="for 2 rows"):
+        scheduler.update(batch, sampled, 0.5)
+    assert scheduler.counters.steps == 0

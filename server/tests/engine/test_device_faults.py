@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from llmendpoint_server.core.batch import Batch
+from llmendpoint_server.core.batch import Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
@@ -21,12 +21,12 @@ class FailingRunner:
         self.error, self.bad, self.broken = error, bad, broken
         self.batches: list[list[str]] = []
 
-    def run(self, batch: Batch) -> list[int]:
+    def run(self, batch: Batch) -> list[Sampled]:
         names = [row.sequence.id for row in batch.rows]
         self.batches.append(names)
         if self.bad & set(names):
             raise self.error
-        return [7 for row in batch.rows if row.sample]
+        return [(7,) if row.sample else () for row in batch.rows]
 
     def check(self) -> None:
         if self.broken is not None:

@@ -22,6 +22,11 @@ class Scheduled:
         return self.start + self.count == len(self.sequence.tokens)
 
 
+Sampled = tuple[int, ...]
+"""The tokens that a step gave for a row, in their order: none where the row does not sample, and one or more where it does. A negative
+token means that the model's output was not a number."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What one step computes, and when it was scheduled (seconds)."""

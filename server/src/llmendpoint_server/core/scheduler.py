@@ -16,7 +16,7 @@ from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
-from llmendpoint_server.core.batch import Batch, Fault, Scheduled
+from llmendpoint_server.core.batch import Batch, Fault, Sampled, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives, retry_after
@@ -185,7 +185,7 @@ class Scheduler:
         # Decodes first: a long prompt may delay a token by one step's budget, never keep it out of the step.
         for decoding in (True, False):
             for sequence in list(self._running):
-                if (sequence.remaining == 1) is not decoding or sequence.status is not Status.RUNNING:
+                if sequence.decoding is not decoding or sequence.status is not Status.RUNNING:
                     continue
                 budget -= self._guard(self._go_on, sequence, budget, rows) or 0
         while budget and self._waiting and len(self._running) < self.config.max_num_seqs:
@@ -226,7 +226,7 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
         self._paging.give_back(sequence)
-        sequence.status = Status.WAITING
+        sequence.status, sequence.decoding = Status.WAITING, False
         self._waiting.appendleft(sequence)
         self.counters.preemptions += 1
 
@@ -244,47 +244,46 @@ class Scheduler:
         self._running.append(sequence)
         return True
 
-    def update(self, batch: Batch, sampled: Rows[int], now: float) -> list[RequestOutput]:
-        """Take the result of a step: one token for each row that samples, in the batch's order.
-
-        A negative token means that the model's output for that row was not a number: only that request fails. Raises
-        ValueError, before anything is changed, if there are more or fewer tokens than rows that sample.
-        """
-        if len(sampled) != (rows := sum(row.sample for row in batch.rows)):
-            raise ValueError(f"The model gave {len(sampled)} tokens for {rows} rows.")
+    def update(self, batch: Batch, sampled: Rows[Sampled], now: float) -> list[RequestOutput]:
+        """Take the result of a step: the tokens of each row, in the batch's order. Raises ValueError, before anything is
+        changed, if not just the rows that sample have tokens."""
+        if [bool(tokens) for tokens in sampled] != [row.sample for row in batch.rows]:
+            raise ValueError(f"The model gave {list(map(len, sampled))} tokens for {len(batch.rows)} rows.")
         self.counters.steps += 1
         self.lives.observe(len(self._running), now - batch.time)
         outputs = []
-        tokens = iter(sampled)
-        for row in batch.rows:
-            token = next(tokens) if row.sample else None
+        for row, tokens in zip(batch.rows, sampled, strict=True):
             if row.sequence.status is not Status.RUNNING:
                 continue  # aborted while the step ran
-            output = self._guard(self._advance, row.sequence, row.count, token)
+            output = self._guard(self._advance, row.sequence, row.count, tokens)
             if output is not None:
                 outputs.append(output)
         return outputs
 
-    def _advance(self, sequence: Sequence, count: int, token: int | None) -> RequestOutput | None:
+    def _advance(self, sequence: Sequence, count: int, sampled: Sampled) -> RequestOutput | None:
         sequence.computed += count
         self._paging.name(sequence)
         self._paging.release_unseen(sequence)
-        if token is None:
+        if not sampled:
             return None
         if not sequence.generated:
             self.counters.prompt_tokens += len(sequence.request.prompt)
-        return self._append(sequence, token)
+        sequence.decoding = True
+        return self._append(sequence, sampled)
 
-    def _append(self, sequence: Sequence, token: int) -> RequestOutput:
-        if token < 0:
-            self.blocks.forget(sequence.names[1:])  # one of its pages holds a NaN or an infinity
-            return self._finish(sequence, FinishReason.FAILED, detail="The model's output is not a number.")
-        sequence.tokens.append(token)
-        self.counters.generated_tokens += 1
-        reason = finish_reason(sequence, self.config.eos_token_ids, self.config.max_model_len)
-        if reason is not None:
-            return self._finish(sequence, reason, tokens=(token,))
-        return RequestOutput(sequence.id, (token,), cached_tokens=sequence.cached_tokens)
+    def _append(self, sequence: Sequence, sampled: Sampled) -> RequestOutput:
+        """What follows the token that ends the request is dropped."""
+        for number, token in enumerate(sampled, start=1):
+            if token < 0:
+                self.blocks.forget(sequence.names[1:])  # one of its pages holds a NaN or an infinity
+                detail = "The model's output is not a number."
+                return self._finish(sequence, FinishReason.FAILED, sampled[: number - 1], detail)
+            sequence.tokens.append(token)
+            self.counters.generated_tokens += 1
+            reason = finish_reason(sequence, self.config.eos_token_ids, self.config.max_model_len)
+            if reason is not None:
+                return self._finish(sequence, reason, tokens=sampled[:number])
+        return RequestOutput(sequence.id, sampled, cached_tokens=sequence.cached_tokens)
 
     def _finish(
         self, sequence: Sequence, reason: FinishReason, tokens: tuple[int, ...] = (), detail: str = ""

@@ -38,6 +38,8 @@ class Sequence:
     named: int = 0
     """pages of `table` whose contents the block manager knows"""
     cached_tokens: int = 0
+    decoding: bool = False
+    """Whether a token was sampled since the sequence got its pages: then only what was sampled has no keys and values"""
 
     @property
     def id(self) -> str:
@@ -50,7 +52,7 @@ class Sequence:
 
     @property
     def remaining(self) -> int:
-        """Tokens without KV. 1 means: decoding."""
+        """Tokens without KV."""
         return len(self.tokens) - self.computed
 
     @property

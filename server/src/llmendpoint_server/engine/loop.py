@@ -12,7 +12,7 @@ import structlog
 import torch
 
 from llmendpoint_server import protocol
-from llmendpoint_server.core.batch import Batch
+from llmendpoint_server.core.batch import Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
@@ -24,7 +24,7 @@ _WARM_UP_TOKENS = 4
 class Runner(Protocol):
     """Computes batches; raises what torch raises."""
 
-    def run(self, batch: Batch) -> list[int]: ...
+    def run(self, batch: Batch) -> list[Sampled]: ...
 
     def check(self) -> None:
         """Compute one token that belongs to no request. An exception here is the device's fault, not a request's."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 import torch
 
-from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine import gate, loading, surgery
@@ -61,19 +61,17 @@ class ModelRunner:
         self._spare_page = backend.cache.pages - 1
         """outside the scheduler's pages: `check` uses it"""
 
-    def run(self, batch: Batch) -> list[int]:
-        """Compute a batch. Returns one token for each row that samples, in the batch's order."""
+    def run(self, batch: Batch) -> list[Sampled]:
+        """Compute a batch. Returns the tokens of each row, in the batch's order."""
         step = self.backend.prepare(batch)
         logits = forward(self.model, self.backend, step)
-        if not step.sampled:
-            return []
-        sequences = [row.sequence for row in batch.rows if row.sample]
-        with torch.inference_mode():
-            tokens = sample(logits, [sequences[place] for place in step.sampled])
-        placed = [0] * len(tokens)
-        for place, token in zip(step.sampled, tokens, strict=True):
-            placed[place] = token
-        return placed
+        found: list[Sampled] = [()] * len(batch.rows)
+        if step.sampled:
+            with torch.inference_mode():
+                tokens = sample(logits, [batch.rows[place].sequence for place in step.sampled])
+            for place, token in zip(step.sampled, tokens, strict=True):
+                found[place] = (token,)
+        return found
 
     def check(self) -> None:
         """Compute one token in a page that no request uses. An exception here is the device's fault, not a request's."""

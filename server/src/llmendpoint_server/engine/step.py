@@ -57,16 +57,15 @@ class Step:
         positions: list[int] = []
         slots: list[int] = []
         self.sampled: list[int] = []
-        """places in the batch's list of sampled tokens, in the order of `logit_rows`"""
+        """places in the batch of the rows that sample, in the order of `logit_rows`"""
         logit_rows: list[int] = []
-        place = {i: n for n, i in enumerate(i for i, row in enumerate(batch.rows) if row.sample)}
         for i, row in ordered:
             if row.count > 1:
                 table = tuple(row.sequence.table)
                 self.chunks.append(PrefillChunk(len(ids), row.start, row.count, table))
             self._append(row, ids, positions, slots)
             if row.sample:
-                self.sampled.append(place[i])
+                self.sampled.append(i)
                 logit_rows.append(len(ids) - 1)
         self.ids = torch.tensor([ids], device=device)
         self.positions = torch.tensor([positions], device=device)
