@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tests.bench.results import Result, save
 from tests.bench.verdicts import tables
@@ -21,7 +22,7 @@ from tests.bench.verdicts.rules import LOOK_S
 from tests.bench.verdicts.settings import DEGRADED, HEALTHY, Setting
 from tests.bench.verdicts.streams import Rollout
 
-COST_ROLLOUTS = 40
+COST_ENDPOINTS, COST_SECONDS = 1000, 20
 LOOK_GOAL_US = 100
 
 EXAMPLES = """examples:
@@ -35,15 +36,18 @@ def chosen(settings: Sequence[Setting], words: Sequence[str]) -> list[Setting]:
     return [setting for setting in settings if not words or any(word in setting.name for word in words)]
 
 
-def cost(setting: Setting, rollouts: int, seed: int) -> list[Result]:
-    """Microseconds of CPU time of a look, in this process alone: until the verdict, and the reading before it."""
-    samples, judgements = [], []
-    for number in range(rollouts):
+def cost(setting: Setting, endpoints: int, seed: int) -> list[Result]:
+    """Microseconds of CPU time of a look, in this process alone: until the verdict, and the reading before it. So many endpoints
+    observe at once, and are looked at in turn."""
+    observed = []
+    for number in range(endpoints):
         rollout, product = Rollout(setting, number, seed), Product(setting)
-        green, blue = rollout.window(0)
         product.before(rollout.before)
         product.begin()
-        for at in range(LOOK_S, setting.limits.duration + 1, LOOK_S):
+        observed.append((product, *rollout.window(0)))
+    samples, judgements = [], []
+    for at in range(LOOK_S, COST_SECONDS + 1, LOOK_S):
+        for product, green, blue in observed:
             began = time.thread_time_ns()
             product.sample(at, green, blue)
             read = time.thread_time_ns()
@@ -52,8 +56,8 @@ def cost(setting: Setting, rollouts: int, seed: int) -> list[Result]:
             samples.append((read - began) / 1000)
             judgements.append((judged - read) / 1000)
     return [
-        _cost_row("figures and verdict", judgements, f"<= {LOOK_GOAL_US} us"),
-        _cost_row("counters read", samples),
+        _cost_row(f"figures and verdict, {endpoints} endpoints at once", judgements, f"<= {LOOK_GOAL_US} us"),
+        _cost_row(f"counters read, {endpoints} endpoints at once", samples),
     ]
 
 
@@ -71,7 +75,7 @@ def measure(rollouts: int, words: Sequence[str], seed: int, workers: int) -> lis
     """Print both tables, and return one row for each setting."""
     healthy, degraded = chosen(HEALTHY, words), chosen(DEGRADED, words)
     found = run([*healthy, *degraded], rollouts, seed, workers)
-    costs = cost(HEALTHY[7], min(rollouts, COST_ROLLOUTS), seed)
+    costs = cost(replace(HEALTHY[7], before=60, rest=0), min(rollouts, COST_ENDPOINTS), seed)
     for head, settings, rows_of in (
         (tables.HEALTHY_HEAD, healthy, tables.healthy_rows),
         (tables.DEGRADED_HEAD, degraded, tables.degraded_rows),

@@ -144,9 +144,11 @@ def best(blue: Share, allowed: float) -> float:
 
 def near(share: Share, limit: float) -> bool:
     """Whether the share is above the limit (0..1), or less than NEAR standard errors below it. Then more requests are waited for."""
-    requests = share.independent[0]
-    error = math.sqrt(share.rate * (1 - share.rate) / requests) if requests > 0 else 0.0
-    return share.rate + NEAR * error > limit
+    requests, hits = share.independent
+    if requests <= 0:
+        return False
+    rate = hits / requests
+    return rate + NEAR * math.sqrt(rate * (1 - rate) / requests) > limit
 
 
 def _one(share: Share, limit: float, *, upper: bool) -> float:

@@ -79,6 +79,7 @@ class Measurements:
         self._window: _Mark | None = None
         self._latest: _Mark | None = None
         self._history: deque[_Mark] = deque()
+        self._in_window: dict[str, Figures | None] = {}
 
     def add_gateway(self, gateway: str, instance: str, counts: Mapping[str, Counts]) -> None:
         """One gateway's counters by revision; `instance` is new when they began anew."""
@@ -128,6 +129,7 @@ class Measurements:
         self._by_replica.sampled()
         mark = _Mark(now, dict(self._totals), self._heard, gateways or bool(self._gateways))
         self._latest = mark
+        self._in_window.clear()
         if not self._history or now - self._history[-1].at >= self._recent_seconds / KEPT_MARKS:
             self._history.append(mark)
         while len(self._history) > 1 and self._history[0].at < now - self._recent_seconds:
@@ -139,10 +141,14 @@ class Measurements:
         self._cells = {}
         self._cell_starts = dict(self._totals)
         self._window = self._latest or _Mark(now, dict(self._totals), self._heard)
+        self._in_window.clear()
 
     def in_window(self, revision: str) -> Figures | None:
-        """What was measured since the window began; None before the first sample in it."""
-        return self._figures(revision, self._window)
+        """What was measured since the window began; None before the first sample in it. Computed once a sample: the sampler asks,
+        and each decision until the next one."""
+        if revision not in self._in_window:
+            self._in_window[revision] = self._figures(revision, self._window)
+        return self._in_window[revision]
 
     def recent(self, revision: str) -> Figures | None:
         """What was measured lately, for at most the time given at the beginning; None before two samples."""
