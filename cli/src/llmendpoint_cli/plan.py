@@ -39,9 +39,11 @@ Examples:
 """
 
 
-def option(help: str, *names: str, metavar: str, minimum: float | None = None) -> Any:
+def option(
+    help: str, *names: str, metavar: str, minimum: float | None = None, maximum: float | None = None
+) -> Any:
     """An option without a default of its own."""
-    return typer.Option(*names, help=help, metavar=metavar, min=minimum, show_default=False)
+    return typer.Option(*names, help=help, metavar=metavar, min=minimum, max=maximum, show_default=False)
 
 
 Text = str | None

@@ -41,22 +41,15 @@ NameOrFile = Annotated[
 ]  # fmt: skip
 RequestsPerSecond = Annotated[
     float | None,
-    typer.Option(
-        metavar="N",
-        min=0,
-        max=1e6,
-        help="Requests that callers send.  [default: measured]",
-        show_default=False,
-    ),
+    option("Requests that callers send.  [default: measured]", metavar="N", minimum=0, maximum=1e6),
 ]
 ErrorRate = Annotated[
     float | None,
-    typer.Option(
+    option(
+        "Share of the requests that fail now.  [default: that of the active revision since the gateways started; 0 with --requests-per-second]",
         metavar="SHARE",
-        min=0,
-        max=1,
-        help="Share of the requests that fail now.  [default: that of the active revision since the gateways started; 0 with --requests-per-second]",
-        show_default=False,
+        minimum=0,
+        maximum=1,
     ),
 ]
 Measure = Annotated[

@@ -42,7 +42,7 @@ CELL_SECONDS, ENGINES_S = 0.2, 1.0
 those between two readings of the gateways, or for a latency of the engines."""
 CONTROL = 20
 """Percent that the old revision may keep, in a proposal."""
-HOURS_S = 10_200
+HOURS_S = 7_200
 """Seconds of the old revision at rest that the operator compares with at most."""
 NO_REQUESTS = "not decidable: there are no requests"
 

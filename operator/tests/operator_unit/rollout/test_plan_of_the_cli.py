@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from llmendpoint_cli.core.observe_spec import asked_by
-from llmendpoint_cli.core.rollout_plan import Traffic, make_plan
+from llmendpoint_cli.core.rollout_plan import HOURS_S, Traffic, make_plan
 from llmendpoint_operator.api import LLMEndpointSpec
 from llmendpoint_operator.core.rollout.analysis import Result, judge
+from llmendpoint_operator.core.rollout.baseline import SPANS
 from llmendpoint_operator.core.rollout.evidence import Figures
 from llmendpoint_operator.core.rollout.limits import OBSERVE, Limits, find_limits
+from llmendpoint_operator.observe.rollout.intervals import INTERVAL_S
 from llmendpoint_verdicts.shares import clumping
 
 SPECS: dict[str, dict[str, Any]] = {
@@ -153,3 +155,7 @@ def test_a_change_that_is_said_to_be_seen_is_rolled_back_by_the_operator() -> No
         judge(limits, Figures(requests, round(requests * row.smallest_seen)), None, 600).result is Result.BAD
     )
     assert judge(limits, Figures(requests, round(requests * 0.012)), None, 600).result is not Result.BAD
+
+
+def test_the_plan_counts_no_more_hours_of_the_old_revision_than_the_operator() -> None:
+    assert max(SPANS) * INTERVAL_S == HOURS_S
