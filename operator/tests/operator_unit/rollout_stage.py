@@ -7,7 +7,7 @@ from typing import Any
 
 from llmendpoint_operator.core.endpoint.snapshot import Request
 from llmendpoint_operator.core.endpoint.steps import events_of
-from llmendpoint_operator.core.rollout.evidence import Outcome, Verification
+from llmendpoint_operator.core.rollout.evidence import Figures, Outcome, Verification
 
 from .fake_cluster import NOW, FakeCluster, make_spec
 from .figures import figures
@@ -62,6 +62,16 @@ class Rollout:
         green = self.edit(seqs)
         self.cluster.make_ready(green)
         self.cluster.verification = Verification(green, Outcome.PASSED)
+        self.work()
+        self.cluster.follow()
+        self.work()
+        return green
+
+    def switched_after(self, before: Figures) -> str:
+        """To where the new revision gets requests. `before`: figures of the old one, which it is compared with."""
+        green = self.edit()
+        self.cluster.figures = {self.blue: before}
+        self.cluster.make_ready(green)
         self.work()
         self.cluster.follow()
         self.work()

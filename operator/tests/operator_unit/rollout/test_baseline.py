@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,16 @@ def test_what_was_written_is_read_again() -> None:
     assert found.e2e is None
 
 
+def test_the_drift_of_a_baseline_survives_a_restart() -> None:
+    blue = figures(2000, 10, ttft=0.2, drift=7.25).with_latencies(
+        lambda _, tail: tail and replace(tail, drift=3.5)
+    )
+    found = read(Progress(State.OBSERVING, "b", "g", baseline=blue).as_json()["baseline"])
+    assert found is not None
+    assert found.ttft is not None
+    assert (found.drift, found.ttft.drift) == (7.25, 3.5)
+
+
 def test_one_of_an_operator_that_wrote_percentiles_alone_compares_no_latency() -> None:
     found = read({"requests": 100, "errors": 1, "ttftP95Milliseconds": 200})
     assert found == Figures(100, 1)
@@ -48,6 +59,9 @@ SLOWER = {"seconds": 0.1, "requests": 5}
     [
         {}, [], "x", {"requests": 10}, {"requests": -1, "errors": 0}, {"requests": 5, "errors": 6},
         {"requests": 5, "errors": -1}, {"requests": 5, "errors": 1, "clumping": 0},
+        {"requests": 5, "errors": 1, "drift": 0}, {"requests": 5, "errors": 1, "drift": "nan"},
+        {"requests": 5, "errors": 1, "drift": 1e13},
+        {"requests": 9, "errors": 0, "ttft": {"requests": 9, "slower": [SLOWER], "drift": 0.5}},
         {"requests": 2**63, "errors": 1}, {"requests": "nan", "errors": 0}, {"requests": 10**400, "errors": 0},
         {"requests": 9, "errors": 0, "ttft": {"slower": [SLOWER]}},
         {"requests": 9, "errors": 0, "ttft": {"requests": 9, "slower": [{"requests": 1}]}},

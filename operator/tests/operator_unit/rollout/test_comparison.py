@@ -84,12 +84,7 @@ def last_step_of_a_canary(seconds: int, **rollout: Any) -> Any:
     it = Rollout(
         strategy="Canary", canary={"steps": [{"weight": 50, "duration": seconds}]}, observe=observe | rollout
     )
-    green = it.edit()
-    it.cluster.figures = {it.blue: figures(4000, 40)}
-    it.cluster.make_ready(green)
-    it.work()
-    it.cluster.follow()
-    it.work()
+    green = it.switched_after(figures(4000, 40))
     for revision in (it.blue, green):
         it.cluster.figures[revision] = figures(3000, 120, seconds=float(seconds))
     it.work(seconds + 1)

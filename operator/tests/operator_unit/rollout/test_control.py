@@ -27,13 +27,7 @@ def observed(**observe: object) -> tuple[Rollout, str]:
 
 def after_a_good_hour(it: Rollout) -> str:
     """To where a new revision gets requests; 0.1 % of the old one's had failed before."""
-    green = it.edit()
-    it.cluster.figures = {it.blue: figures(4000, 4)}
-    it.cluster.make_ready(green)
-    it.work()
-    it.cluster.follow()
-    it.work()
-    return green
+    return it.switched_after(figures(4000, 4))
 
 
 def test_the_old_revision_keeps_its_share_while_the_new_one_is_observed() -> None:

@@ -45,15 +45,13 @@ def make_baseline(intervals: Sequence[Figures], recent: Figures | None) -> Figur
     if failed is None:
         return recent
     spanned = past[-failed.span :] if failed.span else [now]
-    return replace(
+    counted = replace(
         now,
         requests=sum(one.requests for one in spanned),
         errors=sum(one.errors for one in spanned),
         drift=failed.drift,
-        ttft=_tail([one.ttft for one in past], now.ttft),
-        itl=_tail([one.itl for one in past], now.itl),
-        e2e=_tail([one.e2e for one in past], now.e2e),
     )
+    return counted.with_latencies(lambda name, tail: _tail([one.latency(name) for one in past], tail))
 
 
 def _tail(past: Sequence[Tail | None], recent: Tail | None) -> Tail | None:
@@ -89,12 +87,12 @@ def _nearest(tails: Sequence[Tail]) -> int | None:
 
 def _choose(past: Sequence[Share], now: Share) -> _Baseline | None:
     """The one that tells most; None where too little is known of the past. `now` fails in clumps, and so did the past."""
-    requests, hits = (sum(getattr(one, name) for one in past) for name in ("requests", "hits"))
-    drifts = {span: _drift(past, span) for span in SPANS}
+    rate = _sum(past).rate
+    variance = rate * (1 - rate)
+    drifts = {span: _drift(past, span, variance) for span in SPANS}
     last = drifts[1]
     if last is None:
         return None
-    variance = hits / requests * (1 - hits / requests)
     worth = {0: _worth(now.requests, now.clumping, last, variance)}
     for span, drift in drifts.items():
         spanned = _sum(past[-span:])
@@ -112,15 +110,14 @@ def _worth(requests: float, clumping: float, drift: float, variance: float) -> t
     return independent / effect, effect
 
 
-def _drift(past: Sequence[Share], span: int) -> float | None:
-    """The variance of the share in an interval, from what the `span` intervals before it tell, beyond chance. A test weighs as much
+def _drift(past: Sequence[Share], span: int, variance: float) -> float | None:
+    """The variance of the share in an interval, from what the `span` intervals before it tell, beyond chance. `variance`: of one
+    request. A test weighs as much
     as the requests on both sides of it tell: one request that fails at night says nothing of the day. None where this was seen less
     than FEWEST times."""
-    total = _sum(past)
     tests = [(one, _sum(past[place - span : place])) for place, one in enumerate(past) if place >= span]
     if len(tests) < FEWEST:
         return None
-    variance = total.rate * (1 - total.rate)
     weights = [1 / (1 / one.requests + 1 / before.requests) for one, before in tests]
     beyond = sum(
         weight * (one.rate - before.rate) ** 2 - variance

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 from llmendpoint_verdicts.shares import CELL_REQUESTS, FIRST_CLUMP
 
@@ -91,14 +92,8 @@ def make_replicas(counted: Mapping[str, Histogram]) -> Replicas:
     cells = [(one.count, one.above) for one in known if one.bounds == known[0].bounds]
     if len(cells) < FEWEST:
         return NO_REPLICAS
-    hits = [sum(column) for column in zip(*(above for _, above in cells), strict=True)]
-    squares = [[count * count / requests for count in above] for requests, above in cells]
+    keys = known[0].bounds[:-1]
+    nothing = (0.0,) * len(keys)
     return Replicas(
-        known[0].bounds[:-1],
-        Cells(
-            len(cells),
-            sum(requests for requests, _ in cells),
-            tuple(hits),
-            tuple(map(sum, zip(*squares, strict=True))),
-        ),
+        keys, reduce(lambda all_, cell: all_.with_cell(*cell), cells, Cells(0, 0.0, nothing, nothing))
     )

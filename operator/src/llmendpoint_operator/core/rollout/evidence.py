@@ -6,8 +6,8 @@ It lives in the leader's memory. After a restart it is gathered again: that take
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from llmendpoint_verdicts.shares import Share
@@ -74,6 +74,16 @@ class Figures:
     """Of a baseline: how many requests tell as much as one would if failures did not change over the hours."""
     worst: tuple[str, int] | None = None
     """The replica with the most failures, and how many; None where none failed, or only one got requests."""
+
+    def latency(self, name: str) -> Tail | None:
+        """`ttft`, `itl` or `e2e`."""
+        found: Tail | None = getattr(self, name)
+        return found
+
+    def with_latencies(self, change: Callable[[str, Tail | None], Tail | None]) -> Figures:
+        """With what `change` makes of each latency, given its name."""
+        ttft, itl, e2e = change("ttft", self.ttft), change("itl", self.itl), change("e2e", self.e2e)
+        return replace(self, ttft=ttft, itl=itl, e2e=e2e)
 
     @property
     def failed(self) -> Share:

@@ -118,8 +118,7 @@ def held(figures: Figures, limits: Limits) -> Figures:
     def nearest(name: str, tail: Tail | None) -> Tail | None:
         return tail.nearest(asked.get(name, ())) if tail is not None else None
 
-    ttft, itl, e2e = nearest("ttft", figures.ttft), nearest("itl", figures.itl), nearest("e2e", figures.e2e)
-    return replace(figures, ttft=ttft, itl=itl, e2e=e2e)
+    return figures.with_latencies(nearest)
 
 
 def _account(finding: Finding, required: Required) -> LimitAccount:

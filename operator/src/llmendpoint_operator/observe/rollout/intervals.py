@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -136,5 +136,4 @@ def _kept(figures: Figures, limits: Limits) -> Figures:
             tail.requests, tail.bounds, tuple(once.setdefault(number, number) for number in tail.slower)
         )
 
-    ttft, itl, e2e = bare("ttft", figures.ttft), bare("itl", figures.itl), bare("e2e", figures.e2e)
-    return replace(figures, ttft=ttft, itl=itl, e2e=e2e)
+    return figures.with_latencies(bare)
