@@ -67,7 +67,7 @@ cluster-down: .venv/.stamp ## remove the embedded Kubernetes
 images: .venv/.stamp ## build the images with buildah into ~/.cache/llmendpoint/image-*
 	@$(PY) -m tests.cluster.images
 
-bench-engine: .venv/.stamp ## tokens/s beside transformers on the same model
+bench-engine: .venv/.stamp ## tokens/s and TTFT beside OpenVINO, llama.cpp, vLLM and transformers on the same models
 	@$(PY) -m tests.bench.engine
 
 bench-gateway: .venv/.stamp ## CPU per decision and latency beside a direct call
