@@ -3,7 +3,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import tests.bench.engine as package
 from llmendpoint_server.engine.machine import spin_briefly
@@ -15,6 +15,7 @@ import torch  # noqa: E402
 from llmendpoint_server.engine.loading import choose_device, choose_dtype  # noqa: E402
 from llmendpoint_server.resources import usable_threads  # noqa: E402
 from tests.bench.engine import contenders, limits, tables  # noqa: E402
+from tests.bench.engine.arguments import numbers, one_of  # noqa: E402
 from tests.bench.engine.environments import CannotRun  # noqa: E402
 from tests.bench.engine.rounds import Field, Prompter, measure  # noqa: E402
 from tests.bench.engine.shapes import FIRST_TOKEN, SHAPES, Shape, decoding  # noqa: E402
@@ -28,23 +29,6 @@ example, about a minute once the environments are there:
 The peers' environments and models lie in build/peers/, or in the folder that BENCH_PEERS names; the first run makes
 them. What the contenders print is in build/bench/logs/.
 """
-
-
-def one_of(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    def parse(text: str) -> tuple[str, ...]:
-        chosen = tuple(name for name in text.split(",") if name)
-        if unknown := [name for name in chosen if name not in names]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(names)}")
-        return chosen
-
-    return parse
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    parts = text.split(",")
-    if not all(part.isdecimal() and 1 <= int(part) <= 64 for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} must be numbers of 1 to 64, as in 1,8,64")
-    return tuple(map(int, parts))
 
 
 def parse() -> argparse.Namespace:
