@@ -19,6 +19,7 @@ from tests.bench.engine.arguments import numbers, one_of  # noqa: E402
 from tests.bench.engine.environments import CannotRun  # noqa: E402
 from tests.bench.engine.rounds import Field, Prompter, measure  # noqa: E402
 from tests.bench.engine.shapes import FIRST_TOKEN, SHAPES, Shape, decoding  # noqa: E402
+from tests.bench.report import machine  # noqa: E402
 from tests.bench.results import Result, write  # noqa: E402
 
 FILES = {"llama": "engine", "qwen3": "engine-qwen3"}
@@ -42,7 +43,12 @@ def parse() -> argparse.Namespace:
     add = parser.add_argument
     add("--only", type=one_of(tuple(SHAPES)), default=tuple(SHAPES), metavar="TABLES",
         help=f"which tables: {','.join(SHAPES)} (default both)")  # fmt: skip
-    add("--peers", type=one_of(peers), default=peers, help=f"which peers: {','.join(peers)} (default all)")
+    add(
+        "--peers",
+        type=one_of(peers),
+        default=peers,
+        help=f"which peers: {','.join(peers)} (default all; --peers= for none)",
+    )
     add("--concurrency", type=numbers, default=(1, 8, 16, 64), help="requests at once (default 1,8,16,64)")
     add("--rounds", type=int, default=5, help="measured rounds; a median needs at least 3 (default 5)")
     add("--dtype", choices=("auto", "bfloat16", "float32"), default="auto",
@@ -74,7 +80,7 @@ def started(
                 say(f"{contender.name} does not run: {error}")
                 found.absent[contender.name] = str(error)
             else:
-                found.running[contender.name] = process
+                found.add(contender.name, process)
                 say(f"{process.title}: ready after {time.monotonic() - began:.0f} s")
         yield found
     finally:
@@ -85,24 +91,30 @@ def table(shape: Shape, arguments: argparse.Namespace, dtype: torch.dtype) -> li
     threads = torch.get_num_threads()
     name = str(dtype).removeprefix("torch.")
     print(f"{shape.title}, saved in bf16; {shape.drawing}; {name}, {threads} threads", flush=True)
-    machine = limits.measure(shape, dtype)
-    say(f"reads {machine.bandwidth / 1e9:.1f} GB/s, multiplies {machine.flops / 1e9:.0f} GFLOPS")
+    before = limits.measure(shape, dtype)
     peers = tuple(peer for peer in contenders.PEERS if peer.name in arguments.peers)
     works = [*(decoding(count) for count in arguments.concurrency), FIRST_TOKEN]
-    found: list[Result] = []
     batch = max(arguments.concurrency)
     with started((*contenders.ours(), *peers), shape, name, threads, batch) as running:
         prompter = Prompter(shape.vocab)
-        for work in works:
-            seconds = measure(running, shape, work, arguments.rounds, prompter, contenders.OURS.name, say)
-            found += tables.rows(work, seconds, running, peers, shape, machine)
-    return found
+        found = {
+            work: measure(running, shape, work, arguments.rounds, prompter, contenders.OURS.name, say)
+            for work in works
+        }
+    most = before.best(limits.measure(shape, dtype))
+    say(f"reads {most.bandwidth / 1e9:.1f} GB/s, multiplies {most.flops / 1e9:.0f} GFLOPS")
+    return [
+        row
+        for work, seconds in found.items()
+        for row in tables.rows(work, seconds, running, peers, shape, most)
+    ]
 
 
 def main() -> None:
     arguments = parse()
     torch.set_num_threads(usable_threads())
     dtype = choose_dtype(arguments.dtype, choose_device("cpu"), None)
+    print(machine(), flush=True)
     for name in arguments.only:
         write(FILES[name], table(SHAPES[name], arguments, dtype))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,6 +21,12 @@ class Machine:
     flops: float
     dtype: torch.dtype
 
+    def best(self, other: Machine) -> Machine:
+        """Of two measurements, as a busy neighbour makes each of them too low."""
+        return replace(
+            self, bandwidth=max(self.bandwidth, other.bandwidth), flops=max(self.flops, other.flops)
+        )
+
     def tokens_per_second(self, shape: Shape, work: Work) -> float:
         """Most that decoding can reach: a step reads the weights and the mean context once, and each token costs two
         operations per parameter."""
@@ -33,8 +39,7 @@ class Machine:
 
 def measure(shape: Shape, dtype: torch.dtype) -> Machine:
     """The fastest of several ways to read as many bytes as the weights have, and of two products of matrices. No single
-    way is the fastest everywhere: with two threads a sum may read slower than with one, where a product with a vector
-    does not."""
+    way is the fastest everywhere: a sum can take as long to add as to read, a product with a vector in bf16 to widen."""
     rows = shape.parameters // 4096
     weights = torch.ones(rows, 4096, dtype=dtype)
     vector = torch.ones(4096, dtype=dtype)

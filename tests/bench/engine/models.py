@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from tests.bench.engine.environments import SCRIPTS, CannotRun, folder, last_line, python
 from tests.bench.engine.shapes import Shape
@@ -61,6 +62,7 @@ def _whole(place: Path) -> Iterator[Path]:
 
 def _save(shape: Shape, place: Path) -> None:
     """Random parameters in bf16, and a tokenizer with one word a token, for servers that want one."""
+    logging.disable_progress_bar()
     torch.manual_seed(0)
     kind = shape.config["model_type"]
     options = {key: value for key, value in shape.config.items() if key != "model_type"}

@@ -25,10 +25,14 @@ class Answering(Protocol):
 
 @dataclass
 class Field:
-    """The contenders that run, by name, and why the others do not."""
+    """The contenders that run, by name, why the others do not, and what those that ever ran call themselves."""
 
     running: dict[str, Answering] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+    titles: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, process: Answering) -> None:
+        self.running[name], self.titles[name] = process, process.title
 
     def drop(self, name: str, reason: str) -> None:
         if name in self.running:

@@ -44,7 +44,7 @@ def _row(work: Work, seconds: Seconds, contenders: Field, peer: Contender, machi
         against = f"{peer.name} did not run: {contenders.absent.get(peer.name, 'it was left out')}"
         return Result(name, statistics.median(mine), unit, against)
     theirs = rates(work, seconds[peer.name])
-    against = f"{contenders.running[peer.name].title}: {figure(statistics.median(theirs))}"
+    against = f"{contenders.titles[peer.name]}: {figure(statistics.median(theirs))}"
     ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
     goal = ("ratio >= 1" if work.decodes else "ratio <= 1") if own.weights == peer.weights else ""
     return Result(name, statistics.median(mine), unit, against, ratio, goal)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 import tests.bench.serving as package
 from llmendpoint_server.engine.machine import cpu_has_bf16
 from llmendpoint_server.resources import usable_threads
 from tests.bench.engine import models
 from tests.bench.engine.arguments import one_of
+from tests.bench.engine.environments import CannotRun
 from tests.bench.engine.shapes import LLAMA
 from tests.bench.results import Result, write
 from tests.bench.serving.parts import PARTS, Setting
@@ -59,10 +61,17 @@ def main() -> None:
         say=say,
     )
     found: list[Result] = []
+    failed = []
     for name in arguments.only:
         print(f"{name}, {setting.dtype}", flush=True)
-        found += PARTS[name](setting)
+        try:
+            found += PARTS[name](setting)
+        except CannotRun as error:
+            say(f"{name} failed: {error}")
+            failed.append(name)
     write("serving", found)
+    if failed:
+        sys.exit(f"not measured: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tests.bench.engine.contenders import OURS, start
 from tests.bench.engine.environments import CannotRun, python
+from tests.bench.engine.peers.wire import sentence
 from tests.bench.engine.shapes import LLAMA
 from tests.bench.results import Result, figure
 from tests.bench.serving import servers
@@ -19,10 +21,11 @@ from tests.bench.serving.client import Ask, Stream, all_of, stream
 from tests.bench.serving.servers import STREAMS_MAX, Server
 
 BATCH = ("--max-num-seqs", str(STREAMS_MAX), "--kv-cache-memory", "2Gi")
-ARRIVAL_S = 2.0
-"""Between two long prompts."""
+PAUSE_S = 1.0
+"""From the answer to a long prompt until the next one arrives."""
 BESIDE_LONG, BESIDE_LONG_TOKENS = 8, 256
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,12 @@ def throughput(setting: Setting) -> list[Result]:
 
 
 def itl(setting: Setting) -> list[Result]:
-    """Streams that decode while a long prompt arrives every ARRIVAL_S seconds."""
+    """Streams that decode while long prompts arrive, one after the other."""
     prompter, found = Prompter(2), []
     with servers.ours(str(setting.model), *BATCH, "--dtype", setting.dtype) as server:
         _ask(server, prompter.even(BESIDE_LONG, 64, 16), BESIDE_LONG)
         for turn in range(setting.rounds):
-            streams = asyncio.run(_beside_long_prompts(server, prompter))
+            streams = _run(_beside_long_prompts(server, prompter))
             gaps = [gap for each in streams for gap in each.gaps]
             middle, tail = (percentile(gaps, share) * 1000 for share in (0.5, 0.99))
             setting.say(f"itl, round {turn + 1}: p50 {middle:.0f}, p99 {tail:.0f} ms")
@@ -81,20 +84,22 @@ def itl(setting: Setting) -> list[Result]:
 
 
 async def _beside_long_prompts(server: Server, prompter: Prompter) -> list[Stream]:
-    """The streams that decoded. The long prompts ask for one token each, and stop when the last stream has ended."""
+    """The streams that decoded. The long prompts ask for one token each, and end when the last stream has ended."""
 
     async def arrive() -> None:
-        async with asyncio.TaskGroup() as prompts:
-            while True:
-                await asyncio.sleep(ARRIVAL_S)
-                ask = Ask(prompter.tokens(LONG_PROMPT), 1)
-                prompts.create_task(stream(server.port, server.model, ask))
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            await stream(server.port, server.model, Ask(prompter.tokens(LONG_PROMPT), 1))
 
     arriving = asyncio.create_task(arrive())
-    asks = prompter.even(BESIDE_LONG, 64, BESIDE_LONG_TOKENS)
-    found, _ = await all_of(server.port, server.model, asks, BESIDE_LONG)
-    arriving.cancel()
-    await asyncio.gather(arriving, return_exceptions=True)
+    try:
+        asks = prompter.even(BESIDE_LONG, 64, BESIDE_LONG_TOKENS)
+        found, _ = await all_of(server.port, server.model, asks, BESIDE_LONG)
+    finally:
+        arriving.cancel()
+        (outcome,) = await asyncio.gather(arriving, return_exceptions=True)
+    if not isinstance(outcome, asyncio.CancelledError):
+        raise CannotRun(f"a long prompt failed: {outcome}")
     return found
 
 
@@ -185,7 +190,17 @@ def _figures(setting: Setting, server: Server, turn: int) -> dict[str, float]:
 
 
 def _ask(server: Server, asks: list[Ask], at_once: int) -> tuple[list[Stream], float]:
-    return asyncio.run(all_of(server.port, server.model, asks, at_once))
+    return _run(all_of(server.port, server.model, asks, at_once))
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Raises CannotRun with the first cause."""
+    try:
+        return asyncio.run(work)
+    except ExceptionGroup as errors:
+        raise CannotRun(sentence(errors.exceptions[0])) from errors
+    except (OSError, TimeoutError) as error:
+        raise CannotRun(sentence(error)) from error
 
 
 PARTS: dict[str, Callable[[Setting], list[Result]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -67,7 +68,11 @@ def _running(name: str, command: tuple[str, ...], settings: dict[str, str], path
     started = time.monotonic()
     with log.open("w") as output:
         process = subprocess.Popen(
-            (*command, "--port", str(port)), stdout=output, stderr=output, env={**os.environ, **settings}
+            (*command, "--port", str(port)),
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **settings},
+            start_new_session=True,  # a group of its own, so that no process of it is left
         )
     try:
         while not _answers(port, path):
@@ -82,8 +87,10 @@ def _running(name: str, command: tuple[str, ...], settings: dict[str, str], path
         try:
             process.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _answers(port: int, path: str) -> bool:

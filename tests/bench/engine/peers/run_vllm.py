@@ -22,7 +22,6 @@ def load(options: Options) -> tuple[str, Answering]:
         max_num_seqs=options.batch,
         max_model_len=1024,
         enable_prefix_caching=False,
-        enforce_eager=options.form == "eager",
         disable_log_stats=True,
     )
 
