@@ -1,4 +1,4 @@
-"""The benchmark of the engine: a contender that fails is a row that says why, and figures are ratios within a turn."""
+"""docs/benchmarks.md: contenders of an engine run in turn, a ratio is one within a turn, and who cannot run is a row that says why."""
 
 import sys
 from pathlib import Path

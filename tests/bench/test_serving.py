@@ -1,4 +1,4 @@
-"""The benchmark of the server: what its clients note is what the server sent."""
+"""docs/benchmarks.md: what the clients of `make bench-serving` note is what the server sent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
