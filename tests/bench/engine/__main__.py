@@ -75,7 +75,7 @@ def started(
             try:
                 process = contenders.start(contender, shape, dtype, threads, batch, say)
             except CannotRun as error:
-                if contender == contenders.OURS:
+                if contender.name == contenders.OURS.name:
                     raise
                 say(f"{contender.name} does not run: {error}")
                 found.absent[contender.name] = str(error)
@@ -95,7 +95,7 @@ def table(shape: Shape, arguments: argparse.Namespace, dtype: torch.dtype) -> li
     peers = tuple(peer for peer in contenders.PEERS if peer.name in arguments.peers)
     works = [*(decoding(count) for count in arguments.concurrency), FIRST_TOKEN]
     batch = max(arguments.concurrency)
-    with started((*contenders.ours(), *peers), shape, name, threads, batch) as running:
+    with started((*contenders.ours(arguments.dtype), *peers), shape, name, threads, batch) as running:
         prompter = Prompter(shape.vocab)
         found = {
             work: measure(running, shape, work, arguments.rounds, prompter, contenders.OURS.name, say)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llmendpoint_server.protocol import Configure
 from tests.bench.engine import models
@@ -16,7 +16,8 @@ INT8 = "int8"
 
 @dataclass(frozen=True)
 class Contender:
-    """`weights`: int8, or empty for the machine's full precision. `form`: what the script is to run, if it knows several."""
+    """`weights`: int8, or empty for the machine's full precision. `form`: what the script is to run, if it
+    knows several. `dtype`: empty for that of the run."""
 
     name: str
     environment: str
@@ -24,6 +25,7 @@ class Contender:
     model: str = models.SAVED
     weights: str = ""
     form: str = ""
+    dtype: str = ""
 
 
 OURS = Contender("llmendpoint", OWN, "run_ours.py")
@@ -38,22 +40,23 @@ PEERS = (
 )
 
 
-def ours() -> tuple[Contender, ...]:
-    """This project's own forms, as far as the engine has them."""
+def ours(dtype: str) -> tuple[Contender, ...]:
+    """This project's own forms, as far as the engine has them. `dtype` may be auto: the engine chooses."""
     quantizes = "quantization" in Configure.__struct_fields__
-    return (OURS, OURS_INT8) if quantizes else (OURS,)
+    forms = (OURS, OURS_INT8) if quantizes else (OURS,)
+    return tuple(replace(form, dtype=dtype) for form in forms)
 
 
 def start(
     contender: Contender, shape: Shape, dtype: str, threads: int, batch: int, say: Callable[[str], None]
 ) -> Process:
-    """The contender's process, loaded. Raises CannotRun."""
+    """The contender's process, loaded. `dtype`: of peers. Raises CannotRun."""
     interpreter = python(contender.environment, say)
     where = models.model(shape, contender.model, say)
     say(f"starting {contender.name}")
     options = {
         "model": str(where),
-        "dtype": dtype,
+        "dtype": contender.dtype or dtype,
         "threads": threads,
         "batch": batch,
         "form": contender.form,

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.bench.engine.contenders import OURS, start
+from tests.bench.engine.contenders import ours as own_forms
+from tests.bench.engine.contenders import start
 from tests.bench.engine.environments import CannotRun, python
 from tests.bench.engine.peers.wire import sentence
 from tests.bench.engine.shapes import LLAMA
@@ -30,7 +31,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setting:
-    """`requests`: of the part vllm, per round and server. `dtype`: what the machine runs best."""
+    """`requests`: of the part vllm, per round and server. `dtype`: what the machine runs best, for
+    vLLM; this project's server chooses by itself."""
 
     model: Path
     dtype: str
@@ -44,9 +46,10 @@ class Setting:
 def throughput(setting: Setting) -> list[Result]:
     """Server and engine alone in turn, with prompts that never repeat; the first round of each is not measured."""
     prompter, ratios, served = Prompter(1), [], []
-    engine = start(OURS, LLAMA, setting.dtype, setting.threads, setting.streams, setting.say)
+    (ours, *_) = own_forms("auto")
+    engine = start(ours, LLAMA, setting.dtype, setting.threads, setting.streams, setting.say)
     try:
-        with servers.ours(str(setting.model), *BATCH, "--dtype", setting.dtype) as server:
+        with servers.ours(str(setting.model), *BATCH) as server:
             for turn in range(setting.rounds + 1):
                 asks = prompter.even(setting.streams, 64, 64)
                 answer = engine.ask([list(ask.prompt) for ask in asks], max_tokens=64, temperature=0, top_p=1)
@@ -69,7 +72,7 @@ def throughput(setting: Setting) -> list[Result]:
 def itl(setting: Setting) -> list[Result]:
     """Streams that decode while long prompts arrive, one after the other."""
     prompter, found = Prompter(2), []
-    with servers.ours(str(setting.model), *BATCH, "--dtype", setting.dtype) as server:
+    with servers.ours(str(setting.model), *BATCH) as server:
         _ask(server, prompter.even(BESIDE_LONG, 64, 16), BESIDE_LONG)
         for turn in range(setting.rounds):
             streams = _run(_beside_long_prompts(server, prompter))
@@ -106,7 +109,7 @@ async def _beside_long_prompts(server: Server, prompter: Prompter) -> list[Strea
 def prefix(setting: Setting) -> list[Result]:
     """One request at a time, without the cache and with it in turn."""
     without, with_cache, ratios = [], [], []
-    model, flags = str(setting.model), (*BATCH, "--dtype", setting.dtype)
+    model, flags = str(setting.model), BATCH
     with servers.ours(model, *flags, "--no-prefix-caching") as off, servers.ours(model, *flags) as on:
         sharing = Prompter(3).sharing()
         for server in (off, on):
@@ -140,7 +143,7 @@ def start_to_ready(setting: Setting) -> list[Result]:
 def beside_vllm(setting: Setting) -> list[Result]:
     """The same conversations for both servers in turn, with other prompts of the same lengths in the next round."""
     name = f"output tokens/s, {setting.streams} streams, ShareGPT's lengths"
-    with servers.ours(str(setting.model), *BATCH, "--dtype", setting.dtype) as mine:
+    with servers.ours(str(setting.model), *BATCH) as mine:
         try:
             interpreter = python("vllm", setting.say)
             with servers.vllm(interpreter, setting.model, setting.dtype) as theirs:

@@ -43,7 +43,7 @@ def load_ours(options: Options) -> tuple[str, Answering]:
                 answers[output.id].extend(output.tokens)
         return list(answers.values())
 
-    return f"llmendpoint, {options.weights or options.dtype}", answer
+    return f"llmendpoint, {options.weights or info.dtype}", answer
 
 
 if __name__ == "__main__":
