@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 import tests.bench.serving as package
@@ -51,6 +52,7 @@ def say(text: str) -> None:
 
 def main() -> None:
     arguments = parse()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the servers end too
     setting = Setting(
         model=models.model(LLAMA, models.SAVED, say),
         dtype="bfloat16" if cpu_has_bf16() else "float32",
