@@ -76,6 +76,11 @@ def test_a_peer_that_fails_is_dropped_and_its_row_says_why(
     assert not row.goal
 
 
+def test_without_this_projects_engine_there_is_no_table() -> None:
+    with pytest.raises(CannotRun, match="no memory"):
+        run(Canned(CannotRun("no memory")), Canned(answer(1)))
+
+
 def test_a_ratio_is_the_median_of_the_ratios_within_a_turn() -> None:
     field = Field(titles={PEER.name: Canned.title})
     seconds = {OURS.name: [1.0, 10.0, 2.0], PEER.name: [2.0, 20.0, 1.0]}

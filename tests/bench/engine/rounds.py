@@ -11,9 +11,9 @@ from tests.bench.engine.environments import CannotRun
 from tests.bench.engine.shapes import Shape, Work
 
 Say = Callable[[str], None]
-SAME_MODEL_SHARE = 0.5
+SAME_MODEL_SHARE = 0.25
 """Of the first tokens, greedy. Random parameters give close logits, so that another precision changes some; another
-model changes all of them."""
+model changes almost all of them."""
 
 
 class Answering(Protocol):
@@ -60,7 +60,8 @@ def measure(
     contenders: Field, shape: Shape, work: Work, rounds: int, prompter: Prompter, first: str, say: Say
 ) -> dict[str, list[float]]:
     """Seconds of each contender in each round; one unmeasured round comes before. All get the same prompts in a round.
-    A contender that fails is dropped. `first` names the one whose first tokens the others must share."""
+    A contender that fails is dropped. `first` names the one whose first tokens the others must share; its failure is
+    raised."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders.running}
     for turn in range(rounds + 1):
         prompts = prompter(work)
@@ -73,6 +74,8 @@ def measure(
                 elif not turn and shape.temperature == 0:
                     say(f"{name}: {_agreement(expected, answer['first'])}")
             except CannotRun as error:
+                if name == first:
+                    raise
                 say(f"{name} is out: {error}")
                 contenders.drop(name, str(error))
                 seconds.pop(name)
