@@ -20,7 +20,7 @@ from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.loading import CausalLM, Folder
 from llmendpoint_server.engine.machine import available_memory
-from llmendpoint_server.engine.sampler import sample
+from llmendpoint_server.engine.sampling.sampler import sample
 from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.resources import usable_threads

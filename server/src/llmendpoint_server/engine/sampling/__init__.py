@@ -1,0 +1,10 @@
+"""Logits to tokens, in stages over arrays of a whole batch: weights, filter, draw.
+
+A row's token depends on its logits, its parameters and its own noise, never on other rows. Each stage is either
+elementwise or a sum of integers. The order of additions does not change such a sum, so the result does not depend on the
+number of rows, nor on how a device splits the work.
+
+What changes logits before they become weights (a bias, penalties, the mask of a grammar) belongs in front of
+`weights.py`, in `sampler.py`, with its parameters in `rows.py`. Log probabilities need the sum of the weights before the
+filter, which `sampler.py` has at hand: log(weight / sum).
+"""
