@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.sampling import sampler
-from llmendpoint_server.engine.sampling.sampler import NOT_A_NUMBER, sample
+from llmendpoint_server.engine.sampling.sampler import NOT_A_NUMBER, Sampler
 
+sample = Sampler()
 LOGITS = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
 
 

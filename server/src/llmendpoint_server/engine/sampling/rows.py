@@ -2,41 +2,64 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as Row
 from dataclasses import dataclass
 
 import torch
 
 from llmendpoint_server.core.randomness import uniform
+from llmendpoint_server.core.request import SamplingParams
 from llmendpoint_server.core.sequence import Sequence
+
+_SMALLEST = torch.finfo(torch.float32).tiny
+"""A temperature below it is 0 in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Arrays `[rows]`. `top_k` 0 is off. `noise`: one number in [0, 1) that depends on (seed, position) only."""
+    """Arrays of the rows that are drawn, `[drawn]`; the other rows are greedy."""
 
-    temperature: torch.Tensor
+    places: torch.Tensor
+    """where they are in the batch"""
+    scale: torch.Tensor
+    """of logits, float32: 2 to the power of a scaled logit is the weight"""
     top_p: torch.Tensor
+    """float64"""
     top_k: torch.Tensor
-    noise: torch.Tensor
+    """int64, 0 is off"""
 
-    def __getitem__(self, part: slice) -> Rows:
-        return Rows(self.temperature[part], self.top_p[part], self.top_k[part], self.noise[part])
+    def __len__(self) -> int:
+        return len(self.places)
 
-    @property
-    def cut(self) -> torch.Tensor:
-        """Which rows top_p or top_k cuts."""
-        return (self.top_p < 1) | (self.top_k > 0)
+    def __getitem__(self, part: slice | torch.Tensor) -> Rows:
+        return Rows(self.places[part], self.scale[part], self.top_p[part], self.top_k[part])
 
 
-def rows_of(sequences: Row[Sequence], device: torch.device) -> Rows:
-    params = [sequence.request.sampling for sequence in sequences]
-    # A smaller temperature is 0 in float32.
-    smallest = torch.finfo(torch.float32).tiny
-    noise = [uniform(sequence.seed, len(sequence.tokens)) for sequence in sequences]
+class RowsOfBatch:
+    """Makes the arrays anew only if the parameters differ from those of the step before."""
+
+    def __init__(self) -> None:
+        self._params: list[SamplingParams] = []
+        self._drawn: list[int] = []
+        self._rows: Rows | None = None
+
+    def __call__(self, sequences: Row[Sequence], device: torch.device) -> tuple[Rows, torch.Tensor]:
+        """The rows that are drawn, and a number in [0, 1) for each, which depends on (seed, position) only."""
+        params = [sequence.request.sampling for sequence in sequences]
+        if self._rows is None or params != self._params:
+            self._params = params
+            self._drawn = [i for i, one in enumerate(params) if not one.greedy]
+            self._rows = _rows(self._drawn, [params[i] for i in self._drawn], device)
+        noise = [uniform(sequences[i].seed, len(sequences[i].tokens)) for i in self._drawn]
+        return self._rows, torch.tensor(noise, dtype=torch.float64, device=device)
+
+
+def _rows(places: list[int], params: list[SamplingParams], device: torch.device) -> Rows:
+    scale = [math.log2(math.e) / max(one.temperature, _SMALLEST) for one in params]
     return Rows(
-        torch.tensor([max(p.temperature, smallest) for p in params], dtype=torch.float32, device=device),
-        torch.tensor([p.top_p for p in params], dtype=torch.float64, device=device),
-        torch.tensor([p.top_k for p in params], device=device),
-        torch.tensor(noise, dtype=torch.float64, device=device),
+        torch.tensor(places, dtype=torch.int64, device=device),
+        torch.tensor(scale, dtype=torch.float32, device=device),
+        torch.tensor([one.top_p for one in params], dtype=torch.float64, device=device),
+        torch.tensor([one.top_k for one in params], dtype=torch.int64, device=device),
     )
