@@ -1,0 +1,413 @@
+// One token per row of logits: temperature, top_k, top_p and a draw, or the largest logit.
+//
+// The same tokens as engine/sampling/ gives with torch, bit for bit: weights are integers made by the same operations in the
+// same order (multiply and add, never fused), and all that follows is integer sums and comparisons. So the instruction set,
+// the number of rows and the number of threads change nothing.
+//
+// A row takes some passes over its weights, which stay in the second-level cache, and no sort of the vocabulary:
+//   1. the largest logit of each block of BLOCK tokens; the largest of all
+//   2. the weights, and the sum and the largest of each block
+//   3. with top_k or top_p: which weight is the last one kept. A bound that is surely below it excludes most blocks of a
+//      usual row; the others go into a histogram by the first bits of the weight; the few of one bin are sorted
+//   4. the draw: the sums of blocks until they exceed the target, then one block token by token
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <vector>
+#include <immintrin.h>
+
+namespace {
+
+#ifdef __AVX512F__
+constexpr int LANES = 16;
+#else
+constexpr int LANES = 8;
+#endif
+
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+
+struct Bf16 {
+  uint16_t bits;
+};
+
+template <class To, class From>
+inline To bits_as(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+inline Floats load(const float* from) {
+  Floats vector;
+  memcpy(&vector, from, sizeof vector);
+  return vector;
+}
+
+inline Floats load(const Bf16* from) {
+#ifdef __AVX512F__
+  return bits_as<Floats>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)from)), 16));
+#else
+  return bits_as<Floats>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)from)), 16));
+#endif
+}
+
+inline float to_float(float x) { return x; }
+inline float to_float(Bf16 x) { return bits_as<float>(uint32_t(x.bits) << 16); }
+
+#ifdef __AVX512F__
+typedef __m512 Register;
+inline Floats maximum(Floats a, Floats b) { return bits_as<Floats>(_mm512_max_ps(bits_as<Register>(a), bits_as<Register>(b))); }
+inline Ints truncated(Floats x) { return bits_as<Ints>(_mm512_cvttps_epi32(bits_as<Register>(x))); }
+inline Floats whole(Floats x) {
+  return bits_as<Floats>(_mm512_roundscale_ps(bits_as<Register>(x), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC));
+}
+inline uint32_t mask_of(Ints x) { return _mm512_movepi32_mask(bits_as<__m512i>(x)); }
+inline int32_t total(Ints x) { return _mm512_reduce_add_epi32(bits_as<__m512i>(x)); }
+inline float largest(Floats x) { return _mm512_reduce_max_ps(bits_as<Register>(x)); }
+#else
+typedef __m256 Register;
+inline Floats maximum(Floats a, Floats b) { return bits_as<Floats>(_mm256_max_ps(bits_as<Register>(a), bits_as<Register>(b))); }
+inline Ints truncated(Floats x) { return bits_as<Ints>(_mm256_cvttps_epi32(bits_as<Register>(x))); }
+inline Floats whole(Floats x) {
+  return bits_as<Floats>(_mm256_round_ps(bits_as<Register>(x), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC));
+}
+inline uint32_t mask_of(Ints x) { return _mm256_movemask_ps(bits_as<Register>(x)); }
+inline int32_t total(Ints x) {
+  int32_t sum = 0;
+  for (int i = 0; i < LANES; i++) sum += x[i];
+  return sum;
+}
+inline float largest(Floats x) {
+  float most = x[0];
+  for (int i = 1; i < LANES; i++) most = x[i] > most ? x[i] : most;
+  return most;
+}
+#endif
+
+// A product that is not fused with the addition after it, whatever the compiler's flags.
+inline Floats rounded(Floats x) {
+  asm("" : "+v"(x));
+  return x;
+}
+
+constexpr int BLOCK = 128;
+constexpr int64_t LARGEST_VOCABULARY = (1 << 20) - 1;  // a bin counts in 20 bits
+constexpr int WEIGHT_BITS = 44, SUM_BITS = 62;
+constexpr int LOW_BITS = WEIGHT_BITS - 23;  // of a weight; the sum of a block's high parts fits in 31 bits
+constexpr float LOWEST = -64;               // a power of two that gives the weight 0
+constexpr int FRACTION = 23;                // bits of a float's fraction
+
+// The weights, and what is known of each block of them.
+struct Row {
+  int64_t size = 0, blocks = 0, sum = 0;
+  std::vector<float> weights;  // [blocks * BLOCK], 0 after the last token
+  std::vector<float> largest;
+  std::vector<int64_t> sums;
+  std::vector<uint64_t> bins;
+  std::vector<float> ordered;
+  struct Member {
+    float weight;
+    int32_t token;
+    bool operator<(const Member& other) const {  // the one that is kept first
+      return weight > other.weight || (weight == other.weight && token < other.token);
+    }
+  };
+  std::vector<Member> members;
+
+  const float* block(int64_t b) const { return weights.data() + b * BLOCK; }
+
+  void resize(int64_t vocabulary) {
+    size = vocabulary;
+    blocks = (vocabulary + BLOCK - 1) / BLOCK;
+    weights.resize(blocks * BLOCK);
+    largest.resize(blocks);
+    sums.resize(blocks);
+  }
+};
+
+// Calls `use(block, logits of the block)`; a last block that is shorter ends with -infinity.
+template <class T, class Use>
+inline void each_block(const T* logits, int64_t size, Use&& use) {
+  const int64_t full = size / BLOCK, rest = size % BLOCK;
+  for (int64_t b = 0; b < full; b++) use(b, logits + b * BLOCK);
+  if (!rest) return;
+  T last[BLOCK];
+  const uint32_t infinity = 0xff800000;
+  for (int i = 0; i < BLOCK; i++) memcpy(&last[i], (const char*)&infinity + 4 - sizeof(T), sizeof(T));
+  memcpy(last, logits + full * BLOCK, rest * sizeof(T));
+  use(full, last);
+}
+
+struct Best {
+  float logit = -__builtin_inff();
+  int64_t block = 0;
+  bool number = true;
+};
+
+template <class T>
+Best highest(const T* logits, int64_t size) {
+  Best best;
+  Ints odd = {};
+  each_block(logits, size, [&](int64_t b, const T* from) {
+    Floats most = load(from);
+    odd |= most != most;
+    for (int i = LANES; i < BLOCK; i += LANES) {
+      Floats x = load(from + i);
+      odd |= x != x;
+      most = maximum(x, most);
+    }
+    float found = largest(most);
+    if (found > best.logit) best.logit = found, best.block = b;
+  });
+  best.number = !mask_of(odd) && __builtin_isfinite(best.logit);
+  return best;
+}
+
+// 2^power * 2^shift without its fraction, for power in [LOWEST, 0]. `magic` is 1.5 * 2^23 + shift.
+inline Floats weight_of(Floats power, float magic) {
+  Floats shifted = power + magic;  // rounds to a whole number
+  Floats r = power - (shifted - magic);
+  Floats p = Floats{} + 0.001326472f;
+  p = rounded(p * r) + 0.009671513f;
+  p = rounded(p * r) + 0.055507336f;
+  p = rounded(p * r) + 0.24022242f;
+  p = rounded(p * r) + 0.693147f;
+  p = rounded(p * r) + 1.0f;
+  return whole(bits_as<Floats>(bits_as<Ints>(p) + (bits_as<Ints>(shifted) << FRACTION)));
+}
+
+// An exact sum of a block: the high and the low bits of each weight apart, as integers of 32 bits.
+struct Sum {
+  Ints high = {}, low = {};
+  void add(Floats weights) {
+    Ints part = truncated(weights * (1.0f / (1 << LOW_BITS)));
+    high += part;
+    low += truncated(weights - __builtin_convertvector(part, Floats) * float(1 << LOW_BITS));
+  }
+  int64_t value() const { return (int64_t(total(high)) << LOW_BITS) + total(low); }
+};
+
+template <class T>
+void weigh(Row& row, const T* logits, float highest, float scale) {
+  int shift = SUM_BITS - (64 - __builtin_clzll(row.size));
+  const float magic = 12582912.0f + float(shift < WEIGHT_BITS ? shift : WEIGHT_BITS);
+  row.sum = 0;
+  each_block(logits, row.size, [&](int64_t b, const T* from) {
+    float* to = row.weights.data() + b * BLOCK;
+    Sum sum;
+    Floats most = {};
+    for (int i = 0; i < BLOCK; i += LANES) {
+      Floats weights = weight_of(maximum((load(from + i) - highest) * scale, Floats{} + LOWEST), magic);
+      memcpy(to + i, &weights, sizeof weights);
+      most = maximum(weights, most);
+      sum.add(weights);
+    }
+    row.largest[b] = largest(most);
+    row.sum += row.sums[b] = sum.value();
+  });
+}
+
+// Weights above `weight` are kept, and those equal to it up to `token`. `sum`: of all that are kept.
+struct Cut {
+  float weight = 0;
+  int64_t token = 0;
+  int64_t sum = 0;
+};
+
+// A histogram by the exponent and the first bits of the fraction. A bin holds its count in the bits from COUNT on, and below
+// them the sum of the fractions, which are whole numbers with one exponent.
+constexpr int BIN_BITS = 6, BIN_SHIFT = FRACTION - BIN_BITS, FIRST_BIN = 126 << BIN_BITS, COUNT = 44;
+constexpr int BINS = (WEIGHT_BITS + 2) << BIN_BITS;
+
+inline float bin_begin(int bin) { return bin ? bits_as<float>((bin + FIRST_BIN) << BIN_SHIFT) : 0; }
+inline int64_t bin_count(uint64_t bin) { return bin >> COUNT; }
+inline int64_t bin_sum(uint64_t bin, int place) {
+  if (place < 1 << BIN_BITS) return 0;  // weights of 0
+  const int64_t fractions = bin & ((uint64_t(1) << COUNT) - 1);
+  const int exponent = (place >> BIN_BITS) - 1 - FRACTION;
+  return exponent < 0 ? fractions >> -exponent : fractions << exponent;
+}
+
+// Counts all tokens of the groups of LANES in which one has a weight of at least `bound`.
+void count_bins(Row& row, float bound) {
+  row.bins.assign(BINS, 0);
+  uint64_t* bins = row.bins.data();
+  for (int64_t b = 0; b < row.blocks; b++) {
+    if (row.largest[b] < bound) continue;
+    for (int i = 0; i < BLOCK; i += LANES) {
+      const Floats weights = load(row.block(b) + i);
+      if (!mask_of(weights >= bound)) continue;
+      const Ints bits = bits_as<Ints>(weights);
+      const Ints place = (bits >> BIN_SHIFT) - FIRST_BIN, zero = place < 0;
+      int32_t places[LANES], fractions[LANES];
+      const Ints places_ = place & ~zero, fractions_ = (bits & 0x7fffff) | 0x800000;
+      memcpy(places, &places_, sizeof places);
+      memcpy(fractions, &fractions_, sizeof fractions);
+      for (int lane = 0; lane < LANES; lane++)
+        bins[uint32_t(places[lane])] += (uint64_t(1) << COUNT) + uint32_t(fractions[lane]);
+    }
+  }
+}
+
+// The tokens of one bin, in no order.
+void collect(Row& row, int bin) {
+  row.members.clear();
+  const float begin = bin_begin(bin), end = bin_begin(bin + 1 < 1 << BIN_BITS ? 1 << BIN_BITS : bin + 1);
+  for (int64_t b = 0; b < row.blocks; b++) {
+    if (row.largest[b] < begin) continue;
+    for (int i = 0; i < BLOCK; i += LANES) {
+      Floats weights = load(row.block(b) + i);
+      for (uint32_t found = mask_of((weights >= begin) & (weights < end)); found; found &= found - 1) {
+        const int64_t token = b * BLOCK + i + __builtin_ctz(found);
+        if (token < row.size) row.members.push_back({row.weights[token], int32_t(token)});
+      }
+    }
+  }
+}
+
+// A weight that all tokens of the top_k, or of the top_p, reach. 0 if none is known.
+float bound_of(Row& row, double top_p, int64_t top_k) {
+  if (top_k < row.size) {  // that many blocks have a token with such a weight
+    if (top_k > row.blocks) return 0;
+    row.ordered = row.largest;
+    auto place = row.ordered.begin() + top_k - 1;
+    std::nth_element(row.ordered.begin(), place, row.ordered.end(), std::greater<float>());
+    return *place;
+  }
+  // All tokens with less than this weight together have less than what may be cut.
+  const int64_t bound = int64_t((1 - top_p) * double(row.sum) / double(row.size) * 0.999);
+  const bool surely = double(row.sum - bound * row.size) >= top_p * double(row.sum);
+  return surely ? float(bound) * 0.999f : 0;
+}
+
+// Of members [first, last), the last one that has less than `goal` before it; `before` is the sum of those above `first`.
+Cut reach(Row::Member* first, Row::Member* last, int64_t before, double goal) {
+  while (last - first > 1) {
+    Row::Member* middle = first + (last - first) / 2;
+    std::nth_element(first, middle, last);
+    int64_t sum = before;
+    for (Row::Member* m = first; m < middle; m++) sum += int64_t(m->weight);
+    if (double(sum) >= goal)
+      last = middle;
+    else
+      first = middle, before = sum;
+  }
+  return {first->weight, first->token, before + int64_t(first->weight)};
+}
+
+// The `top_k` largest weights, and of those the fewest that reach `top_p` of their sum, at least one.
+Cut cut_of(Row& row, double top_p, int64_t top_k) {
+  count_bins(row, bound_of(row, top_p, top_k));
+  int64_t above = 0, count = 0, sum = row.sum;
+  int lowest = -1;  // the bin of the last of top_k
+  Cut cut;
+  if (top_k < row.size) {
+    for (lowest = BINS - 1; count + bin_count(row.bins[lowest]) < top_k; lowest--) {
+      count += bin_count(row.bins[lowest]);
+      above += bin_sum(row.bins[lowest], lowest);
+    }
+    collect(row, lowest);
+    const auto first = row.members.begin(), last = first + (top_k - count);
+    std::nth_element(first, last - 1, row.members.end());
+    row.members.resize(top_k - count);
+    for (const auto& member : row.members) above += int64_t(member.weight);
+    cut = {row.members.back().weight, row.members.back().token, sum = above};
+    if (top_p >= 1) return cut;
+  }
+  const double goal = top_p * double(sum);
+  int64_t before = 0;
+  int bin = BINS - 1;
+  for (; bin > lowest && bin > 0; bin--) {
+    const int64_t next = before + bin_sum(row.bins[bin], bin);
+    if (double(next) >= goal) break;
+    before = next;
+  }
+  if (bin != lowest) collect(row, bin);
+  Row::Member* members = row.members.data();
+  return reach(members, members + row.members.size(), before, goal);
+}
+
+// The first token in the vocabulary at which the sum of what is kept exceeds `target`.
+int64_t draw(const Row& row, const Cut& cut, int64_t target) {
+  const int64_t last = cut.token / BLOCK;
+  const float above = bits_as<float>(bits_as<int32_t>(cut.weight) + 1);
+  for (int64_t b = 0; b < row.blocks; b++) {
+    const float least = b < last ? cut.weight : above;
+    if (row.largest[b] < cut.weight) continue;
+    alignas(64) float kept[BLOCK];
+    Sum sum;
+    for (int i = 0; i < BLOCK; i += LANES) {
+      Floats weights = load(row.block(b) + i);
+      weights = bits_as<Floats>(bits_as<Ints>(weights) & (weights >= least));
+      memcpy(kept + i, &weights, sizeof weights);
+      sum.add(weights);
+    }
+    int64_t here = sum.value();
+    if (b == last)
+      for (int64_t i = 0; i <= cut.token % BLOCK; i++)
+        if (row.block(b)[i] == cut.weight) kept[i] = cut.weight, here += int64_t(cut.weight);
+    if (here <= target) {
+      target -= here;
+      continue;
+    }
+    for (int i = 0;; i++)
+      if ((target -= int64_t(kept[i])) < 0) return b * BLOCK + i;
+  }
+  return row.size - 1;  // not reached: the target is less than the sum
+}
+
+int64_t draw(const Row& row, int64_t target) {
+  int64_t b = 0;
+  while (row.sums[b] <= target) target -= row.sums[b++];
+  for (int i = 0;; i++)
+    if ((target -= int64_t(row.block(b)[i])) < 0) return b * BLOCK + i;
+}
+
+template <class T>
+int64_t sample_row(Row& row, const T* logits, int64_t size, double temperature, double top_p, int64_t top_k, double noise) {
+  const Best best = highest(logits, size);
+  if (!best.number) return -1;
+  if (temperature == 0) {
+    int64_t token = best.block * BLOCK;
+    while (to_float(logits[token]) != best.logit) token++;
+    return token;
+  }
+  row.resize(size);
+  // A smaller temperature is 0 in float.
+  const double divisor = temperature < __FLT_MIN__ ? __FLT_MIN__ : temperature;
+  weigh(row, logits, best.logit, float(1.4426950408889634 / divisor));
+  if (top_k <= 0 || top_k > size) top_k = size;
+  Cut cut;
+  cut.sum = row.sum;
+  const bool cuts = top_p < 1 || top_k < size;
+  if (cuts) cut = cut_of(row, top_p, top_k);
+  int64_t target = int64_t(noise * double(cut.sum));
+  if (target >= cut.sum) target = cut.sum - 1;  // a product may be rounded up
+  return cuts ? draw(row, cut, target) : draw(row, target);
+}
+
+template <class T>
+void sample_rows(const T* logits, int64_t rows, int64_t stride, int64_t size, const double* temperature, const double* top_p,
+                 const int64_t* top_k, const double* noise, int64_t* tokens) {
+  static thread_local Row row;
+  for (int64_t r = 0; r < rows; r++)
+    tokens[r] = sample_row(row, logits + r * stride, size, temperature[r], top_p[r], top_k[r], noise[r]);
+}
+
+}  // namespace
+
+// `logits` [rows, size], float (type 0) or bfloat16 (type 1), `stride` elements from row to row. `temperature` 0 is greedy,
+// `top_k` 0 is off, `noise` is in [0, 1). Writes a token for each row; -1 for a row that holds a NaN, or whose largest logit is
+// not finite. Returns 0, or -1 if the vocabulary is larger than it can take. Threads may call it with rows of their own.
+extern "C" int sample_tokens(const void* logits, int type, int64_t rows, int64_t stride, int64_t size, const double* temperature,
+                             const double* top_p, const int64_t* top_k, const double* noise, int64_t* tokens) {
+  if (size < 1 || size > LARGEST_VOCABULARY) return -1;
+  if (type)
+    sample_rows(static_cast<const Bf16*>(logits), rows, stride, size, temperature, top_p, top_k, noise, tokens);
+  else
+    sample_rows(static_cast<const float*>(logits), rows, stride, size, temperature, top_p, top_k, noise, tokens);
+  return 0;
+}
