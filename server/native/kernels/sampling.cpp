@@ -4,11 +4,12 @@
 // same order (multiply and add, never fused), and all that follows is integer sums and comparisons. So the instruction set,
 // the number of rows and the number of threads change nothing.
 //
-// A row takes some passes over its weights, which stay in the second-level cache, and no sort of the vocabulary:
+// A row takes these passes, in the second-level cache after the first, and no sort of the vocabulary:
 //   1. the largest logit of each block of BLOCK tokens; the largest of all
-//   2. the weights, and the sum and the largest of each block
-//   3. with top_k or top_p: which weight is the last one kept. A bound that is surely below it excludes most blocks of a
-//      usual row; the others go into a histogram by the first bits of the weight; the few of one bin are sorted
+//   2. the weights and the sum of each block. With top_k or top_p only those of blocks that may hold a token that is kept:
+//      of the others a bound of their sum is known, and where that does not suffice, they are weighed after all
+//   3. with top_k or top_p: which token is the last one kept. A histogram by the first bits of the weight says in which bin
+//      it is; the tokens of that bin are partitioned
 //   4. the draw: the sums of blocks until they exceed the target, then one block token by token
 #include <algorithm>
 #include <cstdint>
@@ -94,17 +95,20 @@ inline Floats rounded(Floats x) {
 }
 
 constexpr int BLOCK = 128;
-constexpr int64_t LARGEST_VOCABULARY = (1 << 20) - 1;  // a bin counts in 20 bits
+constexpr int64_t LARGEST_VOCABULARY = 1 << 22;  // a bin counts in 24 bits
 constexpr int WEIGHT_BITS = 44, SUM_BITS = 62;
 constexpr int LOW_BITS = WEIGHT_BITS - 23;  // of a weight; the sum of a block's high parts fits in 31 bits
 constexpr float LOWEST = -64;               // a power of two that gives the weight 0
 constexpr int FRACTION = 23;                // bits of a float's fraction
+constexpr float LEAST_OF_TOP_P = 1 << 20;   // top_p tries without blocks whose weights are all less
 
-// The weights, and what is known of each block of them.
+// The weights, and what is known of each block of them. Kept from row to row for its memory.
 struct Row {
-  int64_t size = 0, blocks = 0, sum = 0;
-  std::vector<float> weights;  // [blocks * BLOCK], 0 after the last token
-  std::vector<float> largest;
+  int64_t size = 0, blocks = 0;
+  int64_t sum = 0, rest = 0;   // of the weights; and the most that blocks which were not weighed can add
+  std::vector<float> weights;  // [blocks * BLOCK], 0 after the last token; only of blocks whose `most` is not 0
+  std::vector<float> peaks;    // each block's largest logit, then the weight of that
+  std::vector<float> most;     // no weight of the block is larger
   std::vector<int64_t> sums;
   std::vector<uint64_t> bins;
   std::vector<float> ordered;
@@ -123,7 +127,8 @@ struct Row {
     size = vocabulary;
     blocks = (vocabulary + BLOCK - 1) / BLOCK;
     weights.resize(blocks * BLOCK);
-    largest.resize(blocks);
+    peaks.assign((blocks + LANES - 1) / LANES * LANES, -__builtin_inff());
+    most.resize(blocks);
     sums.resize(blocks);
   }
 };
@@ -148,10 +153,10 @@ struct Best {
 };
 
 template <class T>
-Best highest(const T* logits, int64_t size) {
+Best highest(Row& row, const T* logits) {
   Best best;
   Ints odd = {};
-  each_block(logits, size, [&](int64_t b, const T* from) {
+  each_block(logits, row.size, [&](int64_t b, const T* from) {
     Floats most = load(from);
     odd |= most != most;
     for (int i = LANES; i < BLOCK; i += LANES) {
@@ -159,7 +164,7 @@ Best highest(const T* logits, int64_t size) {
       odd |= x != x;
       most = maximum(x, most);
     }
-    float found = largest(most);
+    const float found = row.peaks[b] = largest(most);
     if (found > best.logit) best.logit = found, best.block = b;
   });
   best.number = !mask_of(odd) && __builtin_isfinite(best.logit);
@@ -190,23 +195,47 @@ struct Sum {
   int64_t value() const { return (int64_t(total(high)) << LOW_BITS) + total(low); }
 };
 
-template <class T>
-void weigh(Row& row, const T* logits, float highest, float scale) {
-  int shift = SUM_BITS - (64 - __builtin_clzll(row.size));
-  const float magic = 12582912.0f + float(shift < WEIGHT_BITS ? shift : WEIGHT_BITS);
-  row.sum = 0;
+// How logits become weights.
+struct Scale {
+  float highest, factor, magic;
+  Scale(float highest, double temperature, int64_t size) : highest(highest) {
+    // A smaller temperature is 0 in float.
+    factor = float(1.4426950408889634 / (temperature < __FLT_MIN__ ? __FLT_MIN__ : temperature));
+    const int bits = SUM_BITS - (64 - __builtin_clzll(size));
+    magic = 12582912.0f + float(bits < WEIGHT_BITS ? bits : WEIGHT_BITS);
+  }
+  Floats operator()(Floats logits) const {
+    return weight_of(maximum((logits - highest) * factor, Floats{} + LOWEST), magic);
+  }
+};
+
+void weigh_peaks(Row& row, const Scale& scale) {
+  for (size_t i = 0; i < row.peaks.size(); i += LANES) {
+    Floats weights = scale(load(&row.peaks[i]));
+    memcpy(&row.peaks[i], &weights, sizeof weights);
+  }
+}
+
+// The blocks that can hold a weight of `floor` or more. SUMS: their sums too, which a histogram gives as well.
+template <bool SUMS, class T>
+void weigh(Row& row, const T* logits, const Scale& scale, float floor) {
+  row.sum = row.rest = 0;
   each_block(logits, row.size, [&](int64_t b, const T* from) {
+    const float most = row.peaks[b] * 1.00001f + 1;  // the polynomial is not monotonic in the last bits
+    row.most[b] = 0;
+    if (most < floor) {
+      row.rest += BLOCK * int64_t(most + 1);
+      return;
+    }
     float* to = row.weights.data() + b * BLOCK;
     Sum sum;
-    Floats most = {};
     for (int i = 0; i < BLOCK; i += LANES) {
-      Floats weights = weight_of(maximum((load(from + i) - highest) * scale, Floats{} + LOWEST), magic);
+      Floats weights = scale(load(from + i));
       memcpy(to + i, &weights, sizeof weights);
-      most = maximum(weights, most);
-      sum.add(weights);
+      if (SUMS) sum.add(weights);
     }
-    row.largest[b] = largest(most);
-    row.sum += row.sums[b] = sum.value();
+    row.most[b] = most;
+    if (SUMS) row.sum += row.sums[b] = sum.value();
   });
 }
 
@@ -218,36 +247,34 @@ struct Cut {
 };
 
 // A histogram by the exponent and the first bits of the fraction. A bin holds its count in the bits from COUNT on, and below
-// them the sum of the fractions, which are whole numbers with one exponent.
-constexpr int BIN_BITS = 6, BIN_SHIFT = FRACTION - BIN_BITS, FIRST_BIN = 126 << BIN_BITS, COUNT = 44;
-constexpr int BINS = (WEIGHT_BITS + 2) << BIN_BITS;
+// them the sum of the last bits of its weights. The weight 0 is in a bin of its own, which nobody reads.
+constexpr int BIN_BITS = 7, LAST_BITS = FRACTION - BIN_BITS, COUNT = 40;
+constexpr int FIRST_BIN = 127 << BIN_BITS, BINS = FIRST_BIN + ((WEIGHT_BITS + 1) << BIN_BITS);
 
-inline float bin_begin(int bin) { return bin ? bits_as<float>((bin + FIRST_BIN) << BIN_SHIFT) : 0; }
+inline float bin_begin(int bin) { return bits_as<float>(bin << LAST_BITS); }
 inline int64_t bin_count(uint64_t bin) { return bin >> COUNT; }
 inline int64_t bin_sum(uint64_t bin, int place) {
-  if (place < 1 << BIN_BITS) return 0;  // weights of 0
-  const int64_t fractions = bin & ((uint64_t(1) << COUNT) - 1);
-  const int exponent = (place >> BIN_BITS) - 1 - FRACTION;
+  const int64_t first = ((1 << BIN_BITS) + place % (1 << BIN_BITS)) << LAST_BITS;
+  const int64_t fractions = bin_count(bin) * first + (bin & ((uint64_t(1) << COUNT) - 1));
+  const int exponent = ((place - FIRST_BIN) >> BIN_BITS) - FRACTION;
   return exponent < 0 ? fractions >> -exponent : fractions << exponent;
 }
 
-// Counts all tokens of the groups of LANES in which one has a weight of at least `bound`.
+// Counts all tokens of the groups of LANES in which one has a weight of `bound` or more.
 void count_bins(Row& row, float bound) {
-  row.bins.assign(BINS, 0);
+  row.bins.resize(BINS);
   uint64_t* bins = row.bins.data();
+  std::fill(bins + FIRST_BIN, bins + BINS, 0);
   for (int64_t b = 0; b < row.blocks; b++) {
-    if (row.largest[b] < bound) continue;
+    if (row.most[b] < bound) continue;
     for (int i = 0; i < BLOCK; i += LANES) {
-      const Floats weights = load(row.block(b) + i);
-      if (!mask_of(weights >= bound)) continue;
-      const Ints bits = bits_as<Ints>(weights);
-      const Ints place = (bits >> BIN_SHIFT) - FIRST_BIN, zero = place < 0;
-      int32_t places[LANES], fractions[LANES];
-      const Ints places_ = place & ~zero, fractions_ = (bits & 0x7fffff) | 0x800000;
-      memcpy(places, &places_, sizeof places);
-      memcpy(fractions, &fractions_, sizeof fractions);
-      for (int lane = 0; lane < LANES; lane++)
-        bins[uint32_t(places[lane])] += (uint64_t(1) << COUNT) + uint32_t(fractions[lane]);
+      const float* weights = row.block(b) + i;
+      if (!mask_of(load(weights) >= bound)) continue;
+      for (int lane = 0; lane < LANES; lane++) {
+        typedef uint16_t __attribute__((may_alias)) Half;
+        const Half* halves = reinterpret_cast<const Half*>(weights + lane);
+        bins[halves[1]] += (uint64_t(1) << COUNT) + halves[0];
+      }
     }
   }
 }
@@ -255,32 +282,26 @@ void count_bins(Row& row, float bound) {
 // The tokens of one bin, in no order.
 void collect(Row& row, int bin) {
   row.members.clear();
-  const float begin = bin_begin(bin), end = bin_begin(bin + 1 < 1 << BIN_BITS ? 1 << BIN_BITS : bin + 1);
+  const float begin = bin_begin(bin), end = bin_begin(bin + 1);
   for (int64_t b = 0; b < row.blocks; b++) {
-    if (row.largest[b] < begin) continue;
+    if (row.most[b] < begin) continue;
     for (int i = 0; i < BLOCK; i += LANES) {
       Floats weights = load(row.block(b) + i);
       for (uint32_t found = mask_of((weights >= begin) & (weights < end)); found; found &= found - 1) {
         const int64_t token = b * BLOCK + i + __builtin_ctz(found);
-        if (token < row.size) row.members.push_back({row.weights[token], int32_t(token)});
+        row.members.push_back({row.weights[token], int32_t(token)});
       }
     }
   }
 }
 
-// A weight that all tokens of the top_k, or of the top_p, reach. 0 if none is known.
-float bound_of(Row& row, double top_p, int64_t top_k) {
-  if (top_k < row.size) {  // that many blocks have a token with such a weight
-    if (top_k > row.blocks) return 0;
-    row.ordered = row.largest;
-    auto place = row.ordered.begin() + top_k - 1;
-    std::nth_element(row.ordered.begin(), place, row.ordered.end(), std::greater<float>());
-    return *place;
-  }
-  // All tokens with less than this weight together have less than what may be cut.
-  const int64_t bound = int64_t((1 - top_p) * double(row.sum) / double(row.size) * 0.999);
-  const bool surely = double(row.sum - bound * row.size) >= top_p * double(row.sum);
-  return surely ? float(bound) * 0.999f : 0;
+// A weight that all tokens of the top_k reach: as many blocks have a token that reaches it. 0 if it is not known.
+float floor_of(Row& row, int64_t top_k) {
+  if (top_k > row.blocks) return 0;
+  row.ordered.assign(row.peaks.begin(), row.peaks.begin() + row.blocks);
+  auto place = row.ordered.begin() + top_k - 1;
+  std::nth_element(row.ordered.begin(), place, row.ordered.end(), std::greater<float>());
+  return *place;
 }
 
 // Of members [first, last), the last one that has less than `goal` before it; `before` is the sum of those above `first`.
@@ -298,36 +319,62 @@ Cut reach(Row::Member* first, Row::Member* last, int64_t before, double goal) {
   return {first->weight, first->token, before + int64_t(first->weight)};
 }
 
-// The `top_k` largest weights, and of those the fewest that reach `top_p` of their sum, at least one.
-Cut cut_of(Row& row, double top_p, int64_t top_k) {
-  count_bins(row, bound_of(row, top_p, top_k));
-  int64_t above = 0, count = 0, sum = row.sum;
-  int lowest = -1;  // the bin of the last of top_k
-  Cut cut;
-  if (top_k < row.size) {
-    for (lowest = BINS - 1; count + bin_count(row.bins[lowest]) < top_k; lowest--) {
-      count += bin_count(row.bins[lowest]);
-      above += bin_sum(row.bins[lowest], lowest);
-    }
-    collect(row, lowest);
-    const auto first = row.members.begin(), last = first + (top_k - count);
-    std::nth_element(first, last - 1, row.members.end());
-    row.members.resize(top_k - count);
-    for (const auto& member : row.members) above += int64_t(member.weight);
-    cut = {row.members.back().weight, row.members.back().token, sum = above};
-    if (top_p >= 1) return cut;
+// The `top_k` largest weights. Returns the bin of the last one, whose members are those that are kept; 0 if all are kept.
+int keep_k(Row& row, int64_t top_k, Cut& cut) {
+  int bin = BINS - 1;
+  int64_t count = 0, above = 0;
+  for (; bin >= FIRST_BIN && count + bin_count(row.bins[bin]) < top_k; bin--) {
+    count += bin_count(row.bins[bin]);
+    above += bin_sum(row.bins[bin], bin);
   }
-  const double goal = top_p * double(sum);
+  cut = {1, row.size, above};
+  if (bin < FIRST_BIN) return 0;
+  collect(row, bin);
+  const auto first = row.members.begin(), end = first + (top_k - count);
+  std::nth_element(first, end - 1, row.members.end());
+  row.members.resize(top_k - count);
+  for (const auto& member : row.members) above += int64_t(member.weight);
+  cut = {row.members.back().weight, row.members.back().token, above};
+  return bin;
+}
+
+// The fewest weights that reach `top_p` of `sum`, at least one, of those that `keep_k` kept, if `lowest` is its bin. Returns
+// whether `rest` more in the sum, in weights below `floor`, would change nothing.
+bool keep_p(Row& row, double top_p, int64_t sum, int64_t rest, int lowest, float floor, Cut& cut) {
+  const double goal = top_p * double(sum + rest);
   int64_t before = 0;
   int bin = BINS - 1;
-  for (; bin > lowest && bin > 0; bin--) {
+  for (; bin > lowest && bin >= FIRST_BIN; bin--) {
     const int64_t next = before + bin_sum(row.bins[bin], bin);
     if (double(next) >= goal) break;
     before = next;
   }
+  if (bin < FIRST_BIN) return false;
   if (bin != lowest) collect(row, bin);
   Row::Member* members = row.members.data();
-  return reach(members, members + row.members.size(), before, goal);
+  cut = reach(members, members + row.members.size(), before, goal);
+  return rest == 0 || (cut.weight >= floor && double(cut.sum - int64_t(cut.weight)) < top_p * double(sum));
+}
+
+// Weighs what it needs of the row, and says where top_k and top_p cut it.
+template <class T>
+Cut cut_of(Row& row, const T* logits, const Scale& scale, double top_p, int64_t top_k) {
+  Cut cut;
+  if (top_k < row.size) {
+    const float floor = floor_of(row, top_k);
+    weigh<false>(row, logits, scale, floor);
+    count_bins(row, floor < 1 ? 1 : floor);
+    const int lowest = keep_k(row, top_k, cut);
+    if (top_p < 1) keep_p(row, top_p, cut.sum, 0, lowest, 0, cut);
+    return cut;
+  }
+  for (float floor : {LEAST_OF_TOP_P, 0.0f}) {
+    weigh<false>(row, logits, scale, floor);
+    count_bins(row, 1);
+    for (int bin = FIRST_BIN; bin < BINS; bin++) row.sum += bin_sum(row.bins[bin], bin);
+    if (keep_p(row, top_p, row.sum, row.rest, 0, floor, cut)) break;
+  }
+  return cut;
 }
 
 // The first token in the vocabulary at which the sum of what is kept exceeds `target`.
@@ -335,8 +382,8 @@ int64_t draw(const Row& row, const Cut& cut, int64_t target) {
   const int64_t last = cut.token / BLOCK;
   const float above = bits_as<float>(bits_as<int32_t>(cut.weight) + 1);
   for (int64_t b = 0; b < row.blocks; b++) {
+    if (row.most[b] < cut.weight) continue;
     const float least = b < last ? cut.weight : above;
-    if (row.largest[b] < cut.weight) continue;
     alignas(64) float kept[BLOCK];
     Sum sum;
     for (int i = 0; i < BLOCK; i += LANES) {
@@ -368,22 +415,25 @@ int64_t draw(const Row& row, int64_t target) {
 
 template <class T>
 int64_t sample_row(Row& row, const T* logits, int64_t size, double temperature, double top_p, int64_t top_k, double noise) {
-  const Best best = highest(logits, size);
+  row.resize(size);
+  const Best best = highest(row, logits);
   if (!best.number) return -1;
   if (temperature == 0) {
     int64_t token = best.block * BLOCK;
     while (to_float(logits[token]) != best.logit) token++;
     return token;
   }
-  row.resize(size);
-  // A smaller temperature is 0 in float.
-  const double divisor = temperature < __FLT_MIN__ ? __FLT_MIN__ : temperature;
-  weigh(row, logits, best.logit, float(1.4426950408889634 / divisor));
+  const Scale scale(best.logit, temperature, size);
+  weigh_peaks(row, scale);
   if (top_k <= 0 || top_k > size) top_k = size;
-  Cut cut;
-  cut.sum = row.sum;
   const bool cuts = top_p < 1 || top_k < size;
-  if (cuts) cut = cut_of(row, top_p, top_k);
+  Cut cut;
+  if (cuts) {
+    cut = cut_of(row, logits, scale, top_p, top_k);
+  } else {
+    weigh<true>(row, logits, scale, 0);
+    cut.sum = row.sum;
+  }
   int64_t target = int64_t(noise * double(cut.sum));
   if (target >= cut.sum) target = cut.sum - 1;  // a product may be rounded up
   return cuts ? draw(row, cut, target) : draw(row, target);

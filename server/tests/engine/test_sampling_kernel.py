@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmendpoint_server.core.randomness import uniform
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
+from llmendpoint_server.engine.sampling.rows import RowsOfBatch
 from llmendpoint_server.engine.sampling.sampler import NOT_A_NUMBER, Sampler
 
 SOURCE = Path(__file__).parents[2] / "native" / "kernels" / "sampling.cpp"
@@ -27,23 +27,18 @@ Kernel = Callable[[torch.Tensor, list[Sequence]], list[int]]
 
 def loaded(path: Path) -> Kernel:
     function = ctypes.CDLL(str(path)).sample_tokens
+    rows_of = RowsOfBatch()
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     function.argtypes = [pointer, ctypes.c_int, size, size, size, *[pointer] * 5]
 
     def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[int]:
-        params = [sequence.request.sampling for sequence in sequences]
-        noise = [uniform(sequence.seed, len(sequence.tokens)) for sequence in sequences]
-        arrays = [
-            torch.tensor([one.temperature for one in params], dtype=torch.float64),
-            torch.tensor([one.top_p for one in params], dtype=torch.float64),
-            torch.tensor([one.top_k for one in params], dtype=torch.int64),
-            torch.tensor(noise, dtype=torch.float64),
-            torch.empty(len(params), dtype=torch.int64),
-        ]
-        kind, (rows, width) = int(logits.dtype == torch.bfloat16), logits.shape
+        rows, noise = rows_of(sequences, logits.device)
+        tokens = torch.empty(len(sequences), dtype=torch.int64)
+        arrays = (rows.temperature, rows.top_p, rows.top_k, noise, tokens)
+        kind, (count, width) = int(logits.dtype == torch.bfloat16), logits.shape
         places = [array.data_ptr() for array in arrays]
-        assert function(logits.data_ptr(), kind, rows, logits.stride(0), width, *places) == 0
-        return arrays[-1].tolist()
+        assert function(logits.data_ptr(), kind, count, logits.stride(0), width, *places) == 0
+        return tokens.tolist()
 
     return sample
 

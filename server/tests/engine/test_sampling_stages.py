@@ -1,7 +1,5 @@
 """What the stages of sampling give, beside the plain way to compute the same: exp, a sort, a cumulative sum."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -79,7 +77,7 @@ def test_a_token_is_the_one_that_a_sort_of_the_vocabulary_gives(
     logits = some_logits(size, seed, spread, step, excluded).to(dtype)
     one = sequence(params, seed, position=3)
     rows, noise = RowsOfBatch()([one], CPU)
-    weights = weigh(logits, logits.amax(-1), rows.scale)
+    weights = weigh(logits, logits.amax(-1), rows.temperature)
     assert Sampler()(logits, [one]) == [by_sorting(weights[0], params, uniform(seed, 3))]
     assert noise.tolist() == [uniform(seed, 3)]
 
@@ -88,8 +86,7 @@ def test_a_token_is_the_one_that_a_sort_of_the_vocabulary_gives(
 @pytest.mark.parametrize("size", [300, 32_000, 2**20])
 def test_weights_are_proportional_to_the_exponential_of_logits(temperature: float, size: int) -> None:
     logits = torch.linspace(-14, 5, size)[None]
-    scale = torch.tensor([math.log2(math.e) / temperature])
-    weights = weigh(logits, logits.amax(-1), scale)[0]
+    weights = weigh(logits, logits.amax(-1), torch.tensor([temperature]))[0]
     right = ((logits[0].double() - 5) / temperature).exp() * float(weights[-1])
     assert weights.equal(weights.trunc())
     assert ((weights - right).abs() <= 1 + right * 4e-6).all()  # float32 has a power of 2 of -54 to 2e-6
@@ -120,6 +117,6 @@ def test_the_arrays_of_a_batch_stay_until_its_parameters_change() -> None:
     first, _ = rows_of([sequence(drawn), sequence(greedy)], CPU)
     again, noise = rows_of([sequence(drawn, position=2), sequence(greedy, position=2)], CPU)
     assert again is first
-    assert noise.tolist() == [uniform(1, 2)]
+    assert noise.tolist() == [uniform(1, 2), 0]
     other, _ = rows_of([sequence(greedy), sequence(drawn)], CPU)
-    assert (first.places.tolist(), other.places.tolist()) == ([0], [1])
+    assert (first.drawn.tolist(), other.drawn.tolist()) == ([0], [1])

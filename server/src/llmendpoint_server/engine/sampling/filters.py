@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import torch
 
-from llmendpoint_server.engine.sampling.rows import Rows
 from llmendpoint_server.engine.sampling.weights import WEIGHT_BITS
 
 _FRACTION_BITS = 23
@@ -20,17 +19,17 @@ BINS = (WEIGHT_BITS + 2) << _BIN_BITS
 """Bins of a row, from the weight 0 to the largest."""
 
 
-def cut(weights: torch.Tensor, rows: Rows) -> torch.Tensor:
+def cut(weights: torch.Tensor, top_p: torch.Tensor, top_k: torch.Tensor) -> torch.Tensor:
     """Keep the `top_k` largest weights, and of those the fewest that reach `top_p` of their sum, at least one; the
     others become 0, in place. Between equal weights the first in the vocabulary is the larger one."""
-    few = (rows.top_k > 0) & (rows.top_k < weights.shape[1])
+    few = (top_k > 0) & (top_k < weights.shape[1])
     if few.any():
-        goal = torch.where(few, rows.top_k.double(), torch.inf)
+        goal = torch.where(few, top_k.double(), torch.inf)
         _keep(weights, torch.ones_like(weights, dtype=torch.int64), goal)
-    part = rows.top_p < 1
+    part = top_p < 1
     if part.any():
         whole = weights.long()
-        goal = torch.where(part, rows.top_p * whole.sum(-1), torch.inf)
+        goal = torch.where(part, top_p * whole.sum(-1), torch.inf)
         _keep(weights, whole, goal)
     return weights
 

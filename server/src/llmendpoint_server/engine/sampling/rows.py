@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence as Row
 from dataclasses import dataclass
 
@@ -12,28 +11,16 @@ from llmendpoint_server.core.randomness import uniform
 from llmendpoint_server.core.request import SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 
-_SMALLEST = torch.finfo(torch.float32).tiny
-"""A temperature below it is 0 in float32."""
-
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Arrays of the rows that are drawn, `[drawn]`; the other rows are greedy."""
+    """Arrays `[rows]`. `temperature` float64, 0 is greedy; `top_p` float64; `top_k` int64, 0 is off."""
 
-    places: torch.Tensor
-    """where they are in the batch"""
-    scale: torch.Tensor
-    """of logits, float32: 2 to the power of a scaled logit is the weight"""
+    temperature: torch.Tensor
     top_p: torch.Tensor
-    """float64"""
     top_k: torch.Tensor
-    """int64, 0 is off"""
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, part: slice | torch.Tensor) -> Rows:
-        return Rows(self.places[part], self.scale[part], self.top_p[part], self.top_k[part])
+    drawn: torch.Tensor
+    """int64: the rows that are not greedy"""
 
 
 class RowsOfBatch:
@@ -41,25 +28,27 @@ class RowsOfBatch:
 
     def __init__(self) -> None:
         self._params: list[SamplingParams] = []
-        self._drawn: list[int] = []
         self._rows: Rows | None = None
 
     def __call__(self, sequences: Row[Sequence], device: torch.device) -> tuple[Rows, torch.Tensor]:
-        """The rows that are drawn, and a number in [0, 1) for each, which depends on (seed, position) only."""
+        """The arrays, and a number in [0, 1) for each row, float64. It depends on (seed, position) only; 0 if greedy."""
         params = [sequence.request.sampling for sequence in sequences]
         if self._rows is None or params != self._params:
-            self._params = params
-            self._drawn = [i for i, one in enumerate(params) if not one.greedy]
-            self._rows = _rows(self._drawn, [params[i] for i in self._drawn], device)
-        noise = [uniform(sequences[i].seed, len(sequences[i].tokens)) for i in self._drawn]
+            self._params, self._rows = params, _rows(params, device)
+        noise = [
+            0.0 if one.greedy else uniform(sequence.seed, len(sequence.tokens))
+            for one, sequence in zip(params, sequences, strict=True)
+        ]
         return self._rows, torch.tensor(noise, dtype=torch.float64, device=device)
 
 
-def _rows(places: list[int], params: list[SamplingParams], device: torch.device) -> Rows:
-    scale = [math.log2(math.e) / max(one.temperature, _SMALLEST) for one in params]
+def _rows(params: list[SamplingParams], device: torch.device) -> Rows:
+    def array(values: list[float] | list[int], dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor(values, dtype=dtype, device=device)
+
     return Rows(
-        torch.tensor(places, dtype=torch.int64, device=device),
-        torch.tensor(scale, dtype=torch.float32, device=device),
-        torch.tensor([one.top_p for one in params], dtype=torch.float64, device=device),
-        torch.tensor([one.top_k for one in params], dtype=torch.int64, device=device),
+        array([one.temperature for one in params], torch.float64),
+        array([one.top_p for one in params], torch.float64),
+        array([one.top_k for one in params], torch.int64),
+        array([i for i, one in enumerate(params) if not one.greedy], torch.int64),
     )

@@ -27,15 +27,13 @@ class Sampler:
 
     def __call__(self, logits: torch.Tensor, sequences: Row[Sequence]) -> list[int]:
         """One token id per row of `logits` `[rows, vocabulary]`; `NOT_A_NUMBER` for a row that is not finite."""
+        rows, noise = self._rows_of(sequences, logits.device)
         highest, tokens = most_probable(logits)
         finite = highest.isfinite()
-        rows, noise = self._rows_of(sequences, logits.device)
-        if len(rows) and not finite.all():
-            fit = finite[rows.places]
-            rows, noise = rows[fit], noise[fit]
+        drawn = rows.drawn[finite[rows.drawn]]
         at_once = max(1, WEIGHTS_AT_ONCE // max(logits.shape[1], BINS))
-        for start in range(0, len(rows), at_once):
-            some, chance = rows[start : start + at_once], noise[start : start + at_once]
-            weights = weigh(logits[some.places], highest[some.places], some.scale)
-            tokens[some.places] = draw(cut(weights, some), chance)
+        for start in range(0, len(drawn), at_once):
+            some = drawn[start : start + at_once]
+            weights = weigh(logits[some], highest[some], rows.temperature[some])
+            tokens[some] = draw(cut(weights, rows.top_p[some], rows.top_k[some]), noise[some])
         return torch.where(finite, tokens, NOT_A_NUMBER).tolist()
