@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <vector>
 #include <immintrin.h>
 
@@ -371,7 +372,8 @@ Cut cut_of(Row& row, const T* logits, const Scale& scale, double top_p, int64_t 
   for (float floor : {LEAST_OF_TOP_P, 0.0f}) {
     weigh<false>(row, logits, scale, floor);
     count_bins(row, 1);
-    for (int bin = FIRST_BIN; bin < BINS; bin++) row.sum += bin_sum(row.bins[bin], bin);
+    for (int bin = FIRST_BIN; bin < BINS; bin++)
+      if (row.bins[bin]) row.sum += bin_sum(row.bins[bin], bin);
     if (keep_p(row, top_p, row.sum, row.rest, 0, floor, cut)) break;
   }
   return cut;
@@ -451,13 +453,18 @@ void sample_rows(const T* logits, int64_t rows, int64_t stride, int64_t size, co
 
 // `logits` [rows, size], float (type 0) or bfloat16 (type 1), `stride` elements from row to row. `temperature` 0 is greedy,
 // `top_k` 0 is off, `noise` is in [0, 1). Writes a token for each row; -1 for a row that holds a NaN, or whose largest logit is
-// not finite. Returns 0, or -1 if the vocabulary is larger than it can take. Threads may call it with rows of their own.
+// not finite. Returns 0; -1 if the vocabulary is larger than it can take; -2 without memory. Threads may call it, each with rows
+// of its own.
 extern "C" int sample_tokens(const void* logits, int type, int64_t rows, int64_t stride, int64_t size, const double* temperature,
                              const double* top_p, const int64_t* top_k, const double* noise, int64_t* tokens) {
   if (size < 1 || size > LARGEST_VOCABULARY) return -1;
-  if (type)
-    sample_rows(static_cast<const Bf16*>(logits), rows, stride, size, temperature, top_p, top_k, noise, tokens);
-  else
-    sample_rows(static_cast<const float*>(logits), rows, stride, size, temperature, top_p, top_k, noise, tokens);
+  try {
+    if (type)
+      sample_rows(static_cast<const Bf16*>(logits), rows, stride, size, temperature, top_p, top_k, noise, tokens);
+    else
+      sample_rows(static_cast<const float*>(logits), rows, stride, size, temperature, top_p, top_k, noise, tokens);
+  } catch (const std::bad_alloc&) {
+    return -2;
+  }
   return 0;
 }

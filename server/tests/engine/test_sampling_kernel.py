@@ -102,6 +102,18 @@ def test_its_tokens_are_those_of_torch(
     assert kernel(logits, rows) == Sampler()(logits, rows)
 
 
+@pytest.mark.parametrize("top_p", [0.95, 0.995, 0.999])
+def test_a_tail_that_top_p_needs_is_weighed_after_all(kernel: Kernel, top_p: float) -> None:
+    """One token of 250,000 is e**17 times more probable than each other; those have 1 % together."""
+    logits = torch.randn(1, 250_000, generator=torch.Generator().manual_seed(1)) * 0.01
+    logits[0, 20_000] = 17
+    rows = [sequence(SamplingParams(8, top_p=top_p), position=position) for position in range(1, 601)]
+    tokens = kernel(logits.expand(len(rows), -1), rows)
+    assert (set(tokens) == {20_000}) == (top_p < 0.99)
+    some = [i for i, token in enumerate(tokens) if token != 20_000 or i % 100 == 0]
+    assert [tokens[i] for i in some] == Sampler()(logits.expand(len(some), -1), [rows[i] for i in some])
+
+
 @pytest.mark.parametrize("place", [0, 77, 127, 128, 299])
 @pytest.mark.parametrize("odd", [torch.nan, torch.inf])
 def test_a_row_that_is_not_finite_is_told_and_touches_nobody_else(

@@ -14,9 +14,10 @@ from llmendpoint_server.engine.sampling.weights import weigh
 
 NOT_A_NUMBER = -1
 """Stands for a token if the logits hold a NaN or an infinity that no model should give."""
-WEIGHTS_AT_ONCE = 2**18
+WEIGHTS_AT_ONCE = {"cpu": 2**18, "cuda": 2**23}
 """Rows are drawn in slices of at most this many weights, or bins of a small vocabulary, but at least one row. A weight
-takes some 40 bytes in between, so a slice takes 10 MB: a row of 152k tokens. Larger ones leave the processor's cache."""
+takes some 40 bytes in between. So a slice takes 10 MB on a CPU, a row of 152k tokens: more leaves its cache. On CUDA it
+takes 340 MB."""
 
 
 class Sampler:
@@ -31,7 +32,7 @@ class Sampler:
         highest, tokens = most_probable(logits)
         finite = highest.isfinite()
         drawn = rows.drawn[finite[rows.drawn]]
-        at_once = max(1, WEIGHTS_AT_ONCE // max(logits.shape[1], BINS))
+        at_once = max(1, WEIGHTS_AT_ONCE[logits.device.type] // max(logits.shape[1], BINS))
         for start in range(0, len(drawn), at_once):
             some = drawn[start : start + at_once]
             weights = weigh(logits[some], highest[some], rows.temperature[some])
