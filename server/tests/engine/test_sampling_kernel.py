@@ -1,4 +1,4 @@
-"""server/native/kernels/sampling.cpp gives the tokens of engine/sampling, bit for bit, on each instruction set."""
+"""docs/contribute/contracts.md: a seeded request gets the same tokens from server/native/kernels/sampling.cpp as from torch."""
 
 import ctypes
 import shutil
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
-from llmendpoint_server.engine.sampling.rows import RowsOfBatch
+from llmendpoint_server.engine.sampling.rows import Rows, RowsOfBatch
 from llmendpoint_server.engine.sampling.sampler import NOT_A_NUMBER, Sampler
+from llmendpoint_server.engine.sampling.weights import weigh
 
 SOURCE = Path(__file__).parents[2] / "native" / "kernels" / "sampling.cpp"
 FLAGS = {
@@ -22,21 +23,20 @@ FLAGS = {
     "avx512": ("-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"),
 }
 NEEDED = {"avx2": {"avx2", "fma"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
-Kernel = Callable[[torch.Tensor, list[Sequence]], list[int]]
+Arrays = tuple[Rows, torch.Tensor]
+Kernel = Callable[[torch.Tensor, Arrays], list[int]]
 
 
 def loaded(path: Path) -> Kernel:
     function = ctypes.CDLL(str(path)).sample_tokens
-    rows_of = RowsOfBatch()
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     function.argtypes = [pointer, ctypes.c_int, size, size, size, *[pointer] * 5]
 
-    def sample(logits: torch.Tensor, sequences: list[Sequence]) -> list[int]:
-        rows, noise = rows_of(sequences, logits.device)
-        tokens = torch.empty(len(sequences), dtype=torch.int64)
-        arrays = (rows.temperature, rows.top_p, rows.top_k, noise, tokens)
+    def sample(logits: torch.Tensor, arrays: Arrays) -> list[int]:
+        rows, noise = arrays
+        tokens = torch.empty(len(logits), dtype=torch.int64)
         kind, (count, width) = int(logits.dtype == torch.bfloat16), logits.shape
-        places = [array.data_ptr() for array in arrays]
+        places = [array.data_ptr() for array in (rows.temperature, rows.top_p, rows.top_k, noise, tokens)]
         assert function(logits.data_ptr(), kind, count, logits.stride(0), width, *places) == 0
         return tokens.tolist()
 
@@ -60,6 +60,10 @@ def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def sequence(params: SamplingParams, seed: int = 1, position: int = 1) -> Sequence:
     return Sequence(Request("r", (0,), params), seed, [0] * position, [])
+
+
+def arrays(sequences: list[Sequence]) -> Arrays:
+    return RowsOfBatch()(sequences, torch.device("cpu"))
 
 
 PARAMS = st.builds(
@@ -99,7 +103,29 @@ def test_its_tokens_are_those_of_torch(
 ) -> None:
     logits = some_logits(len(params), size, seed, kind).to(dtype)
     rows = [sequence(one, seed + i, position=i + 1) for i, one in enumerate(params)]
-    assert kernel(logits, rows) == Sampler()(logits, rows)
+    assert kernel(logits, arrays(rows)) == Sampler()(logits, rows)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_its_weights_are_those_of_torch_to_the_last_bit(kernel: Kernel, temperature: float) -> None:
+    """Noise just below and just above the share of the tokens up to each: one bit of a weight moves it further."""
+    logits = torch.randn(1, 500, generator=torch.Generator().manual_seed(1)) * 2
+    (row,) = weigh(logits, logits.amax(-1), torch.tensor([temperature])).double()
+    shares = row.cumsum(0)[:-1] / row.sum()
+    noise = torch.cat([shares - 2**-48, shares + 2**-48])
+    one, _ = arrays([sequence(SamplingParams(8, temperature=temperature))] * len(noise))
+    tokens = kernel(logits.expand(len(noise), -1), (one, noise))
+    assert tokens == [*range(499), *range(1, 500)]
+
+
+def test_a_bound_of_the_tail_does_not_move_the_cut(kernel: Kernel) -> None:
+    """Two equal tokens, and a tail of which only one token a block is possible: top_p is just below a half of the sum,
+    and above it if each block were as probable as its first token makes it."""
+    logits = torch.full((1, 250_000), -torch.inf)
+    logits[0, ::128] = 0
+    logits[0, [640, 1280]] = 17
+    rows = [sequence(SamplingParams(8, top_p=0.4985), position=position) for position in range(1, 21)]
+    assert kernel(logits.expand(20, -1), arrays(rows)) == [640] * 20
 
 
 @pytest.mark.parametrize("top_p", [0.95, 0.995, 0.999])
@@ -108,7 +134,7 @@ def test_a_tail_that_top_p_needs_is_weighed_after_all(kernel: Kernel, top_p: flo
     logits = torch.randn(1, 250_000, generator=torch.Generator().manual_seed(1)) * 0.01
     logits[0, 20_000] = 17
     rows = [sequence(SamplingParams(8, top_p=top_p), position=position) for position in range(1, 601)]
-    tokens = kernel(logits.expand(len(rows), -1), rows)
+    tokens = kernel(logits.expand(len(rows), -1), arrays(rows))
     assert (set(tokens) == {20_000}) == (top_p < 0.99)
     some = [i for i, token in enumerate(tokens) if token != 20_000 or i % 100 == 0]
     assert [tokens[i] for i in some] == Sampler()(logits.expand(len(some), -1), [rows[i] for i in some])
@@ -122,19 +148,19 @@ def test_a_row_that_is_not_finite_is_told_and_touches_nobody_else(
     logits = torch.randn(3, 300, generator=torch.Generator().manual_seed(1))
     for params in (SamplingParams(8, temperature=0), SamplingParams(8, top_p=0.9, top_k=20)):
         rows = [sequence(params), sequence(params), sequence(params)]
-        alone = kernel(logits, rows)
+        alone = kernel(logits, arrays(rows))
         spoiled = logits.clone()
         spoiled[1, place] = odd
-        assert kernel(spoiled, rows) == [alone[0], NOT_A_NUMBER, alone[2]]
+        assert kernel(spoiled, arrays(rows)) == [alone[0], NOT_A_NUMBER, alone[2]]
 
 
 def test_a_row_without_any_possible_token_is_told(kernel: Kernel) -> None:
     logits = torch.full((1, 300), -torch.inf)
-    assert kernel(logits, [sequence(SamplingParams(8))]) == [NOT_A_NUMBER]
+    assert kernel(logits, arrays([sequence(SamplingParams(8))])) == [NOT_A_NUMBER]
 
 
 def test_a_full_vocabulary_of_equal_logits_is_cut_in_the_order_of_the_vocabulary(kernel: Kernel) -> None:
     logits = torch.zeros(1, 2**20 - 1)
     for position in range(20):
-        (token,) = kernel(logits, [sequence(SamplingParams(8, top_p=0.25), position=position)])
+        (token,) = kernel(logits, arrays([sequence(SamplingParams(8, top_p=0.25), position=position)]))
         assert token < 2**18

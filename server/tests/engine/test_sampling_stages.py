@@ -1,4 +1,4 @@
-"""What the stages of sampling give, beside the plain way to compute the same: exp, a sort, a cumulative sum."""
+"""docs/contribute/contracts.md: top_p and top_k keep the tokens that a sort of the whole vocabulary would keep."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from llmendpoint_server.core.randomness import uniform
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
-from llmendpoint_server.engine.sampling.draws import most_probable
+from llmendpoint_server.engine.sampling.draws import draw, most_probable
 from llmendpoint_server.engine.sampling.rows import RowsOfBatch
 from llmendpoint_server.engine.sampling.sampler import Sampler
 from llmendpoint_server.engine.sampling.weights import weigh
@@ -91,6 +91,12 @@ def test_weights_are_proportional_to_the_exponential_of_logits(temperature: floa
     assert weights.equal(weights.trunc())
     assert ((weights - right).abs() <= 1 + right * 4e-6).all()  # float32 has a power of 2 of -54 to 2e-6
     assert int(weights.long().sum()) < 2**62
+
+
+@pytest.mark.parametrize(("noise", "token"), [(0.0, 1), (1 - 2**-53, 3)])
+def test_noise_at_its_ends_draws_no_token_of_weight_zero(noise: float, token: int) -> None:
+    weights = torch.tensor([[0, 2.0**44, 0, 2.0**44 - 2**20, 0]])
+    assert draw(weights, torch.tensor([noise], dtype=torch.float64)).tolist() == [token]
 
 
 @settings(deadline=None)
