@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
-from llmendpoint_server.engine import sampler
-from llmendpoint_server.engine.sampler import NOT_A_NUMBER, sample
+from llmendpoint_server.engine.sampling import sampler
+from llmendpoint_server.engine.sampling.filters import BINS
+from llmendpoint_server.engine.sampling.sampler import NOT_A_NUMBER, Sampler
 
+sample = Sampler()
 LOGITS = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
 
 
@@ -73,8 +75,9 @@ def test_greedy_and_drawn_rows_share_a_batch_without_touching_each_other() -> No
 
 def test_logits_that_are_no_numbers_are_told_and_touch_nobody_else() -> None:
     logits = torch.stack([LOGITS, torch.full((4,), float("nan")), LOGITS])
-    rows = [sequence(temperature=0), sequence(), sequence(temperature=0)]
-    assert sample(logits, rows) == [0, NOT_A_NUMBER, 0]
+    for params in ({}, {"top_p": 0.9}, {"top_k": 2}):
+        rows = [sequence(temperature=0), sequence(**params), sequence(temperature=0)]
+        assert sample(logits, rows) == [0, NOT_A_NUMBER, 0]
 
 
 VOCABULARY = 300
@@ -103,6 +106,22 @@ def test_a_rows_token_depends_on_its_own_logits_parameters_and_seed_alone(
     shuffled.shuffle(order)
     together = sample(torch.stack([logits[i] for i in order]), [sequences[i] for i in order])
     assert together == [alone[i] for i in order]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_so_it_does_with_a_real_vocabulary_of_which_neighbours_keep_few_tokens_or_most(
+    dtype: torch.dtype,
+) -> None:
+    """One row has a few probable tokens, one has thousands, one has all with the same logit."""
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(3, 151_936, generator=generator) * torch.tensor([[2.0], [3.0], [0.0]])
+    logits[0, :2000:40] += 20
+    logits = logits.to(dtype)
+    for position, params in enumerate([{}, {"top_p": 0.95}, {"top_k": 50}, {"top_p": 0.9, "top_k": 20}]):
+        rows = [sequence(position, seed=seed, **params) for seed in (1, 2, 3)]  # type: ignore[arg-type]
+        alone = [sample(row[None], [one])[0] for row, one in zip(logits, rows, strict=True)]
+        assert sample(logits, rows) == alone
+        assert sample(logits.flip(0), rows[::-1]) == alone[::-1]
 
 
 @pytest.mark.parametrize("neighbour", [{"top_p": 0.9}, {"top_k": 5}, {"top_p": 0.5, "top_k": 9}], ids=str)
@@ -194,5 +213,5 @@ def test_a_draw_in_slices_gives_the_tokens_of_a_draw_at_once(
     sequences = [sequence(**params) for params, _ in rows]  # type: ignore[arg-type]  # names are checked at run time
     whole = sample(logits, sequences)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampler, "WEIGHTS_AT_ONCE", at_once * VOCABULARY)
+        patch.setitem(sampler.WEIGHTS_AT_ONCE, "cpu", at_once * max(VOCABULARY, BINS))
         assert sample(logits, sequences) == whole

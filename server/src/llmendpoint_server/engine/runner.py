@@ -20,7 +20,7 @@ from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.loading import CausalLM, Folder
 from llmendpoint_server.engine.machine import available_memory
-from llmendpoint_server.engine.sampler import sample
+from llmendpoint_server.engine.sampling.sampler import Sampler
 from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.resources import usable_threads
@@ -58,6 +58,7 @@ class ModelRunner:
     def __init__(self, model: CausalLM, backend: Backend) -> None:
         self.model = model
         self.backend = backend
+        self._sample = Sampler()
         self._spare_page = backend.cache.pages - 1
         """outside the scheduler's pages: `check` uses it"""
 
@@ -68,7 +69,7 @@ class ModelRunner:
         found: list[Sampled] = [()] * len(batch.rows)
         if step.sampled:
             with torch.inference_mode():
-                tokens = sample(logits, [batch.rows[place].sequence for place in step.sampled])
+                tokens = self._sample(logits, [batch.rows[place].sequence for place in step.sampled])
             for place, token in zip(step.sampled, tokens, strict=True):
                 found[place] = (token,)
         return found
