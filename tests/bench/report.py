@@ -30,6 +30,7 @@ class Section:
 
 SECTIONS = (
     Section("engine", "Engine", "make bench-engine"),
+    Section("api", "API process of the engine", "make bench-api"),
     Section("gateway", "Gateway", "make bench-gateway"),
     Section("rollout", "Rollback under 50 requests a second", "make bench-rollout"),
     Section("verdicts", "Verdicts on simulated rollouts", "make bench-verdicts"),
