@@ -7,12 +7,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import structlog
 
 from llmendpoint_server import protocol
+from llmendpoint_server.api.engine_stream import EngineStream, merged
 from llmendpoint_server.api.interfaces import EngineEnd
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.watchdog import Watchdog
@@ -36,41 +37,15 @@ MOST_UNREAD_BYTES = 64 * 2**20
 """Largest backlog of messages to the engine process, which reads between two steps."""
 
 
-class EngineStream:
-    """Outputs of one request. `forget` is called when nothing more will be read."""
-
-    def __init__(self, request_id: str, forget: Callable[[str], None]) -> None:
-        self._forget = forget
-        self._queue: asyncio.Queue[RequestOutput] = asyncio.Queue()
-        self._last_arrived = False
-        self.id = request_id
-        self.begun = False
-        """a token has arrived"""
-        self.ended = False
-        """the last output has been read"""
-
-    async def next(self) -> RequestOutput:
-        """The next output. Outputs that have already arrived are merged into it. Not to be called after a `finish`."""
-        output = await self._queue.get()
-        while output.finish is None and not self._queue.empty():
-            later = self._queue.get_nowait()
-            output = RequestOutput(
-                later.id, output.tokens + later.tokens, later.finish,
-                max(output.cached_tokens, later.cached_tokens), later.detail, later.retry_after,
-            )  # fmt: skip
-        self.ended = output.finish is not None
-        return output
-
-    def deliver(self, output: RequestOutput) -> None:
-        """Adds one output. An output after the last one is dropped."""
-        if self._last_arrived:
-            return
-        self.begun = self.begun or bool(output.tokens)
-        self._last_arrived = output.finish is not None
-        self._queue.put_nowait(output)
-
-    def close(self) -> None:
-        self._forget(self.id)
+def outputs_of(steps: Sequence[protocol.StepOutput]) -> Iterable[RequestOutput]:
+    """The outputs of several steps: those of one request are merged."""
+    if len(steps) == 1:
+        return steps[0].outputs
+    by_request: dict[str, list[RequestOutput]] = {}
+    for step in steps:
+        for output in step.outputs:
+            by_request.setdefault(output.id, []).append(output)
+    return map(merged, by_request.values())
 
 
 class EngineClient(asyncio.Protocol):
@@ -189,21 +164,25 @@ class EngineClient(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        """Several steps may have arrived. A stream gets its outputs of all of them as one."""
         self._watchdog.hear(asyncio.get_running_loop().time())
+        steps: list[protocol.StepOutput] = []
         try:
             for message in self._reader.feed(data):
-                self._take(message)
+                if isinstance(message, protocol.StepOutput):
+                    steps.append(message)
+                else:
+                    self._take(message)
         except ProtocolError as error:
             structlog.get_logger().error("the engine process sent what is no message", error=str(error))
             if self._transport is not None:
                 self._transport.abort()
+        for output in outputs_of(steps):
+            if (stream := self._streams.get(output.id)) is not None:
+                stream.deliver(output)
 
-    def _take(self, message: protocol.FromEngine) -> None:
+    def _take(self, message: protocol.Stats | protocol.Loaded | protocol.StateChanged) -> None:
         match message:
-            case protocol.StepOutput(outputs=outputs):
-                for output in outputs:
-                    if (stream := self._streams.get(output.id)) is not None:
-                        stream.deliver(output)
             case protocol.Stats():
                 self.stats = message
                 requests = message.waiting + message.running
