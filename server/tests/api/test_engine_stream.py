@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llmendpoint_server import protocol
-from llmendpoint_server.api.engine_client import outputs_of
+from llmendpoint_server.api import engine_client
+from llmendpoint_server.api.engine_client import MANY_STREAMS, EngineClient
 from llmendpoint_server.api.engine_stream import EngineStream
-from llmendpoint_server.core.request import FinishReason, RequestOutput
+from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 
 
 def stream() -> EngineStream:
@@ -106,12 +108,76 @@ def test_every_token_is_read_once_and_in_order_however_often_a_reader_pauses(
     assert asyncio.run(main()) == list(range(sum(sizes)))
 
 
-def test_outputs_of_several_steps_are_merged_by_request() -> None:
-    first = protocol.StepOutput((RequestOutput("a", (1,)), RequestOutput("b", (7,), cached_tokens=16)))
-    second = protocol.StepOutput((RequestOutput("b", (8,), FinishReason.STOP), RequestOutput("a", (2,))))
-    assert list(outputs_of([first, second])) == [
-        RequestOutput("a", (1, 2)),
-        RequestOutput("b", (7, 8), FinishReason.STOP, cached_tokens=16),
-    ]
-    assert list(outputs_of([first])) == list(first.outputs)
-    assert list(outputs_of([])) == []
+@pytest.fixture(autouse=True)
+def long_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that two steps fall into one turn, however slow the machine is."""
+    monkeypatch.setattr(engine_client, "TURN_SECONDS", 0.5)
+
+
+class Turns:
+    """An engine's client with so many requests, and what their readers got in each call."""
+
+    def __init__(self, requests: int) -> None:
+        self.client = EngineClient(protocol.Configure("m"), step_timeout=60)
+        self.client.connection_made(Mock(is_closing=lambda: False, get_write_buffer_size=lambda: 0))
+        self.client.data_received(protocol.encode(protocol.StateChanged("ready")))
+        self.seen: list[tuple[str, tuple[int, ...]]] = []
+        self.names = [str(number) for number in range(requests)]
+        self.reading = [asyncio.create_task(self._read(name)) for name in self.names]
+
+    async def _read(self, name: str) -> None:
+        def reader(output: RequestOutput) -> bool:
+            self.seen.append((name, output.tokens))
+            return output.finish is None
+
+        await self.client.submit(Request(name, (1,), SamplingParams(9))).read(reader)
+
+    async def step(self, token: int, ending: str = "") -> list[tuple[str, tuple[int, ...]]]:
+        """One step with this token for each request. Returns what readers got of it at once."""
+        await asyncio.sleep(0)
+        outputs = [
+            RequestOutput(name, (token,), FinishReason.LENGTH if name == ending else None)
+            for name in self.names
+        ]
+        self.seen.clear()
+        self.client.data_received(protocol.encode(protocol.StepOutput(tuple(outputs))))
+        return list(self.seen)
+
+    async def turn(self) -> list[tuple[str, tuple[int, ...]]]:
+        """What readers get at the next turn."""
+        self.seen.clear()
+        async with asyncio.timeout(30):
+            while not self.seen:  # noqa: ASYNC110  # it tells no event
+                await asyncio.sleep(0.02)
+        return self.seen
+
+
+async def test_with_few_requests_no_token_waits() -> None:
+    few = Turns(MANY_STREAMS - 1)
+    for token in range(3):
+        assert await few.step(token) == [(name, (token,)) for name in few.names]
+
+
+async def test_with_many_requests_only_first_and_last_tokens_do_not_wait_for_the_turn() -> None:
+    many = Turns(MANY_STREAMS)
+    assert await many.step(1) == [(name, (1,)) for name in many.names]
+    assert await many.step(2) == []
+    assert await many.step(3, ending="7") == [("7", (2, 3))]
+    assert await many.turn() == [(name, (2, 3)) for name in many.names if name != "7"]
+
+
+async def test_tokens_that_wait_come_before_the_failure_that_ends_their_request() -> None:
+    many = Turns(MANY_STREAMS)
+    await many.step(1)
+    await many.step(2)
+    many.client.fail_all("gone")
+    assert many.seen[:MANY_STREAMS] == [(name, (2,)) for name in many.names]
+    await asyncio.wait_for(asyncio.gather(*many.reading), 5)
+
+
+async def test_tokens_of_a_request_that_was_dropped_go_nowhere() -> None:
+    many = Turns(MANY_STREAMS)
+    await many.step(1)
+    await many.step(2)
+    many.client.forget("3")
+    assert await many.turn() == [(name, (2,)) for name in many.names if name != "3"]

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.disconnect import ClientGone, unless_gone
 from llmendpoint_server.api.generation import Generation, Record, collect
-from llmendpoint_server.api.http_protocol import WRITE_NOW, WriteNow
+from llmendpoint_server.api.http_protocol import WRITE_SOON, WriteSoon
 from llmendpoint_server.api.preprocess import Prepared, Preprocessor
 from llmendpoint_server.api.responses import (
     ChatShape,
@@ -43,13 +43,13 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await unless_gone(receive, self._send_all(send, scope["state"][WRITE_NOW]))
+            await unless_gone(receive, self._send_all(send, scope["state"][WRITE_SOON]))
         except (ClientGone, EngineEnded):
             pass  # no last chunk is sent, so uvicorn closes the connection
         finally:
             self._generation.close()
 
-    async def _send_all(self, send: Send, write: WriteNow) -> None:
+    async def _send_all(self, send: Send, write: WriteSoon) -> None:
         async def send_more(body: bytes) -> None:
             """Waits first, if the caller does not keep up."""
             await send({"type": "http.response.body", "body": body, "more_body": True})

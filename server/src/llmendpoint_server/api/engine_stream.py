@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 from llmendpoint_server.core.request import RequestOutput
 
@@ -16,10 +15,13 @@ def merged(outputs: Sequence[RequestOutput]) -> RequestOutput:
     """Outputs of one request, in their order, as one."""
     if len(outputs) == 1:
         return outputs[0]
+    tokens: list[int] = []
+    cached = 0
+    for output in outputs:
+        tokens += output.tokens
+        cached = max(cached, output.cached_tokens)
     last = outputs[-1]
-    tokens = tuple(chain.from_iterable(output.tokens for output in outputs))
-    cached = max(output.cached_tokens for output in outputs)
-    return RequestOutput(last.id, tokens, last.finish, cached, last.detail, last.retry_after)
+    return RequestOutput(last.id, tuple(tokens), last.finish, cached, last.detail, last.retry_after)
 
 
 class EngineStream:
