@@ -6,7 +6,8 @@ tokenizer of the demo model, JSON and HTTP. In turn with it, a bare server write
 as many callers: no server that writes each token to its caller at once takes less.
 
 The callers are in this process. What is counted is the CPU time that the kernel notes for the server's process, while
-all streams run. Then the engine's own part: the messages of one step, written to a socket that is read.
+all streams run. Then the work for a token alone, without the sockets, and the engine's part: the messages of one step,
+written to a socket that is read.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import cast
 import uvloop
 
 from server.tests.server_process import ServerProcess
-from tests.bench import bare_stream, engine_messages
+from tests.bench import api_work, bare_stream, engine_messages
 from tests.bench.bare_http import post
 from tests.bench.results import Result, write
 
@@ -177,7 +178,7 @@ def main() -> None:
     if arguments.rounds < 3:
         parser.error(f"--rounds is {arguments.rounds}; a median needs at least 3")
     rows = [row for callers in STEPS for row in compare(callers, arguments.rounds)]
-    write("api", [*rows, *engine_messages.results(tuple(STEPS))])
+    write("api", [*rows, api_work.result(), *engine_messages.results(tuple(STEPS))])
 
 
 if __name__ == "__main__":
