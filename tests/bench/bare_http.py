@@ -40,5 +40,9 @@ def chat_request(model: str, size: int) -> bytes:
     """A chat request whose body has `size` bytes."""
     body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "'.encode()
     body += b"x" * (size - len(body) - 4) + b'"}]}'
+    return post(body)
+
+
+def post(body: bytes) -> bytes:
     head = f"POST {CHAT} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode() + body

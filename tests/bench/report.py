@@ -33,6 +33,7 @@ SECTIONS = (
     Section("engine-qwen3", "Engine: 152k tokens to draw from", "make bench-engine"),
     Section("serving", "Serving", "make bench-serving"),
     Section("sampler", "Sampler", "make bench-sampler"),
+    Section("api", "API process of the engine", "make bench-api"),
     Section("gateway", "Gateway", "make bench-gateway"),
     Section("rollout", "Rollback under 50 requests a second", "make bench-rollout"),
     Section("verdicts", "Verdicts on simulated rollouts", "make bench-verdicts"),

@@ -32,7 +32,7 @@ class FakeEngine:
         self.limit = 256
         self.running: dict[str, tuple[Request, int]] = {}
         self.waiting: list[Request] = []
-        self.steps = 0
+        self.counters = Counters()
         self.draining = False
 
     def send(self, *messages: protocol.FromEngine) -> None:
@@ -86,7 +86,7 @@ class FakeEngine:
         while self.waiting and len(self.running) < self.max_running:
             request = self.waiting.pop(0)
             self.running[request.id] = (request, 0)
-        self.steps += 1
+        self.counters.steps += 1
         started = [done for _, done in self.running.values() if done > 5]
         if len(started) >= OPTIONS.get("die_with", float("inf")):
             os._exit(9)
@@ -108,9 +108,12 @@ class FakeEngine:
             self.running[request.id] = (request, done + 1)
             if finish:
                 del self.running[request.id]
-        stats = protocol.Stats(len(self.waiting), len(self.running), counters=Counters(steps=self.steps))
-        self.send(protocol.StepOutput(tuple(outputs)), stats)
+        self.counters.generated_tokens += sum(len(output.tokens) for output in outputs)
+        self.send(protocol.StepOutput(tuple(outputs)), self.stats())
         time.sleep(OPTIONS.get("delay", 0.0))
+
+    def stats(self) -> protocol.Stats:
+        return protocol.Stats(len(self.waiting), len(self.running), counters=self.counters)
 
     def run(self) -> None:
         while True:
@@ -126,12 +129,10 @@ class FakeEngine:
             if requests and requests < OPTIONS.get("stall_with", float("inf")):
                 self.step()
             elif requests:
-                self.send(
-                    protocol.Stats(len(self.waiting), len(self.running), counters=Counters(steps=self.steps))
-                )
+                self.send(self.stats())
                 time.sleep(0.01)
             else:
-                self.send(protocol.Stats(counters=Counters(steps=self.steps)))
+                self.send(self.stats())
 
 
 if __name__ == "__main__":

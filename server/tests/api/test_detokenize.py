@@ -96,6 +96,12 @@ def test_a_character_cut_by_the_token_limit_is_dropped() -> None:
     assert detokenizer.push(tokens) + detokenizer.finish() == "Hi "
 
 
+def test_an_output_without_tokens_changes_nothing() -> None:
+    tokens = TOKENIZER.encode("Hi 👋")
+    detokenizer = Detokenizer(TOKENIZER.decode)
+    assert detokenizer.push(tokens[:-1]) + detokenizer.push(()) + detokenizer.push(tokens[-1:]) == "Hi 👋"
+
+
 def test_bytes_that_are_no_text_do_not_hold_the_stream_for_ever() -> None:
     broken = TOKENIZER.encode("👋")[0]
     detokenizer = Detokenizer(TOKENIZER.decode)

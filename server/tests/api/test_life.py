@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from server.tests.api.over_http import events_of
 from server.tests.api.served import ASK, URL, load, wait_running
 from server.tests.server_process import ServerProcess
 
@@ -182,3 +183,22 @@ def test_a_request_that_the_engine_lost_may_be_sent_again(after: int) -> None:
             assert streamed.headers["x-llmendpoint-retriable"] == "1"
         assert load(server)["running"] == 0
         assert server.status("/health") == 200
+
+
+def test_many_streams_at_once_get_each_its_own_whole_text() -> None:
+    """More than MANY_STREAMS, so that tokens wait for a turn. Every second one has a stop string."""
+    with ServerProcess(fake={"delay": 0.002, "max_running": 64}).wait_ready() as server:
+
+        def ask(number: int) -> tuple[str, str]:
+            prompt = f"{number} is the number of this caller, whose text is nobody else's 👋."
+            body = {"model": "demo", "prompt": prompt, "max_tokens": 80, "stop": ["'s"] if number % 2 else []}
+            streamed = events_of(httpx.post(server.url + URL, json=body | {"stream": True}, timeout=60))
+            assert streamed[-1] == "[DONE]"
+            text = "".join(event["choices"][0]["text"] for event in streamed[:-1])
+            return text, prompt.partition("'s")[0] if number % 2 else prompt
+
+        with ThreadPoolExecutor(40) as pool:
+            for streamed, begin in pool.map(ask, range(40)):
+                assert streamed.startswith(begin)
+                assert (streamed == begin) == ("👋" not in begin)
+        wait_running(server, 0)

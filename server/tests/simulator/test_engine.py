@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from llmendpoint_server.api.engine_client import EngineStream
+from llmendpoint_server.api.engine_stream import EngineStream
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
 from llmendpoint_server.settings import Settings
 from llmendpoint_server.simulator.behaviour import Behaviour

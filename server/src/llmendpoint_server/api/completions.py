@@ -11,9 +11,18 @@ from starlette.types import Receive, Scope, Send
 
 from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.disconnect import ClientGone, unless_gone
-from llmendpoint_server.api.generation import Generation, Record, collect, events
+from llmendpoint_server.api.generation import Generation, Record, collect
+from llmendpoint_server.api.http_protocol import WRITE_SOON, WriteSoon
 from llmendpoint_server.api.preprocess import Prepared, Preprocessor
-from llmendpoint_server.api.responses import ChatShape, Shape, TextShape, Usage, json_response
+from llmendpoint_server.api.responses import (
+    ChatShape,
+    Events,
+    Shape,
+    TextShape,
+    Usage,
+    error_event,
+    json_response,
+)
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.core import request as core
@@ -25,24 +34,42 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, generation: Generation, shape: Shape, include_usage: bool) -> None:
+    def __init__(self, generation: Generation, events: Events) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._generation = generation
-        self._events = events(generation, shape, include_usage)
+        self._events = events
+        self._complete = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await unless_gone(receive, self._send_all(send))
+            await unless_gone(receive, self._send_all(send, scope["state"][WRITE_SOON]))
         except (ClientGone, EngineEnded):
             pass  # no last chunk is sent, so uvicorn closes the connection
         finally:
             self._generation.close()
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, send: Send, write: WriteSoon) -> None:
+        async def send_more(body: bytes) -> None:
+            """Waits first, if the caller does not keep up."""
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        def show(text: str, reason: str | None) -> bool:
+            if reason is None:
+                return write(self._events.piece(text))
+            self._complete = True
+            return write(self._events.last(text, reason, self._generation.usage))
+
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async for event in self._events:
-            await send({"type": "http.response.body", "body": event, "more_body": True})
+        try:
+            while not self._complete:
+                await self._generation.read(show)
+                await send_more(b"")
+        except RequestError as error:
+            self._generation.mark_failed()
+            await send_more(error_event(error))
+            if isinstance(error, EngineEnded):  # the answer must not look whole
+                raise
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -73,7 +100,7 @@ class Completions:
         try:
             await unless_gone(request.receive, generation.begin())
             if asked.stream:
-                answer = EventStream(generation, shape, asked.include_usage)
+                answer = EventStream(generation, Events(shape, asked.include_usage))
                 handed_over = True
                 return answer
             text, reason = await unless_gone(request.receive, collect(generation))

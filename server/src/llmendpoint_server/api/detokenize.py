@@ -12,9 +12,9 @@ MAX_HELD_TOKENS = 8
 class Detokenizer:
     """The text of a growing list of tokens. `push` returns the text that became certain, `finish` the rest.
 
-    A token may end inside a character; such text is held until the character is whole. Each token is decoded together
-    with the tokens of the piece before it, back to where a character ended. A decoder may treat the first token of a
-    text differently (its space), and with byte fallback a missing byte makes a whole run of bytes unreadable.
+    A token may end inside a character; such text is held until the character is whole. Tokens are decoded together with
+    the one before them, or with all those before them back to where a character ended. A decoder may treat the first
+    token of a text differently (its space), and with byte fallback a missing byte makes a whole run of bytes unreadable.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
@@ -28,13 +28,24 @@ class Detokenizer:
         """tokens since text last became certain"""
 
     def push(self, tokens: Sequence[int]) -> str:
-        return "".join(self._push(token) for token in tokens)
-
-    def _push(self, token: int) -> str:
-        self._window.append(token)
-        self._recent += 1
-        self._fruitless += 1
+        if not tokens:
+            return ""
+        self._window.extend(tokens)
+        self._recent += len(tokens)
         text = self._decode(self._window)
+        piece = text[self._shown :]
+        if piece and REPLACEMENT not in piece:  # nearly always
+            self._forget_before(self._recent)
+            return piece
+        if len(tokens) == 1:
+            return self._push_unclear(text)
+        del self._window[-len(tokens) :]
+        self._recent -= len(tokens)
+        return "".join(self.push((token,)) for token in tokens)
+
+    def _push_unclear(self, text: str) -> str:
+        """The last token brought no text, or text that is not whole."""
+        self._fruitless += 1
         hopeless = self._fruitless > MAX_HELD_TOKENS
         end = len(text) if hopeless else max(self._shown, len(text.rstrip(REPLACEMENT)))
         piece = text[self._shown : end]
@@ -48,10 +59,15 @@ class Detokenizer:
             self._fruitless = 0
         return piece
 
-    def _forget_before(self, kept: int) -> None:
-        self._window = self._window[-kept:]
-        self._shown = len(self._decode(self._window))
-        self._recent = 0
+    def _forget_before(self, recent: int) -> None:
+        """Keep the last token if it is whole by itself; otherwise so many recent ones."""
+        last = self._window[-1:]
+        text = self._decode(last)
+        if not text or REPLACEMENT in text:
+            last = self._window[-recent:]
+            text = self._decode(last)
+        self._window, self._shown = last, len(text)
+        self._recent = self._fruitless = 0
 
     def finish(self) -> str:
         """The rest of the text at the end of the answer. The bytes of a cut character are dropped."""

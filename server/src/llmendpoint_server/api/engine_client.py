@@ -7,12 +7,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import structlog
 
 from llmendpoint_server import protocol
+from llmendpoint_server.api.engine_stream import EngineStream, merged
 from llmendpoint_server.api.interfaces import EngineEnd
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.watchdog import Watchdog
@@ -34,43 +35,10 @@ CAUSE_WAIT_S = 1.0
 """Open requests wait this long for the exit code, so that their error can name it."""
 MOST_UNREAD_BYTES = 64 * 2**20
 """Largest backlog of messages to the engine process, which reads between two steps."""
-
-
-class EngineStream:
-    """Outputs of one request. `forget` is called when nothing more will be read."""
-
-    def __init__(self, request_id: str, forget: Callable[[str], None]) -> None:
-        self._forget = forget
-        self._queue: asyncio.Queue[RequestOutput] = asyncio.Queue()
-        self._last_arrived = False
-        self.id = request_id
-        self.begun = False
-        """a token has arrived"""
-        self.ended = False
-        """the last output has been read"""
-
-    async def next(self) -> RequestOutput:
-        """The next output. Outputs that have already arrived are merged into it. Not to be called after a `finish`."""
-        output = await self._queue.get()
-        while output.finish is None and not self._queue.empty():
-            later = self._queue.get_nowait()
-            output = RequestOutput(
-                later.id, output.tokens + later.tokens, later.finish,
-                max(output.cached_tokens, later.cached_tokens), later.detail, later.retry_after,
-            )  # fmt: skip
-        self.ended = output.finish is not None
-        return output
-
-    def deliver(self, output: RequestOutput) -> None:
-        """Adds one output. An output after the last one is dropped."""
-        if self._last_arrived:
-            return
-        self.begun = self.begun or bool(output.tokens)
-        self._last_arrived = output.finish is not None
-        self._queue.put_nowait(output)
-
-    def close(self) -> None:
-        self._forget(self.id)
+MANY_STREAMS = 32
+TURN_SECONDS = 0.02
+"""With many streams, each gets its tokens this often at most: what a write to a caller costs is then paid once for
+several tokens. It has an effect only if steps are faster than this."""
 
 
 class EngineClient(asyncio.Protocol):
@@ -83,6 +51,10 @@ class EngineClient(asyncio.Protocol):
         self._command = tuple(command)
         self._reader = protocol.ApiReader()
         self._streams: dict[str, EngineStream] = {}
+        self._held: dict[str, list[RequestOutput]] = {}
+        """outputs for the next turn, by request"""
+        self._next_turn = 0.0
+        self._turn_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._last_word: protocol.StateChanged | None = None
@@ -160,6 +132,7 @@ class EngineClient(asyncio.Protocol):
     def fail_all(self, detail: str) -> None:
         """End every open stream with `detail`. A stream without a token is rejected, so that another replica may take
         the request. If the engine has failed it counts as failed instead, because that request may be the cause."""
+        self._hand_over()
         well = self.failure() is None
         for stream in self._streams.values():
             reason = FinishReason.REJECTED if well and not stream.begun else FinishReason.FAILED
@@ -189,21 +162,47 @@ class EngineClient(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._watchdog.hear(asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        self._watchdog.hear(now)
         try:
             for message in self._reader.feed(data):
-                self._take(message)
+                if isinstance(message, protocol.StepOutput):
+                    self._hold(message.outputs)
+                else:
+                    self._take(message)
         except ProtocolError as error:
             structlog.get_logger().error("the engine process sent what is no message", error=str(error))
             if self._transport is not None:
                 self._transport.abort()
+        if len(self._streams) < MANY_STREAMS or now >= self._next_turn:
+            self._hand_over()
+        elif self._turn_timer is None:
+            self._turn_timer = asyncio.get_running_loop().call_at(self._next_turn, self._hand_over)
 
-    def _take(self, message: protocol.FromEngine) -> None:
+    def _hold(self, outputs: Iterable[RequestOutput]) -> None:
+        """Keep the outputs for the next turn. The first output and the last one of a request do not wait."""
+        for output in outputs:
+            stream = self._streams.get(output.id)
+            if stream is None:
+                continue
+            if stream.begun and output.finish is None:
+                self._held.setdefault(output.id, []).append(output)
+            else:
+                stream.deliver(merged([*self._held.pop(output.id, ()), output]))
+
+    def _hand_over(self) -> None:
+        """A turn: each stream gets all that is held for it, as one output."""
+        if self._turn_timer is not None:
+            self._turn_timer.cancel()
+            self._turn_timer = None
+        self._next_turn = asyncio.get_running_loop().time() + TURN_SECONDS
+        held, self._held = self._held, {}
+        for request_id, outputs in held.items():
+            if (stream := self._streams.get(request_id)) is not None:
+                stream.deliver(merged(outputs))
+
+    def _take(self, message: protocol.Stats | protocol.Loaded | protocol.StateChanged) -> None:
         match message:
-            case protocol.StepOutput(outputs=outputs):
-                for output in outputs:
-                    if (stream := self._streams.get(output.id)) is not None:
-                        stream.deliver(output)
             case protocol.Stats():
                 self.stats = message
                 requests = message.waiting + message.running

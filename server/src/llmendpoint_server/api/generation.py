@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.interfaces import Engine, Stream
 from llmendpoint_server.api.metrics import Metrics
-from llmendpoint_server.api.responses import DONE, Shape, Usage, error_event
+from llmendpoint_server.api.responses import Usage
 from llmendpoint_server.core.request import FinishReason, RequestOutput
-from llmendpoint_server.errors import EngineEnded, EngineFailed, QueueFull, RequestError, Unavailable
+from llmendpoint_server.errors import EngineEnded, EngineFailed, QueueFull, Unavailable
 
 
 @dataclass
@@ -27,12 +27,9 @@ class Record:
     first_token_s: float | None = None
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Text that became certain. The last piece also has the finish reason, in OpenAI's word."""
-
-    text: str
-    finish: str | None = None
+Show = Callable[[str, str | None], bool]
+"""Takes text that became certain, and with the last piece the finish reason in OpenAI's word. Returns whether it takes
+another piece now."""
 
 
 class Generation:
@@ -91,38 +88,49 @@ class Generation:
             self._record.first_token_s = now - self._started
             self._metrics.first_token.observe(now - self._started)
         else:
-            for _ in range(tokens):  # tokens that arrive together share the time
-                self._metrics.inter_token.observe((now - self._last_token) / tokens)
+            # Tokens that arrive together share the time.
+            self._metrics.inter_token.observe((now - self._last_token) / tokens, tokens)
         self._last_token = now
         self.usage.completion_tokens += tokens
 
-    async def pieces(self) -> AsyncIterator[Piece]:
-        """The answer as it becomes certain. Raises EngineFailed in the middle if the engine fails."""
-        output = self._first
-        while True:
-            if output is None:
-                output = await self._stream.next()
-                self._check(output)
-            self.usage.cached_tokens = max(self.usage.cached_tokens, output.cached_tokens)
-            stopped = output.finish is FinishReason.STOP
-            text, taken = self._text.push(output.tokens[:-1] if stopped else output.tokens)
-            if (
-                self._text.stopped
-            ):  # the engine knows no stop strings: closing the stream aborts the request there
-                self._measure(taken)  # tokens after it in the same output depend on load, and are not used
-                yield self._finish(text, "stop")
-                return
-            self._measure(len(output.tokens))
-            if output.finish is not None:
-                text += self._text.finish()
-                reason = "stop" if stopped or self._text.stopped else "length"
-                yield self._finish(text, reason)
-                return
-            if text:
-                yield Piece(text)
-            output = None
+    async def read(self, show: Show) -> None:
+        """Give the answer to `show` as it becomes certain, until `show` returns False or has the last piece. Raises
+        EngineFailed in the middle if the engine fails."""
 
-    def _finish(self, text: str, reason: str) -> Piece:
+        def take(output: RequestOutput) -> bool:
+            text, reason = self._advance(output)
+            if reason is None:
+                return show(text, None) if text else True
+            self._finish(reason)
+            show(text, reason)
+            return False
+
+        if (first := self._first) is not None:
+            self._first = None
+            if not take(first):
+                return
+        await self._stream.read(take)
+
+    def _advance(self, output: RequestOutput) -> tuple[str, str | None]:
+        """The text that became certain, and the finish reason with the last of it."""
+        if output.finish is not None:
+            self._check(output)
+        if output.cached_tokens:
+            self.usage.cached_tokens = max(self.usage.cached_tokens, output.cached_tokens)
+        stopped = output.finish is FinishReason.STOP
+        text, taken = self._text.push(output.tokens[:-1] if stopped else output.tokens)
+        if (
+            self._text.stopped
+        ):  # the engine knows no stop strings: closing the stream aborts the request there
+            self._measure(taken)  # tokens after it in the same output depend on load, and are not used
+            return text, "stop"
+        self._measure(len(output.tokens))
+        if output.finish is None:
+            return text, None
+        text += self._text.finish()
+        return text, "stop" if stopped or self._text.stopped else "length"
+
+    def _finish(self, reason: str) -> None:
         spent = time.monotonic() - self._started
         self._record.finish = reason
         self._metrics.count_finished(reason)
@@ -130,7 +138,6 @@ class Generation:
         if self.usage.completion_tokens > 1 and self._record.first_token_s is not None:
             after_first = spent - self._record.first_token_s
             self._metrics.per_output_token.observe(after_first / (self.usage.completion_tokens - 1))
-        return Piece(text, reason)
 
     def mark_failed(self) -> None:
         self._record.finish = "error"
@@ -149,27 +156,12 @@ async def collect(generation: Generation) -> tuple[str, str]:
     """The whole answer and its finish reason."""
     parts: list[str] = []
     reason = ""
-    async for piece in generation.pieces():
-        parts.append(piece.text)
-        reason = piece.finish or ""
+
+    def show(text: str, finish: str | None) -> bool:
+        nonlocal reason
+        parts.append(text)
+        reason = finish or ""
+        return True
+
+    await generation.read(show)
     return "".join(parts), reason
-
-
-async def events(generation: Generation, shape: Shape, include_usage: bool) -> AsyncIterator[bytes]:
-    """Server-sent events. The first has the role; an error in the middle is the last event.
-
-    Raises EngineEnded after that event, so that the answer does not look whole.
-    """
-    first = True
-    try:
-        async for piece in generation.pieces():
-            yield shape.chunk(piece.text, piece.finish, first=first, with_usage=include_usage)
-            first = False
-        if include_usage:
-            yield shape.usage_chunk(generation.usage)
-        yield DONE
-    except RequestError as error:
-        generation.mark_failed()
-        yield error_event(error)
-        if isinstance(error, EngineEnded):
-            raise

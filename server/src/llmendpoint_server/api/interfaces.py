@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +24,9 @@ class Stream(Protocol):
 
     async def next(self) -> RequestOutput:
         """The next output. Outputs that have already arrived are merged into it. Not to be called after a `finish`."""
+
+    async def read(self, reader: Callable[[RequestOutput], bool]) -> None:
+        """Give each output to `reader` when it arrives, until it returns False. What it raises is raised here."""
 
     def close(self) -> None: ...
 

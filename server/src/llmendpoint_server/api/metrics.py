@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from llmendpoint_server.api.interfaces import Engine
 
@@ -82,6 +86,30 @@ class EngineCollector(Collector):
             yield counter
 
 
+class TokenTimes(Collector):
+    """The histogram of the times between tokens. prometheus_client's own looks at each bound, under locks: that costs
+    more than all else that is done for a token."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._counts = [0] * (len(TOKEN_BUCKETS) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float, times: int) -> None:
+        """The same time, so many times."""
+        self._counts[bisect_left(TOKEN_BUCKETS, seconds)] += times
+        self._sum += seconds * times
+
+    def collect(self) -> Iterable[Metric]:
+        bounds = map(floatToGoString, (*TOKEN_BUCKETS, math.inf))
+        family = HistogramMetricFamily(
+            "vllm:inter_token_latency_seconds", "Time between two tokens of an answer", labels=["model_name"]
+        )
+        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
+        family.add_metric([self._model], buckets, self._sum)
+        yield family
+
+
 class Metrics:
     """Every metric of one server, in its own registry."""
 
@@ -98,9 +126,8 @@ class Metrics:
             "Time from the arrival of a request to its first token",
             FIRST_TOKEN_BUCKETS,
         )
-        self.inter_token = histogram(
-            "vllm:inter_token_latency_seconds", "Time between two tokens of an answer", TOKEN_BUCKETS
-        )
+        self.inter_token = TokenTimes(model)
+        registry.register(self.inter_token)
         self.per_output_token = histogram(
             "vllm:request_time_per_output_token_seconds",
             "Mean time between the tokens of one answer, after its first token",

@@ -115,3 +115,28 @@ class TextShape(Shape):
 
     def chunk_choice(self, text: str, first: bool) -> dict[str, Any]:
         return {"text": text}
+
+
+class Events:
+    """The server-sent events of one streamed answer. The first has the role."""
+
+    def __init__(self, shape: Shape, include_usage: bool) -> None:
+        self._shape, self._include_usage = shape, include_usage
+        self._first = True
+        # All chunks in the middle are the same but for their text, so the rest is encoded once.
+        chunk = shape.chunk("\0", None, first=False, with_usage=include_usage)
+        self._before, _, self._after = chunk.rpartition(encode_json("\0"))
+
+    def piece(self, text: str) -> bytes:
+        if self._first:
+            return self._chunk(text, None)
+        return b"%b%b%b" % (self._before, encode_json(text), self._after)
+
+    def last(self, text: str, reason: str, usage: Usage) -> bytes:
+        """The last piece of the answer, and all that follows it."""
+        usage_chunk = self._shape.usage_chunk(usage) if self._include_usage else b""
+        return self._chunk(text, reason) + usage_chunk + DONE
+
+    def _chunk(self, text: str, reason: str | None) -> bytes:
+        first, self._first = self._first, False
+        return self._shape.chunk(text, reason, first=first, with_usage=self._include_usage)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import time
@@ -62,6 +63,7 @@ class Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         await engine.start()
+        gc.freeze()  # otherwise each full collection visits all modules: all streams stand still for 50 ms and more
         serving = asyncio.create_task(self._serve(server))
         stopping = asyncio.create_task(self._stop.wait())
         try:

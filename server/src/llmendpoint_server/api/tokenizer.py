@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ from tokenizers import Tokenizer
 
 from llmendpoint_server.errors import InvalidRequest, ModelNotFound
 
+TOKENS_REMEMBERED = 2**16
 SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -86,6 +88,10 @@ class ModelTokenizer:
             raise ModelNotFound(f"The tokenizer files in {folder} cannot be used: {error}") from error
         except Exception as error:  # any: tokenizers raises bare Exception; the model is refused
             raise ModelNotFound(f"{folder}/tokenizer.json cannot be read: {error}") from error
+        # A streamed token is decoded by itself and with the token before it. The first of the two is remembered.
+        self._decode_one = lru_cache(TOKENS_REMEMBERED)(
+            lambda token: str(self._tokenizer.decode([token], skip_special_tokens=True))
+        )
         # Values are a string or, in files of older versions, a dictionary with the string under "content".
         special = {name: config.get(name) for name in SPECIAL_TOKENS}
         self._special = {
@@ -100,7 +106,10 @@ class ModelTokenizer:
         return tuple(encoding.ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+        if len(tokens) == 1:
+            return self._decode_one(tokens[0])
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        return text
 
     def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The prompt's text, up to where the assistant's answer begins. Raises InvalidRequest."""

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from llmendpoint_server import protocol
-from llmendpoint_server.api.engine_client import EngineStream
+from llmendpoint_server.api.engine_stream import EngineStream
 from llmendpoint_server.api.interfaces import EngineEnd
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives, retry_after

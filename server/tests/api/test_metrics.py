@@ -1,0 +1,33 @@
+"""docs/reference/metrics.md: the histogram of the times between tokens is the one that prometheus_client would show."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+
+from llmendpoint_server.api.metrics import TOKEN_BUCKETS, TokenTimes
+
+NAME, HELP = "vllm:inter_token_latency_seconds", "Time between two tokens of an answer"
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, *TOKEN_BUCKETS, 0.0123, 10.5, 1e6]), st.integers(1, 4))))
+def test_the_histogram_of_token_times_is_shown_as_prometheus_client_shows_its_own(
+    observed: list[tuple[float, int]],
+) -> None:
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    times = TokenTimes('a "model"')
+    ours.register(times)
+    histogram = Histogram(NAME, HELP, ["model_name"], buckets=TOKEN_BUCKETS, registry=theirs)
+    child = histogram.labels('a "model"')
+    for seconds, count in observed:
+        times.observe(seconds, count)
+        for _ in range(count):
+            child.observe(seconds)
+    assert lines(ours) == lines(theirs)
+
+
+def lines(registry: CollectorRegistry) -> list[str]:
+    """All but when it was made, and the sum, whose last digits depend on the order of additions."""
+    shown = generate_latest(registry).decode().splitlines()
+    return [line for line in shown if "_created" not in line and "_sum" not in line]
