@@ -10,13 +10,13 @@ from pathlib import Path
 
 from llmendpoint_server.api.engine_client import ENGINE_COMMAND, EngineClient
 from llmendpoint_server.api.metrics import Metrics
-from llmendpoint_server.api.model_files import content_revision, resolve_model
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults, read_sampling_defaults
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.errors import ModelNotFound
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.settings import Settings
+from llmendpoint_server.weights.locate import content_revision, resolve_model
 
 
 def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMMAND) -> Service:

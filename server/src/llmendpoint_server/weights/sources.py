@@ -12,15 +12,6 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
-from llmendpoint_server.core.model_plan import (
-    Checksum,
-    Refusal,
-    SourceFile,
-    choose_files,
-    etag_checksum,
-    manifest_hash,
-)
-from llmendpoint_server.core.sigv4 import Keys, signed_headers
 from llmendpoint_server.errors import (
     BadConfiguration,
     FormatRefused,
@@ -28,7 +19,16 @@ from llmendpoint_server.errors import (
     ModelUnavailable,
     SourceChanged,
 )
-from llmendpoint_server.model.web import Reply, Web
+from llmendpoint_server.weights.plan import (
+    Checksum,
+    Refusal,
+    SourceFile,
+    choose_files,
+    etag_checksum,
+    manifest_hash,
+)
+from llmendpoint_server.weights.sigv4 import Keys, signed_headers
+from llmendpoint_server.weights.web import Reply, Web
 
 PUBLIC_HUB = "https://huggingface.co"
 

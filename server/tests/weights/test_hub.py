@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from llmendpoint_server.api.model_files import EMBEDDED
+from llmendpoint_server.weights.locate import EMBEDDED
 from tests.hub_stub import MODEL, Hub
 
 FIRST, SECOND = "1" * 40, "2" * 40
 PROGRAM = """
 import json, sys
 from llmendpoint_server import logs
-from llmendpoint_server.api.model_files import resolve_model
+from llmendpoint_server.weights.locate import resolve_model
 from llmendpoint_server.errors import ServerError
 logs.configure()
 try:

@@ -1,4 +1,4 @@
-"""Where the model's files are, and what identifies their content."""
+"""Which folder `--model` of the server means, and what identifies its content."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from llmendpoint_server.api.hub import download
 from llmendpoint_server.errors import BadConfiguration, ModelNotFound
+from llmendpoint_server.weights.hub import download
 
-EMBEDDED = Path(__file__).parents[1] / "models"
+EMBEDDED = Path(__file__).with_name("embedded")
 KNOWN_SOURCES = "embedded://demo, file:///path, hf://org/name or a plain path"
 
 
