@@ -26,6 +26,8 @@ ENGINE_ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
     # Otherwise transformers draws progress bars between the JSON lines of the log.
     "TQDM_DISABLE": "1",
+    # The engine gets a folder. Nothing in it is to call the hub.
+    "HF_HUB_OFFLINE": "1",
 }
 """Defaults; this process's environment overrides them."""
 EXIT_WAIT_S = 20.0
