@@ -39,6 +39,7 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         dtype=settings.dtype,
         max_model_len=settings.max_model_len,
         max_num_seqs=settings.max_num_seqs,
+        max_batched_tokens=settings.max_batched_tokens,
         max_queued_requests=settings.max_queued_requests,
         kv_cache_memory=settings.kv_cache_memory,
         prefix_caching=settings.prefix_caching,
