@@ -13,10 +13,10 @@ from typing import cast
 import structlog
 
 from llmendpoint_server import protocol
-from llmendpoint_server.api.interfaces import EngineEnd
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.watchdog import Watchdog
 from llmendpoint_server.errors import EngineFailed, ProtocolError, QueueFull, Unavailable
+from llmendpoint_server.exits import EngineEnd
 from llmendpoint_server.resources import usable_threads
 
 ENGINE_COMMAND = (sys.executable, "-m", "llmendpoint_server.engine")
