@@ -73,8 +73,13 @@ def test_neither_pickles_nor_code_are_downloaded(hub: Hub) -> None:
     assert not found & {"evil.bin", "evil.py", "README.md"}
 
 
-def test_a_commit_that_is_there_already_needs_no_hub(hub: Hub) -> None:
-    resolve_model(SOURCE, FIRST)
+def test_a_commit_that_is_there_already_needs_neither_the_hub_nor_a_volume_that_can_be_written(
+    hub: Hub,
+) -> None:
+    folder = resolve_model(SOURCE, FIRST)
+    (lock,) = folder.parent.glob(".lock-*")
+    lock.unlink()
+    lock.mkdir()  # nobody can write to it, not even root
     hub.requests.clear()
     assert which(resolve_model(SOURCE, FIRST)) == FIRST
     assert hub.requests == []

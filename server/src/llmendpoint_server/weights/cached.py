@@ -54,10 +54,11 @@ def _download(repository: str, revision: str) -> Path:
     is_commit = re.fullmatch(r"[0-9a-f]{40}", revision)
     commit = revision if is_commit else _commit(source, revision, pointer)
     place = Place(root, _file_name(repository, commit))
-    if not place.complete() and (missing := lacking(file.path for file in source.files(commit, False))):
-        raise ModelNotFound(f"{source.name} at {commit} has no {missing}")
-    fetch(source, commit, place, allow_pickle=False, progress=Progress())
-    if not is_commit:
+    if not place.complete():
+        if missing := lacking(file.path for file in source.files(commit, False)):
+            raise ModelNotFound(f"{source.name} at {commit} has no {missing}")
+        fetch(source, commit, place, allow_pickle=False, progress=Progress())
+    if not (is_commit or (pointer.is_file() and pointer.read_text() == commit)):
         pointer.write_text(commit)
     return place.final
 
