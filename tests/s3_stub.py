@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from llmendpoint_server.core.sigv4 import Keys, signed_headers
+from llmendpoint_server.weights.sigv4 import Keys, signed_headers
 from tests.file_server import Faults, send_range
 
 BUCKET = "models"

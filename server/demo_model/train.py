@@ -21,7 +21,7 @@ from corpus import Document, Topic, draw_document, fill, read_other, read_topics
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-PACKAGE_FOLDER = Path(__file__).parents[1] / "src/llmendpoint_server/models/demo"
+PACKAGE_FOLDER = Path(__file__).parents[1] / "src/llmendpoint_server/weights/embedded/demo"
 VOCABULARY = 2048  # at most: the corpus yields fewer merges
 ROW = 320  # tokens in a training row, into which whole documents are packed
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"

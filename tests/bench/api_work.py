@@ -18,10 +18,10 @@ from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.engine_client import MANY_STREAMS, EngineClient
 from llmendpoint_server.api.generation import Generation, Record
 from llmendpoint_server.api.metrics import Metrics
-from llmendpoint_server.api.model_files import resolve_model
 from llmendpoint_server.api.responses import ChatShape, Events, Usage
 from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.core.request import Request, RequestOutput, SamplingParams
+from llmendpoint_server.weights.locate import resolve_model
 from tests.bench.results import Result
 
 STREAMS = MANY_STREAMS - 1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from llmendpoint_server.core.sigv4 import Keys
+from llmendpoint_server.weights.sigv4 import Keys
 from tests.cluster.images import ROOT, local_volume
 from tests.e2e.product import Product
 from tests.hub_stub import Hub
@@ -18,7 +18,7 @@ Values = dict[str, str]
 Need = Callable[[Product, str, Path], AbstractContextManager[Values]]
 """Of the product, the page's namespace and its folder: the page's environment variables, and values of the table."""
 
-DEMO = ROOT / "server/src/llmendpoint_server/models/demo"
+DEMO = ROOT / "server/src/llmendpoint_server/weights/embedded/demo"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 KEYS = Keys("AK", "secret")
 

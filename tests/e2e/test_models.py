@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llmendpoint_server.core.sigv4 import Keys
+from llmendpoint_server.weights.sigv4 import Keys
 from tests.cluster import images, wait_for
 from tests.e2e.machine_pods import processes_of
 from tests.e2e.product import NAMESPACE, Object, Product

@@ -13,7 +13,7 @@ from tests.cluster import progress, wait_for
 from tests.cluster.images import ROOT, local_volume
 from tests.e2e.product import NAMESPACE, Object, Product
 
-DEMO = ROOT / "server/src/llmendpoint_server/models/demo"
+DEMO = ROOT / "server/src/llmendpoint_server/weights/embedded/demo"
 CLAIM = "demo-model"
 
 

@@ -66,7 +66,7 @@ class ModelJobs:
         for source in container.get("envFrom", ()):
             data = self.namespace.get("secret", source["secretRef"]["name"])["data"]
             environment |= {key: base64.b64decode(value).decode() for key, value in data.items()}
-        command = [sys.executable, "-m", "llmendpoint_server.model", *args]
+        command = [sys.executable, "-m", "llmendpoint_server.weights", *args]
         pipe = subprocess.PIPE
         running = {"phase": "Running", "podIP": ADDRESS, "podIPs": [{"ip": ADDRESS}]}
         process = subprocess.Popen(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llmendpoint_server.core.sigv4 import Keys
+from llmendpoint_server.weights.sigv4 import Keys
 from tests.cluster import Cluster
 from tests.hub_stub import MODEL, Hub
 from tests.integration.installed import RUNTIME

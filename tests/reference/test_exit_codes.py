@@ -17,7 +17,7 @@ from llmendpoint_server.errors import (
     ModelNotFound,
     UnsupportedArchitecture,
 )
-from llmendpoint_server.model.__main__ import EXAMPLES
+from llmendpoint_server.weights.__main__ import EXAMPLES
 from tests.reference.__main__ import PAGES
 
 INTERRUPTED = 128 + signal.SIGINT

@@ -15,7 +15,7 @@ from llmendpoint_fit.folder import read_folder
 
 from .configs import LLAMA_8B
 
-DEMO = Path(__file__).parents[3] / "server/src/llmendpoint_server/models/demo"
+DEMO = Path(__file__).parents[3] / "server/src/llmendpoint_server/weights/embedded/demo"
 
 
 def safetensors(tensors: dict[str, tuple[str, int]], cut: int = 0) -> bytes:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from llmendpoint_server import logs
-from llmendpoint_server.api.interfaces import EngineEnd
 from llmendpoint_server.errors import ServerError
 from llmendpoint_server.resources import raise_open_files
+
+
+@dataclass(frozen=True)
+class EngineEnd:
+    """Why the engine ended, and the exit code of this process."""
+
+    cause: str
+    exit_code: int
 
 
 def exit_code_of(serving: Callable[[], EngineEnd | None]) -> int:

@@ -34,8 +34,9 @@ State = Literal["loading", "warming", "ready", "draining", "failed"]
 class Configure(msgspec.Struct, tag="configure", frozen=True):
     """The first frame to the engine: what to load and how.
 
-    `model_path`: a local directory in transformers' layout (config.json, *.safetensors). `model_revision`: the root of
-    the prefix cache's hash chain. None: the engine chooses by the model and the machine. `kv_cache_memory`: bytes.
+    `model_path`: a local directory in transformers' layout (config.json, *.safetensors). `model_revision`: what
+    names the content of these files, for the root of the prefix cache's hash chain. None: the engine chooses by the
+    model and the machine. `max_batched_tokens`: what one step computes. `kv_cache_memory`: bytes.
     """
 
     model_path: str

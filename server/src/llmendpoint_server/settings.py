@@ -22,6 +22,8 @@ then:
 exit codes: 0 after a drain (SIGTERM, SIGINT), 2 a bad flag, 3 the model cannot be found, 4 the architecture cannot be
 served, 1 otherwise; the last line on standard error then names the cause.
 """
+MOST = 2**31 - 1
+"""Of tokens, sequences and requests: more than any machine has room for."""
 UNITS = {
     "": 1,
     "k": 10**3,
@@ -47,6 +49,7 @@ class Settings:
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     max_model_len: int | None = None
     max_num_seqs: int | None = None
+    max_batched_tokens: int | None = None
     max_queued_requests: int = 256
     kv_cache_memory: int | None = None
     prefix_caching: bool = True
@@ -69,8 +72,8 @@ def parse_quantity(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
+    if not re.fullmatch(r"0*[1-9][0-9]{0,9}", text) or int(text) > MOST:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a whole number from 1 to {MOST}")
     return int(text)
 
 
@@ -133,6 +136,8 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
     add("--max-model-len", type=positive, metavar="TOKENS",
         help="prompt plus output of one request (default: the model's own)")  # fmt: skip
     add("--max-num-seqs", type=positive, metavar="N", help="sequences in one batch")
+    add("--max-num-batched-tokens", dest="max_batched_tokens", type=positive, metavar="TOKENS",
+        help="tokens that one step computes, at least --max-num-seqs; a longer prompt takes several steps. fewer: running answers pause less for it; more: it is done sooner (default: by the device)")  # fmt: skip
     add("--max-queued-requests", type=positive, metavar="N", default=256,
         help="waiting requests before 429 (default: 256)")  # fmt: skip
     add("--kv-cache-memory", type=parse_quantity, metavar="BYTES",
@@ -155,5 +160,11 @@ def settings_from(options: dict[str, Any], parser: argparse.ArgumentParser) -> S
     """Settings from what `parser` found for the server's own flags."""
     if not 0 <= options["port"] <= 65535:
         parser.error(f"argument --port: {options['port']} is not a port; it must be between 0 and 65535")
+    sequences, tokens = options["max_num_seqs"], options["max_batched_tokens"]
+    if sequences and tokens and tokens < sequences:
+        parser.error(
+            f"argument --max-num-batched-tokens: {tokens} is less than --max-num-seqs {sequences}, and each sequence "
+            "computes at least one token in a step; raise the first or lower the second"
+        )
     names = tuple(dict.fromkeys(options.pop("served_model_name"))) or (default_name(options["model"]),)
     return Settings(served_names=names, **options)

@@ -12,9 +12,9 @@ from tokenizers import Tokenizer, decoders, normalizers
 from tokenizers.models import BPE
 
 from llmendpoint_server.api.detokenize import Detokenizer, StopStrings, TextStream
-from llmendpoint_server.api.model_files import resolve_model
 from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.simulator.tokens import ByteTokenizer
+from llmendpoint_server.weights.locate import resolve_model
 
 TOKENIZER = ModelTokenizer(resolve_model("embedded://demo"))
 

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import openai
 
-from llmendpoint_server.api.model_files import resolve_model
 from llmendpoint_server.api.tokenizer import ModelTokenizer
+from llmendpoint_server.weights.locate import resolve_model
 from server.tests.api.over_http import ASK, COMPLETE, error_of, events_of
 from server.tests.server_process import ServerProcess
 

@@ -64,6 +64,13 @@ def test_memory_is_a_kubernetes_quantity(text: str, amount: int) -> None:
         (["--model", "m", "--kv-cache-memory", "2GB"], "--kv-cache-memory"),
         (["--model", "m", "--kv-cache-memory", "0"], "--kv-cache-memory"),
         (["--model", "m", "--max-model-len", "-1"], "--max-model-len"),
+        (["--model", "m", "--max-num-seqs", "9" * 5000], "--max-num-seqs"),
+        (["--model", "m", "--max-num-batched-tokens", "0"], "--max-num-batched-tokens"),
+        (["--model", "m", "--max-num-batched-tokens", str(2**31)], "from 1 to 2147483647"),
+        (
+            ["--model", "m", "--max-num-batched-tokens", "7", "--max-num-seqs", "8"],
+            "--max-num-batched-tokens: 7 is less than --max-num-seqs 8",
+        ),
         (["--model", "m", "--port", "70000"], "--port"),
         (["--model", "m", "--device", "tpu"], "--device"),
         (["--model", "m", "--drain-timeout", "soon"], "--drain-timeout"),
@@ -86,13 +93,13 @@ def test_defaults_leave_the_choice_to_the_engine() -> None:
 
 def test_every_setting_that_the_engine_knows_reaches_it(tmp_path: Path) -> None:
     chosen = Settings(
-        "m", ("m",), device="cpu", dtype="float16", max_model_len=7, max_num_seqs=3, max_queued_requests=5,
+        "m", ("m",), device="cpu", dtype="float16", max_model_len=7, max_num_seqs=3, max_batched_tokens=9, max_queued_requests=5,
         kv_cache_memory=1024, prefix_caching=False,
     )  # fmt: skip
     default = Settings("m", ("m",))
     sent = make_configure(chosen, tmp_path)
     common = {field.name for field in fields(Settings)} & set(Configure.__struct_fields__)
-    assert len(common) == 7
+    assert len(common) == 8
     for name in common:
         assert getattr(chosen, name) != getattr(default, name), f"{name}: give it another value in this test"
         assert getattr(sent, name) == getattr(chosen, name), f"make_configure leaves {name} out"

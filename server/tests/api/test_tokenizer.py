@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from llmendpoint_server.api.model_files import resolve_model
 from llmendpoint_server.api.tokenizer import ModelTokenizer
+from llmendpoint_server.weights.locate import resolve_model
 
 DEMO = resolve_model("embedded://demo")
 MESSAGES = [{"role": "user", "content": "Hello"}]

@@ -3,7 +3,6 @@
 import pytest
 
 from llmendpoint_server.core.blocks import BlockManager
-from llmendpoint_server.core.prefix import chain_hash, root_hash
 from llmendpoint_server.core.randomness import uniform
 
 
@@ -73,18 +72,6 @@ def test_a_match_ends_at_the_first_unknown_page() -> None:
 def test_releasing_what_nobody_holds_is_a_defect_that_shows() -> None:
     with pytest.raises(ValueError, match="held by nobody"):
         BlockManager(pages=1, page_size=4).release([0])
-
-
-def test_a_chain_depends_on_everything_before_it() -> None:
-    names = {
-        chain_hash(key, root_hash(key, revision, salt), tokens)
-        for key in (b"k1", b"k2")
-        for revision in ("r1", "r2")
-        for salt in ("", "s")
-        for tokens in ((1, 2), (2, 1), (258,), (1, 2, 0))
-    }
-    assert len(names) == 2 * 2 * 2 * 4
-    assert root_hash(b"k", "a", "b") != root_hash(b"k", "ab", "")
 
 
 def test_noise_depends_on_seed_and_position_alone_and_is_spread_evenly() -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from llmendpoint_server.api.model_files import resolve_model
 from llmendpoint_server.api.tokenizer import ModelTokenizer
+from llmendpoint_server.weights.locate import resolve_model
 from server.tests.demo.test_demo_model import TWENTY
 
 

@@ -25,7 +25,7 @@ from llmendpoint_server.api.responses import (
 )
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody
 from llmendpoint_server.api.service import Service
-from llmendpoint_server.core import request as core
+from llmendpoint_server.core.request import Request as EngineRequest
 from llmendpoint_server.errors import EngineEnded, RequestError, Unavailable
 
 
@@ -117,7 +117,7 @@ class Completions:
         service = self._service
         text = TextStream(service.tokenizer.decode, asked.stops)
         usage = Usage(len(asked.prompt))
-        order = core.Request(request_id, asked.prompt, asked.sampling, arrival=time.time(), salt=asked.salt)
+        order = EngineRequest(request_id, asked.prompt, asked.sampling, arrival=time.time(), salt=asked.salt)
         return Generation(
             service.engine, service.engine.submit(order), text, usage, service.metrics, record, asked.arrived
         )

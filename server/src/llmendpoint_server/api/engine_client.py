@@ -14,10 +14,10 @@ import structlog
 
 from llmendpoint_server import protocol
 from llmendpoint_server.api.engine_stream import EngineStream, merged
-from llmendpoint_server.api.interfaces import EngineEnd
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.watchdog import Watchdog
 from llmendpoint_server.errors import EngineFailed, ProtocolError, QueueFull, Unavailable
+from llmendpoint_server.exits import EngineEnd
 from llmendpoint_server.resources import usable_threads
 
 ENGINE_COMMAND = (sys.executable, "-m", "llmendpoint_server.engine")
@@ -27,6 +27,8 @@ ENGINE_ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
     # Otherwise transformers draws progress bars between the JSON lines of the log.
     "TQDM_DISABLE": "1",
+    # The engine gets a folder. Nothing in it is to call the hub.
+    "HF_HUB_OFFLINE": "1",
 }
 """Defaults; this process's environment overrides them."""
 EXIT_WAIT_S = 20.0

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from llmendpoint_server import protocol
 from llmendpoint_server.core.request import Request, RequestOutput
-
-
-@dataclass(frozen=True)
-class EngineEnd:
-    """Why the engine ended, and the exit code of this process."""
-
-    cause: str
-    exit_code: int
+from llmendpoint_server.exits import EngineEnd
 
 
 class Stream(Protocol):

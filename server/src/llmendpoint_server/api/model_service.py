@@ -10,13 +10,13 @@ from pathlib import Path
 
 from llmendpoint_server.api.engine_client import ENGINE_COMMAND, EngineClient
 from llmendpoint_server.api.metrics import Metrics
-from llmendpoint_server.api.model_files import content_revision, resolve_model
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults, read_sampling_defaults
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.errors import ModelNotFound
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.settings import Settings
+from llmendpoint_server.weights.locate import content_revision, resolve_model
 
 
 def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMMAND) -> Service:
@@ -39,6 +39,7 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         dtype=settings.dtype,
         max_model_len=settings.max_model_len,
         max_num_seqs=settings.max_num_seqs,
+        max_batched_tokens=settings.max_batched_tokens,
         max_queued_requests=settings.max_queued_requests,
         kv_cache_memory=settings.kv_cache_memory,
         prefix_caching=settings.prefix_caching,

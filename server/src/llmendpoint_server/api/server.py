@@ -23,9 +23,10 @@ from starlette.types import ASGIApp
 
 from llmendpoint_server.api.app import make_app
 from llmendpoint_server.api.http_protocol import BoundedProtocol
-from llmendpoint_server.api.interfaces import Engine, EngineEnd
+from llmendpoint_server.api.interfaces import Engine
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.errors import BadConfiguration
+from llmendpoint_server.exits import EngineEnd
 from llmendpoint_server.settings import Settings
 
 KEEP_ALIVE_S = 150

@@ -21,7 +21,7 @@ from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives, retry_after
 from llmendpoint_server.core.paging import Paging
-from llmendpoint_server.core.prefix import root_hash
+from llmendpoint_server.core.prefix import Weights, root_hash
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.sequence import Sequence, Status, finish_reason
 
@@ -97,7 +97,7 @@ class Scheduler:
             request=request,
             seed=seed if chosen is None else chosen,
             tokens=list(request.prompt),
-            names=[root_hash(self.config.prefix_key, self.config.model_revision, request.salt)],
+            names=[root_hash(self.config.prefix_key, Weights(self.config.model_revision), request.salt)],
         )
         self._by_id[request.id] = sequence
         self._waiting.append(sequence)

@@ -92,7 +92,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     model, probe = prepare(folder, device, dtype)
     bytes_per_page = probe.bytes_per_page * PAGE_SIZE // probe.page_size
     kind = device.type
-    max_num_seqs = settings.max_num_seqs or DEFAULT_MAX_NUM_SEQS[kind]
+    max_num_seqs, max_batched_tokens = batch_limits(settings, kind)
     longest = loading.config_max_model_len(model.config)
     pages, max_model_len = size_cache(settings, device, bytes_per_page, longest, max_num_seqs)
     info = ModelInfo(
@@ -103,12 +103,20 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         dtype=str(dtype).removeprefix("torch."),
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
-        max_batched_tokens=max(settings.max_batched_tokens or DEFAULT_BATCHED_TOKENS[kind], max_num_seqs),
+        max_batched_tokens=max_batched_tokens,
         kv_pages=pages,
         sliding_window=probe.widest_window,
         load_seconds=time.monotonic() - began,
     )
     return ModelRunner(model, Gathered(pages + 1, PAGE_SIZE, device, dtype)), info
+
+
+def batch_limits(settings: Configure, kind: str) -> tuple[int, int]:
+    """The most sequences and the most tokens of a step, on a kind of device. Each sequence computes at least one token,
+    so that what is not set gives way to what is."""
+    wanted = settings.max_batched_tokens or DEFAULT_BATCHED_TOKENS[kind]
+    sequences = settings.max_num_seqs or min(DEFAULT_MAX_NUM_SEQS[kind], wanted)
+    return sequences, max(wanted, sequences)
 
 
 def threads_for(folder: Folder, usable: int) -> int:

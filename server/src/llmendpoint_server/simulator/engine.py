@@ -12,11 +12,11 @@ import structlog
 
 from llmendpoint_server import protocol
 from llmendpoint_server.api.engine_stream import EngineStream
-from llmendpoint_server.api.interfaces import EngineEnd
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives, retry_after
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.errors import Unavailable
+from llmendpoint_server.exits import EngineEnd
 from llmendpoint_server.settings import Settings
 from llmendpoint_server.simulator.behaviour import Behaviour, Fate, answer_tokens, fate, waits
 from llmendpoint_server.simulator.tokens import END, VOCABULARY

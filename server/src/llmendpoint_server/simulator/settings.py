@@ -11,7 +11,7 @@ from llmendpoint_server.simulator.behaviour import Behaviour
 
 DESCRIPTION = """\
 An engine without a model behind the API of llmendpoint-server, to rehearse rollouts without a GPU. It echoes the last
-user message. All flags of llmendpoint-server are accepted; device, dtype and memory have no effect.
+user message. All flags of llmendpoint-server are accepted; device, dtype, memory and tokens in a step have no effect.
 """
 EXAMPLES = """\
 examples:

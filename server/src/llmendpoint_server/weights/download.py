@@ -11,12 +11,12 @@ from typing import BinaryIO, TypeVar
 
 import structlog
 
-from llmendpoint_server.core.model_plan import Checksum, Hash, SourceFile, human
 from llmendpoint_server.errors import ModelCorrupt, ModelUnavailable
-from llmendpoint_server.model.folders import Place
-from llmendpoint_server.model.progress import Progress
-from llmendpoint_server.model.sources import Source
-from llmendpoint_server.model.web import EndsEarly, Reply
+from llmendpoint_server.weights.folders import Place
+from llmendpoint_server.weights.plan import Checksum, Hash, SourceFile, human
+from llmendpoint_server.weights.progress import Progress
+from llmendpoint_server.weights.sources import Source
+from llmendpoint_server.weights.web import EndsEarly, Reply
 
 CHUNK = 2**20
 FILES_AT_ONCE = 4

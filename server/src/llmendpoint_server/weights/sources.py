@@ -9,18 +9,10 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
-from llmendpoint_server.core.model_plan import (
-    Checksum,
-    Refusal,
-    SourceFile,
-    choose_files,
-    etag_checksum,
-    manifest_hash,
-)
-from llmendpoint_server.core.sigv4 import Keys, signed_headers
 from llmendpoint_server.errors import (
     BadConfiguration,
     FormatRefused,
@@ -28,7 +20,16 @@ from llmendpoint_server.errors import (
     ModelUnavailable,
     SourceChanged,
 )
-from llmendpoint_server.model.web import Reply, Web
+from llmendpoint_server.weights.plan import (
+    Checksum,
+    Refusal,
+    SourceFile,
+    choose_files,
+    etag_checksum,
+    manifest_hash,
+)
+from llmendpoint_server.weights.sigv4 import Keys, signed_headers
+from llmendpoint_server.weights.web import Reply, Web
 
 PUBLIC_HUB = "https://huggingface.co"
 
@@ -70,14 +71,31 @@ def open_source(source: str) -> Source:
     )
 
 
+def hub_home() -> Path:
+    """Where the hub's tools keep what is this user's: HF_HOME, or a folder in the user's cache."""
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("HF_HOME") or f"{caches}/huggingface"
+    return Path(os.path.expanduser(home))  # unlike Path's own, it does not fail for a user without a home
+
+
+def _hub_token() -> str:
+    """HF_TOKEN, or what `hf auth login` wrote."""
+    if token := os.environ.get("HF_TOKEN", "").strip():
+        return token
+    try:
+        return (hub_home() / "token").read_text().strip()
+    except OSError:
+        return ""
+
+
 class HubSource:
-    """hf://. HF_ENDPOINT and HF_TOKEN have their usual meaning."""
+    """hf://. HF_ENDPOINT, HF_TOKEN and HF_HOME have their usual meaning."""
 
     def __init__(self, repository: str, branch: str) -> None:
         self.name = f"hf://{repository}"
         self._repository, self._branch = quote(repository), branch
         self._endpoint = (os.environ.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
-        token = os.environ.get("HF_TOKEN", "").strip()
+        token = _hub_token()
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._web = Web(self.name)
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from llmendpoint_server.core.sigv4 import Keys
-from llmendpoint_server.model.download import fetch
-from llmendpoint_server.model.folders import Place
-from llmendpoint_server.model.progress import Progress
-from llmendpoint_server.model.sources import open_source
+from llmendpoint_server.weights.download import fetch
+from llmendpoint_server.weights.folders import Place
+from llmendpoint_server.weights.progress import Progress
+from llmendpoint_server.weights.sigv4 import Keys
+from llmendpoint_server.weights.sources import open_source
 from tests.file_server import Faults
 from tests.hub_stub import MODEL, Hub
 from tests.s3_stub import BUCKET, ObjectStore
@@ -65,7 +65,7 @@ class Stage:
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         """The command itself."""
-        command = [sys.executable, "-m", "llmendpoint_server.model", "fetch", "--source", self.source]
+        command = [sys.executable, "-m", "llmendpoint_server.weights", "fetch", "--source", self.source]
         command += ["--revision", self.resolve(), "--root", str(self.root), "--name", "demo", *more]
         environment = {**os.environ, **self.environment}
         return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)

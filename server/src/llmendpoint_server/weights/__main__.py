@@ -12,10 +12,10 @@ from pathlib import Path
 
 from llmendpoint_server.exits import exit_code_of
 from llmendpoint_server.logs import TERMINATION_LOG
-from llmendpoint_server.model.download import fetch
-from llmendpoint_server.model.folders import Place
-from llmendpoint_server.model.progress import Progress, told
-from llmendpoint_server.model.sources import open_source
+from llmendpoint_server.weights.download import fetch
+from llmendpoint_server.weights.folders import Place
+from llmendpoint_server.weights.progress import Progress, told
+from llmendpoint_server.weights.sources import open_source
 
 EXAMPLES = """\
 examples:

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from llmendpoint_server.core.model_plan import SourceFile
 from llmendpoint_server.errors import (
     AccessDenied,
     BadConfiguration,
@@ -28,9 +27,10 @@ from llmendpoint_server.errors import (
     NoSpace,
     SourceChanged,
 )
-from llmendpoint_server.model.folders import Place
-from llmendpoint_server.model.progress import Progress, told
-from llmendpoint_server.model.sources import open_source
+from llmendpoint_server.weights.folders import Place
+from llmendpoint_server.weights.plan import SourceFile
+from llmendpoint_server.weights.progress import Progress, told
+from llmendpoint_server.weights.sources import open_source
 from tests.hub_stub import Hub
 from tests.s3_stub import ObjectStore
 

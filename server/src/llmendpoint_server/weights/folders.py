@@ -17,8 +17,8 @@ from pathlib import Path
 
 import structlog
 
-from llmendpoint_server.core.model_plan import RECORD, SourceFile, human, missing_bytes
 from llmendpoint_server.errors import BadConfiguration, LoadError, NoSpace
+from llmendpoint_server.weights.plan import RECORD, SourceFile, human, missing_bytes
 
 PART = ".part"
 """The suffix of an incomplete file."""

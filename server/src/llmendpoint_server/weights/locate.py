@@ -1,4 +1,4 @@
-"""Where the model's files are, and what identifies their content."""
+"""Which folder `--model` of the server means, and what identifies its content."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from llmendpoint_server.api.hub import download
 from llmendpoint_server.errors import BadConfiguration, ModelNotFound
+from llmendpoint_server.weights.cached import cached_model
+from llmendpoint_server.weights.plan import lacking
 
-EMBEDDED = Path(__file__).parents[1] / "models"
+EMBEDDED = Path(__file__).with_name("embedded")
 KNOWN_SOURCES = "embedded://demo, file:///path, hf://org/name or a plain path"
 
 
@@ -30,7 +31,7 @@ def resolve_model(source: str, revision: str | None = None) -> Path:
             )
         folder = Path(unquote(url.path))
     elif scheme == "hf":
-        folder = download(rest, revision)
+        folder = cached_model(rest, revision)
     elif scheme == "embedded":
         folder = EMBEDDED / rest
         if rest not in (known := sorted(path.name for path in EMBEDDED.glob("*") if path.is_dir())):
@@ -48,16 +49,8 @@ def resolve_model(source: str, revision: str | None = None) -> Path:
 def check_folder(folder: Path, source: str) -> Path:
     if not folder.is_dir():
         raise ModelNotFound(f"--model {source}: {folder} is not a folder with a model in it.")
-    for name in ("config.json", "tokenizer.json"):
-        if not (folder / name).is_file():
-            raise ModelNotFound(
-                f"--model {source}: {folder} has no {name}. A model in transformers' layout has config.json, "
-                "tokenizer.json and *.safetensors; save_pretrained writes them."
-            )
-    if not any(folder.glob("*.safetensors")):
-        raise ModelNotFound(
-            f"--model {source}: {folder} has no *.safetensors; other weight formats are not loaded."
-        )
+    if missing := lacking(path.name for path in folder.iterdir() if path.is_file()):
+        raise ModelNotFound(f"--model {source}: {folder} has no {missing}")
     return folder.resolve()
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from llmendpoint_server.core.sigv4 import Keys, signed_headers
+from llmendpoint_server.weights.sigv4 import Keys, signed_headers
 
 KEYS = Keys("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
 BUCKET = "https://examplebucket.s3.amazonaws.com"

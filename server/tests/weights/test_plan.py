@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llmendpoint_server.core.model_plan import (
+from llmendpoint_server.weights.plan import (
     Checksum,
     Refusal,
     SourceFile,

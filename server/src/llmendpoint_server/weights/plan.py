@@ -18,6 +18,12 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
 """Formats that are pickles, or mostly so: loading one runs the code in it."""
 BESIDE_WEIGHTS = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
 """Configuration and tokenizer. No *.py: code is not loaded."""
+NEEDED = ("config.json", "tokenizer.json", "*.safetensors")
+"""What our own engine needs at the top of a model's folder."""
+WHY_NEEDED = (
+    "a model in transformers' layout has config.json, tokenizer.json and *.safetensors (save_pretrained writes them), "
+    "and other weight formats are not loaded."
+)
 RECORD = ".llmendpoint.json"
 """The file beside a complete model that says what the model is made of."""
 
@@ -89,6 +95,15 @@ def choose_files(listing: Sequence[SourceFile], allow_pickle: bool) -> tuple[Sou
         f for f in _matching(listing, BESIDE_WEIGHTS, top_first=False) if _folder(f.path) in folders | {""}
     ]
     return tuple(sorted({*weights, *beside}, key=lambda file: file.path))
+
+
+def lacking(paths: Iterable[str]) -> str | None:
+    """What our own engine needs and these files do not have, in words; None if it can load them."""
+    found = list(paths)
+    for pattern in NEEDED:
+        if not any("/" not in path and fnmatch(path, pattern) for path in found):
+            return f"{pattern}; {WHY_NEEDED}"
+    return None
 
 
 def is_safe_path(path: str) -> bool:
