@@ -38,6 +38,15 @@ class Batch:
     def tokens(self) -> int:
         return sum(row.count for row in self.rows)
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Of sequences that do not decode yet."""
+        return sum(row.count for row in self.rows if not row.sequence.decoding)
+
+    @property
+    def decodes(self) -> bool:
+        return any(row.sequence.decoding for row in self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:

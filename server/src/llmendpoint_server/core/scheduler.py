@@ -1,9 +1,9 @@
 """Continuous batching: which tokens of which sequences the next step computes.
 
-Each step takes at most `max_batched_tokens`: first one token of every sequence that decodes, then prompts in order of
-arrival, cut into chunks if they do not fit. If pages run out, the sequence that arrived last is preempted: it releases
-its pages and is computed again later; its generated tokens are kept. Pure: time is an argument, and the model runs
-elsewhere.
+Each step takes at most `max_batched_tokens`: first one token of every sequence that decodes, then prompts in the order
+of the queue, cut into chunks if they do not fit. While others decode, `pace` bounds these chunks. If pages run out, the
+last sequence in that order is preempted: it releases its pages and is computed again later; its generated tokens are
+kept. Pure: time is an argument, and the model runs elsewhere.
 
 Each sequence is changed within `_guard`: if anything is raised there, that request ends and the others go on.
 """
@@ -13,17 +13,18 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Concatenate, ParamSpec, TypeVar
 
-from llmendpoint_server.core.admission import Admission
+from llmendpoint_server.core.admission import DEADLINE_PASSED, Admission
 from llmendpoint_server.core.batch import Batch, Fault, Sampled, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives
+from llmendpoint_server.core.pace import Pace
 from llmendpoint_server.core.paging import Paging
 from llmendpoint_server.core.prefix import root_hash
-from llmendpoint_server.core.queue import ORDER, WaitingQueue
+from llmendpoint_server.core.queue import ORDER, WaitingQueue, order_of
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.sequence import Sequence, Status, finish_reason
 
@@ -41,6 +42,7 @@ class SchedulerConfig:
     model_revision: str = ""
     sliding_window: int | None = None
     """the most keys that a query sees in any layer, its own included; None if a layer has no window"""
+    max_queued_tokens: int = 2**20
 
 
 P = ParamSpec("P")
@@ -67,8 +69,13 @@ class Scheduler:
         self.lives = Lives()
         self.faults: list[Fault] = []
         """the engine takes these and answers them"""
-        self._waiting = WaitingQueue(config.max_queued_requests)
-        self._admission = Admission(config, self._waiting, self.lives)
+        self._waiting: WaitingQueue[Sequence] = WaitingQueue(
+            config.max_queued_requests, config.max_queued_tokens
+        )
+        self._pace = Pace(config.max_batched_tokens)
+        self._admission = Admission(
+            config, self._waiting, self.lives, self._pace, self._paging, self.counters
+        )
         self._running: list[Sequence] = []
         """in the order of the queue: the last one is preempted first"""
         self._by_id: dict[str, Sequence] = {}
@@ -77,6 +84,10 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         return len(self._waiting)
+
+    @property
+    def waiting_tokens(self) -> int:
+        return self._waiting.tokens
 
     @property
     def running(self) -> int:
@@ -90,7 +101,7 @@ class Scheduler:
     def outstanding_tokens(self) -> int:
         return sum(sequence.outstanding for sequence in self._by_id.values())
 
-    def add(self, request: Request, seed: int) -> RequestOutput | None:
+    def add(self, request: Request, seed: int, now: float = 0.0) -> RequestOutput | None:
         """Queue a request, or return why not. `seed` is used if the request has none."""
         if request.id in self._by_id:
             raise ValueError(f"There is a request {request.id!r} already.")
@@ -100,15 +111,24 @@ class Scheduler:
             seed=seed if chosen is None else chosen,
             tokens=list(request.prompt),
             names=[root_hash(self.config.prefix_key, self.config.model_revision, request.salt)],
-            order=self._arrivals,
+            order=order_of(request, self._arrivals),
         )
-        refusal = self._admission.refusal(sequence, self._running, self.draining)
-        if refusal is not None:
-            return refusal
-        self._arrivals += 1
-        self._by_id[request.id] = sequence
-        self._waiting.push(sequence)
-        return None
+        refusal = self._admission.refusal(sequence, self._running, self.draining, now)
+        if refusal is None:
+            self._arrivals += 1
+            self._by_id[request.id] = sequence
+            self._waiting.push(sequence)
+        return refusal
+
+    def expire(self, now: float) -> list[RequestOutput]:
+        """End the waiting requests whose deadline has passed. What has begun to run goes on."""
+        late = self._waiting.expired(now)
+        if not late:
+            return []
+        self.counters.deadlines_passed += len(late)
+        again, why = self._admission.retry_after(self._running), DEADLINE_PASSED
+        ends = [self._guard(self._finish, sequence, FinishReason.EXPIRED, (), why) for sequence in late]
+        return [replace(end, retry_after=again) for end in ends if end is not None]
 
     def abort(self, request_id: str) -> RequestOutput | None:
         """End a request at once; its pages are free on return. None if it has ended already, or is in `faults`."""
@@ -175,12 +195,16 @@ class Scheduler:
                 if sequence.decoding is not decoding or sequence.status is not Status.RUNNING:
                     continue
                 budget -= self._guard(self._go_on, sequence, budget, rows) or 0
+            if decoding and rows:
+                budget = min(budget, self._pace.allowance())
+        self._admission.short_of_pages = False
         while budget and self._waiting and len(self._running) < self.config.max_num_seqs:
             sequence = self._waiting.first
             admitted = self._guard(self._admit, sequence, budget)
             if admitted:
                 budget -= self._guard(self._go_on, sequence, budget, rows) or 0
             elif admitted is not None:
+                self._admission.short_of_pages = True
                 break
         if not (rows or self.idle or self.faults):
             raise RuntimeError("Requests wait, and none was scheduled.")
@@ -238,6 +262,7 @@ class Scheduler:
             raise ValueError(f"The model gave {list(map(len, sampled))} tokens for {len(batch.rows)} rows.")
         self.counters.steps += 1
         self.lives.observe(len(self._running), now - batch.time)
+        self._pace.observe(batch.prompt_tokens, batch.decodes, now - batch.time)
         outputs = []
         for row, tokens in zip(batch.rows, sampled, strict=True):
             if row.sequence.status is not Status.RUNNING:
