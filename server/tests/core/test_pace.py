@@ -3,61 +3,14 @@
 In virtual time: a step takes what a formula says.
 """
 
-import random
 from statistics import median, quantiles
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmendpoint_server.core.batch import Sampled
-from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.pace import MIXED_IN_A_ROW, STRETCH, Pace
-from llmendpoint_server.core.request import Request, SamplingParams
-from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
-
-BUDGET = 512
-
-
-class Simulation:
-    """A scheduler on a machine where a step takes `fixed` + `per_row` x rows + `per_token` x prompt tokens, in seconds,
-    give or take a tenth; one step in 200 takes three times as long."""
-
-    def __init__(self, fixed: float, per_row: float, per_token: float, seqs: int = 16) -> None:
-        self.costs = fixed, per_row, per_token
-        self.scheduler = Scheduler(
-            SchedulerConfig(4096, seqs, 1000, BUDGET, 10, prefix_caching=False), BlockManager(20_000, 16)
-        )
-        self.draws = random.Random(7)
-        self.now = 0.0
-        self.sent = 0
-        self.gaps: list[float] = []
-        self.first: dict[str, float] = {}
-        self.last: dict[str, float] = {}
-
-    def send(self, prompt: int, answer: int) -> str:
-        self.sent += 1
-        name = f"{prompt}/{self.sent}"
-        sampling = SamplingParams(answer, temperature=0, ignore_eos=True)
-        assert self.scheduler.add(Request(name, (1,) * prompt, sampling, self.now), 0, self.now) is None
-        return name
-
-    def step(self) -> int:
-        """Returns how many prompt tokens it computed."""
-        batch = self.scheduler.schedule(self.now)
-        prompt_tokens = batch.prompt_tokens
-        fixed, per_row, per_token = self.costs
-        seconds = fixed + per_row * len(batch.rows) + per_token * prompt_tokens
-        seconds *= self.draws.uniform(0.9, 1.1)
-        self.now += 3 * seconds if self.draws.random() < 0.005 else seconds
-        sampled: list[Sampled] = [(1,) if row.sample else () for row in batch.rows]
-        for output in self.scheduler.update(batch, sampled, self.now):
-            if output.id in self.last:
-                self.gaps.append(self.now - self.last[output.id])
-            self.first.setdefault(output.id, self.now)
-            self.last[output.id] = self.now
-        return prompt_tokens
-
+from server.tests.core.virtual_time import Simulation
 
 MACHINES = {
     "a CPU": (0.010, 0.001, 0.001),

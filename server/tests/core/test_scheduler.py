@@ -354,6 +354,7 @@ def test_a_request_whose_first_token_would_come_too_late_is_refused_at_once(
 def test_a_prompt_that_takes_longer_than_its_deadline_is_told_to_come_back_late() -> None:
     refusal = deadline_at_work(3.0, prompt=500)
     assert refusal is not None
+    assert refusal.detail.startswith("computing this prompt takes")
     assert refusal.retry_after == 60
 
 

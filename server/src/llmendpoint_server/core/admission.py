@@ -81,14 +81,15 @@ class Admission:
         decodes = any(other.decoding for other in running)
         turn = self._turn(sequence, running, decodes)
         prompt = self._pace.seconds(len(sequence.tokens), decodes)
-        if turn <= left < turn + prompt:  # only now, because it hashes the prompt
+        if left < turn + prompt:  # only now, because it hashes the prompt
             prompt = self._pace.seconds(len(sequence.tokens) - self._paging.cached(sequence), decodes)
         if turn + prompt <= left:
             return None
         self._counters.deadlines_unreachable += 1
-        # If the prompt alone takes longer than that, no wait is enough.
-        again = MAX_RETRY_AFTER if prompt > left else retry_after(turn + prompt - left)
-        return too_late(sequence.id, turn + prompt, left, again)
+        if prompt > left:  # then no wait is enough
+            return too_late(sequence.id, "computing this prompt takes", prompt, left, MAX_RETRY_AFTER)
+        wait = turn + prompt
+        return too_late(sequence.id, "the first token is expected in", wait, left, retry_after(wait - left))
 
     def _turn(self, sequence: Sequence, running: Rows[Sequence], decodes: bool) -> float:
         """Seconds until the batch has a place for the sequence, and the prompts before it are computed."""
@@ -107,10 +108,7 @@ class Admission:
         return place_wait(self._lives.mean_life, len(running), fewest, self._lives.step_seconds, places)
 
 
-def too_late(request_id: str, expected: float, left: float, again: float) -> RequestOutput:
-    """The answer to a request whose first token is expected in more seconds than are left to its deadline."""
-    detail = (
-        f"the first token is expected in {1000 * expected:.0f} ms, and the deadline is in "
-        f"{1000 * max(left, 0.0):.0f} ms"
-    )
+def too_late(request_id: str, what: str, seconds: float, left: float, again: float) -> RequestOutput:
+    """The answer to a request whose deadline is in `left` seconds; `what` takes longer."""
+    detail = f"{what} {1000 * seconds:.0f} ms, and the deadline is in {1000 * max(left, 0.0):.0f} ms"
     return RequestOutput(request_id, finish=FinishReason.EXPIRED, detail=detail, retry_after=again)

@@ -182,7 +182,8 @@ class SimulatedEngine:
         if expected <= left:
             return None
         self._counters.deadlines_unreachable += 1
-        return too_late(request.id, expected, left, retry_after(expected - left))
+        again = retry_after(expected - left)
+        return too_late(request.id, "the first token is expected in", expected, left, again)
 
     def _reject(self, request: Request, why: str, places: int) -> RequestOutput:
         again = retry_after(self._place_wait(places))
