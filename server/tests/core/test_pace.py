@@ -52,7 +52,7 @@ def test_when_every_step_has_prompts_the_pace_follows_the_batch_that_grows() -> 
     simulation.send(20, 2000)
     for _ in range(20):
         simulation.step()
-    alone = simulation.scheduler._pace.allowance()
+    alone = simulation.scheduler._pace.allowance(8, 1)
     for _ in range(14):
         simulation.send(20, 2000)
     simulation.send(4000, 1)
@@ -62,7 +62,7 @@ def test_when_every_step_has_prompts_the_pace_follows_the_batch_that_grows() -> 
         simulation.send(4000, 1)
     for _ in range(10 * MIXED_IN_A_ROW):
         simulation.step()
-    assert simulation.scheduler._pace.allowance() > 4 * alone
+    assert simulation.scheduler._pace.allowance(8, 1) > 4 * alone
 
 
 @settings(deadline=None)
@@ -76,12 +76,12 @@ def test_whatever_was_believed_first_steps_come_to_keep_the_stretch(
     decode: float, per_token: float, first: float, budget: int
 ) -> None:
     pace = Pace(budget)
-    pace.observe(budget, False, budget * first)
+    pace.observe(budget, 0, budget * first)
     steps = []
     for _ in range(120):
-        tokens = pace.allowance()
+        tokens = pace.allowance(8, 1)
         steps.append((tokens, decode + per_token * tokens))
-        pace.observe(tokens, True, steps[-1][1])
+        pace.observe(tokens, 8, steps[-1][1])
     least = budget // 32
     assert all(seconds <= 1.001 * STRETCH * decode for tokens, seconds in steps[-20:] if tokens > least)
     wanted = (STRETCH - 1) * decode / per_token
@@ -100,13 +100,13 @@ def test_whatever_was_measured_a_prompt_is_computed_in_a_bounded_number_of_steps
 ) -> None:
     pace = Pace(budget)
     for decodes, share, seconds in steps:
-        most = pace.allowance() if decodes else budget
-        pace.observe(int(share * most), decodes, seconds)
+        most = pace.allowance(8, 1) if decodes else budget
+        pace.observe(int(share * most), 8 * decodes, seconds)
     done = 0
     for _ in range(MIXED_IN_A_ROW + 1):
-        tokens = pace.allowance()
+        tokens = pace.allowance(8, 1)
         assert tokens == 0 or max(1, budget // 32) <= tokens <= budget
-        pace.observe(tokens, True, 1.0)
+        pace.observe(tokens, 8, 1.0)
         done += tokens
     assert done >= MIXED_IN_A_ROW * max(1, budget // 32)
-    assert pace.seconds(100, True) >= pace.seconds(100, False) >= 0
+    assert pace.seconds(100, 8) >= pace.seconds(100, 0) >= 0

@@ -75,12 +75,12 @@ class SchedulerStates(RuleBasedStateMachine):
             assert output.finish is FinishReason.EXPIRED
             assert not self.got[output.id]
             self.take(output)
-        idle, allowance = self.scheduler.idle, self.scheduler._pace.allowance()
+        idle = self.scheduler.idle
         waited, ran = list(self.scheduler._waiting), set(self.scheduler._running)
         self.flight = self.scheduler.schedule(self.now)
         self.check_order(waited, set(self.scheduler._running) - ran)
         assert bool(self.flight.rows) is not idle, "there is work, and nothing was scheduled"
-        assert not self.flight.decodes or self.flight.prompt_tokens <= allowance
+        assert not self.flight.decoding or self.flight.prompt_tokens <= self.scheduler._pace._allowed
         assert self.flight.tokens <= self.scheduler.config.max_batched_tokens
         assert len(self.flight.rows) <= self.scheduler.config.max_num_seqs
         self.sampled = self.machine.run(self.flight)

@@ -78,11 +78,11 @@ class Admission:
 
     def _late(self, sequence: Sequence, running: Rows[Sequence], left: float) -> RequestOutput | None:
         """A refusal if the first token is expected after the deadline, which is in `left` seconds."""
-        decodes = any(other.decoding for other in running)
-        turn = self._turn(sequence, running, decodes)
-        prompt = self._pace.seconds(len(sequence.tokens), decodes)
+        decoding = sum(other.decoding for other in running)
+        turn = self._turn(sequence, running, decoding)
+        prompt = self._pace.seconds(len(sequence.tokens), decoding)
         if left < turn + prompt:  # only now, because it hashes the prompt
-            prompt = self._pace.seconds(len(sequence.tokens) - self._paging.cached(sequence), decodes)
+            prompt = self._pace.seconds(len(sequence.tokens) - self._paging.cached(sequence), decoding)
         if turn + prompt <= left:
             return None
         self._counters.deadlines_unreachable += 1
@@ -91,13 +91,13 @@ class Admission:
         wait = turn + prompt
         return too_late(sequence.id, "the first token is expected in", wait, left, retry_after(wait - left))
 
-    def _turn(self, sequence: Sequence, running: Rows[Sequence], decodes: bool) -> float:
+    def _turn(self, sequence: Sequence, running: Rows[Sequence], decoding: int) -> float:
         """Seconds until the batch has a place for the sequence, and the prompts before it are computed."""
         requests, tokens = self._queue.ahead(sequence.order)
         free = 0 if self.short_of_pages else self._config.max_num_seqs - len(running)
         begun = sum(other.remaining for other in running if not other.decoding)
         prompts = begun + round(tokens * self._counters.uncached_share)
-        return max(self._place_wait(running, requests + 1 - free), self._pace.seconds(prompts, decodes))
+        return max(self._place_wait(running, requests + 1 - free), self._pace.seconds(prompts, decoding))
 
     def retry_after(self, running: Rows[Sequence], places: int = 1) -> float:
         return retry_after(self._place_wait(running, places))

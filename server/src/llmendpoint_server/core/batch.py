@@ -44,8 +44,9 @@ class Batch:
         return sum(row.count for row in self.rows if not row.sequence.decoding)
 
     @property
-    def decodes(self) -> bool:
-        return any(row.sequence.decoding for row in self.rows)
+    def decoding(self) -> int:
+        """How many of its rows decode."""
+        return sum(row.sequence.decoding for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,7 @@ class Scheduler:
                     continue
                 budget -= self._guard(self._go_on, sequence, budget, rows) or 0
             if decoding and rows:
-                budget = min(budget, self._pace.allowance())
+                budget = min(budget, self._allowance(len(rows)))
         self._admission.short_of_pages = False
         while budget and self._waiting and len(self._running) < self.config.max_num_seqs:
             sequence = self._waiting.first
@@ -209,6 +209,11 @@ class Scheduler:
         if not (rows or self.idle or self.faults):
             raise RuntimeError("Requests wait, and none was scheduled.")
         return Batch(tuple(row for row in rows if row.sequence.status is Status.RUNNING), now)
+
+    def _allowance(self, decoding: int) -> int:
+        places = self.config.max_num_seqs - len(self._running)
+        begun = sum(not sequence.decoding for sequence in self._running)
+        return self._pace.allowance(decoding, begun + min(len(self._waiting), places))
 
     def _go_on(self, sequence: Sequence, budget: int, rows: list[Scheduled]) -> int:
         """Schedule at most `budget` tokens of a running sequence; returns how many."""
@@ -262,7 +267,7 @@ class Scheduler:
             raise ValueError(f"The model gave {list(map(len, sampled))} tokens for {len(batch.rows)} rows.")
         self.counters.steps += 1
         self.lives.observe(len(self._running), now - batch.time)
-        self._pace.observe(batch.prompt_tokens, batch.decodes, now - batch.time)
+        self._pace.observe(batch.prompt_tokens, batch.decoding, now - batch.time)
         outputs = []
         for row, tokens in zip(batch.rows, sampled, strict=True):
             if row.sequence.status is not Status.RUNNING:
