@@ -45,6 +45,21 @@ def test_with_nothing_to_decode_a_prompt_has_the_whole_step() -> None:
     assert [simulation.step() for _ in range(4)] == [512, 512, 512, 464]
 
 
+def test_a_batch_that_begins_with_many_prompts_fills_first() -> None:
+    """Steps with few rows are inefficient."""
+    simulation = Simulation(0.010, 0.001, 0.001, seqs=64)
+    simulation.send(17, 4)
+    while not simulation.scheduler.idle:
+        simulation.step()
+    for _ in range(64):
+        simulation.send(64, 64)
+    steps = 0
+    while not simulation.scheduler.idle:
+        simulation.step()
+        steps += 1
+    assert steps <= 100, "8 of prompts and 64 of decodes, if the prompts come first"
+
+
 def test_when_every_step_has_prompts_the_pace_follows_the_batch_that_grows() -> None:
     """Steps of 16 rows take twelve times as long as of one. Where it was measured once with one row, prompts would get
     next to nothing for ever."""
