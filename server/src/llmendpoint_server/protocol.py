@@ -45,6 +45,7 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_queued_requests: int = 256
+    max_queued_tokens: int = 2**20
     max_batched_tokens: int | None = None
     kv_cache_memory: int | None = None
     prefix_caching: bool = True
@@ -95,7 +96,7 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
     """The engine's load, after each step and at least once a second: it is the heartbeat too.
 
     `kv_usage`: share 0..1 of the pages that live requests hold. `outstanding_tokens`: what is still to be computed for
-    all of them (prompt tokens not yet prefilled plus output tokens allowed).
+    all of them (prompt tokens not yet prefilled plus output tokens allowed). `waiting_tokens`: of the prompts that wait.
     """
 
     waiting: int = 0
@@ -103,6 +104,7 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
     outstanding_tokens: int = 0
     kv_usage: float = 0.0
     counters: Counters = msgspec.field(default_factory=Counters)
+    waiting_tokens: int = 0
 
 
 class _RequestId(msgspec.Struct):

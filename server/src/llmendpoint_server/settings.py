@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from llmendpoint_server import limits
+
 DESCRIPTION = "Serve a causal language model through OpenAI's HTTP API, with continuous batching."
 EXAMPLES = """\
 examples:
@@ -34,6 +36,9 @@ UNITS = {
     "Ti": 2**40,
 }
 
+QUEUED_TOKENS_EACH = 4096
+"""Tokens of waiting prompts, by default, for each request that may wait."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -48,11 +53,18 @@ class Settings:
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_queued_requests: int = 256
+    max_queued_tokens: int | None = None
     kv_cache_memory: int | None = None
     prefix_caching: bool = True
     drain_timeout: float = 600.0
     step_timeout: float = 120.0
     revision: str | None = None
+    default_deadline_ms: int | None = None
+
+    @property
+    def queued_tokens(self) -> int:
+        """Most tokens of the waiting prompts together."""
+        return self.max_queued_tokens or QUEUED_TOKENS_EACH * self.max_queued_requests
 
 
 def parse_quantity(text: str) -> int:
@@ -82,6 +94,13 @@ def seconds(text: str) -> float:
     if not 0 <= value < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
     return value
+
+
+def deadline_ms(text: str) -> int:
+    try:
+        return limits.read_deadline_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
 
 
 def some_seconds(text: str) -> float:
@@ -135,6 +154,10 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
     add("--max-num-seqs", type=positive, metavar="N", help="sequences in one batch")
     add("--max-queued-requests", type=positive, metavar="N", default=256,
         help="waiting requests before 429 (default: 256)")  # fmt: skip
+    add("--max-queued-tokens", type=positive, metavar="TOKENS",
+        help=f"tokens of all waiting prompts together before 429 (default: {QUEUED_TOKENS_EACH} for each of --max-queued-requests)")  # fmt: skip
+    add("--default-deadline-ms", type=deadline_ms, metavar="MS",
+        help=f"how long a request may wait before it runs, if it has no header {limits.DEADLINE_HEADER} (default: no limit)")  # fmt: skip
     add("--kv-cache-memory", type=parse_quantity, metavar="BYTES",
         help="as a Kubernetes quantity, such as 2Gi")  # fmt: skip
     add("--no-prefix-caching", dest="prefix_caching", action="store_false",

@@ -6,7 +6,7 @@ when a slot that a sequence reads holds anything else, and answers with a functi
 
 from llmendpoint_server.core.batch import Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
-from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
+from llmendpoint_server.core.request import FinishReason, Priority, Request, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
 
 VOCAB = 7
@@ -53,6 +53,7 @@ def make_scheduler(
     queue: int = 4,
     caching: bool = True,
     window: int | None = None,
+    queued_tokens: int = 1000,
 ) -> Scheduler:
     config = SchedulerConfig(
         max_model_len=pages * page_size,
@@ -64,14 +65,24 @@ def make_scheduler(
         prefix_caching=caching,
         prefix_key=b"secret",
         sliding_window=window,
+        max_queued_tokens=queued_tokens,
     )
     return Scheduler(config, BlockManager(pages, page_size))
 
 
 def request(
-    name: str, prompt: tuple[int, ...], max_tokens: int = 8, *, ignore_eos: bool = True, salt: str = ""
+    name: str,
+    prompt: tuple[int, ...],
+    max_tokens: int = 8,
+    *,
+    ignore_eos: bool = True,
+    salt: str = "",
+    arrival: float = 0.0,
+    priority: Priority = Priority.NORMAL,
+    deadline: float | None = None,
 ) -> Request:
-    return Request(name, prompt, SamplingParams(max_tokens, temperature=0, ignore_eos=ignore_eos), salt=salt)
+    sampling = SamplingParams(max_tokens, temperature=0, ignore_eos=ignore_eos)
+    return Request(name, prompt, sampling, arrival, salt, priority, deadline)
 
 
 def expected(prompt: tuple[int, ...], sampling: SamplingParams, max_model_len: int) -> tuple[int, ...]:

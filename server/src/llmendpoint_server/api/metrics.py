@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from llmendpoint_server.api.interfaces import Engine
+from llmendpoint_server.core.counters import Counters
 
 FINE = (1, 1.1, 1.2, 1.3, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.7, 3, 3.3, 3.6, 4, 4.4, 5, 5.5, 6, 6.6, 7.5, 8, 9)  # fmt: skip
 COARSE = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
@@ -40,6 +41,11 @@ class EngineCollector(Collector):
         gauges = (
             ("vllm:num_requests_running", "Requests in the running batch", stats.running),
             ("vllm:num_requests_waiting", "Requests in the engine's queue", stats.waiting),
+            (
+                "llmendpoint:waiting_tokens",
+                "Tokens of the prompts in the engine's queue",
+                stats.waiting_tokens,
+            ),
             (
                 "vllm:kv_cache_usage_perc",
                 "Share of the KV cache that requests hold now",
@@ -80,6 +86,23 @@ class EngineCollector(Collector):
             counter = CounterMetricFamily(name, help_text, labels=["model_name"])
             counter.add_metric([self._model], value)
             yield counter
+        yield self._not_admitted(done)
+
+    def _not_admitted(self, done: Counters) -> Metric:
+        counter = CounterMetricFamily(
+            "llmendpoint:requests_not_admitted",
+            "Requests that the engine refused or ended before they ran (429), by the reason",
+            labels=["model_name", "reason"],
+        )
+        reasons = {
+            "queued_requests": done.refused_requests,
+            "queued_tokens": done.refused_tokens,
+            "deadline_expected": done.deadlines_unreachable,
+            "deadline_passed": done.deadlines_passed,
+        }
+        for reason, value in reasons.items():
+            counter.add_metric([self._model, reason], value)
+        return counter
 
 
 class Metrics:

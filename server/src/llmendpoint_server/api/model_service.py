@@ -27,7 +27,7 @@ def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMM
     metrics = Metrics(engine, settings.served_names[0])
     return Service(
         engine, tokenizer, metrics, settings.served_names, _sampling(folder), version("llmendpoint-server"),
-        uuid.uuid4().hex, int(time.time()),
+        uuid.uuid4().hex, int(time.time()), settings.default_deadline_ms,
     )  # fmt: skip
 
 
@@ -40,6 +40,7 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         max_model_len=settings.max_model_len,
         max_num_seqs=settings.max_num_seqs,
         max_queued_requests=settings.max_queued_requests,
+        max_queued_tokens=settings.queued_tokens,
         kv_cache_memory=settings.kv_cache_memory,
         prefix_caching=settings.prefix_caching,
     )

@@ -38,6 +38,16 @@ class Batch:
     def tokens(self) -> int:
         return sum(row.count for row in self.rows)
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Of sequences that do not decode yet."""
+        return sum(row.count for row in self.rows if not row.sequence.decoding)
+
+    @property
+    def decoding(self) -> int:
+        """How many of its rows decode."""
+        return sum(row.sequence.decoding for row in self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:

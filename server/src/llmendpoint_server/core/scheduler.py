@@ -1,27 +1,30 @@
 """Continuous batching: which tokens of which sequences the next step computes.
 
-Each step takes at most `max_batched_tokens`: first one token of every sequence that decodes, then prompts in order of
-arrival, cut into chunks if they do not fit. If pages run out, the sequence that arrived last is preempted: it releases
-its pages and is computed again later; its generated tokens are kept. Pure: time is an argument, and the model runs
-elsewhere.
+Each step takes at most `max_batched_tokens`: first one token of every sequence that decodes, then prompts in the order
+of the queue, cut into chunks if they do not fit. While others decode, `pace` bounds these chunks. If pages run out, the
+last sequence in that order is preempted: it releases its pages and is computed again later; its generated tokens are
+kept. Pure: time is an argument, and the model runs elsewhere.
 
 Each sequence is changed within `_guard`: if anything is raised there, that request ends and the others go on.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Concatenate, ParamSpec, TypeVar
 
+from llmendpoint_server.core.admission import DEADLINE_PASSED, Admission
 from llmendpoint_server.core.batch import Batch, Fault, Sampled, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.counters import Counters
-from llmendpoint_server.core.estimate import Lives, retry_after
+from llmendpoint_server.core.estimate import Lives
+from llmendpoint_server.core.pace import Pace
 from llmendpoint_server.core.paging import Paging
 from llmendpoint_server.core.prefix import root_hash
+from llmendpoint_server.core.queue import ORDER, WaitingQueue, order_of
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.sequence import Sequence, Status, finish_reason
 
@@ -39,6 +42,7 @@ class SchedulerConfig:
     model_revision: str = ""
     sliding_window: int | None = None
     """the most keys that a query sees in any layer, its own included; None if a layer has no window"""
+    max_queued_tokens: int = 2**20
 
 
 P = ParamSpec("P")
@@ -65,13 +69,25 @@ class Scheduler:
         self.lives = Lives()
         self.faults: list[Fault] = []
         """the engine takes these and answers them"""
-        self._waiting: deque[Sequence] = deque()
+        self._waiting: WaitingQueue[Sequence] = WaitingQueue(
+            config.max_queued_requests, config.max_queued_tokens
+        )
+        self._pace = Pace(config.max_batched_tokens)
+        self._admission = Admission(
+            config, self._waiting, self.lives, self._pace, self._paging, self.counters
+        )
         self._running: list[Sequence] = []
+        """in the order of the queue: the last one is preempted first"""
         self._by_id: dict[str, Sequence] = {}
+        self._arrivals = 0
 
     @property
     def waiting(self) -> int:
         return len(self._waiting)
+
+    @property
+    def waiting_tokens(self) -> int:
+        return self._waiting.tokens
 
     @property
     def running(self) -> int:
@@ -85,44 +101,34 @@ class Scheduler:
     def outstanding_tokens(self) -> int:
         return sum(sequence.outstanding for sequence in self._by_id.values())
 
-    def add(self, request: Request, seed: int) -> RequestOutput | None:
+    def add(self, request: Request, seed: int, now: float = 0.0) -> RequestOutput | None:
         """Queue a request, or return why not. `seed` is used if the request has none."""
         if request.id in self._by_id:
             raise ValueError(f"There is a request {request.id!r} already.")
-        refusal = self._refusal(request)
-        if refusal is not None:
-            return refusal
         chosen = request.sampling.seed
         sequence = Sequence(
             request=request,
             seed=seed if chosen is None else chosen,
             tokens=list(request.prompt),
             names=[root_hash(self.config.prefix_key, self.config.model_revision, request.salt)],
+            order=order_of(request, self._arrivals),
         )
-        self._by_id[request.id] = sequence
-        self._waiting.append(sequence)
-        return None
+        refusal = self._admission.refusal(sequence, self._running, self.draining, now)
+        if refusal is None:
+            self._arrivals += 1
+            self._by_id[request.id] = sequence
+            self._waiting.push(sequence)
+        return refusal
 
-    def _refusal(self, request: Request) -> RequestOutput | None:
-        length, limit = len(request.prompt), self.config.max_model_len
-        if not 0 < length < limit:
-            detail = f"The prompt has {length} tokens; it must have 1 to {limit - 1}."
-            return RequestOutput(request.id, finish=FinishReason.FAILED, detail=detail)
-        if not (min(request.prompt) >= 0 and max(request.prompt) < self.config.vocab_size):
-            detail = f"The prompt has a token id outside 0 to {self.config.vocab_size - 1}."
-            return RequestOutput(request.id, finish=FinishReason.FAILED, detail=detail)
-        # Free places in the next batch count as room: with an empty engine a queue of 0 still serves.
-        room = self.config.max_queued_requests + max(self.config.max_num_seqs - len(self._running), 0)
-        if self.draining or len(self._waiting) >= room:
-            detail = "draining" if self.draining else f"{len(self._waiting)} requests are waiting already"
-            wait = self._retry_after()
-            return RequestOutput(request.id, finish=FinishReason.REJECTED, detail=detail, retry_after=wait)
-        return None
-
-    def _retry_after(self) -> float:
-        budget = self.config.max_batched_tokens
-        fewest = min((sequence.steps_left(budget) for sequence in self._running), default=0)
-        return retry_after(self.lives.mean_life, len(self._running), fewest, self.lives.step_seconds)
+    def expire(self, now: float) -> list[RequestOutput]:
+        """End the waiting requests whose deadline has passed. What has begun to run goes on."""
+        late = self._waiting.expired(now)
+        if not late:
+            return []
+        self.counters.deadlines_passed += len(late)
+        again, why = self._admission.retry_after(self._running), DEADLINE_PASSED
+        ends = [self._guard(self._finish, sequence, FinishReason.EXPIRED, (), why) for sequence in late]
+        return [replace(end, retry_after=again) for end in ends if end is not None]
 
     def abort(self, request_id: str) -> RequestOutput | None:
         """End a request at once; its pages are free on return. None if it has ended already, or is in `faults`."""
@@ -154,7 +160,7 @@ class Scheduler:
         """End a request whose state is bad. The held pages are taken from the tables of the other sequences, and all
         names of pages are dropped. If those tables are bad too, all requests end."""
         self._running = [other for other in self._running if other is not sequence]
-        self._waiting = deque(other for other in self._waiting if other is not sequence)
+        self._waiting.discard(sequence)
         self._end_by_fault(sequence, FinishReason.FAILED, error)
         try:
             self.blocks.restart(page for other in self._running for page in other.held)
@@ -164,7 +170,8 @@ class Scheduler:
     def reset(self, error: Exception) -> None:
         """End all requests, in `faults`, and start anew with all pages free: `error` does not show which one is at
         fault."""
-        self._running, self._waiting = [], deque()
+        self._running = []
+        self._waiting.clear()
         self.blocks.restart(())
         for sequence in list(self._by_id.values()):
             self._end_by_fault(sequence, FinishReason.LOST, error)
@@ -188,16 +195,25 @@ class Scheduler:
                 if sequence.decoding is not decoding or sequence.status is not Status.RUNNING:
                     continue
                 budget -= self._guard(self._go_on, sequence, budget, rows) or 0
+            if decoding and rows:
+                budget = min(budget, self._allowance(len(rows)))
+        self._admission.short_of_pages = False
         while budget and self._waiting and len(self._running) < self.config.max_num_seqs:
-            sequence = self._waiting[0]
+            sequence = self._waiting.first
             admitted = self._guard(self._admit, sequence, budget)
             if admitted:
                 budget -= self._guard(self._go_on, sequence, budget, rows) or 0
             elif admitted is not None:
+                self._admission.short_of_pages = True
                 break
         if not (rows or self.idle or self.faults):
             raise RuntimeError("Requests wait, and none was scheduled.")
         return Batch(tuple(row for row in rows if row.sequence.status is Status.RUNNING), now)
+
+    def _allowance(self, decoding: int) -> int:
+        places = self.config.max_num_seqs - len(self._running)
+        begun = sum(not sequence.decoding for sequence in self._running)
+        return self._pace.allowance(decoding, begun + min(len(self._waiting), places))
 
     def _go_on(self, sequence: Sequence, budget: int, rows: list[Scheduled]) -> int:
         """Schedule at most `budget` tokens of a running sequence; returns how many."""
@@ -227,7 +243,7 @@ class Scheduler:
         self._running.remove(sequence)
         self._paging.give_back(sequence)
         sequence.status, sequence.decoding = Status.WAITING, False
-        self._waiting.appendleft(sequence)
+        self._waiting.push(sequence)
         self.counters.preemptions += 1
 
     def _admit(self, sequence: Sequence, budget: int) -> bool:
@@ -239,9 +255,9 @@ class Scheduler:
             sequence.cached_tokens = sequence.computed
             self.counters.prefix_cache_queries += len(sequence.tokens) if self.config.prefix_caching else 0
             self.counters.prefix_cache_hits += sequence.computed
-        self._waiting.popleft()
+        self._waiting.remove(sequence)
         sequence.status = Status.RUNNING
-        self._running.append(sequence)
+        insort(self._running, sequence, key=ORDER)
         return True
 
     def update(self, batch: Batch, sampled: Rows[Sampled], now: float) -> list[RequestOutput]:
@@ -251,6 +267,7 @@ class Scheduler:
             raise ValueError(f"The model gave {list(map(len, sampled))} tokens for {len(batch.rows)} rows.")
         self.counters.steps += 1
         self.lives.observe(len(self._running), now - batch.time)
+        self._pace.observe(batch.prompt_tokens, batch.decoding, now - batch.time)
         outputs = []
         for row, tokens in zip(batch.rows, sampled, strict=True):
             if row.sequence.status is not Status.RUNNING:

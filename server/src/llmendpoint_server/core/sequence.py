@@ -40,6 +40,8 @@ class Sequence:
     cached_tokens: int = 0
     decoding: bool = False
     """Whether a token was sampled since the sequence got its pages: then only what was sampled has no keys and values"""
+    order: tuple[float, int] = (0.0, 0)
+    """see `queue`: the lowest one starts first, and is preempted last"""
 
     @property
     def id(self) -> str:

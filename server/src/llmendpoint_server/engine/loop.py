@@ -40,7 +40,7 @@ class Engine:
 
     def add(self, request: Request) -> list[RequestOutput]:
         try:
-            refusal = self.scheduler.add(request, seed=secrets.randbits(63))
+            refusal = self.scheduler.add(request, secrets.randbits(63), self._clock())
         except Exception as error:  # of any type: nothing of the request is kept, and the others go on
             return self._fail(request.id, error) or [
                 RequestOutput(request.id, finish=FinishReason.FAILED, detail=_detail(error))
@@ -60,15 +60,17 @@ class Engine:
         Raises if the device is at fault, so that only a new process helps: torch says so (after a fault, every later
         call on a CUDA context fails), or no row could be computed and the runner's check fails too.
         """
+        outputs: list[RequestOutput] = []
         try:
+            outputs = self.scheduler.expire(self._clock())
             batch = self.scheduler.schedule(self._clock())
         except Exception as error:  # any: no single request is at fault, so all end as LOST
             self.scheduler.reset(error)
-            return self._faults()
+            return outputs + self._faults()
         if not batch.rows:
-            return self._faults()
+            return outputs + self._faults()
         steps = self.scheduler.counters.steps
-        outputs = self._compute(batch)
+        outputs += self._compute(batch)
         if self.scheduler.counters.steps == steps:
             self.runner.check()
         return outputs + self._faults()
@@ -121,6 +123,7 @@ class Engine:
         scheduler = self.scheduler
         return protocol.Stats(
             waiting=scheduler.waiting,
+            waiting_tokens=scheduler.waiting_tokens,
             running=scheduler.running,
             outstanding_tokens=scheduler.outstanding_tokens,
             kv_usage=scheduler.blocks.held / scheduler.blocks.pages,
@@ -144,5 +147,6 @@ def make_scheduler(settings: protocol.Configure, info: ModelInfo) -> Scheduler:
         prefix_key=secrets.token_bytes(32),
         model_revision=settings.model_revision,
         sliding_window=info.sliding_window,
+        max_queued_tokens=settings.max_queued_tokens,
     )
     return Scheduler(config, BlockManager(info.kv_pages, PAGE_SIZE))
