@@ -18,3 +18,8 @@ class Counters:
     prefix_cache_hits: int = 0
     """prompt tokens found"""
     preemptions: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    """tokens that drafts had"""
+    accepted_tokens: int = 0
+    """tokens of drafts that are part of an answer"""

@@ -144,5 +144,6 @@ def make_scheduler(settings: protocol.Configure, info: ModelInfo) -> Scheduler:
         prefix_key=secrets.token_bytes(32),
         model_revision=settings.model_revision,
         sliding_window=info.sliding_window,
+        num_speculative_tokens=settings.num_speculative_tokens,
     )
     return Scheduler(config, BlockManager(info.kv_pages, PAGE_SIZE))
