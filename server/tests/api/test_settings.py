@@ -67,6 +67,12 @@ def test_memory_is_a_kubernetes_quantity(text: str, amount: int) -> None:
         (["--model", "m", "--port", "70000"], "--port"),
         (["--model", "m", "--device", "tpu"], "--device"),
         (["--model", "m", "--drain-timeout", "soon"], "--drain-timeout"),
+        (["--model", "m", "--speculative-method", "oracle"], "--speculative-method"),
+        (
+            ["--model", "m", "--speculative-method", "ngram", "--num-speculative-tokens", "8"],
+            "--num-speculative-tokens",
+        ),
+        (["--model", "m", "--num-speculative-tokens", "3"], "--num-speculative-tokens"),
         (["--model", "m", "--surprise"], "--surprise"),
         ([], "--model"),
     ],
@@ -87,12 +93,12 @@ def test_defaults_leave_the_choice_to_the_engine() -> None:
 def test_every_setting_that_the_engine_knows_reaches_it(tmp_path: Path) -> None:
     chosen = Settings(
         "m", ("m",), device="cpu", dtype="float16", max_model_len=7, max_num_seqs=3, max_queued_requests=5,
-        kv_cache_memory=1024, prefix_caching=False,
+        kv_cache_memory=1024, prefix_caching=False, speculative_method="ngram", num_speculative_tokens=2,
     )  # fmt: skip
     default = Settings("m", ("m",))
     sent = make_configure(chosen, tmp_path)
     common = {field.name for field in fields(Settings)} & set(Configure.__struct_fields__)
-    assert len(common) == 7
+    assert len(common) == 9
     for name in common:
         assert getattr(chosen, name) != getattr(default, name), f"{name}: give it another value in this test"
         assert getattr(sent, name) == getattr(chosen, name), f"make_configure leaves {name} out"

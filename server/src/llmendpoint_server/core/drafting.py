@@ -20,6 +20,10 @@ SMALL_STEP_TOKENS = 8
 """A step has drafts only while it has at most so many tokens, those of the drafts included. The time of such a step is mostly that of
 reading the weights, so drafts cost its other sequences little. A step with more sequences, or with a long piece of a prompt, has none."""
 
+MOST_DRAFT_TOKENS = SMALL_STEP_TOKENS - 1
+"""Beside the token that every row has."""
+DEFAULT_DRAFT_TOKENS = 7
+
 
 class Drafting:
     """`most`: tokens of one draft; 0 is no speculation."""
