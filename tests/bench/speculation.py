@@ -1,8 +1,10 @@
 """Output tokens per second with speculation (prompt lookup) beside the same engine without it: `make bench-speculation`.
 
-One Llama of 110M parameters, the shape of `make bench-engine`. Its weights are random, but for one thing: its most probable next token
-depends on the last token only, by a fixed permutation of the vocabulary. So the benchmark can write prompts that hold a passage which
-the greedy answer repeats. It copies as real models do when they quote, edit or extract; how often they do that is not what is measured.
+Copying: one Llama of 110M parameters, the shape of `make bench-engine`. Its weights are random, but for one thing: its most probable
+next token depends on the last token only, by a fixed permutation of the vocabulary. So the benchmark can write prompts that hold a
+passage which the greedy answer repeats, word for word or with changes. How often real answers copy is not measured here.
+
+Real text: embedded://demo answers its own questions. It quotes nothing.
 
 The two run in turn (A, B, A, …) in one process, on the same weights and pages, with prompts that never repeat; the figures are medians,
 the ratios medians of the ratios within a turn.
@@ -22,6 +24,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
+from llmendpoint_server.api.model_files import resolve_model
+from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.machine import spin_briefly
@@ -30,16 +34,44 @@ from llmendpoint_server.protocol import Configure
 from tests.bench.engine import CONFIG, VOCAB
 from tests.bench.results import Result, write
 
-PASSAGE, TOKENS_OUT = 160, 128
+PASSAGE, TOKENS_OUT = 120, 96
 EDITED_EVERY = 16
 """Each of these tokens of an edited passage is not what the answer has there."""
-Follows = list[int]
-"""Token -> the token that the model chooses after it."""
+QUESTIONS = Path(__file__).parents[2] / "server" / "demo_model" / "questions.txt"
+
+Prompts = Callable[[], Sequence[int]]
+"""Each call gives another prompt."""
 
 
-def save_model(folder: Path) -> Follows:
+@dataclass(frozen=True)
+class Contenders:
+    """One model's two engines."""
+
+    drafting: Engine
+    plain: Engine
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    concurrency: int
+    prompts: Prompts
+    contenders: Contenders
+    ignore_eos: bool = True
+    goal: str = ""
+
+
+def make_contenders(folder: Path) -> Contenders:
+    settings = Configure(str(folder), max_num_seqs=16, kv_cache_memory=2**30, prefix_caching=False)
+    drafting = Configure(str(folder), prefix_caching=False, speculative_method="ngram")
+    runner, info = load(settings)
+    print(f"{info.architecture}, {info.dtype} on {info.device}", flush=True)
+    return Contenders(*(Engine(runner, make_scheduler(each, info)) for each in (drafting, settings)))
+
+
+def save_copying_model(folder: Path) -> list[int]:
     """A Llama whose greedy token is a function of the last one: the output layer is the embedding, permuted, and what the layers add to
-    the embedding is too little to change the choice. They cost what they always cost."""
+    the embedding is too little to change the choice. They cost what they always cost. Returns the next token of each token."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(CONFIG)
     follows = torch.randperm(VOCAB)
@@ -49,18 +81,18 @@ def save_model(folder: Path) -> Follows:
             layer.mlp.down_proj.weight.mul_(0.01)
         model.lm_head.weight[follows] = model.model.embed_tokens.weight
     model.save_pretrained(folder)
-    return follows.tolist()
+    return [int(token) for token in follows]
 
 
-class Prompter:
-    """Prompts that share nothing with any before. `edited`: of a passage of the answer, that many tokens lie between two changes."""
+class Passages:
+    """Prompts for the copying model that share nothing with any before."""
 
-    def __init__(self, follows: Follows) -> None:
+    def __init__(self, follows: list[int]) -> None:
         self._follows = follows
         self._random = random.Random(1)
 
     def copied(self) -> list[int]:
-        """A passage, and the token after which the answer repeats it word for word."""
+        """A passage, and its first two tokens again: the answer repeats it."""
         passage = [self._random.randrange(VOCAB)]
         while len(passage) < PASSAGE:
             passage.append(self._follows[passage[-1]])
@@ -74,69 +106,74 @@ class Prompter:
         return prompt
 
     def new(self) -> list[int]:
-        """An answer that repeats nothing."""
+        """The answer repeats nothing."""
         return [self._random.randrange(VOCAB) for _ in range(PASSAGE)]
 
 
-@dataclass(frozen=True)
-class Workload:
-    name: str
-    concurrency: int
-    prompt: Callable[[Prompter], list[int]]
-    goal: str = ""
+def demo_questions(folder: Path) -> Prompts:
+    lines = QUESTIONS.read_text(encoding="utf-8").splitlines()
+    questions = iter([line.removeprefix("Q: ") for line in lines if line.startswith("Q: ")])
+    tokenizer = ModelTokenizer(folder)
+
+    def prompt() -> Sequence[int]:
+        text = tokenizer.render_chat([{"role": "user", "content": next(questions)}])
+        return tokenizer.encode(text, add_special_tokens=False)
+
+    return prompt
 
 
-WORKLOADS = (
-    Workload("the answer copies a passage of the prompt, and changes 1 token in 16", 1, Prompter.edited, "ratio >= 1.5"),
-    Workload("the answer copies a passage of the prompt", 1, Prompter.copied),
-    Workload("the answer copies and changes 1 token in 16", 4, Prompter.edited),
-    Workload("the answer copies and changes 1 token in 16 (no drafts: the step is full)", 8, Prompter.edited, "ratio >= 0.95"),
-    Workload("the answer repeats nothing", 1, Prompter.new, "ratio >= 0.95"),
-)  # fmt: skip
-
-
-def run(engine: Engine, prompts: Sequence[list[int]]) -> float:
+def run(engine: Engine, prompts: Sequence[Sequence[int]], ignore_eos: bool) -> float:
     """Answers the prompts, all at once; output tokens per second."""
-    sampling = SamplingParams(TOKENS_OUT, temperature=0, ignore_eos=True)
+    sampling = SamplingParams(TOKENS_OUT, temperature=0, ignore_eos=ignore_eos)
     start = time.perf_counter()
     for n, prompt in enumerate(prompts):
         engine.add(Request(str(n), tuple(prompt), sampling))
     made = 0
     while not engine.scheduler.idle:
         made += sum(len(output.tokens) for output in engine.step())
-    if made != len(prompts) * TOKENS_OUT:
-        raise RuntimeError(f"{made} tokens were made, not {len(prompts) * TOKENS_OUT}")
     return made / (time.perf_counter() - start)
 
 
-def measure(
-    workload: Workload, with_drafts: Engine, without: Engine, prompter: Prompter, rounds: int
-) -> list[Result]:
-    pairs = []
-    counters = with_drafts.scheduler.counters
-    before = counters.draft_tokens, counters.accepted_tokens, counters.steps
+def measure(workload: Workload, rounds: int) -> list[Result]:
+    counters = workload.contenders.drafting.scheduler.counters
+    pairs, drafted, accepted = [], counters.draft_tokens, counters.accepted_tokens
     for turn in range(rounds + 1):
-        rates = [
-            run(engine, [workload.prompt(prompter) for _ in range(workload.concurrency)])
-            for engine in (with_drafts, without)
-        ]
+        prompts = [workload.prompts() for _ in range(workload.concurrency)]
+        engines = (workload.contenders.drafting, workload.contenders.plain)
+        rates = [run(engine, prompts, workload.ignore_eos) for engine in engines]
         if turn:  # the first round is not measured
             pairs.append(rates)
-            print(
-                f"  {workload.name}, {workload.concurrency} at a time: {rates[0]:.0f} and {rates[1]:.0f} tokens/s",
-                flush=True,
-            )
-    drafted, accepted = counters.draft_tokens - before[0], counters.accepted_tokens - before[1]
+            figures = f"{rates[0]:.0f} and {rates[1]:.0f} tokens/s"
+            print(f"  {workload.name}, {workload.concurrency} at a time: {figures}", flush=True)
+    drafted, accepted = counters.draft_tokens - drafted, counters.accepted_tokens - accepted
     ours, plain = (statistics.median(rates) for rates in zip(*pairs, strict=True))
-    metric = f"output tokens/s, {workload.concurrency} at a time: {workload.name}"
-    against = f"without speculation: {plain:.0f}"
-    ratio = statistics.median(a / b for a, b in pairs)
-    rows = [Result(metric, ours, "tokens/s", against, ratio, workload.goal)]
-    if drafted:
-        rows.append(
-            Result("its draft tokens that were accepted", 100 * accepted / drafted, "%", f"{drafted} drafted")
+    share = f"{100 * accepted / drafted:.0f} % of {drafted} draft tokens accepted" if drafted else "no drafts"
+    return [
+        Result(
+            f"{workload.name}, {workload.concurrency} at a time ({share})",
+            ours,
+            "tokens/s",
+            f"without speculation: {plain:.0f}",
+            statistics.median(a / b for a, b in pairs),
+            workload.goal,
         )
-    return rows
+    ]
+
+
+def workloads(copying: Contenders, passages: Passages) -> list[Workload]:
+    demo = resolve_model("embedded://demo", None)
+    contenders = make_contenders(demo)
+    edits = "the answer copies a passage and changes 1 token in 16"
+    return [
+        Workload(edits, 1, passages.edited, copying, goal="ratio >= 1.5"),
+        Workload("the answer copies a passage", 1, passages.copied, copying),
+        Workload(edits, 4, passages.edited, copying),
+        Workload(edits, 16, passages.edited, copying),
+        Workload("the answer repeats nothing", 1, passages.new, copying, goal="ratio >= 0.95"),
+        Workload(
+            "embedded://demo answers its questions", 1, demo_questions(demo), contenders, ignore_eos=False
+        ),
+    ]
 
 
 def main() -> None:
@@ -147,16 +184,9 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     spin_briefly()
     with tempfile.TemporaryDirectory() as folder:
-        follows = save_model(Path(folder))
-        settings = Configure(folder, max_num_seqs=16, kv_cache_memory=2**30, prefix_caching=False)
-        runner, info = load(settings)
-    drafting = Configure(folder, prefix_caching=False, speculative_method="ngram")
-    with_drafts, without = (Engine(runner, make_scheduler(each, info)) for each in (drafting, settings))
-    print(f"{info.dtype} on {info.device}", flush=True)
-    prompter = Prompter(follows)
-    rows = [
-        row for workload in WORKLOADS for row in measure(workload, with_drafts, without, prompter, rounds)
-    ]
+        passages = Passages(save_copying_model(Path(folder)))
+        copying = make_contenders(Path(folder))
+    rows = [row for workload in workloads(copying, passages) for row in measure(workload, rounds)]
     write("speculation", rows)
 
 

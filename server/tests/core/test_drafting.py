@@ -1,4 +1,4 @@
-"""server/README.md, Speculation: drafts take what a step leaves, change no token, and leave nothing behind."""
+"""docs/concepts/speculation.md: drafts take what a step leaves, change no token, and leave nothing behind."""
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Rows

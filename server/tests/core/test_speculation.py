@@ -1,4 +1,4 @@
-"""server/README.md, Speculation: what is guessed from a sequence's own tokens, and what is kept of a guess."""
+"""docs/concepts/speculation.md: what is guessed from a sequence's own tokens, and what is kept of a guess."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""server/README.md, Speculation: the tokens are those without it, whatever is guessed.
+"""docs/concepts/speculation.md: the tokens are those without it, whatever is guessed.
 
 In float32: bf16's logits change with the batch's shape, for everybody.
 """
@@ -169,19 +169,25 @@ def save_copying_model(folder: Path, like: Path) -> list[int]:
     return [int(token) for token in follows]
 
 
+@pytest.mark.parametrize(
+    ("most", "given"), [(None, [1, 2, 4, 8, 8, 8, 8, 1]), (2, [1, 2, *[3] * 12, 1])], ids=["default", "two"]
+)
 def test_an_answer_that_copies_a_passage_of_the_prompt_takes_few_steps(
-    model_folder: Callable[[str], Path], tmp_path: Path
+    most: int | None, given: list[int], model_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
+    """`given`: how many tokens each step gives."""
     follows = save_copying_model(tmp_path, model_folder("llama"))
     line = [5]
     while len(line) < 52:
         line.append(follows[line[-1]])
     copied = (*line[:50], *line[:2])
     edited = (*line[:25], 7, *line[26:50], *line[:2])
-    engine = make_engine(Configure(str(tmp_path), dtype="float32", speculative_method="ngram"))
+    engine = make_engine(
+        Configure(str(tmp_path), dtype="float32", speculative_method="ngram", num_speculative_tokens=most)
+    )
     counters = engine.scheduler.counters
     assert generate(engine, [copied], greedy(1, 40)) == {copied: line[2:42]}
-    assert counters.steps == len((1, 2, 4, 8, 8, 8, 8, 1))  # tokens that each step gave
+    assert counters.steps == len(given)
     assert generate(engine, [edited], greedy(1, 40)) == {edited: line[2:42]}
     assert counters.accepted_tokens < counters.draft_tokens
 
