@@ -189,7 +189,7 @@ def test_an_answer_that_copies_a_passage_of_the_prompt_takes_few_steps(
     assert generate(engine, [copied], greedy(1, 40)) == {copied: line[2:42]}
     assert counters.steps == len(given)
     assert generate(engine, [edited], greedy(1, 40)) == {edited: line[2:42]}
-    assert counters.accepted_tokens < counters.draft_tokens
+    assert counters.steps > 2 * len(given)
 
 
 TABLE = torch.tensor(
