@@ -1,10 +1,9 @@
 """Output tokens per second with speculation (prompt lookup) beside the same engine without it: `make bench-speculation`.
 
-Copying: one Llama of 110M parameters, the shape of `make bench-engine`. Its weights are random, but for one thing: its most probable
+One Llama of 110M parameters, the shape of `make bench-engine`. Its weights are random, but for one thing: its most probable
 next token depends on the last token only, by a fixed permutation of the vocabulary. So the benchmark can write prompts that hold a
-passage which the greedy answer repeats, word for word or with changes. How often real answers copy is not measured here.
-
-Real text: embedded://demo answers its own questions. It quotes nothing.
+passage which the greedy answer repeats, word for word or with changes, and prompts that make every guess wrong. How often real answers
+copy is not measured here.
 
 The two run in turn (A, B, A, …) in one process, on the same weights and pages, with prompts that never repeat; the figures are medians,
 the ratios medians of the ratios within a turn.
@@ -24,8 +23,6 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from llmendpoint_server.api.model_files import resolve_model
-from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.machine import spin_briefly
@@ -36,11 +33,7 @@ from tests.bench.results import Result, write
 
 PASSAGE, TOKENS_OUT = 120, 96
 EDITED_EVERY = 16
-"""Each of these tokens of an edited passage is not what the answer has there."""
-QUESTIONS = Path(__file__).parents[2] / "server" / "demo_model" / "questions.txt"
-
-Prompts = Callable[[], Sequence[int]]
-"""Each call gives another prompt."""
+"""Of so many tokens of an edited passage one is not what the answer has there."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +42,6 @@ class Contenders:
 
     drafting: Engine
     plain: Engine
-
-
-@dataclass(frozen=True)
-class Workload:
-    name: str
-    concurrency: int
-    prompts: Prompts
-    contenders: Contenders
-    ignore_eos: bool = True
-    goal: str = ""
 
 
 def make_contenders(folder: Path) -> Contenders:
@@ -101,30 +84,40 @@ class Passages:
     def edited(self) -> list[int]:
         """The same, but the answer changes a token of the passage now and then."""
         prompt = self.copied()
-        for place in range(EDITED_EVERY, PASSAGE, EDITED_EVERY):
+        for place in self._random.sample(range(2, PASSAGE), PASSAGE // EDITED_EVERY):
             prompt[place] = self._random.randrange(VOCAB)
         return prompt
 
-    def new(self) -> list[int]:
-        """The answer repeats nothing."""
-        return [self._random.randrange(VOCAB) for _ in range(PASSAGE)]
+    def misleading(self) -> list[int]:
+        """Each two tokens that follow each other in the answer stand in the prompt too, and something else follows them there."""
+        prompt, token = [], self._random.randrange(VOCAB)
+        for _ in range(TOKENS_OUT):
+            prompt += [token, self._follows[token], self._random.randrange(VOCAB)]
+            token = self._follows[token]
+        return [*prompt, *prompt[:2]]
 
 
-def demo_questions(folder: Path) -> Prompts:
-    lines = QUESTIONS.read_text(encoding="utf-8").splitlines()
-    questions = iter([line.removeprefix("Q: ") for line in lines if line.startswith("Q: ")])
-    tokenizer = ModelTokenizer(folder)
-
-    def prompt() -> Sequence[int]:
-        text = tokenizer.render_chat([{"role": "user", "content": next(questions)}])
-        return tokenizer.encode(text, add_special_tokens=False)
-
-    return prompt
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    concurrency: int
+    prompt: Callable[[Passages], list[int]]
+    goal: str = ""
 
 
-def run(engine: Engine, prompts: Sequence[Sequence[int]], ignore_eos: bool) -> float:
+EDITED = "the answer copies a passage and changes 1 token in 16"
+WORKLOADS = (
+    Workload(EDITED, 1, Passages.edited, goal="ratio >= 1.5"),
+    Workload("the answer copies a passage", 1, Passages.copied),
+    Workload(EDITED, 4, Passages.edited),
+    Workload(EDITED, 16, Passages.edited, goal="ratio >= 0.95"),
+    Workload("every guess is wrong", 1, Passages.misleading),
+)
+
+
+def run(engine: Engine, prompts: Sequence[list[int]]) -> float:
     """Answers the prompts, all at once; output tokens per second."""
-    sampling = SamplingParams(TOKENS_OUT, temperature=0, ignore_eos=ignore_eos)
+    sampling = SamplingParams(TOKENS_OUT, temperature=0, ignore_eos=True)
     start = time.perf_counter()
     for n, prompt in enumerate(prompts):
         engine.add(Request(str(n), tuple(prompt), sampling))
@@ -134,13 +127,12 @@ def run(engine: Engine, prompts: Sequence[Sequence[int]], ignore_eos: bool) -> f
     return made / (time.perf_counter() - start)
 
 
-def measure(workload: Workload, rounds: int) -> list[Result]:
-    counters = workload.contenders.drafting.scheduler.counters
+def measure(workload: Workload, contenders: Contenders, passages: Passages, rounds: int) -> Result:
+    counters = contenders.drafting.scheduler.counters
     pairs, drafted, accepted = [], counters.draft_tokens, counters.accepted_tokens
     for turn in range(rounds + 1):
-        prompts = [workload.prompts() for _ in range(workload.concurrency)]
-        engines = (workload.contenders.drafting, workload.contenders.plain)
-        rates = [run(engine, prompts, workload.ignore_eos) for engine in engines]
+        prompts = [workload.prompt(passages) for _ in range(workload.concurrency)]
+        rates = [run(engine, prompts) for engine in (contenders.drafting, contenders.plain)]
         if turn:  # the first round is not measured
             pairs.append(rates)
             figures = f"{rates[0]:.0f} and {rates[1]:.0f} tokens/s"
@@ -148,32 +140,14 @@ def measure(workload: Workload, rounds: int) -> list[Result]:
     drafted, accepted = counters.draft_tokens - drafted, counters.accepted_tokens - accepted
     ours, plain = (statistics.median(rates) for rates in zip(*pairs, strict=True))
     share = f"{100 * accepted / drafted:.0f} % of {drafted} draft tokens accepted" if drafted else "no drafts"
-    return [
-        Result(
-            f"{workload.name}, {workload.concurrency} at a time ({share})",
-            ours,
-            "tokens/s",
-            f"without speculation: {plain:.0f}",
-            statistics.median(a / b for a, b in pairs),
-            workload.goal,
-        )
-    ]
-
-
-def workloads(copying: Contenders, passages: Passages) -> list[Workload]:
-    demo = resolve_model("embedded://demo", None)
-    contenders = make_contenders(demo)
-    edits = "the answer copies a passage and changes 1 token in 16"
-    return [
-        Workload(edits, 1, passages.edited, copying, goal="ratio >= 1.5"),
-        Workload("the answer copies a passage", 1, passages.copied, copying),
-        Workload(edits, 4, passages.edited, copying),
-        Workload(edits, 16, passages.edited, copying),
-        Workload("the answer repeats nothing", 1, passages.new, copying, goal="ratio >= 0.95"),
-        Workload(
-            "embedded://demo answers its questions", 1, demo_questions(demo), contenders, ignore_eos=False
-        ),
-    ]
+    return Result(
+        f"{workload.name}, {workload.concurrency} at a time ({share})",
+        ours,
+        "tokens/s",
+        f"without speculation: {plain:.0f}",
+        statistics.median(a / b for a, b in pairs),
+        workload.goal,
+    )
 
 
 def main() -> None:
@@ -185,9 +159,8 @@ def main() -> None:
     spin_briefly()
     with tempfile.TemporaryDirectory() as folder:
         passages = Passages(save_copying_model(Path(folder)))
-        copying = make_contenders(Path(folder))
-    rows = [row for workload in workloads(copying, passages) for row in measure(workload, rounds)]
-    write("speculation", rows)
+        contenders = make_contenders(Path(folder))
+    write("speculation", [measure(workload, contenders, passages, rounds) for workload in WORKLOADS])
 
 
 if __name__ == "__main__":
