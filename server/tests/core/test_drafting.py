@@ -113,6 +113,25 @@ def test_drafts_preempt_nobody() -> None:
     assert drafting.counters.preemptions == plain.counters.preemptions == 0
 
 
+def test_a_draft_is_no_longer_than_the_free_pages_hold() -> None:
+    scheduler, machine = drafting_scheduler(pages=5), Machine(2)
+    for name in "ab":
+        scheduler.add(request(name, (1, 2, 3), 4), seed=0)
+    step(scheduler, machine)
+    assert step(scheduler, machine) == {"a": 1, "b": 0}
+    assert not scheduler.faults
+
+
+def test_no_draft_goes_beyond_the_length_of_the_model() -> None:
+    scheduler, machine = drafting_scheduler(pages=6), Machine(2)
+    scheduler.add(request("a", (1, 2, 3), 100), seed=0)
+    while not scheduler.idle:
+        batch = scheduler.schedule(0.0)
+        assert all(row.start + row.count < 12 for row in batch.rows)
+        scheduler.update(batch, machine.run(batch), 0.5)
+    assert scheduler.counters.generated_tokens == 9
+
+
 def test_tokens_after_the_end_of_a_request_are_neither_drafted_nor_given() -> None:
     scheduler, machine = drafting_scheduler(speculative=7), Machine(2)
     prompts = {str(n): (n % 5, n // 5) for n in range(1, 9)}
