@@ -70,6 +70,9 @@ images: .venv/.stamp ## build the images with buildah into ~/.cache/llmendpoint/
 bench-engine: .venv/.stamp ## tokens/s beside transformers on the same model
 	@$(PY) -m tests.bench.engine
 
+bench-speculation: .venv/.stamp ## tokens/s with guessed tokens beside without, on answers that copy and on answers that do not
+	@$(PY) -m tests.bench.speculation
+
 bench-gateway: .venv/.stamp ## CPU per decision and latency beside a direct call
 	@$(PY) -m tests.bench.gateway
 
@@ -113,4 +116,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-gateway bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-speculation bench-gateway bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference

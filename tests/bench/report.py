@@ -30,6 +30,7 @@ class Section:
 
 SECTIONS = (
     Section("engine", "Engine", "make bench-engine"),
+    Section("speculation", "Engine: speculation", "make bench-speculation"),
     Section("gateway", "Gateway", "make bench-gateway"),
     Section("rollout", "Rollback under 50 requests a second", "make bench-rollout"),
     Section("verdicts", "Verdicts on simulated rollouts", "make bench-verdicts"),

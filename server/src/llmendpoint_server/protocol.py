@@ -36,6 +36,7 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
 
     `model_path`: a local directory in transformers' layout (config.json, *.safetensors). `model_revision`: the root of
     the prefix cache's hash chain. None: the engine chooses by the model and the machine. `kv_cache_memory`: bytes.
+    `speculative_method`: how tokens are guessed ahead; None: they are not.
     """
 
     model_path: str
@@ -49,6 +50,8 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     max_batched_tokens: int | None = None
     kv_cache_memory: int | None = None
     prefix_caching: bool = True
+    speculative_method: Literal["ngram"] | None = None
+    num_speculative_tokens: int | None = None
 
 
 class AddRequest(msgspec.Struct, tag="add", frozen=True):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from llmendpoint_server import limits
+from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS, MOST_DRAFT_TOKENS
 
 DESCRIPTION = "Serve a causal language model through OpenAI's HTTP API, with continuous batching."
 EXAMPLES = """\
@@ -56,6 +57,8 @@ class Settings:
     max_queued_tokens: int | None = None
     kv_cache_memory: int | None = None
     prefix_caching: bool = True
+    speculative_method: Literal["ngram"] | None = None
+    num_speculative_tokens: int | None = None
     drain_timeout: float = 600.0
     step_timeout: float = 120.0
     revision: str | None = None
@@ -84,6 +87,13 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
     return int(text)
+
+
+def draft_tokens(text: str) -> int:
+    count = positive(text)
+    if count > MOST_DRAFT_TOKENS:
+        raise argparse.ArgumentTypeError(f"{text!r} must be at most {MOST_DRAFT_TOKENS}")
+    return count
 
 
 def seconds(text: str) -> float:
@@ -162,6 +172,10 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help="as a Kubernetes quantity, such as 2Gi")  # fmt: skip
     add("--no-prefix-caching", dest="prefix_caching", action="store_false",
         help="never share pages between equal prompts")  # fmt: skip
+    add("--speculative-method", choices=("ngram",),
+        help="guess tokens ahead and check several in one step; ngram: guess that what followed the last few tokens before follows them again (default: off)")  # fmt: skip
+    add("--num-speculative-tokens", type=draft_tokens, metavar="N",
+        help=f"tokens that are guessed at a time with --speculative-method, at most {MOST_DRAFT_TOKENS} (default: {DEFAULT_DRAFT_TOKENS})")  # fmt: skip
 
 
 def default_name(model: str) -> str:
@@ -178,5 +192,7 @@ def settings_from(options: dict[str, Any], parser: argparse.ArgumentParser) -> S
     """Settings from what `parser` found for the server's own flags."""
     if not 0 <= options["port"] <= 65535:
         parser.error(f"argument --port: {options['port']} is not a port; it must be between 0 and 65535")
+    if options["num_speculative_tokens"] and not options["speculative_method"]:
+        parser.error("argument --num-speculative-tokens: it needs --speculative-method=ngram")
     names = tuple(dict.fromkeys(options.pop("served_model_name"))) or (default_name(options["model"]),)
     return Settings(served_names=names, **options)

@@ -7,12 +7,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from llmendpoint_server.core.batch import Batch, Sampled
+from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
 from llmendpoint_server.core.queue import AGING_SECONDS
 from llmendpoint_server.core.request import FinishReason, Priority, Request, RequestOutput
 from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.core.sequence import Sequence, Status
-from server.tests.core.arithmetic_model import VOCAB, Machine, expected, finish_all, make_scheduler, request
+from server.tests.core.arithmetic_model import (
+    VOCAB,
+    Guesser,
+    Machine,
+    expected,
+    finish_all,
+    make_scheduler,
+    request,
+)
 
 
 class SchedulerStates(RuleBasedStateMachine):
@@ -28,9 +36,11 @@ class SchedulerStates(RuleBasedStateMachine):
         window=st.none() | st.integers(1, 9),
         at_once=st.integers(1, 3),
         queued_tokens=st.integers(0, 40),
+        wrong=st.integers(0, 4),
+        speculative=st.integers(0, 7),
     )
-    def start(self, window: int | None, at_once: int, **config: int) -> None:
-        self.scheduler = make_scheduler(window=window, **config)  # type: ignore[arg-type]  # caching is a bool
+    def start(self, window: int | None, at_once: int, wrong: int, **config: int) -> None:
+        self.scheduler = make_scheduler(window=window, proposer=lambda: Guesser(wrong), **config)  # type: ignore[arg-type]  # caching is a bool
         self.machine = Machine(config["page_size"], window, at_once)
         self.sent: dict[str, Request] = {}
         self.got: dict[str, tuple[int, ...]] = {}
@@ -83,7 +93,17 @@ class SchedulerStates(RuleBasedStateMachine):
         assert not self.flight.decoding or self.flight.prompt_tokens <= self.scheduler._pace._allowed
         assert self.flight.tokens <= self.scheduler.config.max_batched_tokens
         assert len(self.flight.rows) <= self.scheduler.config.max_num_seqs
+        for row in self.flight.rows:
+            self.check_row(row)
+        if self.machine.at_once == 1:
+            decoding = {sequence.id for sequence in self.scheduler._running if sequence.decoding}
+            assert decoding <= {row.sequence.id for row in self.flight.rows}, "a sequence waits for drafts"
         self.sampled = self.machine.run(self.flight)
+
+    def check_row(self, row: Scheduled) -> None:
+        size, blocks = self.machine.page_size, self.scheduler.blocks
+        written = row.sequence.table[row.start // size : -(-(row.start + row.count) // size)]
+        assert all(blocks.references(page) == 1 for page in written), "a page is written that others read"
 
     @precondition(lambda self: self.flight is not None)
     @rule(seconds=st.sampled_from([0.0, 0.01, 1.0, 20.0]))
@@ -119,6 +139,14 @@ class SchedulerStates(RuleBasedStateMachine):
         assert all(blocks.references(page) == held.count(page) for page in range(blocks.pages))
         assert blocks.held == len(set(held)), "a page leaked"
         assert set(self.scheduler._by_id) == self.sent.keys() - self.ended.keys()
+
+    @invariant()
+    def between_two_steps_no_page_is_held_for_what_was_only_guessed(self) -> None:
+        if not hasattr(self, "scheduler") or self.flight is not None:
+            return
+        for sequence in self.scheduler._running:
+            used = -(-sequence.computed // self.machine.page_size)
+            assert len(sequence.table) == used or not sequence.decoding
 
     @invariant()
     def no_page_is_held_that_no_query_sees_any_more(self) -> None:

@@ -76,6 +76,21 @@ class EngineCollector(Collector):
                 "Requests that went back to the queue because the KV cache was full",
                 done.preemptions,
             ),
+            (
+                "vllm:spec_decode_num_drafts",
+                "Times that the engine guessed tokens of a request ahead (speculation)",
+                done.drafts,
+            ),
+            (
+                "vllm:spec_decode_num_draft_tokens",
+                "Tokens that the engine guessed ahead",
+                done.draft_tokens,
+            ),
+            (
+                "vllm:spec_decode_num_accepted_tokens",
+                "Tokens guessed ahead that the model then chose, too",
+                done.accepted_tokens,
+            ),
             ("llmendpoint:engine_steps", "Steps that the engine has made", done.steps),
         )
         for name, help_text, value in gauges:

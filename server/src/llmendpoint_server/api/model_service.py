@@ -43,6 +43,8 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         max_queued_tokens=settings.queued_tokens,
         kv_cache_memory=settings.kv_cache_memory,
         prefix_caching=settings.prefix_caching,
+        speculative_method=settings.speculative_method,
+        num_speculative_tokens=settings.num_speculative_tokens,
     )
 
 

@@ -26,6 +26,11 @@ class Counters:
     """refused because the first token was expected after the deadline"""
     deadlines_passed: int = 0
     """ended because the deadline passed while the request waited"""
+    drafts: int = 0
+    draft_tokens: int = 0
+    """tokens that drafts had"""
+    accepted_tokens: int = 0
+    """tokens of drafts that are part of an answer"""
 
     @property
     def uncached_share(self) -> float:

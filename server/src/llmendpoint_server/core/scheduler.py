@@ -20,6 +20,7 @@ from llmendpoint_server.core.admission import DEADLINE_PASSED, Admission
 from llmendpoint_server.core.batch import Batch, Fault, Sampled, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.counters import Counters
+from llmendpoint_server.core.drafting import Drafting
 from llmendpoint_server.core.estimate import Lives
 from llmendpoint_server.core.pace import Pace
 from llmendpoint_server.core.paging import Paging
@@ -27,6 +28,7 @@ from llmendpoint_server.core.prefix import root_hash
 from llmendpoint_server.core.queue import ORDER, WaitingQueue, order_of
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.sequence import Sequence, Status, finish_reason
+from llmendpoint_server.core.speculation import PromptLookup, Proposer, agreed
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class SchedulerConfig:
     sliding_window: int | None = None
     """the most keys that a query sees in any layer, its own included; None if a layer has no window"""
     max_queued_tokens: int = 2**20
+    num_speculative_tokens: int = 0
+    """the most tokens that one draft has; 0: no speculation"""
 
 
 P = ParamSpec("P")
@@ -50,7 +54,12 @@ T = TypeVar("T")
 
 
 class Scheduler:
-    def __init__(self, config: SchedulerConfig, blocks: BlockManager) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        blocks: BlockManager,
+        make_proposer: Callable[[], Proposer] = PromptLookup,
+    ) -> None:
         if config.max_model_len > blocks.pages * blocks.page_size:
             raise ValueError(
                 f"max_model_len {config.max_model_len} does not fit in {blocks.pages} pages of {blocks.page_size}."
@@ -65,6 +74,9 @@ class Scheduler:
             blocks, config.prefix_key if config.prefix_caching else None, config.sliding_window
         )
         self.counters = Counters()
+        self._drafting = Drafting(
+            config.num_speculative_tokens, config.max_model_len, blocks, self.counters, make_proposer
+        )
         self.draining = False
         self.lives = Lives()
         self.faults: list[Fault] = []
@@ -188,7 +200,7 @@ class Scheduler:
     def schedule(self, now: float) -> Batch:
         """Raises if it is not known which request is at fault; the caller then calls `reset`."""
         rows: list[Scheduled] = []
-        budget = self.config.max_batched_tokens
+        budget, beyond_pace = self.config.max_batched_tokens, 0
         # Decodes first: a long prompt may delay a token by one step's budget, never keep it out of the step.
         for decoding in (True, False):
             for sequence in list(self._running):
@@ -196,7 +208,9 @@ class Scheduler:
                     continue
                 budget -= self._guard(self._go_on, sequence, budget, rows) or 0
             if decoding and rows:
-                budget = min(budget, self._allowance(len(rows)))
+                allowed = min(budget, self._allowance(len(rows)))
+                # Prompts get only what is allowed; drafts may have the rest too. But a step that is to decode alone has none.
+                beyond_pace, budget = budget - allowed if allowed else 0, allowed
         self._admission.short_of_pages = False
         while budget and self._waiting and len(self._running) < self.config.max_num_seqs:
             sequence = self._waiting.first
@@ -206,6 +220,7 @@ class Scheduler:
             elif admitted is not None:
                 self._admission.short_of_pages = True
                 break
+        self._draft(rows, budget + beyond_pace)
         if not (rows or self.idle or self.faults):
             raise RuntimeError("Requests wait, and none was scheduled.")
         return Batch(tuple(row for row in rows if row.sequence.status is Status.RUNNING), now)
@@ -224,6 +239,16 @@ class Scheduler:
             return 0
         rows.append(Scheduled(sequence, sequence.computed, count))
         return count
+
+    def _draft(self, rows: list[Scheduled], budget: int) -> None:
+        """Let the sequences that decode guess ahead, in equal shares of what the step leaves."""
+        room = self._drafting.room(rows, budget)
+        places = [place for place, row in enumerate(rows) if row.sequence.decoding and row.sample]
+        for left, place in zip(range(len(places), 0, -1), places, strict=True):
+            row = rows[place]
+            if room >= left and row.sequence.status is Status.RUNNING:
+                rows[place] = self._guard(self._drafting.extend, row.sequence, row, room // left) or row
+                room -= rows[place].count - row.count
 
     def _make_room(self, sequence: Sequence, tokens: int, rows: list[Scheduled]) -> bool:
         """Get pages for the first `tokens` tokens of a running sequence, if need be by preempting those that arrived
@@ -272,24 +297,29 @@ class Scheduler:
         for row, tokens in zip(batch.rows, sampled, strict=True):
             if row.sequence.status is not Status.RUNNING:
                 continue  # aborted while the step ran
-            output = self._guard(self._advance, row.sequence, row.count, tokens)
+            output = self._guard(self._advance, row.sequence, row, tokens)
             if output is not None:
                 outputs.append(output)
         return outputs
 
-    def _advance(self, sequence: Sequence, count: int, sampled: Sampled) -> RequestOutput | None:
-        sequence.computed += count
-        self._paging.name(sequence)
-        self._paging.release_unseen(sequence)
+    def _advance(self, sequence: Sequence, row: Scheduled, sampled: Sampled) -> RequestOutput | None:
+        self._compute(sequence, row.count - len(row.draft))
         if not sampled:
             return None
         if not sequence.generated:
             self.counters.prompt_tokens += len(sequence.request.prompt)
         sequence.decoding = True
-        return self._append(sequence, sampled)
+        return self._append(sequence, row.draft, sampled)
 
-    def _append(self, sequence: Sequence, sampled: Sampled) -> RequestOutput:
+    def _compute(self, sequence: Sequence, count: int) -> None:
+        """The next `count` tokens of the sequence have keys and values."""
+        sequence.computed += count
+        self._paging.name(sequence)
+        self._paging.release_unseen(sequence)
+
+    def _append(self, sequence: Sequence, draft: tuple[int, ...], sampled: Sampled) -> RequestOutput:
         """What follows the token that ends the request is dropped."""
+        reason, accepted = None, agreed(draft, sampled)
         for number, token in enumerate(sampled, start=1):
             if token < 0:
                 self.blocks.forget(sequence.names[1:])  # one of its pages holds a NaN or an infinity
@@ -299,7 +329,14 @@ class Scheduler:
             self.counters.generated_tokens += 1
             reason = finish_reason(sequence, self.config.eos_token_ids, self.config.max_model_len)
             if reason is not None:
-                return self._finish(sequence, reason, tokens=sampled[:number])
+                sampled = sampled[:number]
+                break
+        if draft:
+            accepted = min(accepted, len(sampled))
+            self._compute(sequence, accepted)
+            self._drafting.settle(sequence, len(draft), accepted)
+        if reason is not None:
+            return self._finish(sequence, reason, tokens=sampled)
         return RequestOutput(sequence.id, sampled, cached_tokens=sequence.cached_tokens)
 
     def _finish(

@@ -14,6 +14,7 @@ import torch
 from llmendpoint_server import protocol
 from llmendpoint_server.core.batch import Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
 from llmendpoint_server.engine.runner import PAGE_SIZE, ModelInfo
@@ -135,6 +136,12 @@ def _detail(error: Exception) -> str:
     return f"The model failed on this request: {type(error).__name__}."
 
 
+def _most_guessed(settings: protocol.Configure) -> int:
+    if settings.speculative_method is None:
+        return 0
+    return settings.num_speculative_tokens or DEFAULT_DRAFT_TOKENS
+
+
 def make_scheduler(settings: protocol.Configure, info: ModelInfo) -> Scheduler:
     config = SchedulerConfig(
         max_model_len=info.max_model_len,
@@ -148,5 +155,6 @@ def make_scheduler(settings: protocol.Configure, info: ModelInfo) -> Scheduler:
         model_revision=settings.model_revision,
         sliding_window=info.sliding_window,
         max_queued_tokens=settings.max_queued_tokens,
+        num_speculative_tokens=_most_guessed(settings),
     )
     return Scheduler(config, BlockManager(info.kv_pages, PAGE_SIZE))

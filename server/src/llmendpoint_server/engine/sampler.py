@@ -22,19 +22,23 @@ _SUM_BITS = 62
 """The sum of a row's weights has at most this many bits, so that it fits in an int64."""
 
 
-def sample(logits: torch.Tensor, sequences: Rows[Sequence]) -> list[int]:
-    """One token id per row of `logits` `[rows, vocabulary]`; `NOT_A_NUMBER` for a row that is not finite."""
+def sample(logits: torch.Tensor, sequences: Rows[Sequence], positions: Rows[int] | None = None) -> list[int]:
+    """One token id per row of `logits` `[rows, vocabulary]`; `NOT_A_NUMBER` for a row that is not finite. `positions`: where the
+    row's token will stand in its sequence; None: each at its sequence's end."""
+    if positions is None:
+        positions = [len(sequence.tokens) for sequence in sequences]
     highest, tokens = logits.max(-1)
     drawn = [i for i, sequence in enumerate(sequences) if not sequence.request.sampling.greedy]
     at_once = max(1, WEIGHTS_AT_ONCE // logits.shape[1])
     for part in (drawn[start : start + at_once] for start in range(0, len(drawn), at_once)):
         rows = torch.tensor(part, device=logits.device)
-        tokens[rows] = _draw(logits[rows], [sequences[i] for i in part])
+        noise = [uniform(sequences[i].seed, positions[i]) for i in part]
+        tokens[rows] = _draw(logits[rows], [sequences[i] for i in part], noise)
     return torch.where(highest.isfinite(), tokens, NOT_A_NUMBER).tolist()
 
 
-def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
-    """Invert each row's cumulative distribution, in the order of the vocabulary, at one number per row. That number
+def _draw(logits: torch.Tensor, sequences: list[Sequence], noise: list[float]) -> torch.Tensor:
+    """Invert each row's cumulative distribution, in the order of the vocabulary, at its noise: one number per row, which
     depends on (seed, position) only."""
     weights = _weights(logits, sequences)
     cut = [i for i, sequence in enumerate(sequences) if _cuts(sequence)]
@@ -42,7 +46,6 @@ def _draw(logits: torch.Tensor, sequences: list[Sequence]) -> torch.Tensor:
         rows = torch.tensor(cut, device=logits.device)
         weights[rows] = _keep_top(weights[rows], [sequences[i] for i in cut])
     cumulative = weights.cumsum(-1)
-    noise = [uniform(sequence.seed, len(sequence.tokens)) for sequence in sequences]
     total = cumulative[:, -1:]
     target = (torch.tensor(noise, dtype=torch.float64, device=logits.device)[:, None] * total).long()
     target = torch.minimum(target, total - 1)  # a product may be rounded up
