@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Rows
 
+import pytest
+
 from llmendpoint_server.core.request import FinishReason
 from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.core.speculation import Proposer
@@ -32,9 +34,9 @@ def drafting_scheduler(
 
 
 def step(scheduler: Scheduler, machine: Machine) -> dict[str, int]:
-    """One step; the length of each row's draft."""
+    """One step; the length of each row's draft. It takes no time, so the pace knows nothing, and bounds no prompt."""
     batch = scheduler.schedule(0.0)
-    scheduler.update(batch, machine.run(batch), 0.5)
+    scheduler.update(batch, machine.run(batch), 0.0)
     return {row.sequence.id: len(row.draft) for row in batch.rows}
 
 
@@ -91,6 +93,18 @@ def test_sequences_share_what_a_step_leaves() -> None:
         {"a": 1, "b": 1, "c": 1},
         {"a": 1, "b": 2, "c": 2},
     ]
+
+
+@pytest.mark.parametrize(("allowed", "computed"), [(1, {"a": 1, "long": 0}), (0, {"a": 0})])
+def test_the_pace_bounds_prompts_and_a_step_that_is_to_decode_alone_has_no_drafts(
+    monkeypatch: pytest.MonkeyPatch, allowed: int, computed: dict[str, int]
+) -> None:
+    scheduler, machine = drafting_scheduler(), Machine(2)
+    scheduler.add(request("a", (1,), 20), seed=0)
+    step(scheduler, machine)
+    monkeypatch.setattr(scheduler._pace, "allowance", lambda decoding, prompts: allowed)
+    scheduler.add(request("long", (1, 2) * 9, 9), seed=0)
+    assert step(scheduler, machine) == computed
 
 
 def test_drafts_count_in_the_budget_of_a_step() -> None:
