@@ -79,6 +79,9 @@ bench-sampler: .venv/.stamp ## the time of top_p, top_k and temperature beside g
 bench-api: .venv/.stamp ## CPU of the engine's API process for each streamed token, beside a bare server
 	@$(PY) -m tests.bench.api
 
+bench-speculation: .venv/.stamp ## tokens/s with guessed tokens beside without, on answers that copy and on answers that do not
+	@$(PY) -m tests.bench.speculation
+
 bench-gateway: .venv/.stamp ## CPU per decision and latency beside a direct call
 	@$(PY) -m tests.bench.gateway
 
@@ -122,4 +125,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-serving bench-gateway bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-serving bench-speculation bench-gateway bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference

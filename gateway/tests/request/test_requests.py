@@ -113,6 +113,22 @@ async def test_a_callers_credentials_do_not_reach_the_engine(gateway: Gateway) -
         assert not request["headers"].keys() & secrets.keys()
 
 
+async def test_of_the_priorities_only_low_reaches_the_engine(gateway: Gateway) -> None:
+    backend = gateway.backend("a")
+    name = gateway.endpoint(backend)
+    words = ("high", "normal", "low", "LOW", "urgent", "")
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
+        for size in (100, 2 * MIB):
+            for word in words:
+                headers = {"x-llmendpoint-priority": word}
+                assert (
+                    await client.post(CHAT, content=body_of(name, size), headers=headers)
+                ).status_code == 200
+        seen = (await client.get(f"http://{backend.address}/stub/seen")).json()
+    passed = [request["headers"].get("x-llmendpoint-priority") for request in seen]
+    assert passed == 2 * [None, None, "low", "LOW", None, None]
+
+
 async def test_a_request_keeps_the_id_that_its_caller_gave_it(gateway: Gateway) -> None:
     backend = gateway.backend("a")
     name = gateway.endpoint(backend)

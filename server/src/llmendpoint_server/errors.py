@@ -8,6 +8,7 @@
     │   ├── BodyTimeout          408
     │   ├── UnknownModel         404
     │   ├── QueueFull            429 with Retry-After
+    │   ├── DeadlineExceeded     429 with Retry-After: the request did not begin to run in time, or would not have
     │   ├── Unavailable          503 with Retry-After: loading, draining or failed; another replica may answer
     │   └── EngineFailed         500: the engine lost this request
     │       └── EngineEnded      500: the engine lost all requests; it has ended, or makes no more steps
@@ -109,6 +110,14 @@ class QueueFull(RequestError):
     status = 429
     type = "rate_limit_error"
     code = "queue_full"
+
+
+class DeadlineExceeded(RequestError):
+    """429 and not a 5xx, because the replica is well: it has too much to do."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "deadline_exceeded"
 
 
 class Unavailable(RequestError):

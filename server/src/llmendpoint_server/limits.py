@@ -24,6 +24,10 @@ STOP_STRING_CHARACTERS_MAX = 256
 STOP_TOKEN_IDS_MAX = 128
 CACHE_SALT_CHARACTERS_MAX = 256
 
+DEADLINE_HEADER = "x-llmendpoint-deadline-ms"
+DEADLINE_MS_MIN, DEADLINE_MS_MAX = 1, 86_400_000
+"""Both included; the second is a day."""
+
 BODY_BYTES_MAX = 16 * 2**20
 """For any body. While one is decoded, nothing else runs in the process: 5 ms for each MiB of escapes."""
 BODY_BYTES_FLOOR, BODY_BYTES_PER_TOKEN = 8 * 2**20, 24
@@ -60,3 +64,13 @@ def body_bytes(max_model_len: int) -> int:
 def wide_characters(max_model_len: int) -> int:
     """The most characters of a body with one outside the Basic Multilingual Plane, for a model of this length."""
     return WIDE_CHARACTERS_FLOOR + WIDE_CHARACTERS_PER_TOKEN * max_model_len
+
+
+def read_deadline_ms(text: str) -> int:
+    """Milliseconds. Raises ValueError with what is allowed."""
+    digits = text.strip()
+    if digits.isascii() and digits.isdecimal() and len(digits) <= len(str(DEADLINE_MS_MAX)):
+        value = int(digits)
+        if DEADLINE_MS_MIN <= value <= DEADLINE_MS_MAX:
+            return value
+    raise ValueError(f"must be a whole number of milliseconds from {DEADLINE_MS_MIN} to {DEADLINE_MS_MAX}")

@@ -37,6 +37,7 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     `model_path`: a local directory in transformers' layout (config.json, *.safetensors). `model_revision`: what
     names the content of these files, for the root of the prefix cache's hash chain. None: the engine chooses by the
     model and the machine. `max_batched_tokens`: what one step computes. `kv_cache_memory`: bytes.
+    `speculative_method`: how tokens are guessed ahead; None: they are not.
     """
 
     model_path: str
@@ -46,9 +47,12 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_queued_requests: int = 256
+    max_queued_tokens: int = 2**20
     max_batched_tokens: int | None = None
     kv_cache_memory: int | None = None
     prefix_caching: bool = True
+    speculative_method: Literal["ngram"] | None = None
+    num_speculative_tokens: int | None = None
 
 
 class AddRequest(msgspec.Struct, tag="add", frozen=True):
@@ -96,7 +100,7 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
     """The engine's load, after each step and at least once a second: it is the heartbeat too.
 
     `kv_usage`: share 0..1 of the pages that live requests hold. `outstanding_tokens`: what is still to be computed for
-    all of them (prompt tokens not yet prefilled plus output tokens allowed).
+    all of them (prompt tokens not yet prefilled plus output tokens allowed). `waiting_tokens`: of the prompts that wait.
     """
 
     waiting: int = 0
@@ -104,6 +108,7 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
     outstanding_tokens: int = 0
     kv_usage: float = 0.0
     counters: Counters = msgspec.field(default_factory=Counters)
+    waiting_tokens: int = 0
 
 
 class _RequestId(msgspec.Struct):

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from llmendpoint_server import limits
+from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS, MOST_DRAFT_TOKENS
+
 DESCRIPTION = "Serve a causal language model through OpenAI's HTTP API, with continuous batching."
 EXAMPLES = """\
 examples:
@@ -36,6 +39,9 @@ UNITS = {
     "Ti": 2**40,
 }
 
+QUEUED_TOKENS_EACH = 4096
+"""Tokens of waiting prompts, by default, for each request that may wait."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -51,11 +57,20 @@ class Settings:
     max_num_seqs: int | None = None
     max_batched_tokens: int | None = None
     max_queued_requests: int = 256
+    max_queued_tokens: int | None = None
     kv_cache_memory: int | None = None
     prefix_caching: bool = True
+    speculative_method: Literal["ngram"] | None = None
+    num_speculative_tokens: int | None = None
     drain_timeout: float = 600.0
     step_timeout: float = 120.0
     revision: str | None = None
+    default_deadline_ms: int | None = None
+
+    @property
+    def queued_tokens(self) -> int:
+        """Most tokens of the waiting prompts together."""
+        return self.max_queued_tokens or QUEUED_TOKENS_EACH * self.max_queued_requests
 
 
 def parse_quantity(text: str) -> int:
@@ -77,6 +92,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def draft_tokens(text: str) -> int:
+    count = positive(text)
+    if count > MOST_DRAFT_TOKENS:
+        raise argparse.ArgumentTypeError(f"{text!r} must be at most {MOST_DRAFT_TOKENS}")
+    return count
+
+
 def seconds(text: str) -> float:
     try:
         value = float(text)
@@ -85,6 +107,13 @@ def seconds(text: str) -> float:
     if not 0 <= value < 1e9:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
     return value
+
+
+def deadline_ms(text: str) -> int:
+    try:
+        return limits.read_deadline_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
 
 
 def some_seconds(text: str) -> float:
@@ -140,10 +169,18 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help="tokens that one step computes, at least --max-num-seqs; a longer prompt takes several steps. fewer: running answers pause less for it; more: it is done sooner (default: by the device)")  # fmt: skip
     add("--max-queued-requests", type=positive, metavar="N", default=256,
         help="waiting requests before 429 (default: 256)")  # fmt: skip
+    add("--max-queued-tokens", type=positive, metavar="TOKENS",
+        help=f"tokens of all waiting prompts together before 429 (default: {QUEUED_TOKENS_EACH} for each of --max-queued-requests)")  # fmt: skip
+    add("--default-deadline-ms", type=deadline_ms, metavar="MS",
+        help=f"how long a request may wait before it runs, if it has no header {limits.DEADLINE_HEADER} (default: no limit)")  # fmt: skip
     add("--kv-cache-memory", type=parse_quantity, metavar="BYTES",
         help="as a Kubernetes quantity, such as 2Gi")  # fmt: skip
     add("--no-prefix-caching", dest="prefix_caching", action="store_false",
         help="never share pages between equal prompts")  # fmt: skip
+    add("--speculative-method", choices=("ngram",),
+        help="guess tokens ahead and check several in one step; ngram: guess that what followed the last few tokens before follows them again (default: off)")  # fmt: skip
+    add("--num-speculative-tokens", type=draft_tokens, metavar="N",
+        help=f"tokens that are guessed at a time with --speculative-method, at most {MOST_DRAFT_TOKENS} (default: {DEFAULT_DRAFT_TOKENS})")  # fmt: skip
 
 
 def default_name(model: str) -> str:
@@ -166,5 +203,7 @@ def settings_from(options: dict[str, Any], parser: argparse.ArgumentParser) -> S
             f"argument --max-num-batched-tokens: {tokens} is less than --max-num-seqs {sequences}, and each sequence "
             "computes at least one token in a step; raise the first or lower the second"
         )
+    if options["num_speculative_tokens"] and not options["speculative_method"]:
+        parser.error("argument --num-speculative-tokens: it needs --speculative-method=ngram")
     names = tuple(dict.fromkeys(options.pop("served_model_name"))) or (default_name(options["model"]),)
     return Settings(served_names=names, **options)

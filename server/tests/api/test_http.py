@@ -164,7 +164,8 @@ def test_metrics_carry_vllms_names_and_count(http: httpx.Client) -> None:
     assert (finished, first, whole) == (1, 1, 1)
     assert 0 < between < 500  # tokens that arrive with the first have no time between
     for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "gpu_cache_usage_perc",
-                 "prompt_tokens_total", "generation_tokens_total", "prefix_cache_hits_total", "num_preemptions_total"):  # fmt: skip
+                 "prompt_tokens_total", "generation_tokens_total", "prefix_cache_hits_total", "num_preemptions_total",
+                 "spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total", "spec_decode_num_accepted_tokens_total"):  # fmt: skip
         assert value("vllm:" + name) >= 0
 
 

@@ -217,3 +217,36 @@ def test_unknown_paths_and_methods_answer_in_the_same_shape(http: httpx.Client) 
     wrong = http.get("/v1/chat/completions")
     assert wrong.status_code == 405
     assert error_of(wrong)["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("x-llmendpoint-deadline-ms", "soon", "a whole number of milliseconds from 1 to 86400000"),
+        ("x-llmendpoint-deadline-ms", "", "a whole number"),
+        ("x-llmendpoint-deadline-ms", "0", "from 1"),
+        ("x-llmendpoint-deadline-ms", "-5", "from 1"),
+        ("x-llmendpoint-deadline-ms", "1e3", "a whole number"),
+        ("x-llmendpoint-deadline-ms", "86400001", "to 86400000"),
+        ("x-llmendpoint-deadline-ms", "9" * 5000, "to 86400000"),
+        ("x-llmendpoint-priority", "urgent", "must be high, normal, low"),
+        ("x-llmendpoint-priority", "1", "must be high, normal, low"),
+    ],
+)
+def test_a_wrong_header_is_a_400_that_names_it(http: httpx.Client, name: str, value: str, words: str) -> None:
+    response = http.post("/v1/chat/completions", json=ASK, headers={name: value})
+    error = error_of(response)
+    assert (response.status_code, error["param"]) == (400, name)
+    assert words in error["message"]
+    assert len(error["message"]) < 200
+
+
+def test_a_header_given_twice_is_a_400(http: httpx.Client) -> None:
+    twice = [("x-llmendpoint-deadline-ms", "100"), ("x-llmendpoint-deadline-ms", "200")]
+    assert http.post("/v1/chat/completions", json=ASK, headers=twice).status_code == 400
+
+
+@pytest.mark.parametrize("priority", ["high", "Normal", "LOW"])
+def test_a_request_with_a_priority_and_a_deadline_is_served(http: httpx.Client, priority: str) -> None:
+    headers = {"x-llmendpoint-priority": priority, "x-llmendpoint-deadline-ms": "60000"}
+    assert http.post("/v1/chat/completions", json=ASK, headers=headers).status_code == 200

@@ -74,6 +74,16 @@ def test_memory_is_a_kubernetes_quantity(text: str, amount: int) -> None:
         (["--model", "m", "--port", "70000"], "--port"),
         (["--model", "m", "--device", "tpu"], "--device"),
         (["--model", "m", "--drain-timeout", "soon"], "--drain-timeout"),
+        (["--model", "m", "--max-queued-tokens", "0"], "--max-queued-tokens"),
+        (["--model", "m", "--default-deadline-ms", "0"], "--default-deadline-ms"),
+        (["--model", "m", "--default-deadline-ms", "1.5"], "--default-deadline-ms"),
+        (["--model", "m", "--default-deadline-ms", "86400001"], "--default-deadline-ms"),
+        (["--model", "m", "--speculative-method", "oracle"], "--speculative-method"),
+        (
+            ["--model", "m", "--speculative-method", "ngram", "--num-speculative-tokens", "8"],
+            "--num-speculative-tokens",
+        ),
+        (["--model", "m", "--num-speculative-tokens", "3"], "--num-speculative-tokens"),
         (["--model", "m", "--surprise"], "--surprise"),
         ([], "--model"),
     ],
@@ -91,15 +101,31 @@ def test_defaults_leave_the_choice_to_the_engine() -> None:
     assert parse(["--model", "m"]) == Settings(model="m", served_names=("m",))
 
 
+@pytest.mark.parametrize(
+    ("flags", "tokens"),
+    [
+        ([], 256 * 4096),
+        (["--max-queued-requests", "10"], 10 * 4096),
+        (["--max-queued-requests", "10", "--max-queued-tokens", "7"], 7),
+    ],
+)
+def test_the_bound_in_tokens_follows_the_bound_in_requests_unless_it_is_set(
+    flags: list[str], tokens: int, tmp_path: Path
+) -> None:
+    settings = parse(["--model", "m", *flags])
+    assert make_configure(settings, tmp_path).max_queued_tokens == tokens
+
+
 def test_every_setting_that_the_engine_knows_reaches_it(tmp_path: Path) -> None:
     chosen = Settings(
         "m", ("m",), device="cpu", dtype="float16", max_model_len=7, max_num_seqs=3, max_batched_tokens=9, max_queued_requests=5,
-        kv_cache_memory=1024, prefix_caching=False,
+        max_queued_tokens=600, kv_cache_memory=1024, prefix_caching=False, speculative_method="ngram",
+        num_speculative_tokens=2,
     )  # fmt: skip
     default = Settings("m", ("m",))
     sent = make_configure(chosen, tmp_path)
     common = {field.name for field in fields(Settings)} & set(Configure.__struct_fields__)
-    assert len(common) == 8
+    assert len(common) == 11
     for name in common:
         assert getattr(chosen, name) != getattr(default, name), f"{name}: give it another value in this test"
         assert getattr(sent, name) == getattr(chosen, name), f"make_configure leaves {name} out"

@@ -4,10 +4,14 @@
 when a slot that a sequence reads holds anything else, and answers with a function of the whole sequence so far.
 """
 
-from llmendpoint_server.core.batch import Batch, Sampled
+from collections.abc import Callable
+from collections.abc import Sequence as Rows
+
+from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
-from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
+from llmendpoint_server.core.request import FinishReason, Priority, Request, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
+from llmendpoint_server.core.speculation import PromptLookup, Proposer, accept
 
 VOCAB = 7
 EOS = 6
@@ -29,7 +33,7 @@ class Machine:
     def run(self, batch: Batch) -> list[Sampled]:
         sampled: list[Sampled] = []
         for row in batch.rows:
-            tokens, table = tuple(row.sequence.tokens), row.sequence.table
+            tokens, table = (*row.sequence.tokens, *row.draft), row.sequence.table
             first = 0 if self.window is None else max(row.start - self.window + 1, 0)
             for position in range(first, row.start + row.count):
                 slot = (table[position // self.page_size], position % self.page_size)
@@ -38,11 +42,31 @@ class Machine:
                 assert self.slots[slot] == tokens[: position + 1], (
                     "a page holds somebody else's keys and values"
                 )
-            known = len(tokens)
-            for _ in range(self.at_once if row.sample else 0):
-                tokens += (next_token(tokens),)
-            sampled.append(tokens[known:])
+            sampled.append(self.sample(row) if row.sample else ())
         return sampled
+
+    def sample(self, row: Scheduled) -> Sampled:
+        tokens = tuple(row.sequence.tokens)
+        places = range(len(row.draft) + 1)
+        new = accept(row.draft, tuple(next_token(tokens + row.draft[:place]) for place in places))
+        for _ in range(self.at_once - 1):
+            new += (next_token(tokens + new),)
+        return new
+
+
+class Guesser:
+    """Guesses right, but for every `wrong`-th token of the sequence; 0: always right."""
+
+    def __init__(self, wrong: int) -> None:
+        self.wrong = wrong
+
+    def propose(self, tokens: Rows[int], most: int) -> tuple[int, ...]:
+        known: tuple[int, ...] = tuple(tokens)
+        draft: tuple[int, ...] = ()
+        for place in range(len(known), len(known) + most):
+            token = next_token(known + draft)
+            draft += ((token + 1) % VOCAB if self.wrong and place % self.wrong == 0 else token,)
+        return draft
 
 
 def make_scheduler(
@@ -53,6 +77,9 @@ def make_scheduler(
     queue: int = 4,
     caching: bool = True,
     window: int | None = None,
+    queued_tokens: int = 1000,
+    speculative: int = 0,
+    proposer: Callable[[], Proposer] = PromptLookup,
 ) -> Scheduler:
     config = SchedulerConfig(
         max_model_len=pages * page_size,
@@ -64,14 +91,25 @@ def make_scheduler(
         prefix_caching=caching,
         prefix_key=b"secret",
         sliding_window=window,
+        max_queued_tokens=queued_tokens,
+        num_speculative_tokens=speculative,
     )
-    return Scheduler(config, BlockManager(pages, page_size))
+    return Scheduler(config, BlockManager(pages, page_size), proposer)
 
 
 def request(
-    name: str, prompt: tuple[int, ...], max_tokens: int = 8, *, ignore_eos: bool = True, salt: str = ""
+    name: str,
+    prompt: tuple[int, ...],
+    max_tokens: int = 8,
+    *,
+    ignore_eos: bool = True,
+    salt: str = "",
+    arrival: float = 0.0,
+    priority: Priority = Priority.NORMAL,
+    deadline: float | None = None,
 ) -> Request:
-    return Request(name, prompt, SamplingParams(max_tokens, temperature=0, ignore_eos=ignore_eos), salt=salt)
+    sampling = SamplingParams(max_tokens, temperature=0, ignore_eos=ignore_eos)
+    return Request(name, prompt, sampling, arrival, salt, priority, deadline)
 
 
 def expected(prompt: tuple[int, ...], sampling: SamplingParams, max_model_len: int) -> tuple[int, ...]:

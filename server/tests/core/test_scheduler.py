@@ -1,14 +1,26 @@
 """docs/concepts/architecture.md: the engine batches continuously on a paged cache, and no sequence reads what another one wrote."""
 
+from typing import Any
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from llmendpoint_server.core.batch import Batch, Sampled
-from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
+from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
+from llmendpoint_server.core.queue import AGING_SECONDS
+from llmendpoint_server.core.request import FinishReason, Priority, Request, RequestOutput
 from llmendpoint_server.core.scheduler import Scheduler
-from server.tests.core.arithmetic_model import VOCAB, Machine, expected, finish_all, make_scheduler, request
+from llmendpoint_server.core.sequence import Sequence, Status
+from server.tests.core.arithmetic_model import (
+    VOCAB,
+    Guesser,
+    Machine,
+    expected,
+    finish_all,
+    make_scheduler,
+    request,
+)
 
 
 class SchedulerStates(RuleBasedStateMachine):
@@ -23,9 +35,12 @@ class SchedulerStates(RuleBasedStateMachine):
         caching=st.booleans(),
         window=st.none() | st.integers(1, 9),
         at_once=st.integers(1, 3),
+        queued_tokens=st.integers(0, 40),
+        wrong=st.integers(0, 4),
+        speculative=st.integers(0, 7),
     )
-    def start(self, window: int | None, at_once: int, **config: int) -> None:
-        self.scheduler = make_scheduler(window=window, **config)  # type: ignore[arg-type]  # caching is a bool
+    def start(self, window: int | None, at_once: int, wrong: int, **config: int) -> None:
+        self.scheduler = make_scheduler(window=window, proposer=lambda: Guesser(wrong), **config)  # type: ignore[arg-type]  # caching is a bool
         self.machine = Machine(config["page_size"], window, at_once)
         self.sent: dict[str, Request] = {}
         self.got: dict[str, tuple[int, ...]] = {}
@@ -44,33 +59,67 @@ class SchedulerStates(RuleBasedStateMachine):
         max_tokens=st.integers(1, 9),
         ignore_eos=st.booleans(),
         salt=st.sampled_from(["", "tenant"]),
+        priority=st.sampled_from(Priority),
+        patience=st.none() | st.floats(0, 60),
     )
-    def arrive(self, prompt: tuple[int, ...], max_tokens: int, ignore_eos: bool, salt: str) -> None:
-        new = request(f"r{len(self.sent)}", prompt, max_tokens, ignore_eos=ignore_eos, salt=salt)
+    def arrive(self, prompt: tuple[int, ...], patience: float | None, **asked: Any) -> None:
+        deadline = None if patience is None else self.now + patience
+        new = request(f"r{len(self.sent)}", prompt, arrival=self.now, deadline=deadline, **asked)
         self.sent[new.id] = new
         self.got[new.id] = ()
-        refusal = self.scheduler.add(new, seed=0)
+        waiting = self.scheduler.waiting
+        refusal = self.scheduler.add(new, 0, self.now)
         if refusal is not None:
+            assert refusal.retry_after >= 1 or refusal.finish is FinishReason.FAILED
             self.take(refusal)
+        elif waiting:
+            assert self.scheduler.waiting_tokens <= self.scheduler.config.max_queued_tokens
 
     @precondition(lambda self: self.flight is None)
     @rule()
     def begin_step(self) -> None:
+        for output in self.scheduler.expire(self.now):
+            deadline = self.sent[output.id].deadline
+            assert deadline is not None
+            assert deadline <= self.now
+            assert output.finish is FinishReason.EXPIRED
+            assert not self.got[output.id]
+            self.take(output)
         idle = self.scheduler.idle
+        waited, ran = list(self.scheduler._waiting), set(self.scheduler._running)
         self.flight = self.scheduler.schedule(self.now)
+        self.check_order(waited, set(self.scheduler._running) - ran)
         assert bool(self.flight.rows) is not idle, "there is work, and nothing was scheduled"
+        assert not self.flight.decoding or self.flight.prompt_tokens <= self.scheduler._pace._allowed
         assert self.flight.tokens <= self.scheduler.config.max_batched_tokens
         assert len(self.flight.rows) <= self.scheduler.config.max_num_seqs
+        for row in self.flight.rows:
+            self.check_row(row)
+        if self.machine.at_once == 1:
+            decoding = {sequence.id for sequence in self.scheduler._running if sequence.decoding}
+            assert decoding <= {row.sequence.id for row in self.flight.rows}, "a sequence waits for drafts"
         self.sampled = self.machine.run(self.flight)
 
+    def check_row(self, row: Scheduled) -> None:
+        size, blocks = self.machine.page_size, self.scheduler.blocks
+        written = row.sequence.table[row.start // size : -(-(row.start + row.count) // size)]
+        assert all(blocks.references(page) == 1 for page in written), "a page is written that others read"
+
     @precondition(lambda self: self.flight is not None)
-    @rule()
-    def end_step(self) -> None:
+    @rule(seconds=st.sampled_from([0.0, 0.01, 1.0, 20.0]))
+    def end_step(self, seconds: float) -> None:
         assert self.flight is not None
-        self.now += 1
+        self.now += seconds
         for output in self.scheduler.update(self.flight, self.sampled, self.now):
             self.take(output)
         self.flight = None
+
+    def check_order(self, waited: list[Sequence], begun: set[Sequence]) -> None:
+        """What began to run came before all that waits on."""
+        for other in waited:
+            if other.status is Status.WAITING and other not in begun:
+                assert all(one.order < other.order for one in begun)
+                assert all(one.request.arrival <= other.request.arrival + 2 * AGING_SECONDS for one in begun)
 
     @precondition(lambda self: len(self.sent) > len(self.ended))
     @rule(pick=st.randoms(use_true_random=False), failed=st.booleans())
@@ -92,6 +141,14 @@ class SchedulerStates(RuleBasedStateMachine):
         assert set(self.scheduler._by_id) == self.sent.keys() - self.ended.keys()
 
     @invariant()
+    def between_two_steps_no_page_is_held_for_what_was_only_guessed(self) -> None:
+        if not hasattr(self, "scheduler") or self.flight is not None:
+            return
+        for sequence in self.scheduler._running:
+            used = -(-sequence.computed // self.machine.page_size)
+            assert len(sequence.table) == used or not sequence.decoding
+
+    @invariant()
     def no_page_is_held_that_no_query_sees_any_more(self) -> None:
         if not hasattr(self, "scheduler") or self.machine.window is None:
             return
@@ -107,7 +164,7 @@ class SchedulerStates(RuleBasedStateMachine):
                 break
             if self.flight is None:
                 self.begin_step()
-            self.end_step()
+            self.end_step(1.0)
         assert self.scheduler.idle, "a sequence does not advance"
         assert self.scheduler.blocks.held == 0
         assert self.ended.keys() == self.sent.keys()
@@ -191,6 +248,148 @@ def test_without_prefix_caching_nothing_is_found() -> None:
     finish_all(scheduler, machine)
     scheduler.add(request("second", (1, 2, 3, 4), 1), seed=0)
     assert scheduler.schedule(0.0).rows[0].start == 0
+
+
+def started(scheduler: Scheduler) -> list[str]:
+    """Ids in the order in which the requests start, one in each step."""
+    machine, order = Machine(2), []
+    for step in range(100):
+        if scheduler.idle:
+            break
+        batch = scheduler.schedule(1000.0 + step)
+        order += [output.id for output in scheduler.update(batch, machine.run(batch), 1000.5 + step)]
+    return order
+
+
+def one_at_a_time(*requests: Request) -> Scheduler:
+    scheduler = make_scheduler(pages=20, max_num_seqs=1, queue=10)
+    for each in requests:
+        assert scheduler.add(each, seed=0) is None
+    return scheduler
+
+
+def test_a_higher_priority_starts_first_and_equal_ones_start_in_the_order_of_arrival() -> None:
+    names = ("low a", "normal a", "high a", "low b", "normal b", "high b")
+    requests = [
+        request(name, (1, 2), 1, arrival=float(at), priority=Priority(name.split()[0]))
+        for at, name in enumerate(names)
+    ]
+    assert started(one_at_a_time(*requests)) == [
+        "high a",
+        "high b",
+        "normal a",
+        "normal b",
+        "low a",
+        "low b",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "first"), [(2 * AGING_SECONDS - 1, "high"), (2 * AGING_SECONDS + 1, "low")]
+)
+def test_a_low_one_that_has_waited_long_enough_starts_before_a_high_one(seconds: float, first: str) -> None:
+    low = request("low", (1, 2), 1, priority=Priority.LOW)
+    high = request("high", (1, 2), 1, arrival=seconds, priority=Priority.HIGH)
+    assert started(one_at_a_time(low, high))[0] == first
+
+
+def test_of_the_running_ones_the_lowest_priority_that_came_last_is_preempted() -> None:
+    scheduler, machine = make_scheduler(pages=8, max_num_seqs=4, budget=9, caching=False), Machine(2)
+    for at, (name, priority) in enumerate(
+        [("high", Priority.HIGH), ("old", Priority.LOW), ("new", Priority.LOW), ("normal", Priority.NORMAL)]
+    ):
+        scheduler.add(request(name, (1,), 10, arrival=float(at), priority=priority), seed=0)
+    preempted: dict[str, None] = {}
+    for step in range(12):
+        running = list(scheduler._running)
+        batch = scheduler.schedule(float(step))
+        preempted |= {one.id: None for one in reversed(running) if one.status is Status.WAITING}
+        scheduler.update(batch, machine.run(batch), step + 0.5)
+    assert list(preempted) == ["new", "old", "normal"]
+
+
+def test_the_waiting_prompts_have_a_bound_in_tokens_and_one_may_wait_whatever_its_length() -> None:
+    scheduler = make_scheduler(pages=20, max_num_seqs=1, queue=10, queued_tokens=6)
+    assert scheduler.add(request("long", (1,) * 9), seed=0) is None
+    scheduler.schedule(0.0)
+    assert scheduler.add(request("longer", (1,) * 10), seed=0) is None
+    assert scheduler.waiting_tokens == 10
+    refusal = scheduler.add(request("short", (1,)), seed=0)
+    assert refusal is not None
+    assert refusal.finish is FinishReason.REJECTED
+    assert "10 tokens of prompts are waiting" in refusal.detail
+    assert "the limit is 6 (--max-queued-tokens)" in refusal.detail
+    assert scheduler.counters.refused_tokens == 1
+
+
+def test_a_full_queue_names_the_limit_that_is_reached() -> None:
+    refusal = busy_scheduler(100).add(request("c", (1, 2)), seed=0)
+    assert refusal is not None
+    assert refusal.detail == "1 requests are waiting already; the limit is 1 (--max-queued-requests)"
+
+
+def test_a_waiting_request_whose_deadline_passes_ends_and_frees_its_place_and_what_runs_goes_on() -> None:
+    scheduler, machine = make_scheduler(pages=20, max_num_seqs=1, queue=1), Machine(2)
+    scheduler.add(request("runs", (1, 2), 9, deadline=0.5), seed=0)
+    scheduler.schedule(0.0)
+    scheduler.add(request("waits", (1, 2), deadline=5.0), seed=0)
+    assert scheduler.expire(4.9) == []
+    (end,) = scheduler.expire(5.0)
+    assert (end.id, end.finish) == ("waits", FinishReason.EXPIRED)
+    assert end.retry_after >= 1
+    assert scheduler.add(request("next", (1, 2), 1), seed=0) is None
+    assert finish_all(scheduler, machine).keys() == {"runs", "next"}
+    assert scheduler.counters.deadlines_passed == 1
+
+
+def test_a_request_that_was_preempted_after_its_first_token_has_no_deadline_any_more() -> None:
+    scheduler, machine = make_scheduler(pages=8, max_num_seqs=3), Machine(2)
+    for name in "abc":
+        scheduler.add(request(name, (1, 2), 10, deadline=3.0), seed=0)
+    ends = finish_all(scheduler, machine)
+    assert scheduler.counters.preemptions > 0
+    assert {reason for _, reason in ends.values()} == {FinishReason.LENGTH}
+    assert scheduler.expire(1e9) == []
+
+
+def deadline_at_work(deadline: float, prompt: int = 2, waiting: int = 0) -> RequestOutput | None:
+    """What a request with a deadline gets where one place is taken, ends come every 2 s, and a token takes 0.25 s."""
+    scheduler, machine = make_scheduler(pages=600, max_num_seqs=1, queue=20), Machine(2)
+    now = 0.0
+    for number in range(3):
+        scheduler.add(request(str(number), (1, 2), 8), 0, now)
+        while not scheduler.idle:
+            batch = scheduler.schedule(now)
+            now += 0.25
+            scheduler.update(batch, machine.run(batch), now)
+    for number in range(1 + waiting):
+        scheduler.add(request(f"before {number}", (1, 2), 1000, arrival=now), 0, now)
+        scheduler.schedule(now)
+    return scheduler.add(request("late", (3,) * prompt, arrival=now, deadline=now + deadline), 0, now)
+
+
+@pytest.mark.parametrize(("waiting", "wait"), [(0, 2.0), (1, 4.0), (3, 8.0)])
+def test_a_request_whose_first_token_would_come_too_late_is_refused_at_once(
+    waiting: int, wait: float
+) -> None:
+    assert deadline_at_work(wait + 1, waiting=waiting) is None
+    refusal = deadline_at_work(wait - 1, waiting=waiting)
+    assert refusal is not None
+    assert refusal.finish is FinishReason.EXPIRED
+    assert 1 <= refusal.retry_after <= 2, "after that time the same wait is short enough"
+
+
+def test_a_prompt_that_takes_longer_than_its_deadline_is_told_to_come_back_late() -> None:
+    refusal = deadline_at_work(3.0, prompt=500)
+    assert refusal is not None
+    assert refusal.detail.startswith("computing this prompt takes")
+    assert refusal.retry_after == 60
+
+
+def test_an_engine_that_has_measured_nothing_refuses_no_deadline() -> None:
+    scheduler = make_scheduler(max_num_seqs=1)
+    for name in "abc":
+        assert scheduler.add(request(name, (1, 2), deadline=0.001), seed=0) is None
 
 
 def test_requests_start_in_the_order_of_arrival() -> None:

@@ -1,13 +1,14 @@
-"""docs/guides/rehearsal.md: `--max-queued-requests` works as in the server: who is refused is told when a place is free."""
+"""docs/guides/rehearsal.md: the simulator's queue has the server's bounds, order and deadlines, and says when to come again."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from llmendpoint_server.api.engine_stream import EngineStream
-from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
+from llmendpoint_server.core.request import FinishReason, Priority, Request, SamplingParams
 from llmendpoint_server.settings import Settings
 from llmendpoint_server.simulator.behaviour import Behaviour
 from llmendpoint_server.simulator.engine import SimulatedEngine
@@ -39,4 +40,50 @@ async def test_a_refused_caller_is_told_the_time_to_the_next_free_place(
     monkeypatch.undo()
     assert refusal.finish is FinishReason.REJECTED
     assert refusal.retry_after == pytest.approx(told, abs=0.5)
+    await engine.stop()
+
+
+async def busy_engine(**settings: int) -> SimulatedEngine:
+    """One place, and a request in it that gets its first token at once and no other."""
+    engine = SimulatedEngine(
+        Settings("any", ("any",), max_num_seqs=1, **settings), Behaviour(load_time=0, ttft=0, itl=600)
+    )  # type: ignore[arg-type]  # whole numbers only
+    await engine.start()
+    await asyncio.gather(*engine._tasks)
+    engine.submit(Request("running", (1, 2), SamplingParams(1000)))
+    return engine
+
+
+def waiting(name: str, priority: Priority = Priority.NORMAL, deadline: float | None = None) -> Request:
+    return Request(name, (1, 2), SamplingParams(1000), time.monotonic(), "", priority, deadline)
+
+
+async def test_a_waiting_request_ends_at_its_deadline_and_what_runs_goes_on() -> None:
+    engine = await busy_engine()
+    end = await engine.submit(waiting("late", deadline=time.monotonic() + 0.5)).next()
+    assert (end.finish, end.detail) == (FinishReason.EXPIRED, "its deadline passed while it waited")
+    assert (engine.stats.waiting, engine.stats.running) == (0, 1)
+    assert engine.stats.counters.deadlines_passed == 1
+    await engine.stop()
+
+
+async def test_the_highest_priority_runs_next() -> None:
+    engine = await busy_engine()
+    for priority in (Priority.LOW, Priority.NORMAL, Priority.HIGH):
+        engine.submit(waiting(priority.value, priority))
+    began = []
+    for last in ("running", "high", "normal"):
+        engine.forget(last)
+        began += [name for name, one in engine._sequences.items() if one.task is not None]
+    assert began == ["high", "normal", "low"]
+    await engine.stop()
+
+
+async def test_the_waiting_prompts_have_a_bound_in_tokens() -> None:
+    engine = await busy_engine(max_queued_tokens=3)
+    engine.submit(waiting("waits"))
+    assert engine.stats.waiting_tokens == 2
+    refusal = await engine.submit(waiting("refused")).next()
+    assert refusal.finish is FinishReason.REJECTED
+    assert "the limit is 3 (--max-queued-tokens)" in refusal.detail
     await engine.stop()

@@ -26,8 +26,8 @@ def simulator(*flags: str) -> ServerProcess:
     return ServerProcess("--load-time", "0", *flags, model="any", module="llmendpoint_server.simulator")
 
 
-def ask(server: ServerProcess, **changes: Any) -> httpx.Response:
-    return httpx.post(server.url + URL, json=ASK | changes, timeout=30)
+def ask(server: ServerProcess, headers: dict[str, str] | None = None, **changes: Any) -> httpx.Response:
+    return httpx.post(server.url + URL, json=ASK | changes, headers=headers, timeout=30)
 
 
 def metric(server: ServerProcess, name: str) -> float:
@@ -99,6 +99,22 @@ def test_a_full_engine_queues_then_refuses_with_429() -> None:
         codes = sorted(answer.status_code for answer in pool.map(lambda _: ask(server), range(5)))
         assert codes == [200, 200, 200, 429, 429]
         assert metric(server, "vllm:num_requests_waiting") == 0
+
+
+def test_a_deadline_that_cannot_be_met_is_refused_at_once_and_the_flag_is_its_default() -> None:
+    with simulator("--ttft", "1", "--default-deadline-ms", "900").wait_ready() as server:
+        refused = ask(server)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"], error["type"]) == (
+            429,
+            "deadline_exceeded",
+            "rate_limit_error",
+        )
+        assert int(refused.headers["retry-after"]) >= 1
+        assert "x-llmendpoint-retriable" not in refused.headers, "another replica is no faster"
+        assert metric(server, "llmendpoint:requests_not_admitted_total") == 1
+        assert "expected in 1000 ms" in error["message"]
+        assert ask(server, headers={"x-llmendpoint-deadline-ms": "30000"}).status_code == 200
 
 
 def test_a_share_of_errors_is_500s_and_the_rest_is_served() -> None:

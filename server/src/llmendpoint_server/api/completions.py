@@ -25,6 +25,7 @@ from llmendpoint_server.api.responses import (
 )
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody
 from llmendpoint_server.api.service import Service
+from llmendpoint_server.api.urgency import Urgency, read_urgency
 from llmendpoint_server.core.request import Request as EngineRequest
 from llmendpoint_server.errors import EngineEnded, RequestError, Unavailable
 
@@ -90,12 +91,13 @@ class Completions:
         self, request: Request, kind: type[ChatBody] | type[CompletionBody], shape_class: type[Shape], prefix: str
     ) -> Response:  # fmt: skip
         self._check_ready()
+        urgency = read_urgency(request.headers, self._service.default_deadline_ms)
         asked = await self._preprocessor.read(kind, request)
         service, record = self._service, request.state.record
         request_id = prefix + uuid.uuid4().hex
         record.request_id, record.streamed, record.prompt_tokens = request_id, asked.stream, len(asked.prompt)
         shape = shape_class(request_id, int(time.time()), service.served_names[0])
-        generation = self._start(request_id, asked, record)
+        generation = self._start(request_id, asked, urgency, record)
         handed_over = False
         try:
             await unless_gone(request.receive, generation.begin())
@@ -112,12 +114,15 @@ class Completions:
             if not handed_over:
                 generation.close()
 
-    def _start(self, request_id: str, asked: Prepared, record: Record) -> Generation:
+    def _start(self, request_id: str, asked: Prepared, urgency: Urgency, record: Record) -> Generation:
         """Nothing may fail after `submit`: only the returned generation frees the request in the engine."""
         service = self._service
         text = TextStream(service.tokenizer.decode, asked.stops)
         usage = Usage(len(asked.prompt))
-        order = EngineRequest(request_id, asked.prompt, asked.sampling, arrival=time.time(), salt=asked.salt)
+        order = EngineRequest(
+            request_id, asked.prompt, asked.sampling, asked.arrived, asked.salt, urgency.priority,
+            urgency.deadline(asked.arrived),
+        )  # fmt: skip
         return Generation(
             service.engine, service.engine.submit(order), text, usage, service.metrics, record, asked.arrived
         )

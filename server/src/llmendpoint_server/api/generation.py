@@ -11,7 +11,14 @@ from llmendpoint_server.api.interfaces import Engine, Stream
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.responses import Usage
 from llmendpoint_server.core.request import FinishReason, RequestOutput
-from llmendpoint_server.errors import EngineEnded, EngineFailed, QueueFull, Unavailable
+from llmendpoint_server.errors import (
+    DeadlineExceeded,
+    EngineEnded,
+    EngineFailed,
+    QueueFull,
+    RequestError,
+    Unavailable,
+)
 
 
 @dataclass
@@ -56,8 +63,8 @@ class Generation:
         self.usage = usage
 
     async def begin(self) -> None:
-        """Wait for the first output. Raises QueueFull, Unavailable or EngineFailed; nothing has been sent to the caller
-        then."""
+        """Wait for the first output. Raises QueueFull, DeadlineExceeded, Unavailable or EngineFailed; nothing has been
+        sent to the caller then."""
         output = await self._stream.next()
         self._check(output)
         self._first = output
@@ -67,6 +74,9 @@ class Generation:
             case FinishReason.REJECTED if self._engine.state == "ready":
                 message = f"The queue is full: {output.detail}. Try again after the seconds in Retry-After."
                 raise QueueFull(message, retry_after=output.retry_after)
+            case FinishReason.EXPIRED:
+                message = f"The deadline cannot be met: {output.detail}. Try again after the seconds in Retry-After."
+                raise DeadlineExceeded(message, retry_after=output.retry_after)
             case FinishReason.REJECTED:
                 raise Unavailable(f"This replica is {self._engine.state}. Try again.", retry_after=1.0)
             case FinishReason.LOST:

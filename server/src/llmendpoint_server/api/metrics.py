@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from llmendpoint_server.api.interfaces import Engine
+from llmendpoint_server.core.counters import Counters
 
 FINE = (1, 1.1, 1.2, 1.3, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.7, 3, 3.3, 3.6, 4, 4.4, 5, 5.5, 6, 6.6, 7.5, 8, 9)  # fmt: skip
 COARSE = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
@@ -45,6 +46,11 @@ class EngineCollector(Collector):
             ("vllm:num_requests_running", "Requests in the running batch", stats.running),
             ("vllm:num_requests_waiting", "Requests in the engine's queue", stats.waiting),
             (
+                "llmendpoint:waiting_tokens",
+                "Tokens of the prompts in the engine's queue",
+                stats.waiting_tokens,
+            ),
+            (
                 "vllm:kv_cache_usage_perc",
                 "Share of the KV cache that requests hold now",
                 stats.kv_usage,
@@ -74,6 +80,21 @@ class EngineCollector(Collector):
                 "Requests that went back to the queue because the KV cache was full",
                 done.preemptions,
             ),
+            (
+                "vllm:spec_decode_num_drafts",
+                "Times that the engine guessed tokens of a request ahead (speculation)",
+                done.drafts,
+            ),
+            (
+                "vllm:spec_decode_num_draft_tokens",
+                "Tokens that the engine guessed ahead",
+                done.draft_tokens,
+            ),
+            (
+                "vllm:spec_decode_num_accepted_tokens",
+                "Tokens guessed ahead that the model then chose, too",
+                done.accepted_tokens,
+            ),
             ("llmendpoint:engine_steps", "Steps that the engine has made", done.steps),
         )
         for name, help_text, value in gauges:
@@ -84,6 +105,23 @@ class EngineCollector(Collector):
             counter = CounterMetricFamily(name, help_text, labels=["model_name"])
             counter.add_metric([self._model], value)
             yield counter
+        yield self._not_admitted(done)
+
+    def _not_admitted(self, done: Counters) -> Metric:
+        counter = CounterMetricFamily(
+            "llmendpoint:requests_not_admitted",
+            "Requests that the engine refused or ended before they ran (429), by the reason",
+            labels=["model_name", "reason"],
+        )
+        reasons = {
+            "queued_requests": done.refused_requests,
+            "queued_tokens": done.refused_tokens,
+            "deadline_expected": done.deadlines_unreachable,
+            "deadline_passed": done.deadlines_passed,
+        }
+        for reason, value in reasons.items():
+            counter.add_metric([self._model, reason], value)
+        return counter
 
 
 class TokenTimes(Collector):

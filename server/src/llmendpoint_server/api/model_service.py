@@ -27,7 +27,7 @@ def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMM
     metrics = Metrics(engine, settings.served_names[0])
     return Service(
         engine, tokenizer, metrics, settings.served_names, _sampling(folder), version("llmendpoint-server"),
-        uuid.uuid4().hex, int(time.time()),
+        uuid.uuid4().hex, int(time.time()), settings.default_deadline_ms,
     )  # fmt: skip
 
 
@@ -41,8 +41,11 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         max_num_seqs=settings.max_num_seqs,
         max_batched_tokens=settings.max_batched_tokens,
         max_queued_requests=settings.max_queued_requests,
+        max_queued_tokens=settings.queued_tokens,
         kv_cache_memory=settings.kv_cache_memory,
         prefix_caching=settings.prefix_caching,
+        speculative_method=settings.speculative_method,
+        num_speculative_tokens=settings.num_speculative_tokens,
     )
 
 

@@ -11,7 +11,8 @@ from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 
 @dataclass
 class Service:
-    """`served_names`: the values that requests may put in `model`; answers carry the first. `started`: Unix seconds."""
+    """`served_names`: the values that requests may put in `model`; answers carry the first. `started`: Unix seconds.
+    `default_deadline_ms`: for a request that names no deadline; None: it has none."""
 
     engine: Engine
     tokenizer: Tokenizer
@@ -21,3 +22,4 @@ class Service:
     version: str
     instance: str
     started: int
+    default_deadline_ms: int | None = None

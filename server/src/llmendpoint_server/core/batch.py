@@ -10,16 +10,22 @@ from llmendpoint_server.core.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """Compute tokens `start` to `start + count` of a sequence. `sample`: the next token is sampled from the last of
-    them."""
+    """Compute tokens `start` to `start + count` of a sequence. `draft`: the last of them are guesses, which follow the sequence's own
+    tokens. `sample`: the next token is sampled from the last own token, and from each of the draft."""
 
     sequence: Sequence
     start: int
     count: int
+    draft: tuple[int, ...] = ()
 
     @property
     def sample(self) -> bool:
-        return self.start + self.count == len(self.sequence.tokens)
+        return self.start + self.count - len(self.draft) == len(self.sequence.tokens)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The `count` tokens to compute."""
+        return self.sequence.tokens[self.start : self.start + self.count] + list(self.draft)
 
 
 Sampled = tuple[int, ...]
@@ -37,6 +43,16 @@ class Batch:
     @property
     def tokens(self) -> int:
         return sum(row.count for row in self.rows)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of sequences that do not decode yet."""
+        return sum(row.count for row in self.rows if not row.sequence.decoding)
+
+    @property
+    def decoding(self) -> int:
+        """How many of its rows decode."""
+        return sum(row.sequence.decoding for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,3 +18,21 @@ class Counters:
     prefix_cache_hits: int = 0
     """prompt tokens found"""
     preemptions: int = 0
+    refused_requests: int = 0
+    """because too many requests waited"""
+    refused_tokens: int = 0
+    """because the waiting prompts had too many tokens"""
+    deadlines_unreachable: int = 0
+    """refused because the first token was expected after the deadline"""
+    deadlines_passed: int = 0
+    """ended because the deadline passed while the request waited"""
+    drafts: int = 0
+    draft_tokens: int = 0
+    """tokens that drafts had"""
+    accepted_tokens: int = 0
+    """tokens of drafts that are part of an answer"""
+
+    @property
+    def uncached_share(self) -> float:
+        """The share of prompt tokens that was not found in the prefix cache."""
+        return 1.0 - self.prefix_cache_hits / max(self.prefix_cache_queries, 1)

@@ -1,4 +1,4 @@
-"""Retry-After: the time until the full queue has a free place, from measured lifetimes of requests.
+"""How long a request waits for a place in the batch, from measured lifetimes of requests. Retry-After follows from it.
 
 `max_tokens` says little about the length of an answer: its default is the rest of the context. So it is only an upper
 bound of the estimate.
@@ -54,16 +54,22 @@ class Lives:
         return self._seconds / self._steps if self._steps else 0.0
 
 
-def retry_after(mean_life: float, running: int, fewest_steps: int, step_seconds: float) -> float:
-    """Seconds until the queue has a free place, within [MIN_RETRY_AFTER, MAX_RETRY_AFTER]. A place becomes free when one
-    of the `running` requests ends, because the first request of the queue then moves into the batch.
+def place_wait(
+    mean_life: float, running: int, fewest_steps: int, step_seconds: float, places: int = 1
+) -> float:
+    """Seconds until the batch has had so many free places, one for each of the `running` requests that ends.
 
-    min(mean_life / running, fewest_steps x step_seconds)
+    min(mean_life / running, fewest_steps x step_seconds) + (places - 1) x mean_life / running
 
-    The first term is the mean time between two ends: each running request ends once in a mean life. The second term is
-    an upper bound: the request with the fewest steps left reaches its limit of tokens by then.
+    mean_life / running is the mean time between two ends: each running request ends once in a mean life. The first end
+    has an upper bound: the request with the fewest steps left reaches its limit of tokens by then.
     """
-    if not running:
-        return MIN_RETRY_AFTER
-    wait = min(mean_life / running, fewest_steps * step_seconds)
+    if not running or places < 1:
+        return 0.0
+    between = mean_life / running
+    return min(between, fewest_steps * step_seconds) + (places - 1) * between
+
+
+def retry_after(wait: float) -> float:
+    """Seconds to send as Retry-After for a wait of so many."""
     return min(max(wait, MIN_RETRY_AFTER), MAX_RETRY_AFTER)

@@ -20,10 +20,7 @@ class Paging:
         pages for the next step of `budget` tokens only: later steps reuse the pages that the window has passed. Takes
         none, and returns False, if fewer than `spare` pages would be left."""
         blocks, size, tokens = self._blocks, self._blocks.page_size, len(sequence.tokens)
-        found: list[int] = []
-        if self._prefix_key is not None:
-            # The last token is always computed: the next one is sampled from its logits.
-            found = blocks.find(sequence.page_names(self._prefix_key, size, (tokens - 1) // size))
+        found = self._found(sequence)
         if self._window is not None:
             tokens = min(tokens, len(found) * size + budget)
         need = -(-tokens // size) - len(found)
@@ -35,6 +32,18 @@ class Paging:
         sequence.named = len(found)
         self.release_unseen(sequence)
         return True
+
+    def cached(self, sequence: Sequence) -> int:
+        """How many tokens of a sequence without pages are in the prefix cache now."""
+        return len(self._found(sequence)) * self._blocks.page_size
+
+    def _found(self, sequence: Sequence) -> list[int]:
+        if self._prefix_key is None:
+            return []
+        size = self._blocks.page_size
+        # The last token is always computed: the next one is sampled from its logits.
+        names = sequence.page_names(self._prefix_key, size, (len(sequence.tokens) - 1) // size)
+        return self._blocks.find(names)
 
     def name(self, sequence: Sequence) -> None:
         """Name the pages that have become full."""

@@ -25,10 +25,20 @@ class FinishReason(enum.Enum):
     """The caller disconnected, or its text reached a stop string."""
     REJECTED = "rejected"
     """Never started: the queue is full or the engine is draining. May be retried."""
+    EXPIRED = "expired"
+    """Never started: its deadline passed while it waited, or would have. May be retried."""
     FAILED = "failed"
     """The engine could not compute it. Other requests are not affected."""
     LOST = "lost"
     """The engine has dropped all of its requests and starts anew. May be retried."""
+
+
+class Priority(enum.Enum):
+    """How soon a waiting request starts, and how late a running one is preempted."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +82,19 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One sequence to generate. `salt` separates prefix caches: equal prompts share pages only under equal salts."""
+    """One sequence to generate. `salt` separates prefix caches: equal prompts share pages only under equal salts.
+
+    `arrival` and `deadline`: seconds of the machine's monotonic clock, which both processes read. A request that has not
+    begun to run at its deadline ends. The seconds are checked where the header is read.
+    """
 
     id: str
     prompt: tuple[int, ...]
     sampling: SamplingParams
     arrival: float = 0.0
     salt: str = ""
+    priority: Priority = Priority.NORMAL
+    deadline: float | None = None
 
     def __post_init__(self) -> None:
         if len(self.salt) > limits.CACHE_SALT_CHARACTERS_MAX:
@@ -93,7 +109,7 @@ class RequestOutput:
     """New tokens of one request, and how it ended if it did.
 
     With `STOP` the last token is the one that ended it; it is not part of the text. `cached_tokens`: prompt tokens that
-    came from the prefix cache. `detail` and `retry_after` (seconds) explain `REJECTED` and `FAILED`.
+    came from the prefix cache. `detail` and `retry_after` (seconds) explain `REJECTED`, `EXPIRED` and `FAILED`.
     """
 
     id: str

@@ -1,29 +1,34 @@
 """Continuous batching: which tokens of which sequences the next step computes.
 
-Each step takes at most `max_batched_tokens`: first one token of every sequence that decodes, then prompts in order of
-arrival, cut into chunks if they do not fit. If pages run out, the sequence that arrived last is preempted: it releases
-its pages and is computed again later; its generated tokens are kept. Pure: time is an argument, and the model runs
-elsewhere.
+Each step takes at most `max_batched_tokens`: first one token of every sequence that decodes, then prompts in the order
+of the queue, cut into chunks if they do not fit. While others decode, `pace` bounds these chunks. If pages run out, the
+last sequence in that order is preempted: it releases its pages and is computed again later; its generated tokens are
+kept. Pure: time is an argument, and the model runs elsewhere.
 
 Each sequence is changed within `_guard`: if anything is raised there, that request ends and the others go on.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Concatenate, ParamSpec, TypeVar
 
+from llmendpoint_server.core.admission import DEADLINE_PASSED, Admission
 from llmendpoint_server.core.batch import Batch, Fault, Sampled, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.counters import Counters
-from llmendpoint_server.core.estimate import Lives, retry_after
+from llmendpoint_server.core.drafting import Drafting
+from llmendpoint_server.core.estimate import Lives
+from llmendpoint_server.core.pace import Pace
 from llmendpoint_server.core.paging import Paging
 from llmendpoint_server.core.prefix import Weights, root_hash
+from llmendpoint_server.core.queue import ORDER, WaitingQueue, order_of
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.sequence import Sequence, Status, finish_reason
+from llmendpoint_server.core.speculation import PromptLookup, Proposer, agreed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,9 @@ class SchedulerConfig:
     model_revision: str = ""
     sliding_window: int | None = None
     """the most keys that a query sees in any layer, its own included; None if a layer has no window"""
+    max_queued_tokens: int = 2**20
+    num_speculative_tokens: int = 0
+    """the most tokens that one draft has; 0: no speculation"""
 
 
 P = ParamSpec("P")
@@ -46,7 +54,12 @@ T = TypeVar("T")
 
 
 class Scheduler:
-    def __init__(self, config: SchedulerConfig, blocks: BlockManager) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        blocks: BlockManager,
+        make_proposer: Callable[[], Proposer] = PromptLookup,
+    ) -> None:
         if config.max_model_len > blocks.pages * blocks.page_size:
             raise ValueError(
                 f"max_model_len {config.max_model_len} does not fit in {blocks.pages} pages of {blocks.page_size}."
@@ -61,17 +74,32 @@ class Scheduler:
             blocks, config.prefix_key if config.prefix_caching else None, config.sliding_window
         )
         self.counters = Counters()
+        self._drafting = Drafting(
+            config.num_speculative_tokens, config.max_model_len, blocks, self.counters, make_proposer
+        )
         self.draining = False
         self.lives = Lives()
         self.faults: list[Fault] = []
         """the engine takes these and answers them"""
-        self._waiting: deque[Sequence] = deque()
+        self._waiting: WaitingQueue[Sequence] = WaitingQueue(
+            config.max_queued_requests, config.max_queued_tokens
+        )
+        self._pace = Pace(config.max_batched_tokens)
+        self._admission = Admission(
+            config, self._waiting, self.lives, self._pace, self._paging, self.counters
+        )
         self._running: list[Sequence] = []
+        """in the order of the queue: the last one is preempted first"""
         self._by_id: dict[str, Sequence] = {}
+        self._arrivals = 0
 
     @property
     def waiting(self) -> int:
         return len(self._waiting)
+
+    @property
+    def waiting_tokens(self) -> int:
+        return self._waiting.tokens
 
     @property
     def running(self) -> int:
@@ -85,44 +113,34 @@ class Scheduler:
     def outstanding_tokens(self) -> int:
         return sum(sequence.outstanding for sequence in self._by_id.values())
 
-    def add(self, request: Request, seed: int) -> RequestOutput | None:
+    def add(self, request: Request, seed: int, now: float = 0.0) -> RequestOutput | None:
         """Queue a request, or return why not. `seed` is used if the request has none."""
         if request.id in self._by_id:
             raise ValueError(f"There is a request {request.id!r} already.")
-        refusal = self._refusal(request)
-        if refusal is not None:
-            return refusal
         chosen = request.sampling.seed
         sequence = Sequence(
             request=request,
             seed=seed if chosen is None else chosen,
             tokens=list(request.prompt),
             names=[root_hash(self.config.prefix_key, Weights(self.config.model_revision), request.salt)],
+            order=order_of(request, self._arrivals),
         )
-        self._by_id[request.id] = sequence
-        self._waiting.append(sequence)
-        return None
+        refusal = self._admission.refusal(sequence, self._running, self.draining, now)
+        if refusal is None:
+            self._arrivals += 1
+            self._by_id[request.id] = sequence
+            self._waiting.push(sequence)
+        return refusal
 
-    def _refusal(self, request: Request) -> RequestOutput | None:
-        length, limit = len(request.prompt), self.config.max_model_len
-        if not 0 < length < limit:
-            detail = f"The prompt has {length} tokens; it must have 1 to {limit - 1}."
-            return RequestOutput(request.id, finish=FinishReason.FAILED, detail=detail)
-        if not (min(request.prompt) >= 0 and max(request.prompt) < self.config.vocab_size):
-            detail = f"The prompt has a token id outside 0 to {self.config.vocab_size - 1}."
-            return RequestOutput(request.id, finish=FinishReason.FAILED, detail=detail)
-        # Free places in the next batch count as room: with an empty engine a queue of 0 still serves.
-        room = self.config.max_queued_requests + max(self.config.max_num_seqs - len(self._running), 0)
-        if self.draining or len(self._waiting) >= room:
-            detail = "draining" if self.draining else f"{len(self._waiting)} requests are waiting already"
-            wait = self._retry_after()
-            return RequestOutput(request.id, finish=FinishReason.REJECTED, detail=detail, retry_after=wait)
-        return None
-
-    def _retry_after(self) -> float:
-        budget = self.config.max_batched_tokens
-        fewest = min((sequence.steps_left(budget) for sequence in self._running), default=0)
-        return retry_after(self.lives.mean_life, len(self._running), fewest, self.lives.step_seconds)
+    def expire(self, now: float) -> list[RequestOutput]:
+        """End the waiting requests whose deadline has passed. What has begun to run goes on."""
+        late = self._waiting.expired(now)
+        if not late:
+            return []
+        self.counters.deadlines_passed += len(late)
+        again, why = self._admission.retry_after(self._running), DEADLINE_PASSED
+        ends = [self._guard(self._finish, sequence, FinishReason.EXPIRED, (), why) for sequence in late]
+        return [replace(end, retry_after=again) for end in ends if end is not None]
 
     def abort(self, request_id: str) -> RequestOutput | None:
         """End a request at once; its pages are free on return. None if it has ended already, or is in `faults`."""
@@ -154,7 +172,7 @@ class Scheduler:
         """End a request whose state is bad. The held pages are taken from the tables of the other sequences, and all
         names of pages are dropped. If those tables are bad too, all requests end."""
         self._running = [other for other in self._running if other is not sequence]
-        self._waiting = deque(other for other in self._waiting if other is not sequence)
+        self._waiting.discard(sequence)
         self._end_by_fault(sequence, FinishReason.FAILED, error)
         try:
             self.blocks.restart(page for other in self._running for page in other.held)
@@ -164,7 +182,8 @@ class Scheduler:
     def reset(self, error: Exception) -> None:
         """End all requests, in `faults`, and start anew with all pages free: `error` does not show which one is at
         fault."""
-        self._running, self._waiting = [], deque()
+        self._running = []
+        self._waiting.clear()
         self.blocks.restart(())
         for sequence in list(self._by_id.values()):
             self._end_by_fault(sequence, FinishReason.LOST, error)
@@ -181,23 +200,35 @@ class Scheduler:
     def schedule(self, now: float) -> Batch:
         """Raises if it is not known which request is at fault; the caller then calls `reset`."""
         rows: list[Scheduled] = []
-        budget = self.config.max_batched_tokens
+        budget, beyond_pace = self.config.max_batched_tokens, 0
         # Decodes first: a long prompt may delay a token by one step's budget, never keep it out of the step.
         for decoding in (True, False):
             for sequence in list(self._running):
                 if sequence.decoding is not decoding or sequence.status is not Status.RUNNING:
                     continue
                 budget -= self._guard(self._go_on, sequence, budget, rows) or 0
+            if decoding and rows:
+                allowed = min(budget, self._allowance(len(rows)))
+                # Prompts get only what is allowed; drafts may have the rest too. But a step that is to decode alone has none.
+                beyond_pace, budget = budget - allowed if allowed else 0, allowed
+        self._admission.short_of_pages = False
         while budget and self._waiting and len(self._running) < self.config.max_num_seqs:
-            sequence = self._waiting[0]
+            sequence = self._waiting.first
             admitted = self._guard(self._admit, sequence, budget)
             if admitted:
                 budget -= self._guard(self._go_on, sequence, budget, rows) or 0
             elif admitted is not None:
+                self._admission.short_of_pages = True
                 break
+        self._draft(rows, budget + beyond_pace)
         if not (rows or self.idle or self.faults):
             raise RuntimeError("Requests wait, and none was scheduled.")
         return Batch(tuple(row for row in rows if row.sequence.status is Status.RUNNING), now)
+
+    def _allowance(self, decoding: int) -> int:
+        places = self.config.max_num_seqs - len(self._running)
+        begun = sum(not sequence.decoding for sequence in self._running)
+        return self._pace.allowance(decoding, begun + min(len(self._waiting), places))
 
     def _go_on(self, sequence: Sequence, budget: int, rows: list[Scheduled]) -> int:
         """Schedule at most `budget` tokens of a running sequence; returns how many."""
@@ -208,6 +239,16 @@ class Scheduler:
             return 0
         rows.append(Scheduled(sequence, sequence.computed, count))
         return count
+
+    def _draft(self, rows: list[Scheduled], budget: int) -> None:
+        """Let the sequences that decode guess ahead, in equal shares of what the step leaves."""
+        room = self._drafting.room(rows, budget)
+        places = [place for place, row in enumerate(rows) if row.sequence.decoding and row.sample]
+        for left, place in zip(range(len(places), 0, -1), places, strict=True):
+            row = rows[place]
+            if room >= left and row.sequence.status is Status.RUNNING:
+                rows[place] = self._guard(self._drafting.extend, row.sequence, row, room // left) or row
+                room -= rows[place].count - row.count
 
     def _make_room(self, sequence: Sequence, tokens: int, rows: list[Scheduled]) -> bool:
         """Get pages for the first `tokens` tokens of a running sequence, if need be by preempting those that arrived
@@ -227,7 +268,7 @@ class Scheduler:
         self._running.remove(sequence)
         self._paging.give_back(sequence)
         sequence.status, sequence.decoding = Status.WAITING, False
-        self._waiting.appendleft(sequence)
+        self._waiting.push(sequence)
         self.counters.preemptions += 1
 
     def _admit(self, sequence: Sequence, budget: int) -> bool:
@@ -239,9 +280,9 @@ class Scheduler:
             sequence.cached_tokens = sequence.computed
             self.counters.prefix_cache_queries += len(sequence.tokens) if self.config.prefix_caching else 0
             self.counters.prefix_cache_hits += sequence.computed
-        self._waiting.popleft()
+        self._waiting.remove(sequence)
         sequence.status = Status.RUNNING
-        self._running.append(sequence)
+        insort(self._running, sequence, key=ORDER)
         return True
 
     def update(self, batch: Batch, sampled: Rows[Sampled], now: float) -> list[RequestOutput]:
@@ -251,28 +292,34 @@ class Scheduler:
             raise ValueError(f"The model gave {list(map(len, sampled))} tokens for {len(batch.rows)} rows.")
         self.counters.steps += 1
         self.lives.observe(len(self._running), now - batch.time)
+        self._pace.observe(batch.prompt_tokens, batch.decoding, now - batch.time)
         outputs = []
         for row, tokens in zip(batch.rows, sampled, strict=True):
             if row.sequence.status is not Status.RUNNING:
                 continue  # aborted while the step ran
-            output = self._guard(self._advance, row.sequence, row.count, tokens)
+            output = self._guard(self._advance, row.sequence, row, tokens)
             if output is not None:
                 outputs.append(output)
         return outputs
 
-    def _advance(self, sequence: Sequence, count: int, sampled: Sampled) -> RequestOutput | None:
-        sequence.computed += count
-        self._paging.name(sequence)
-        self._paging.release_unseen(sequence)
+    def _advance(self, sequence: Sequence, row: Scheduled, sampled: Sampled) -> RequestOutput | None:
+        self._compute(sequence, row.count - len(row.draft))
         if not sampled:
             return None
         if not sequence.generated:
             self.counters.prompt_tokens += len(sequence.request.prompt)
         sequence.decoding = True
-        return self._append(sequence, sampled)
+        return self._append(sequence, row.draft, sampled)
 
-    def _append(self, sequence: Sequence, sampled: Sampled) -> RequestOutput:
+    def _compute(self, sequence: Sequence, count: int) -> None:
+        """The next `count` tokens of the sequence have keys and values."""
+        sequence.computed += count
+        self._paging.name(sequence)
+        self._paging.release_unseen(sequence)
+
+    def _append(self, sequence: Sequence, draft: tuple[int, ...], sampled: Sampled) -> RequestOutput:
         """What follows the token that ends the request is dropped."""
+        reason, accepted = None, agreed(draft, sampled)
         for number, token in enumerate(sampled, start=1):
             if token < 0:
                 self.blocks.forget(sequence.names[1:])  # one of its pages holds a NaN or an infinity
@@ -282,7 +329,14 @@ class Scheduler:
             self.counters.generated_tokens += 1
             reason = finish_reason(sequence, self.config.eos_token_ids, self.config.max_model_len)
             if reason is not None:
-                return self._finish(sequence, reason, tokens=sampled[:number])
+                sampled = sampled[:number]
+                break
+        if draft:
+            accepted = min(accepted, len(sampled))
+            self._compute(sequence, accepted)
+            self._drafting.settle(sequence, len(draft), accepted)
+        if reason is not None:
+            return self._finish(sequence, reason, tokens=sampled)
         return RequestOutput(sequence.id, sampled, cached_tokens=sequence.cached_tokens)
 
     def _finish(

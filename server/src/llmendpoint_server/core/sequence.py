@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from llmendpoint_server.core.prefix import PageHash, chain_hash
 from llmendpoint_server.core.request import FinishReason, Request
+from llmendpoint_server.core.speculation import Proposer
 
 GONE = -1
 """In a table: the page was released. A read of it raises."""
@@ -40,6 +41,12 @@ class Sequence:
     cached_tokens: int = 0
     decoding: bool = False
     """Whether a token was sampled since the sequence got its pages: then only what was sampled has no keys and values"""
+    order: tuple[float, int] = (0.0, 0)
+    """see `queue`: the lowest one starts first, and is preempted last"""
+    proposer: Proposer | None = None
+    """None until the sequence gets its first draft"""
+    draft_length: int = 1
+    """tokens that the next draft may have"""
 
     @property
     def id(self) -> str:

@@ -14,6 +14,7 @@ import torch
 from llmendpoint_server import protocol
 from llmendpoint_server.core.batch import Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
 from llmendpoint_server.engine.runner import PAGE_SIZE, ModelInfo
@@ -40,7 +41,7 @@ class Engine:
 
     def add(self, request: Request) -> list[RequestOutput]:
         try:
-            refusal = self.scheduler.add(request, seed=secrets.randbits(63))
+            refusal = self.scheduler.add(request, secrets.randbits(63), self._clock())
         except Exception as error:  # of any type: nothing of the request is kept, and the others go on
             return self._fail(request.id, error) or [
                 RequestOutput(request.id, finish=FinishReason.FAILED, detail=_detail(error))
@@ -60,15 +61,17 @@ class Engine:
         Raises if the device is at fault, so that only a new process helps: torch says so (after a fault, every later
         call on a CUDA context fails), or no row could be computed and the runner's check fails too.
         """
+        outputs: list[RequestOutput] = []
         try:
+            outputs = self.scheduler.expire(self._clock())
             batch = self.scheduler.schedule(self._clock())
         except Exception as error:  # any: no single request is at fault, so all end as LOST
             self.scheduler.reset(error)
-            return self._faults()
+            return outputs + self._faults()
         if not batch.rows:
-            return self._faults()
+            return outputs + self._faults()
         steps = self.scheduler.counters.steps
-        outputs = self._compute(batch)
+        outputs += self._compute(batch)
         if self.scheduler.counters.steps == steps:
             self.runner.check()
         return outputs + self._faults()
@@ -121,6 +124,7 @@ class Engine:
         scheduler = self.scheduler
         return protocol.Stats(
             waiting=scheduler.waiting,
+            waiting_tokens=scheduler.waiting_tokens,
             running=scheduler.running,
             outstanding_tokens=scheduler.outstanding_tokens,
             kv_usage=scheduler.blocks.held / scheduler.blocks.pages,
@@ -130,6 +134,12 @@ class Engine:
 
 def _detail(error: Exception) -> str:
     return f"The model failed on this request: {type(error).__name__}."
+
+
+def _most_guessed(settings: protocol.Configure) -> int:
+    if settings.speculative_method is None:
+        return 0
+    return settings.num_speculative_tokens or DEFAULT_DRAFT_TOKENS
 
 
 def make_scheduler(settings: protocol.Configure, info: ModelInfo) -> Scheduler:
@@ -144,5 +154,7 @@ def make_scheduler(settings: protocol.Configure, info: ModelInfo) -> Scheduler:
         prefix_key=secrets.token_bytes(32),
         model_revision=settings.model_revision,
         sliding_window=info.sliding_window,
+        max_queued_tokens=settings.max_queued_tokens,
+        num_speculative_tokens=_most_guessed(settings),
     )
     return Scheduler(config, BlockManager(info.kv_pages, PAGE_SIZE))

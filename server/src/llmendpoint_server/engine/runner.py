@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from dataclasses import dataclass
+from itertools import islice
 
 import structlog
 import torch
@@ -13,6 +14,7 @@ import torch
 from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
+from llmendpoint_server.core.speculation import accept
 from llmendpoint_server.engine import gate, loading, surgery
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.attention.cache import PagedCache
@@ -68,10 +70,14 @@ class ModelRunner:
         logits = forward(self.model, self.backend, step)
         found: list[Sampled] = [()] * len(batch.rows)
         if step.sampled:
+            rows = [batch.rows[place] for place in step.sampled]
+            ahead = [(row.sequence, guessed) for row in rows for guessed in range(len(row.draft) + 1)]
+            sequences = [sequence for sequence, _ in ahead]
+            positions = [len(sequence.tokens) + guessed for sequence, guessed in ahead]
             with torch.inference_mode():
-                tokens = self._sample(logits, [batch.rows[place].sequence for place in step.sampled])
-            for place, token in zip(step.sampled, tokens, strict=True):
-                found[place] = (token,)
+                tokens = iter(self._sample(logits, sequences, positions))
+            for place, row in zip(step.sampled, rows, strict=True):
+                found[place] = accept(row.draft, tuple(islice(tokens, len(row.draft) + 1)))
         return found
 
     def check(self) -> None:

@@ -57,7 +57,7 @@ class Step:
         positions: list[int] = []
         slots: list[int] = []
         self.sampled: list[int] = []
-        """places in the batch of the rows that sample, in the order of `logit_rows`"""
+        """places in the batch of the rows that sample; each has as many `logit_rows` as it has tokens in its draft, and one"""
         logit_rows: list[int] = []
         for i, row in ordered:
             if row.count > 1:
@@ -66,7 +66,7 @@ class Step:
             self._append(row, ids, positions, slots)
             if row.sample:
                 self.sampled.append(i)
-                logit_rows.append(len(ids) - 1)
+                logit_rows += range(len(ids) - 1 - len(row.draft), len(ids))
         self.ids = torch.tensor([ids], device=device)
         self.positions = torch.tensor([positions], device=device)
         self.logit_rows = torch.tensor(logit_rows or [len(ids) - 1], device=device)
@@ -83,7 +83,7 @@ class Step:
 
     def _append(self, row: Scheduled, ids: list[int], positions: list[int], slots: list[int]) -> None:
         end = row.start + row.count
-        ids += row.sequence.tokens[row.start : end]
+        ids += row.tokens
         positions += range(row.start, end)
         table = row.sequence.table
         for position in range(row.start, end):

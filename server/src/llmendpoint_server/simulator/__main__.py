@@ -30,7 +30,7 @@ def run(settings: Settings, behaviour: Behaviour) -> int:
         engine = SimulatedEngine(settings, behaviour)
         return Service(
             engine, ByteTokenizer(), Metrics(engine, settings.served_names[0]), settings.served_names, SamplingDefaults(),
-            version("llmendpoint-server"), uuid.uuid4().hex, int(time.time()),
+            version("llmendpoint-server"), uuid.uuid4().hex, int(time.time()), settings.default_deadline_ms,
         )  # fmt: skip
 
     def app_of(service: Service) -> ASGIApp:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,8 +12,10 @@ import structlog
 
 from llmendpoint_server import protocol
 from llmendpoint_server.api.engine_stream import EngineStream
+from llmendpoint_server.core.admission import DEADLINE_PASSED, too_late
 from llmendpoint_server.core.counters import Counters
-from llmendpoint_server.core.estimate import Lives, retry_after
+from llmendpoint_server.core.estimate import Lives, place_wait, retry_after
+from llmendpoint_server.core.queue import Order, WaitingQueue, order_of
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.errors import Unavailable
 from llmendpoint_server.exits import EngineEnd
@@ -37,12 +39,16 @@ class Sequence:
     task: asyncio.Task[None] | None = None
 
     @property
+    def order(self) -> Order:
+        return order_of(self.request, self.number)
+
+    @property
     def tokens(self) -> int:
         return len(self.request.prompt) + self.generated
 
 
 class SimulatedEngine:
-    """Runs `max_num_seqs` requests at once. Up to `max_queued_requests` others wait in order; one more is refused."""
+    """Runs `max_num_seqs` requests at once. Others wait in the order, and within the bounds, of the engine's queue."""
 
     def __init__(self, settings: Settings, behaviour: Behaviour) -> None:
         self._behaviour = behaviour
@@ -56,7 +62,9 @@ class SimulatedEngine:
         self._lives = Lives()
         self._observed = 0.0
         self._sequences: dict[str, Sequence] = {}
-        self._waiting: deque[Sequence] = deque()
+        self._waiting: WaitingQueue[Sequence] = WaitingQueue(
+            settings.max_queued_requests, settings.queued_tokens
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self.state: protocol.State = "loading"
         self.detail = f"simulating a load of {behaviour.load_time:g} s"
@@ -127,6 +135,7 @@ class SimulatedEngine:
         prefill = sum(len(one.request.prompt) for one in sequences if not one.generated)
         return protocol.Stats(
             waiting=len(self._waiting),
+            waiting_tokens=self._waiting.tokens,
             running=self._running,
             outstanding_tokens=outstanding + prefill,
             kv_usage=min(1.0, sum(one.tokens for one in sequences if one.task is not None) / room),
@@ -138,22 +147,63 @@ class SimulatedEngine:
         if self.state != "ready":
             raise Unavailable(f"This replica is {self.state}: {self.detail}. Try again.", retry_after=1.0)
         stream = EngineStream(request.id, self.forget)
-        running = self._running
-        if running >= self._limits.max_num_seqs and len(self._waiting) >= self._limits.max_queued_requests:
-            detail = f"{len(self._waiting)} requests are waiting already"
-            reject = RequestOutput(
-                request.id, finish=FinishReason.REJECTED, detail=detail, retry_after=self._retry_after()
-            )
-            stream.deliver(reject)
+        sequence = Sequence(self._numbers + 1, request, stream)
+        refusal = self._refusal(sequence)
+        if refusal is not None:
+            stream.deliver(refusal)
             return stream
         self._numbers += 1
-        sequence = self._sequences[request.id] = Sequence(self._numbers, request, stream)
+        self._sequences[request.id] = sequence
         self.idle.clear()
-        if running < self._limits.max_num_seqs:
+        if self._running < self._limits.max_num_seqs:
             self._run(sequence)
         else:
-            self._waiting.append(sequence)
+            self._wait(sequence)
         return stream
+
+    def _refusal(self, sequence: Sequence) -> RequestOutput | None:
+        """Decided as in the engine's `core/admission.py`."""
+        request, free = sequence.request, self._limits.max_num_seqs - self._running
+        full = self._waiting.full(free)
+        too_long = self._waiting.too_long(len(request.prompt))
+        if full is not None:
+            self._counters.refused_requests += 1
+            return self._reject(request, full, 1)
+        if too_long is not None:
+            self._counters.refused_tokens += 1
+            return self._reject(request, too_long.why, too_long.leave_first)
+        if request.deadline is None:
+            return None
+        ahead, _ = self._waiting.ahead(sequence.order)
+        left, expected = (
+            request.deadline - time.monotonic(),
+            self._place_wait(ahead + 1 - free) + self._behaviour.ttft,
+        )
+        if expected <= left:
+            return None
+        self._counters.deadlines_unreachable += 1
+        again = retry_after(expected - left)
+        return too_late(request.id, "the first token is expected in", expected, left, again)
+
+    def _reject(self, request: Request, why: str, places: int) -> RequestOutput:
+        again = retry_after(self._place_wait(places))
+        return RequestOutput(request.id, finish=FinishReason.REJECTED, detail=why, retry_after=again)
+
+    def _wait(self, sequence: Sequence) -> None:
+        self._waiting.push(sequence)
+        if sequence.request.deadline is not None:
+            left = max(sequence.request.deadline - time.monotonic(), 0.0)
+            asyncio.get_running_loop().call_later(left, self._expire, sequence)
+
+    def _expire(self, sequence: Sequence) -> None:
+        """The deadline has passed: nothing changes if the request has begun to run, or has ended."""
+        if sequence in self._waiting:
+            self._counters.deadlines_passed += 1
+            again = retry_after(self._place_wait(1))
+            reason, why = FinishReason.EXPIRED, DEADLINE_PASSED
+            self._deliver(
+                sequence, RequestOutput(sequence.request.id, (), reason, detail=why, retry_after=again)
+            )
 
     def _observe(self) -> None:
         """Must be called before the number of running requests changes."""
@@ -161,12 +211,12 @@ class SimulatedEngine:
         self._lives.observe(self._running, now - self._observed)
         self._observed = now
 
-    def _retry_after(self) -> float:
+    def _place_wait(self, places: int) -> float:
         """Estimated as in the engine's scheduler; a step is the time of a token."""
         self._observe()
         running = [one for one in self._sequences.values() if one.task is not None]
-        fewest = min(one.request.sampling.max_tokens - one.generated for one in running)
-        return retry_after(self._lives.mean_life, len(running), fewest, self._behaviour.itl)
+        fewest = min((one.request.sampling.max_tokens - one.generated for one in running), default=0)
+        return place_wait(self._lives.mean_life, len(running), fewest, self._behaviour.itl, places)
 
     def _run(self, sequence: Sequence) -> None:
         self._observe()
@@ -228,10 +278,11 @@ class SimulatedEngine:
             self._observe()
             self._lives.end()
         self._sequences.pop(sequence.request.id, None)
-        if sequence in self._waiting:
-            self._waiting.remove(sequence)
+        self._waiting.discard(sequence)
         while self._waiting and self._running < self._limits.max_num_seqs:
-            self._run(self._waiting.popleft())
+            first = self._waiting.first
+            self._waiting.remove(first)
+            self._run(first)
         if not self._sequences:
             self.idle.set()
 

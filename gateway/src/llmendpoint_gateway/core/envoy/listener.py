@@ -9,6 +9,7 @@ from typing import Any
 from llmendpoint_gateway.core.envoy import bounds
 from llmendpoint_gateway.core.envoy.local_replies import make_local_replies
 from llmendpoint_gateway.core.envoy.places import make_places
+from llmendpoint_gateway.core.envoy.priorities import make_priorities
 from llmendpoint_gateway.core.envoy.request_ids import make_request_ids
 from llmendpoint_gateway.core.envoy.resources import (
     PICKER_CLUSTER,
@@ -93,7 +94,7 @@ def _connection_manager(first: list[Resource], **config: Any) -> Resource:
         preserve_external_request_id=True,
         always_set_request_id_in_response=True,
         request_id_extension=_request_ids(),
-        http_filters=[*first, _strip(), _whole_body(), _picker(), _router()],
+        http_filters=[*first, _strip(), _whole_body(), _picker(), make_priorities(), _router()],
         local_reply_config=make_local_replies(),
         access_log=[_access_log()],
         **config,

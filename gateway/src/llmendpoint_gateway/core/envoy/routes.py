@@ -1,6 +1,6 @@
 """The routes: a large body goes to the inner listener, everything else to the cluster that the picker chose."""
 
-from llmendpoint_gateway.core.envoy import bounds
+from llmendpoint_gateway.core.envoy import bounds, priorities
 from llmendpoint_gateway.core.envoy.local_replies import error_json
 from llmendpoint_gateway.core.envoy.resources import CLUSTER_HEADER, KEPT_HEADER, LARGE_CLUSTER, Resource
 from llmendpoint_gateway.core.envoy.upstream_logs import CRASHED_HEADER, RETRIABLE_HEADER
@@ -93,12 +93,13 @@ def _large(headers: list[Resource]) -> Resource:
 
 
 def _undecided() -> Resource:
-    """Envoy does not collect the body and does not ask the picker."""
+    """Envoy does not collect the body, does not ask the picker, and leaves the priority for the picker to read."""
     return {
         name: {"@type": f"type.googleapis.com/{message}", "disabled": True}
         for name, message in (
             (BUFFER, "envoy.extensions.filters.http.buffer.v3.BufferPerRoute"),
             (EXT_PROC, "envoy.extensions.filters.http.ext_proc.v3.ExtProcPerRoute"),
+            (priorities.FILTER, "envoy.config.route.v3.FilterConfig"),
         )
     }
 

@@ -30,14 +30,19 @@ class RowsOfBatch:
         self._params: list[SamplingParams] = []
         self._rows: Rows | None = None
 
-    def __call__(self, sequences: Row[Sequence], device: torch.device) -> tuple[Rows, torch.Tensor]:
-        """The arrays, and a number in [0, 1) for each row, float64. It depends on (seed, position) only; 0 if greedy."""
+    def __call__(
+        self, sequences: Row[Sequence], positions: Row[int] | None, device: torch.device
+    ) -> tuple[Rows, torch.Tensor]:
+        """The arrays, and a number in [0, 1) for each row, float64. It depends on (seed, position) only; 0 if greedy.
+        `positions`: where the row's token will stand in its sequence; None: each at its sequence's end."""
+        if positions is None:
+            positions = [len(sequence.tokens) for sequence in sequences]
         params = [sequence.request.sampling for sequence in sequences]
         if self._rows is None or params != self._params:
             self._params, self._rows = params, _rows(params, device)
         noise = [
-            0.0 if one.greedy else uniform(sequence.seed, len(sequence.tokens))
-            for one, sequence in zip(params, sequences, strict=True)
+            0.0 if one.greedy else uniform(sequence.seed, position)
+            for one, sequence, position in zip(params, sequences, positions, strict=True)
         ]
         return self._rows, torch.tensor(noise, dtype=torch.float64, device=device)
 

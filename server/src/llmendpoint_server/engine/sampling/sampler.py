@@ -26,9 +26,12 @@ class Sampler:
     def __init__(self) -> None:
         self._rows_of = RowsOfBatch()
 
-    def __call__(self, logits: torch.Tensor, sequences: Row[Sequence]) -> list[int]:
-        """One token id per row of `logits` `[rows, vocabulary]`; `NOT_A_NUMBER` for a row that is not finite."""
-        rows, noise = self._rows_of(sequences, logits.device)
+    def __call__(
+        self, logits: torch.Tensor, sequences: Row[Sequence], positions: Row[int] | None = None
+    ) -> list[int]:
+        """One token id per row of `logits` `[rows, vocabulary]`; `NOT_A_NUMBER` for a row that is not finite. `positions`: where
+        the row's token will stand in its sequence; None: each at its sequence's end."""
+        rows, noise = self._rows_of(sequences, positions, logits.device)
         highest, tokens = most_probable(logits)
         finite = highest.isfinite()
         drawn = rows.drawn[finite[rows.drawn]]

@@ -1,0 +1,141 @@
+"""The requests that wait for a place in the batch: their order, their bounds, their deadlines.
+
+The order is by (arrival - head start), where a class of priority is worth AGING_SECONDS. So a request goes before all
+those of a lower class that have waited for less than that, and requests of one class keep their order. No request is
+passed by one that came more than 2 x AGING_SECONDS after it (HIGH passes LOW), whatever arrives. Requests that run are
+preempted in the reverse order.
+
+The first one starts and no other: while that one finds no pages, nothing passes it. Pure: all times are arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect, insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Generic, Protocol, TypeVar
+
+from llmendpoint_server.core.request import Priority, Request
+
+AGING_SECONDS = 30.0
+_HEAD_START = {Priority.HIGH: AGING_SECONDS, Priority.NORMAL: 0.0, Priority.LOW: -AGING_SECONDS}
+
+Order = tuple[float, int]
+ORDER = attrgetter("order")
+
+
+def order_of(request: Request, number: int) -> Order:
+    """What requests are sorted by. `number` decides between those that came at the same time."""
+    return request.arrival - _HEAD_START[request.priority], number
+
+
+class Waiting(Protocol):
+    """What may wait. `generated`: output tokens that it has already, because it was preempted."""
+
+    @property
+    def request(self) -> Request: ...
+    @property
+    def order(self) -> Order: ...
+    @property
+    def generated(self) -> int: ...
+
+
+def waiting_tokens(one: Waiting) -> int:
+    """Tokens that are computed before the next one is sampled."""
+    return len(one.request.prompt) + one.generated
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """The waiting prompts have too many tokens. `leave_first`: how many requests must leave the queue, at their mean
+    length."""
+
+    why: str
+    leave_first: int
+
+
+W = TypeVar("W", bound=Waiting)
+
+
+class WaitingQueue(Generic[W]):
+    """`max_requests`: how many may wait beside those for which the batch has a free place. `max_tokens`: how many tokens
+    they may have together. One request may wait alone, whatever its length."""
+
+    def __init__(self, max_requests: int, max_tokens: int) -> None:
+        self._max_requests = max_requests
+        self._max_tokens = max_tokens
+        self._waiting: list[W] = []
+        self._soonest = math.inf
+        """no deadline of a waiting request is before this time"""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[W]:
+        return iter(self._waiting)
+
+    @property
+    def first(self) -> W:
+        return self._waiting[0]
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(waiting_tokens, self._waiting))
+
+    def push(self, one: W) -> None:
+        insort(self._waiting, one, key=ORDER)
+        if one.request.deadline is not None:
+            self._soonest = min(self._soonest, one.request.deadline)
+
+    def remove(self, one: W) -> None:
+        """Raises ValueError if it does not wait."""
+        self._waiting.remove(one)
+
+    def discard(self, one: W) -> None:
+        """`remove`, for one that may not wait."""
+        if one in self._waiting:
+            self._waiting.remove(one)
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    def full(self, places: int) -> str | None:
+        """Which bound keeps one more request from waiting; None if it may. `places`: free ones in the batch. They count
+        as room: with an empty engine a queue of 0 still serves."""
+        if len(self._waiting) >= self._max_requests + places:
+            return (
+                f"{len(self._waiting)} requests are waiting already; the limit is {self._max_requests} "
+                "(--max-queued-requests)"
+            )
+        return None
+
+    def too_long(self, tokens: int) -> TooLong | None:
+        """Why so many more tokens may not wait; None if they may."""
+        waiting = self.tokens
+        excess = waiting + tokens - self._max_tokens
+        if not self._waiting or excess <= 0:
+            return None
+        why = (
+            f"{waiting} tokens of prompts are waiting already, and this prompt has {tokens}; the limit is "
+            f"{self._max_tokens} (--max-queued-tokens)"
+        )
+        return TooLong(why, min(math.ceil(excess * len(self._waiting) / waiting), len(self._waiting)))
+
+    def ahead(self, order: Order) -> tuple[int, int]:
+        """How many requests start before one with this order, and their tokens."""
+        before = self._waiting[: bisect(self._waiting, order, key=ORDER)]
+        return len(before), sum(map(waiting_tokens, before))
+
+    def expired(self, now: float) -> list[W]:
+        """Those that have no token yet, and whose deadline has passed. They stay in the queue."""
+        if now < self._soonest:
+            return []
+        fresh = [one for one in self._waiting if one.request.deadline is not None and not one.generated]
+        self._soonest = min((_deadline(one) for one in fresh if _deadline(one) > now), default=math.inf)
+        return [one for one in fresh if _deadline(one) <= now]
+
+
+def _deadline(one: Waiting) -> float:
+    return math.inf if one.request.deadline is None else one.request.deadline
