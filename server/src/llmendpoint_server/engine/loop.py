@@ -16,7 +16,8 @@ from llmendpoint_server.core.batch import Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
-from llmendpoint_server.engine.runner import PAGE_SIZE, ModelInfo
+from llmendpoint_server.engine.attention.cache import PAGE_SIZE
+from llmendpoint_server.engine.runner import ModelInfo
 
 _WARM_UP_TOKENS = 4
 
