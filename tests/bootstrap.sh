@@ -19,5 +19,12 @@ echo "bootstrap: installing the locked Python packages into .venv (torch is larg
 [ -x .venv/bin/uv ] || download .venv/bin/python -m pip install --quiet --require-hashes -r requirements/bootstrap.txt
 download .venv/bin/uv pip sync --quiet --require-hashes --allow-empty-requirements requirements/bootstrap.txt requirements/dev.txt requirements/docs.txt
 download .venv/bin/uv pip install --quiet --no-deps -e fit -e verdicts -e operator -e probe -e gateway -e server -e cli
+# The server runs without its CPU kernels, only slower.
+if [ "$(uname -m)" = x86_64 ] && command -v g++ >/dev/null; then
+  echo "bootstrap: compiling the server's CPU kernels"
+  download .venv/bin/uv pip install --quiet --no-deps -e server/native
+else
+  echo "bootstrap: without the server's CPU kernels, which need g++ on x86_64"
+fi
 touch .venv/.stamp
 echo "bootstrap: ready in $((SECONDS - start)) s"

@@ -25,7 +25,7 @@ DIST = ROOT / "dist"
 TOOLS = ROOT / "build" / "release-tools"
 CHART = ROOT / "charts" / "llmendpoint"
 CHART_BUILD = ROOT / "build" / "release-chart"
-PROJECTS = (".", "fit", "verdicts", "operator", "probe", "gateway", "server", "cli")
+PROJECTS = (".", "fit", "verdicts", "operator", "probe", "gateway", "server", "server/native", "cli")
 WHEELS = ("fit", "verdicts", "cli")
 """The CLI, and what it shares with the operator. The other packages are released as images."""
 PLATFORMS = "linux/amd64,linux/arm64"

@@ -7,6 +7,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from llmendpoint_server.api.tokenizer import ModelTokenizer
+from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.core.request import Request, SamplingParams
+from llmendpoint_server.core.sequence import Sequence
+from llmendpoint_server.engine.forward import forward
+from llmendpoint_server.engine.runner import load
+from llmendpoint_server.protocol import Configure
 from llmendpoint_server.weights.locate import resolve_model
 from server.tests.demo.test_demo_model import TWENTY
 
@@ -30,5 +36,31 @@ def test_bf16_agrees_with_fp32_in_99_percent_of_the_answers_tokens() -> None:
             )
         agreed += int((exact == rounded).sum())
         total += len(exact)
+    assert total > 500
+    assert agreed / total >= 0.99
+
+
+@pytest.mark.slow
+def test_int8_weights_agree_with_fp32_in_99_percent_of_the_answers_tokens() -> None:
+    pytest.importorskip("llmendpoint_native", reason="compiled with g++ on x86_64 only")
+    folder = resolve_model("embedded://demo")
+    tokenizer = ModelTokenizer(folder)
+    exact = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    runner, _ = load(Configure(str(folder), device="cpu", quantization="int8"))
+    agreed = total = 0
+    for question, answer in TWENTY:
+        chat = tokenizer.render_chat([{"role": "user", "content": question}])
+        prompt = tokenizer.encode(chat, add_special_tokens=False)
+        tokens = [*prompt, *tokenizer.encode(answer + "<|im_end|>", add_special_tokens=False)]
+        request = Request("one", tuple(tokens), SamplingParams(1))
+        pages = list(range(-(-len(tokens) // 16)))
+        sequence = Sequence(request, 0, tokens, [], table=pages)
+        step = runner.backend.prepare(Batch((Scheduled(sequence, 0, len(tokens)),), 0.0))
+        step.logit_rows = torch.arange(len(prompt) - 1, len(tokens) - 1)
+        rounded = forward(runner.model, runner.backend, step).argmax(-1)
+        with torch.inference_mode():
+            expected = exact(input_ids=torch.tensor([tokens])).logits[0, len(prompt) - 1 : -1].argmax(-1)
+        agreed += int((expected == rounded).sum())
+        total += len(expected)
     assert total > 500
     assert agreed / total >= 0.99

@@ -21,7 +21,7 @@ from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.core.speculation import Tokens, accept
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.runner import PAGE_SIZE, load
-from llmendpoint_server.engine.sampler import sample
+from llmendpoint_server.engine.sampling.sampler import Sampler
 from llmendpoint_server.protocol import Configure
 
 SHAPES = ("llama", "qwen3", "gemma3_text", "gemma2", "gpt_oss", "mistral", "mixtral", "gpt2")
@@ -206,7 +206,7 @@ def answers(draft: Tokens, count: int = 6000) -> list[Tokens]:
         rows = [(sequence, place) for sequence in short for place in range(len(draft) + 1)]
         logits = TABLE[[(sequence.tokens[-1], *draft)[place] for sequence, place in rows]].log()
         positions = [len(sequence.tokens) + place for sequence, place in rows]
-        sampled = iter(sample(logits, [sequence for sequence, _ in rows], positions))
+        sampled = iter(Sampler()(logits, [sequence for sequence, _ in rows], positions))
         for sequence in short:
             sequence.tokens += accept(draft, tuple(itertools.islice(sampled, len(draft) + 1)))
         draft = ()

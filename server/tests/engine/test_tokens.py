@@ -14,8 +14,9 @@ from transformers import AutoModelForCausalLM
 
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
 from llmendpoint_server.engine.attention import gathered
+from llmendpoint_server.engine.attention.cache import PAGE_SIZE
 from llmendpoint_server.engine.loop import Engine, make_scheduler
-from llmendpoint_server.engine.runner import PAGE_SIZE, load
+from llmendpoint_server.engine.runner import load
 from llmendpoint_server.protocol import Configure
 
 SHAPES = ("llama", "qwen3", "gemma3_text", "gemma2", "gpt_oss", "mistral", "mixtral", "gpt2")

@@ -16,7 +16,6 @@ from llmendpoint_server.errors import (
     EngineEnded,
     EngineFailed,
     QueueFull,
-    RequestError,
     Unavailable,
 )
 

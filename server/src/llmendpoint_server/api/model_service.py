@@ -37,6 +37,7 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         model_revision=content_revision(folder),
         device=settings.device,
         dtype=settings.dtype,
+        quantization=settings.quantization,
         max_model_len=settings.max_model_len,
         max_num_seqs=settings.max_num_seqs,
         max_batched_tokens=settings.max_batched_tokens,

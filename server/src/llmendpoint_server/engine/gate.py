@@ -7,6 +7,7 @@ sequences, prefilled and decoded through our pages, gives the logits of its own 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,8 +16,7 @@ from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention.base import Backend, Rules
-from llmendpoint_server.engine.attention.cache import PagedCache
-from llmendpoint_server.engine.attention.gathered import Gathered
+from llmendpoint_server.engine.attention.cache import PAGE_SIZE, PagedCache
 from llmendpoint_server.engine.forward import forward, route_through_pages
 from llmendpoint_server.engine.loading import CausalLM, text_config
 from llmendpoint_server.engine.step import Step
@@ -30,8 +30,8 @@ LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.15}
 """Largest root-mean-square difference of logits, as a share of their spread. Wrong attention gives 0.3 or more."""
-_LENGTHS = (9, 14)
-_PAGE = 4
+INT8_TOLERANCE = 0.15
+_LENGTHS = (21, 38)
 
 
 def refuse_by_config(architecture: str, config: Any) -> None:
@@ -104,18 +104,18 @@ class _Counted:
 
 
 def paged_logits(
-    model: CausalLM, prompts: list[list[int]], device: torch.device, dtype: torch.dtype
+    model: CausalLM, prompts: list[list[int]], make_backend: Callable[[int], Backend]
 ) -> tuple[torch.Tensor, _Counted]:
-    """The same logits from one packed prefill and one packed decode through our pages. The calls are those of the decode."""
+    """The same logits from one packed prefill and one packed decode through pages. The calls are those of the decode."""
     sequences = [
         Sequence(Request(str(n), tuple(prompt), SamplingParams(1)), 0, list(prompt), [])
         for n, prompt in enumerate(prompts)
     ]
-    pages = [-(-len(prompt) // _PAGE) for prompt in prompts]
+    backend = _Counted(make_backend(len(prompts) * -(-max(map(len, prompts)) // PAGE_SIZE)))
+    pages = [-(-len(prompt) // backend.cache.page_size) for prompt in prompts]
     for n, sequence in enumerate(sequences):
         # Every other page, so that a sequence's pages are not adjacent.
         sequence.table = list(range(n, n + len(prompts) * pages[n], len(prompts)))
-    backend = _Counted(Gathered(len(prompts) * max(pages), _PAGE, device, dtype))
     logits = []
     for prefill in (True, False):
         rows = []
@@ -125,7 +125,7 @@ def paged_logits(
             )
         step = backend.prepare(Batch(tuple(rows), 0.0))
         ends = [row.count for row in rows]
-        step.logit_rows = torch.tensor([sum(ends[: n + 1]) - 1 for n in range(len(ends))], device=device)
+        step.logit_rows = torch.tensor([sum(ends[: n + 1]) - 1 for n in range(len(ends))], device=step.device)
         logits.append(forward(model, backend, step))
         if prefill:
             backend.calls.clear()
@@ -154,15 +154,15 @@ def check_pages(
     model: CausalLM,
     expected: torch.Tensor,
     prompts: list[list[int]],
-    device: torch.device,
-    dtype: torch.dtype,
+    make_backend: Callable[[int], Backend],
+    tolerance: float,
 ) -> PagedCache:
     """Raises UnsupportedArchitecture unless every layer attends once per step and the logits are close to `expected`.
 
     Returns the probe's cache, whose layers have the shapes that the model needs.
     """
     try:
-        logits, backend = paged_logits(model, prompts, device, dtype)
+        logits, backend = paged_logits(model, prompts, make_backend)
     except (RuntimeError, TypeError, AttributeError, ValueError, IndexError) as error:
         why = f"a packed batch through the attention interface fails ({type(error).__name__}: {error})"
         raise UnsupportedArchitecture(architecture, why, SUPPORTED) from error
@@ -173,7 +173,7 @@ def check_pages(
         )
         raise UnsupportedArchitecture(architecture, why, SUPPORTED)
     error_share = difference(logits, expected)
-    if error_share > TOLERANCE[dtype]:
+    if error_share > tolerance:
         why = f"a packed batch gives other logits than its own forward (off by {error_share:.2g} of their spread)"
         raise UnsupportedArchitecture(architecture, why, SUPPORTED)
     return backend.cache

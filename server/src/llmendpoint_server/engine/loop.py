@@ -17,7 +17,8 @@ from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
-from llmendpoint_server.engine.runner import PAGE_SIZE, ModelInfo
+from llmendpoint_server.engine.attention.cache import PAGE_SIZE
+from llmendpoint_server.engine.runner import ModelInfo
 
 _WARM_UP_TOKENS = 4
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 SPIN_COUNT = "10000"
@@ -21,14 +22,20 @@ def spin_briefly() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
 
 
-def cpu_has_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor has bf16 instructions. Without them, bf16 matmuls of more than one row are emulated: on 2
-    AVX2 cores a step of the 110M benchmark model takes 67 ms at 8 rows and 134 at 16, in fp32 44 and 51."""
+@lru_cache
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """What the processor has beyond its architecture, by the names in /proc/cpuinfo."""
     for line in cpuinfo.read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip().lower() in ("flags", "features"):
-            return not BF16_FLAGS.isdisjoint(value.split())
-    return False
+            return frozenset(value.split())
+    return frozenset()
+
+
+def cpu_has_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the processor has bf16 instructions. Without them, bf16 matmuls of more than one row are emulated: on 2
+    AVX2 cores a step of the 110M benchmark model takes 67 ms at 8 rows and 134 at 16, in fp32 44 and 51."""
+    return not BF16_FLAGS.isdisjoint(cpu_flags(cpuinfo))
 
 
 def available_memory(proc: Path = Path("/proc"), cgroup: Path = _CGROUP) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,19 +16,23 @@ from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.core.speculation import accept
-from llmendpoint_server.engine import gate, loading, surgery
+from llmendpoint_server.engine import gate, loading, native, surgery
 from llmendpoint_server.engine.attention.base import Backend
-from llmendpoint_server.engine.attention.cache import PagedCache
+from llmendpoint_server.engine.attention.cache import PAGE_SIZE, PagedCache
 from llmendpoint_server.engine.attention.gathered import Gathered
+from llmendpoint_server.engine.attention.in_place import InPlace, reads
 from llmendpoint_server.engine.forward import forward
+from llmendpoint_server.engine.linear import Quantization
 from llmendpoint_server.engine.loading import CausalLM, Folder
 from llmendpoint_server.engine.machine import available_memory
+from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.sampling.sampler import Sampler
 from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.resources import usable_threads
 
-PAGE_SIZE = 16
+MakeBackend = Callable[[int], Backend]
+"""A backend with so many pages."""
 CPU_MEMORY_SHARE = 0.5
 CUDA_MEMORY_SHARE = 0.85
 """Of the memory that is free once the weights are loaded; the rest is for activations."""
@@ -95,7 +100,8 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     gate.refuse_by_config(folder.architecture, folder.config)
     dtype = loading.choose_dtype(settings.dtype, device, loading.saved_dtype(folder.config))
     torch.set_num_threads(threads_for(folder, usable_threads()))
-    model, probe = prepare(folder, device, dtype)
+    kernels = native.find(device, dtype)
+    model, probe, make_backend = prepare(folder, device, dtype, kernels, settings.quantization)
     bytes_per_page = probe.bytes_per_page * PAGE_SIZE // probe.page_size
     kind = device.type
     max_num_seqs, max_batched_tokens = batch_limits(settings, kind)
@@ -114,7 +120,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         sliding_window=probe.widest_window,
         load_seconds=time.monotonic() - began,
     )
-    return ModelRunner(model, Gathered(pages + 1, PAGE_SIZE, device, dtype)), info
+    return ModelRunner(model, make_backend(pages + 1)), info
 
 
 def batch_limits(settings: Configure, kind: str) -> tuple[int, int]:
@@ -133,21 +139,42 @@ def threads_for(folder: Folder, usable: int) -> int:
     return max(1, min(usable, weights // BYTES_PER_THREAD))
 
 
-def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[CausalLM, PagedCache]:
+def prepare(
+    folder: Folder,
+    device: torch.device,
+    dtype: torch.dtype,
+    kernels: Kernels | None,
+    quantization: Quantization | None,
+) -> tuple[CausalLM, PagedCache, MakeBackend]:
     """Load the model, route it through our pages and make it fast. Its logits are compared with its own forward before
-    and after. Returns the model and the probe's cache, whose layers have the shapes that it needs. Raises
-    UnsupportedArchitecture."""
+    and after. Returns the model, the probe's cache, whose layers have the shapes that it needs, and its backend. Raises
+    UnsupportedArchitecture, or BadConfiguration for a quantization that does not work here."""
+
+    def gathered(pages: int) -> Backend:
+        return Gathered(pages, PAGE_SIZE, device, dtype)
+
+    def in_place(pages: int) -> Backend:
+        assert kernels is not None
+        return InPlace(kernels, pages, dtype)
+
+    _check_quantization(quantization, kernels)
     architecture = folder.architecture
     model = loading.load_model(folder, device, dtype)
     prompts = gate.probe_prompts(int(loading.text_config(model.config).vocab_size))
     expected = gate.reference_logits(model, prompts, device)
     gate.open_to_pages(architecture, model)
-    probe = gate.check_pages(architecture, model, expected, prompts, device, dtype)
-    surgery.operate(model, device, dtype)
+    probe = gate.check_pages(architecture, model, expected, prompts, gathered, gate.TOLERANCE[dtype])
+    shapes = probe.layers.values()
+    make = in_place if kernels is not None and all(reads(kernels, one) for one in shapes) else gathered
+    surgery.operate(model, device, dtype, kernels, quantization)
     try:
-        gate.check_pages(architecture, model, expected, prompts, device, dtype)
-        return model, probe
+        tolerance = gate.INT8_TOLERANCE if quantization else gate.TOLERANCE[dtype]
+        gate.check_pages(architecture, model, expected, prompts, make, tolerance)
+        return model, probe, make
     except UnsupportedArchitecture as error:
+        if quantization:
+            why = f"--quantization is {quantization}, and changes what this model says too much: leave it out"
+            raise BadConfiguration(f"{why} ({error.why}).") from error
         structlog.get_logger().warning(
             "served with its linear layers as they are, which is slower", cause=error.why
         )
@@ -156,7 +183,15 @@ def prepare(folder: Folder, device: torch.device, dtype: torch.dtype) -> tuple[C
     gc.collect()
     model = loading.load_model(folder, device, dtype)
     gate.open_to_pages(architecture, model)
-    return model, probe
+    return model, probe, gathered
+
+
+def _check_quantization(quantization: Quantization | None, kernels: Kernels | None) -> None:
+    if quantization and kernels is None:
+        raise BadConfiguration(
+            f"--quantization is {quantization}, which needs the CPU kernels, and they do not run here: the log has the "
+            "cause. Leave it out."
+        )
 
 
 def size_cache(

@@ -8,6 +8,7 @@ of layer (window, number of key heads) and shared by all layers of that kind.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 import torch
@@ -39,6 +40,16 @@ class PrefillChunk:
     table: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a step's tokens lie, in int32. `rows` `[sequences, 4]`: first flat row, tokens, position of the first token, start of
+    its pages in `tables`. `slots`: of each token, page * page_size + its place in the page."""
+
+    rows: torch.Tensor
+    tables: torch.Tensor
+    slots: torch.Tensor
+
+
 class Step:
     """The tensors of one batch, on `device`; attention bias in `dtype`."""
 
@@ -52,6 +63,7 @@ class Step:
         prefills.sort(key=lambda pair: (pair[1].start > 0, pair[1].count))
         ordered = decodes + prefills
         self._decodes = [row for _, row in decodes]
+        self._rows = [row for _, row in ordered]
         self.chunks: list[PrefillChunk] = []
         ids: list[int] = []
         positions: list[int] = []
@@ -95,6 +107,20 @@ class Step:
         last = (end - 1) // self.page_size
         fills = end % self.page_size == 0
         return None if fills or last * self.page_size < row.start else row.sequence.table[last]
+
+    @cached_property
+    def layout(self) -> Layout:
+        rows: list[int] = []
+        tables: list[int] = []
+        first = 0
+        for row in self._rows:
+            rows += (first, row.count, row.start, len(tables))
+            tables += row.sequence.table
+            first += row.count
+        slots = self._pages * self.page_size + self._offsets
+        return Layout(
+            torch.tensor(rows, dtype=torch.int32), torch.tensor(tables, dtype=torch.int32), slots.int()
+        )
 
     def opened(self, kv_heads: int) -> torch.Tensor | None:
         """Page rows that the step begins and does not fill. They must be cleared: they still hold their former

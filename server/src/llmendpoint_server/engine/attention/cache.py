@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+PAGE_SIZE = 16
+"""Tokens of a page. The CPU kernels are compiled for it."""
+
 
 class Scratch:
     """Buffers that grow and are reused. Allocating a gathered batch anew costs more in page faults than the gather

@@ -31,7 +31,7 @@ class RowsOfBatch:
         self._rows: Rows | None = None
 
     def __call__(
-        self, sequences: Row[Sequence], positions: Row[int] | None, device: torch.device
+        self, sequences: Row[Sequence], device: torch.device, positions: Row[int] | None = None
     ) -> tuple[Rows, torch.Tensor]:
         """The arrays, and a number in [0, 1) for each row, float64. It depends on (seed, position) only; 0 if greedy.
         `positions`: where the row's token will stand in its sequence; None: each at its sequence's end."""

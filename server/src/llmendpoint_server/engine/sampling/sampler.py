@@ -31,7 +31,7 @@ class Sampler:
     ) -> list[int]:
         """One token id per row of `logits` `[rows, vocabulary]`; `NOT_A_NUMBER` for a row that is not finite. `positions`: where
         the row's token will stand in its sequence; None: each at its sequence's end."""
-        rows, noise = self._rows_of(sequences, positions, logits.device)
+        rows, noise = self._rows_of(sequences, logits.device, positions)
         highest, tokens = most_probable(logits)
         finite = highest.isfinite()
         drawn = rows.drawn[finite[rows.drawn]]

@@ -1,0 +1,104 @@
+// y[M, N] = x[M, K] w[N, K]^T * scale[N] + bias[N], with weights in panels of LANES outputs.
+//
+// A panel is [K / per_unit][LANES][per_unit]: each vector of it holds one unit of its outputs. Weights are stored as T, or
+// smaller: bfloat16 for float arithmetic, int8 for both. With few rows they are widened in registers. With many, a panel is
+// widened once into scratch memory, which all rows then read.
+#pragma once
+
+#include "product.h"
+#include "scratch.h"
+#include "tiles.h"
+
+namespace {
+
+#ifdef __AVX512F__
+constexpr int ROWS = 12;
+#else
+constexpr int ROWS = 6;
+#endif
+constexpr int PANELS = 2;  // ROWS * PANELS sums stay in registers
+
+// R rows against P panels, each `stride` weights after the one before.
+template <class T, class W, int R, int P>
+inline void multiply(const Linear& l, const W* w, long stride, long row, long output) {
+  constexpr int per = Arithmetic<T>::per_unit;
+  const T* x = static_cast<const T*>(l.x) + row * l.inputs;
+  Floats sums[R][P] = {};
+  for (long k = 0; k < l.inputs; k += per) {
+    typename Arithmetic<T>::Vector columns[P];
+    for (int p = 0; p < P; p++) columns[p] = widen<T>(w + p * stride + k * LANES);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 2
+      for (int p = 0; p < P; p++)
+        sums[r][p] = Arithmetic<T>::multiply_add(sums[r][p], x + r * l.inputs + k, columns[p]);
+  }
+  for (int r = 0; r < R; r++)
+    for (int p = 0; p < P; p++) put<T>(l, row + r, output + p * LANES, sums[r][p]);
+}
+
+// All rows in tiles that are as equal as can be.
+template <class T, class W, int P, int R = ROWS>
+inline void multiply_tile(int rows, const Linear& l, const W* w, long stride, long row, long output) {
+  if (rows == R)
+    multiply<T, W, R, P>(l, w, stride, row, output);
+  else if constexpr (R > 1)
+    multiply_tile<T, W, P, R - 1>(rows, l, w, stride, row, output);
+}
+
+template <class T, class W, int P>
+inline void multiply_rows(const Linear& l, const W* w, long stride, long output) {
+  long tiles = (l.rows + ROWS - 1) / ROWS, base = l.rows / tiles, more = l.rows % tiles, row = 0;
+  for (long tile = 0; tile < tiles; tile++) {
+    int count = base + (tile < more);
+    multiply_tile<T, W, P>(count, l, w, stride, row, output);
+    row += count;
+  }
+}
+
+template <class T, class W>
+inline void widen_into(T* to, const W* from, long count) {
+  constexpr int step = LANES * Arithmetic<T>::per_unit;
+  for (long i = 0; i < count; i += step) {
+    auto vector = widen<T>(from + i);
+    memcpy(to + i, &vector, sizeof vector);
+  }
+}
+
+constexpr long FEW = 2;  // rows up to which widening in registers beats tiles
+
+template <class T, class W, int P>
+inline void multiply_group(const Linear& l, const W* w, long output) {
+  const long panel = LANES * l.inputs;
+  constexpr bool narrow = sizeof(W) < sizeof(T);
+  if (narrow && l.rows <= (tiled<T>() ? FEW : ROWS)) return multiply_rows<T, W, P>(l, w, panel, output);
+  const T* wide;
+  if constexpr (narrow) {
+    T* room = scratch<T>(P * panel);
+    widen_into(room, w, P * panel);
+    wide = room;
+  } else {
+    wide = w;
+  }
+  if constexpr (tiled<T>())
+    multiply_tiled<P>(l, reinterpret_cast<const char*>(wide), output);
+  else
+    multiply_rows<T, T, P>(l, wide, panel, output);
+}
+
+template <class T, class W>
+void multiply_all(const Linear& l) {
+  const W* w = static_cast<const W*>(l.w);
+  long panels = (l.outputs + LANES - 1) / LANES, panel = LANES * l.inputs, groups = (panels + PANELS - 1) / PANELS;
+#pragma omp parallel for schedule(static)
+  for (long g = 0; g < groups; g++) {
+    const W* first = w + g * PANELS * panel;
+    long output = g * PANELS * LANES;
+    if (g * PANELS + PANELS <= panels)
+      multiply_group<T, W, PANELS>(l, first, output);
+    else
+      multiply_group<T, W, 1>(l, first, output);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,65 @@
+"""Attention on CPU that reads pages where they lie: the kernels of `llmendpoint_native`.
+
+Its pages hold the same bytes as those of `Gathered`, in the order that the kernels read; server/native/kernels/attention.h has it.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from llmendpoint_server.core.batch import Batch
+from llmendpoint_server.engine.attention.base import Rules
+from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
+from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.step import Step
+
+
+class InPlace:
+    """A `Backend` with `pages` pages."""
+
+    def __init__(self, kernels: Kernels, pages: int, dtype: torch.dtype) -> None:
+        self.cache = PagedCache(pages, kernels.functions.PAGE)
+        self._dtype = dtype
+        self._is_bf16 = int(dtype is torch.bfloat16)
+        self._write = kernels.functions.write
+        self._attend = kernels.functions.attend
+
+    def prepare(self, batch: Batch) -> Step:
+        return Step(batch, self.cache.page_size, torch.device("cpu"), self._dtype)
+
+    def attend(
+        self,
+        step: Step,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        rules: Rules,
+    ) -> torch.Tensor:
+        pages = self.cache.layer(layer, key, value, rules.sliding_window)
+        query, key, value = (x if x.stride(3) == 1 else x.contiguous() for x in (query, key, value))
+        layout = step.layout
+        heads, tokens = query.shape[1], query.shape[2]
+        shape = pages.kv_heads, pages.key_dim, pages.value_dim
+        keys, values = pages.keys.data_ptr(), pages.values.data_ptr()
+        self._write(
+            self._is_bf16,
+            key.data_ptr(), key.stride(2), key.stride(1),
+            value.data_ptr(), value.stride(2), value.stride(1),
+            keys, values, layout.slots.data_ptr(), tokens, *shape,
+        )  # fmt: skip
+        out = query.new_empty(tokens, heads, pages.value_dim)
+        sinks = None if rules.sinks is None else rules.sinks.float().contiguous()
+        self._attend(
+            self._is_bf16,
+            query.data_ptr(), query.stride(2), query.stride(1), out.data_ptr(), keys, values,
+            0 if sinks is None else sinks.data_ptr(), layout.rows.data_ptr(), layout.tables.data_ptr(),
+            layout.rows.numel() // 4, heads, *shape,
+            rules.sliding_window or 0, rules.scale, rules.softcap or 0.0,
+        )  # fmt: skip
+        return out
+
+
+def reads(kernels: Kernels, layer: LayerCache) -> bool:
+    """Whether the kernels can read pages of this shape."""
+    return layer.key_dim % 2 == 0 and layer.value_dim % kernels.lanes == 0

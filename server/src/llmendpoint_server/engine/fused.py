@@ -1,0 +1,233 @@
+"""Modules of a decoder layer in few kernel calls: norm, gated feed-forward and attention.
+
+A module is replaced by what it computes, not by its class. `fused_*` build the replacement from what a module holds, run both on random numbers, and return None
+if the results differ. So a family that adds a step of its own keeps its module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from llmendpoint_server.engine.attention.base import Backend, Rules
+from llmendpoint_server.engine.linear import NativeLinear, Quantization, fits
+from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.step import Step
+
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+"""Largest root-mean-square difference of a module's output, as a share of its spread. bf16 differs by some 0.5 % because
+the kernels round once where torch rounds after each operator."""
+INT8_TOLERANCE = 5e-2
+_TOKENS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Fusing:
+    """What replacements are made with."""
+
+    kernels: Kernels
+    quantization: Quantization | None
+
+    def linear(self, *parts: nn.Linear) -> NativeLinear | None:
+        """Layers of one input as one layer; None if the kernels do not compute it."""
+        kinds = {(x.in_features, x.bias is None, x.weight.dtype) for x in parts}
+        if len(kinds) != 1 or not fits(self.kernels, parts[0]):
+            return None
+        bias = None if parts[0].bias is None else torch.cat([x.bias for x in parts])
+        return NativeLinear(self.kernels, torch.cat([x.weight for x in parts]), bias, self.quantization)
+
+    def agree(self, ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+        most = INT8_TOLERANCE if self.quantization else TOLERANCE[theirs.dtype]
+        off = (ours.float() - theirs.float()).square().mean().sqrt()
+        return bool(off <= most * theirs.float().std())
+
+
+class FusedNorm(nn.Module):
+    """Root-mean-square norm. `weight` in float32."""
+
+    def __init__(self, kernels: Kernels, weight: torch.Tensor, eps: float) -> None:
+        super().__init__()
+        self.weight = weight.contiguous()
+        self.eps = eps
+        self._norm = kernels.functions.norm
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        out, dim = torch.empty_like(x), x.shape[-1]
+        is_bf16 = int(x.dtype is torch.bfloat16)
+        self._norm(
+            is_bf16, x.data_ptr(), self.weight.data_ptr(), self.eps, out.data_ptr(), x.numel() // dim, dim
+        )
+        return out
+
+
+class FusedMlp(nn.Module):
+    """`down(silu(gate(x)) * up(x))`."""
+
+    def __init__(self, kernels: Kernels, gate_up: NativeLinear, down: NativeLinear) -> None:
+        super().__init__()
+        self.gate_up = gate_up
+        self.down = down
+        self._activate = kernels.functions.silu_and_multiply
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = self.gate_up(x)
+        dim = both.shape[-1] // 2
+        hidden = both.new_empty(*both.shape[:-1], dim)
+        is_bf16 = int(both.dtype is torch.bfloat16)
+        self._activate(is_bf16, both.data_ptr(), hidden.data_ptr(), both.numel() // (2 * dim), dim)
+        out: torch.Tensor = self.down(hidden)
+        return out
+
+
+class FusedAttention(nn.Module):
+    """Projections, norm of queries and keys if the family has it, rotary embedding, and attention by the model's backend."""
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        qkv: NativeLinear,
+        out: NativeLinear,
+        dim: int,
+        norms: tuple[FusedNorm, FusedNorm] | None,
+        layer: int,
+        attending: Any,
+        rules: Rules,
+    ) -> None:
+        super().__init__()
+        self.qkv, self.out = qkv, out
+        self.heads = out.in_features // dim
+        self.kv_heads = (qkv.out_features // dim - self.heads) // 2
+        self.dim = dim
+        self.norms = norms
+        self.layer_idx = layer
+        self.attending = attending
+        self.rules = rules
+        self._rotate = kernels.functions.rotate
+
+    def forward(
+        self, hidden_states: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor], **_: Any
+    ) -> tuple[torch.Tensor, None]:
+        backend, step = self.attending.work
+        qkv = self.qkv(hidden_states)
+        cos, sin = (x.contiguous() for x in position_embeddings)
+        if self.norms is None:
+            self._turn(qkv, cos, sin, 0, self.heads + self.kv_heads, None)
+        else:
+            self._turn(qkv, cos, sin, 0, self.heads, self.norms[0])
+            self._turn(qkv, cos, sin, self.heads, self.kv_heads, self.norms[1])
+        heads = qkv.view(1, qkv.shape[1], -1, self.dim).transpose(1, 2)
+        query, key, value = heads.split([self.heads, self.kv_heads, self.kv_heads], 1)
+        attended = backend.attend(step, self.layer_idx, query, key, value, self.rules)
+        return self.out(attended.view(1, qkv.shape[1], -1)), None
+
+    def _turn(
+        self,
+        qkv: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        first: int,
+        heads: int,
+        norm: FusedNorm | None,
+    ) -> None:
+        """Norm and rotary embedding of some heads, in place."""
+        self._rotate(
+            int(qkv.dtype is torch.bfloat16),
+            qkv.data_ptr() + first * self.dim * qkv.itemsize, cos.data_ptr(), sin.data_ptr(),
+            0 if norm is None else norm.weight.data_ptr(), 0.0 if norm is None else norm.eps,
+            qkv.shape[1], heads, qkv.shape[2], self.dim, cos.shape[-1],
+        )  # fmt: skip
+
+
+def _random(*shape: int, like: torch.Tensor) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(like.dtype)
+
+
+def _linears(parent: Any, *names: str) -> list[nn.Linear] | None:
+    found = [getattr(parent, name, None) for name in names]
+    return found if all(type(one) is nn.Linear for one in found) else None  # type: ignore[return-value]
+
+
+def fused_norm(module: Any, fusing: Fusing) -> FusedNorm | None:
+    weight = getattr(module, "weight", None)
+    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if not isinstance(weight, torch.Tensor) or weight.dim() != 1 or not isinstance(eps, float):
+        return None
+    x = _random(_TOKENS, len(weight), like=weight) * 2
+    expected = module(x)
+    exact = Fusing(fusing.kernels, None)
+    for scale in (weight.float(), 1 + weight.float()):  # Gemma's families keep the difference from 1
+        norm = FusedNorm(fusing.kernels, scale, eps)
+        if expected.shape == x.shape and expected.dtype == x.dtype and exact.agree(norm(x), expected):
+            return norm
+    return None
+
+
+def fused_mlp(module: Any, fusing: Fusing) -> FusedMlp | None:
+    linears = _linears(module, "gate_proj", "up_proj", "down_proj")
+    if linears is None:
+        return None
+    gate_up, down = fusing.linear(*linears[:2]), fusing.linear(linears[2])
+    if gate_up is None or down is None or linears[2].in_features % fusing.kernels.lanes:
+        return None
+    mlp = FusedMlp(fusing.kernels, gate_up, down)
+    x = _random(1, _TOKENS, linears[0].in_features, like=linears[0].weight)
+    return mlp if fusing.agree(mlp(x), module(x)) else None
+
+
+class _Recorder:
+    """A backend that keeps the rules which a layer gives it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.cache = backend.cache
+        self.prepare = backend.prepare
+        self.rules: Rules | None = None
+        self._backend = backend
+
+    def attend(self, step: Step, layer: int, *states: Any) -> torch.Tensor:
+        self.rules = states[-1]
+        return self._backend.attend(step, layer, *states)
+
+
+def fused_attention(
+    module: Any, fusing: Fusing, backend: Backend, make_step: Callable[[int], Step]
+) -> FusedAttention | None:
+    """`make_step`: a step of one sequence of so many tokens from position 0 on."""
+    linears = _linears(module, "q_proj", "k_proj", "v_proj", "o_proj")
+    dim = getattr(module, "head_dim", None)
+    if linears is None or not isinstance(dim, int) or dim % fusing.kernels.lanes:
+        return None
+    qkv, out = fusing.linear(*linears[:3]), fusing.linear(linears[3])
+    if qkv is None or out is None:
+        return None
+    norms: tuple[FusedNorm, FusedNorm] | None = None
+    if hasattr(module, "q_norm") or hasattr(module, "k_norm"):
+        query, key = (fused_norm(getattr(module, name, None), fusing) for name in ("q_norm", "k_norm"))
+        if query is None or key is None or len(query.weight) != dim or len(key.weight) != dim:
+            return None
+        norms = query, key
+    angles = torch.rand(1, _TOKENS, dim // 2, generator=torch.Generator().manual_seed(1)).repeat(1, 1, 2) * 6
+    x = _random(1, _TOKENS, qkv.in_features, like=linears[0].weight)
+    states: dict[str, Any] = {
+        "hidden_states": x,
+        "position_embeddings": (angles.cos().to(x.dtype), angles.sin().to(x.dtype)),
+        "attention_mask": None,
+    }
+    recorder, step = _Recorder(backend), make_step(_TOKENS)
+    module.attending.work = recorder, step
+    try:
+        expected, _ = module(**states)
+        if recorder.rules is None:
+            return None
+        fused = FusedAttention(
+            fusing.kernels, qkv, out, dim, norms, module.layer_idx, module.attending, recorder.rules
+        )
+        return fused if fusing.agree(fused(**states)[0], expected) else None
+    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError):
+        return None  # it wants something else than a Llama's attention does
+    finally:
+        module.attending.work = None

@@ -1,0 +1,185 @@
+"""server/native/README.md: the CPU kernels compute what torch's operators compute, on every kind of processor that they are compiled for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.core.request import Request, SamplingParams
+from llmendpoint_server.core.sequence import Sequence
+from llmendpoint_server.engine import native
+from llmendpoint_server.engine.attention.base import Rules
+from llmendpoint_server.engine.attention.gathered import Gathered
+from llmendpoint_server.engine.attention.in_place import InPlace
+from llmendpoint_server.engine.fused import FusedAttention, FusedMlp, FusedNorm
+from llmendpoint_server.engine.linear import NativeLinear
+from llmendpoint_server.engine.machine import cpu_flags
+from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.runner import load
+from llmendpoint_server.errors import BadConfiguration
+from llmendpoint_server.protocol import Configure
+
+llmendpoint_native = pytest.importorskip("llmendpoint_native", reason="compiled with g++ on x86_64 only")
+CPU = torch.device("cpu")
+VARIANTS = [name for name, needs in llmendpoint_native.VARIANTS.items() if needs <= cpu_flags()]
+CASES = [
+    (name, dtype)
+    for name in VARIANTS
+    for dtype in (torch.float32, torch.bfloat16)
+    if dtype is torch.float32 or name in ("amx", "avx512_bf16")
+]
+TOLERANCE = {torch.float32: 3e-6, torch.bfloat16: 1.5e-2}
+
+
+def kernels(variant: str) -> Kernels:
+    name, functions = llmendpoint_native.load(cpu_flags(), (variant,))
+    return Kernels(name, functions, functions.LANES, functions.INPUTS, bool(functions.BF16))
+
+
+def apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    return float((ours.double() - theirs.double()).abs().max() / theirs.double().abs().max())
+
+
+@pytest.mark.parametrize(("variant", "dtype"), CASES, ids=str)
+@pytest.mark.parametrize("quantization", [None, "int8"])
+def test_a_linear_layer_equals_torchs_for_any_number_of_rows_and_outputs(
+    variant: str, dtype: torch.dtype, quantization: None
+) -> None:
+    torch.manual_seed(0)
+    for outputs, inputs in ((96, 64), (100, 32), (9, 320)):
+        weight, bias = torch.randn(outputs, inputs).to(dtype), torch.randn(outputs).to(dtype)
+        layer = NativeLinear(kernels(variant), weight, bias, quantization)
+        for rows in (1, 2, 3, 7, 12, 13, 16, 17, 31, 32, 33, 70):
+            x = torch.randn(rows, inputs).to(dtype)
+            expected = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
+            most = 2e-2 if quantization else TOLERANCE[dtype]
+            assert apart(layer(x), expected) < most, (outputs, inputs, rows)
+
+
+def test_weights_that_bfloat16_holds_exactly_are_kept_in_it_and_others_are_not() -> None:
+    torch.manual_seed(0)
+    exact = torch.randn(32, 64).bfloat16().float()
+    half, whole = (NativeLinear(kernels("avx2"), w, None, None) for w in (exact, torch.randn(32, 64)))
+    assert half._weight.dtype is torch.bfloat16
+    assert whole._weight.dtype is torch.float32
+
+
+def test_a_linear_layer_refuses_what_does_not_fit_it() -> None:
+    layer = NativeLinear(kernels("avx2"), torch.randn(32, 64), None, None)
+    with pytest.raises(ValueError, match="a linear layer of 64"):
+        layer(torch.randn(3, 32))
+    with pytest.raises(ValueError, match="a linear layer of 64"):
+        layer(torch.randn(3, 64).bfloat16())
+
+
+LENGTHS = (5, 1, 300, 40, 17, 160)
+SHAPES = [  # heads, heads of keys, dimensions of keys and values, rules
+    (12, 12, 64, 64, Rules(0.2, None, None, None)),
+    (4, 2, 16, 16, Rules(0.3, 8, None, None)),
+    (8, 1, 128, 64, Rules(0.2, None, 30.0, torch.linspace(-1, 2, 8))),
+    (6, 2, 32, 48, Rules(0.3, 20, None, torch.linspace(-1, 2, 6))),
+    (14, 2, 64, 64, Rules(0.2, None, None, None)),
+]
+
+
+def chunks(tables: list[list[int]], phase: int) -> Batch:
+    """Prompts; then a token of each; then eleven of each, as chunks and drafts are."""
+    rows = []
+    for n, (length, table) in enumerate(zip(LENGTHS, tables, strict=True)):
+        start, count = ((0, length), (length, 1), (length + 1, 11))[phase]
+        tokens = [0] * (start + count)
+        sequence = Sequence(Request(str(n), tuple(tokens), SamplingParams(1)), 0, tokens, [], table=table)
+        rows.append(Scheduled(sequence, start, count))
+    return Batch(tuple(rows), 0.0)
+
+
+@pytest.mark.parametrize(("variant", "dtype"), CASES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(map(str, shape[:4])))
+def test_attention_in_place_equals_gathered_whatever_former_owners_left_in_the_pages(
+    variant: str, dtype: torch.dtype, shape: tuple[int, int, int, int, Rules]
+) -> None:
+    heads, kv_heads, key_dim, value_dim, rules = shape
+    torch.manual_seed(0)
+    pool = random.Random(1).sample(range(64), 64)
+    tables = [[pool.pop() for _ in range((length + 20) // 16 + 1)] for length in LENGTHS]
+    ours, theirs = InPlace(kernels(variant), 64, dtype), Gathered(64, 16, CPU, dtype)
+    one = [torch.zeros(1, kv_heads, 1, dim, dtype=dtype) for dim in (key_dim, value_dim)]
+    for backend in (ours, theirs):
+        layer = backend.cache.layer(0, *one, rules.sliding_window)
+        layer.keys.fill_(torch.nan)
+        layer.values.fill_(torch.nan)
+    for phase in range(3):
+        batch = chunks(tables, phase)
+        states = [
+            torch.randn(1, batch.tokens, count, dim).to(dtype).transpose(1, 2)
+            for count, dim in ((heads, key_dim), (kv_heads, key_dim), (kv_heads, value_dim))
+        ]
+        found, expected = (
+            backend.attend(backend.prepare(batch), 0, *states, rules) for backend in (ours, theirs)
+        )
+        assert apart(found, expected) < TOLERANCE[dtype], phase
+
+
+def test_the_fastest_variant_that_the_processor_has_is_taken() -> None:
+    everything = frozenset().union(*llmendpoint_native.VARIANTS.values())
+    assert llmendpoint_native.load(llmendpoint_native.VARIANTS["avx2"])[0] == "avx2"
+    if everything <= cpu_flags():
+        assert llmendpoint_native.load(everything)[0] == "amx"
+        assert llmendpoint_native.load(everything - {"amx_tile"})[0] == "avx512_bf16"
+    with pytest.raises(llmendpoint_native.Unavailable, match="the processor has none of amx"):
+        llmendpoint_native.load(frozenset({"sse4_2"}))
+
+
+def test_a_variant_that_does_not_load_leaves_its_place_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_avx2(name: str) -> str:
+        if not name.endswith("_avx2"):
+            raise ImportError("built for another system")
+        return name
+
+    monkeypatch.setattr(llmendpoint_native.importlib, "import_module", only_avx2)
+    everything = frozenset().union(*llmendpoint_native.VARIANTS.values())
+    assert llmendpoint_native.load(everything)[0] == "avx2"
+    with pytest.raises(llmendpoint_native.Unavailable, match="avx512: built for another system"):
+        llmendpoint_native.load(everything, ("avx512",))
+
+
+def configure(folder: Path, **settings: object) -> Configure:
+    return Configure(**{"model_path": str(folder), "device": "cpu", "dtype": "float32", **settings})  # type: ignore[arg-type]  # names are checked at run time
+
+
+def modules(model: object, kind: type) -> int:
+    return sum(isinstance(module, kind) for module in model.modules())  # type: ignore[attr-defined]  # a Llama
+
+
+@pytest.mark.parametrize(
+    ("shape", "attentions", "mlps", "norms"),
+    [("llama", 4, 4, 9), ("qwen3", 4, 4, 9), ("gemma3_text", 7, 0, 29), ("mixtral", 4, 0, 9), ("gpt2", 0, 0, 0)],
+)  # fmt: skip
+def test_what_a_family_shares_with_llama_is_fused_and_what_it_has_of_its_own_is_kept(
+    shape: str, attentions: int, mlps: int, norms: int, model_folder: Callable[[str], Path]
+) -> None:
+    model = load(configure(model_folder(shape)))[0].model
+    assert modules(model, FusedAttention) == attentions
+    assert modules(model, FusedMlp) == mlps
+    assert modules(model, FusedNorm) == norms
+
+
+def test_the_server_runs_without_the_kernels_and_refuses_what_needs_them(
+    model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "llmendpoint_native", None)
+    assert isinstance(load(configure(model_folder("llama")))[0].backend, Gathered)
+    with pytest.raises(BadConfiguration, match="--quantization is int8, which needs the CPU kernels"):
+        load(configure(model_folder("llama"), quantization="int8"))
+
+
+def test_a_model_in_int8_is_served_in_place(model_folder: Callable[[str], Path]) -> None:
+    runner, _ = load(configure(model_folder("llama"), quantization="int8"))
+    assert isinstance(runner.backend, InPlace)
+    assert runner.model.lm_head._weight.dtype is torch.int8  # type: ignore[attr-defined]  # a Llama
+    runner.check()
