@@ -1,4 +1,4 @@
-"""server/native/README.md: the CPU kernels compute what torch's operators compute, on every kind of processor that they are compiled for."""
+"""docs/concepts/architecture.md: the CPU kernels compute what torch's operators compute, on every kind of processor that they are compiled for."""
 
 from __future__ import annotations
 
