@@ -1,4 +1,5 @@
-// The Python module: functions of addresses and sizes. It checks nothing; llmendpoint_server.engine.native does.
+// The Python module: functions of addresses and sizes. It checks nothing; the modules of
+// llmendpoint_server.engine that call it do.
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>

@@ -392,6 +392,17 @@ def test_an_engine_that_has_measured_nothing_refuses_no_deadline() -> None:
         assert scheduler.add(request(name, (1, 2), deadline=0.001), seed=0) is None
 
 
+def test_an_idle_engine_takes_a_request_however_long_its_first_step_made_it_expect() -> None:
+    """Otherwise nothing would run, and the expectation would never be corrected."""
+    scheduler, machine = make_scheduler(pages=600, max_num_seqs=1), Machine(2)
+    scheduler.add(request("slow", (1, 2), 1), 0, 0.0)
+    batch = scheduler.schedule(0.0)
+    scheduler.update(batch, machine.run(batch), 100.0)
+    assert scheduler.idle
+    assert scheduler.add(request("next", (3,) * 500, arrival=100.0, deadline=103.0), 0, 100.0) is None
+    assert scheduler.add(request("late", (3,) * 500, arrival=100.0, deadline=103.0), 0, 100.0) is not None
+
+
 def test_requests_start_in_the_order_of_arrival() -> None:
     scheduler = make_scheduler(pages=20, max_num_seqs=2, budget=9)
     for name in "abc":

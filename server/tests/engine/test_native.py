@@ -16,7 +16,7 @@ from llmendpoint_server.engine import native
 from llmendpoint_server.engine.attention.base import Rules
 from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.attention.in_place import InPlace
-from llmendpoint_server.engine.fused import FusedAttention, FusedMlp, FusedNorm
+from llmendpoint_server.engine.fused import FusedAttention, FusedMlp, FusedNorm, Fusing, fused_mlp, fused_norm
 from llmendpoint_server.engine.linear import NativeLinear
 from llmendpoint_server.engine.machine import cpu_flags
 from llmendpoint_server.engine.native import Kernels
@@ -183,3 +183,63 @@ def test_a_model_in_int8_is_served_in_place(model_folder: Callable[[str], Path])
     assert isinstance(runner.backend, InPlace)
     assert runner.model.lm_head._weight.dtype is torch.int8  # type: ignore[attr-defined]  # a Llama
     runner.check()
+
+
+class MeanNorm(torch.nn.Module):
+    """Cohere's: it subtracts the mean, and has no bias."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(dim, dtype=torch.bfloat16))
+        self.variance_epsilon = 1e-5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.float()
+        x = x - x.mean(-1, keepdim=True)
+        return (self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5))).bfloat16()
+
+
+@pytest.mark.skipif("amx" not in VARIANTS and "avx512_bf16" not in VARIANTS, reason="no bf16 arithmetic")
+def test_a_norm_that_subtracts_the_mean_is_kept_however_wide_it_is() -> None:
+    fusing = Fusing(kernels("avx512_bf16"), None)
+    with torch.inference_mode():
+        for dim in (64, 4096, 16384):
+            assert fused_norm(MeanNorm(dim), fusing) is None
+
+
+class LimitedMlp(torch.nn.Module):
+    """A gated feed-forward that bounds what lies between its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj = (torch.nn.Linear(32, 64, bias=False) for _ in range(2))
+        self.down_proj = torch.nn.Linear(64, 32, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        up = self.up_proj(x).clamp(-7, 7)
+        return self.down_proj(torch.nn.functional.silu(self.gate_proj(x)) * up)
+
+
+def test_a_feed_forward_with_a_limit_that_small_inputs_do_not_reach_is_kept() -> None:
+    torch.manual_seed(0)
+    with torch.inference_mode():
+        assert fused_mlp(LimitedMlp(), Fusing(kernels("avx2"), None)) is None
+
+
+def test_pages_of_another_shape_than_the_layers_are_refused() -> None:
+    backend = InPlace(kernels("avx2"), 8, torch.float32)
+    batch = Batch(
+        (Scheduled(Sequence(Request("a", (0, 0), SamplingParams(1)), 0, [0, 0], [], table=[0]), 0, 2),), 0.0
+    )
+    rules = Rules(1.0, None, None, None)
+    states = [torch.randn(1, heads, 2, 16) for heads in (4, 2, 2)]
+    backend.attend(backend.prepare(batch), 0, *states, rules)
+    with pytest.raises(ValueError, match="layer 0 has pages of"):
+        backend.attend(
+            backend.prepare(batch), 0, *[torch.randn(1, heads, 2, 32) for heads in (4, 2, 2)], rules
+        )
+
+
+def test_a_linear_layer_of_no_rows_gives_none() -> None:
+    layer = NativeLinear(kernels("avx2"), torch.randn(32, 64), None, None)
+    assert layer(torch.randn(0, 64)).shape == (0, 32)

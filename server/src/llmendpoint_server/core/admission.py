@@ -56,11 +56,11 @@ class Admission:
         if too_long is not None:
             self._counters.refused_tokens += 1
             return self._rejected(sequence, too_long.why, running, too_long.leave_first)
-        return (
-            None
-            if sequence.request.deadline is None
-            else self._late(sequence, running, sequence.request.deadline - now)
-        )
+        if sequence.request.deadline is None:
+            return None
+        if not running and not len(self._queue) and sequence.request.deadline > now:
+            return None  # it begins at once; if the prediction is wrong, this step corrects it
+        return self._late(sequence, running, sequence.request.deadline - now)
 
     def _wrong(self, request: Request) -> str | None:
         length, limit = len(request.prompt), self._config.max_model_len

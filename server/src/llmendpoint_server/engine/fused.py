@@ -6,6 +6,7 @@ if the results differ. So a family that adds a step of its own keeps its module.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,10 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 the kernels round once where torch rounds after each operator."""
 INT8_TOLERANCE = 5e-2
 _TOKENS = 5
+_KNOWN = frozenset(
+    {"self", "hidden_states", "position_embeddings", "attention_mask", "past_key_values", "kwargs"}
+)
+"""What an attention may be called with. Another name may change what it computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,13 @@ class Fusing:
 
     def agree(self, ours: torch.Tensor, theirs: torch.Tensor) -> bool:
         most = INT8_TOLERANCE if self.quantization else TOLERANCE[theirs.dtype]
-        off = (ours.float() - theirs.float()).square().mean().sqrt()
-        return bool(off <= most * theirs.float().std())
+        return difference(ours, theirs) <= most
+
+
+def difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """Root-mean-square difference as a share of the spread of `theirs`; not a number if either holds what is none."""
+    off = (ours.float() - theirs.float()).square().mean().sqrt()
+    return float(off / theirs.float().std())
 
 
 class FusedNorm(nn.Module):
@@ -114,7 +124,7 @@ class FusedAttention(nn.Module):
     ) -> tuple[torch.Tensor, None]:
         backend, step = self.attending.work
         qkv = self.qkv(hidden_states)
-        cos, sin = (x.contiguous() for x in position_embeddings)
+        cos, sin = (x.to(qkv.dtype).contiguous() for x in position_embeddings)
         if self.norms is None:
             self._turn(qkv, cos, sin, 0, self.heads + self.kv_heads, None)
         else:
@@ -157,14 +167,17 @@ def fused_norm(module: Any, fusing: Fusing) -> FusedNorm | None:
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if not isinstance(weight, torch.Tensor) or weight.dim() != 1 or not isinstance(eps, float):
         return None
-    x = _random(_TOKENS, len(weight), like=weight) * 2
+    if weight.dtype not in TOLERANCE or getattr(module, "bias", None) is not None:
+        return None
+    # The mean is not 0: otherwise a norm that subtracts it would differ by 1 / sqrt(dim) only.
+    x = _random(_TOKENS, len(weight), like=weight) * 2 + 1
     expected = module(x)
-    exact = Fusing(fusing.kernels, None)
-    for scale in (weight.float(), 1 + weight.float()):  # Gemma's families keep the difference from 1
-        norm = FusedNorm(fusing.kernels, scale, eps)
-        if expected.shape == x.shape and expected.dtype == x.dtype and exact.agree(norm(x), expected):
-            return norm
-    return None
+    if expected.shape != x.shape or expected.dtype != x.dtype:
+        return None
+    scales = weight.float(), 1 + weight.float()  # Gemma's families keep the difference from 1
+    norms = [FusedNorm(fusing.kernels, scale, eps) for scale in scales]
+    norm = min(norms, key=lambda one: difference(one(x), expected))
+    return norm if difference(norm(x), expected) <= TOLERANCE[x.dtype] else None
 
 
 def fused_mlp(module: Any, fusing: Fusing) -> FusedMlp | None:
@@ -176,7 +189,8 @@ def fused_mlp(module: Any, fusing: Fusing) -> FusedMlp | None:
         return None
     mlp = FusedMlp(fusing.kernels, gate_up, down)
     x = _random(1, _TOKENS, linears[0].in_features, like=linears[0].weight)
-    return mlp if fusing.agree(mlp(x), module(x)) else None
+    # The large input shows a limit on what lies between the layers.
+    return mlp if all(fusing.agree(mlp(y), module(y)) for y in (x, 32 * x)) else None
 
 
 class _Recorder:
@@ -201,6 +215,10 @@ def fused_attention(
     dim = getattr(module, "head_dim", None)
     if linears is None or not isinstance(dim, int) or dim % fusing.kernels.lanes:
         return None
+    if not set(inspect.signature(module.forward).parameters) <= _KNOWN:
+        return None
+    if getattr(getattr(module, "config", None), "clip_qkv", None) is not None:
+        return None  # random inputs may not reach the limit
     qkv, out = fusing.linear(*linears[:3]), fusing.linear(linears[3])
     if qkv is None or out is None:
         return None
@@ -227,7 +245,5 @@ def fused_attention(
             fusing.kernels, qkv, out, dim, norms, module.layer_idx, module.attending, recorder.rules
         )
         return fused if fusing.agree(fused(**states)[0], expected) else None
-    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError):
-        return None  # it wants something else than a Llama's attention does
     finally:
         module.attending.work = None

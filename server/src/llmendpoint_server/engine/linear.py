@@ -61,6 +61,8 @@ class NativeLinear(nn.Module):
         x = x.contiguous()
         y = x.new_empty(*x.shape[:-1], self.out_features)
         rows = x.numel() // self.in_features
+        if not rows:
+            return y
         self._multiply(
             self._is_bf16, self._weight.itemsize, x.data_ptr(), *self._constants, y.data_ptr(),
             rows, self.out_features, self.in_features,

@@ -189,8 +189,8 @@ def prepare(
 def _check_quantization(quantization: Quantization | None, kernels: Kernels | None) -> None:
     if quantization and kernels is None:
         raise BadConfiguration(
-            f"--quantization is {quantization}, which needs the CPU kernels, and they do not run here: the log has the "
-            "cause. Leave it out."
+            f"--quantization is {quantization}, which needs the CPU kernels, and they do not run here: it is no CPU, or the "
+            "log has the cause. Leave it out."
         )
 
 

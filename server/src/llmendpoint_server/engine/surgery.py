@@ -117,11 +117,14 @@ def fuse(model: nn.Module, kernels: Kernels, dtype: torch.dtype, quantization: Q
     with torch.inference_mode():
         for parent in list(model.modules()):
             for name, child in list(parent.named_children()):
-                fused = (
-                    fused_attention(child, fusing, backend, step)
-                    or fused_mlp(child, fusing)
-                    or fused_norm(child, fusing)
-                )
+                try:
+                    fused = (
+                        fused_attention(child, fusing, backend, step)
+                        or fused_mlp(child, fusing)
+                        or fused_norm(child, fusing)
+                    )
+                except Exception:  # any: the module wants something else than what it looks like, and is kept
+                    fused = None
                 if fused is not None:
                     setattr(parent, name, fused)
                     count += 1

@@ -6,6 +6,7 @@ is there already needs no hub.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -59,7 +60,9 @@ def _download(repository: str, revision: str) -> Path:
             raise ModelNotFound(f"{source.name} at {commit} has no {missing}")
         fetch(source, commit, place, allow_pickle=False, progress=Progress())
     if not (is_commit or (pointer.is_file() and pointer.read_text() == commit)):
-        pointer.write_text(commit)
+        written = pointer.with_name(f"{pointer.name}.{os.getpid()}")
+        written.write_text(commit)
+        written.replace(pointer)
     return place.final
 
 

@@ -41,6 +41,12 @@ class InPlace:
         layout = step.layout
         heads, tokens = query.shape[1], query.shape[2]
         shape = pages.kv_heads, pages.key_dim, pages.value_dim
+        if (key.shape[1], key.shape[3], value.shape[3]) != shape or {query.dtype, key.dtype, value.dtype} != {
+            self._dtype
+        }:
+            raise ValueError(
+                f"layer {layer} has pages of {shape} in {self._dtype}, and got {tuple(key.shape)} {key.dtype}"
+            )
         keys, values = pages.keys.data_ptr(), pages.values.data_ptr()
         self._write(
             self._is_bf16,
