@@ -161,12 +161,8 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--device", choices=("auto", "cpu", "cuda"), default="auto",
         help="where to compute (default: auto, CUDA where there is one)")  # fmt: skip
-    add(
-        "--quantization",
-        choices=("int8",),
-        default=None,
-        help="keep the weights of linear layers in 8 bits: half the memory, and faster where memory is the limit; on CPU only (default: as they are)",
-    )
+    add("--quantization", choices=("int8",),
+        help="keep the weights of linear layers in 8 bits: half the memory, and faster where memory is the limit; on CPU only (default: as they are)")  # fmt: skip
     add("--dtype", choices=("auto", "bfloat16", "float16", "float32"), default="auto",
         help="of weights and KV cache (default: auto)")  # fmt: skip
     add("--max-model-len", type=positive, metavar="TOKENS",

@@ -13,6 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
+from llmendpoint_server.engine import native
 from llmendpoint_server.engine.attention import gathered
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
 from llmendpoint_server.engine.loop import Engine, make_scheduler
@@ -83,6 +84,15 @@ def reference(folder: Path, texts: list[tuple[int, ...]], count: int = NEW_TOKEN
     return found
 
 
+@pytest.fixture(params=["as installed", "without kernels"])
+def operators(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With the CPU kernels where they are, and in torch's operators, which serve elsewhere."""
+    if request.param == "without kernels":
+        monkeypatch.setattr(native, "llmendpoint_native", None)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_greedy_tokens_equal_generate_alone_in_a_batch_and_from_the_prefix_cache(
     shape: str, model_folder: Callable[[str], Path]
@@ -102,6 +112,7 @@ def test_greedy_tokens_equal_generate_alone_in_a_batch_and_from_the_prefix_cache
     assert found == sum((length - 1) // PAGE_SIZE * PAGE_SIZE for length in LENGTHS)
 
 
+@pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize("shape", ["llama", "gemma3_text", "mistral"])
 def test_tokens_stay_when_prompts_are_cut_and_sequences_are_preempted(
     shape: str, model_folder: Callable[[str], Path]
@@ -158,6 +169,7 @@ def test_tokens_stay_without_the_prefix_cache(model_folder: Callable[[str], Path
     assert engine.scheduler.counters.prefix_cache_hits == 0
 
 
+@pytest.mark.usefixtures("operators")
 def test_contexts_of_very_different_length_decode_together(model_folder: Callable[[str], Path]) -> None:
     texts = prompts((3, 400, 150, 7, 260))
     engine = make_engine(model_folder("gemma3_text"), max_model_len=512)
@@ -208,6 +220,7 @@ def test_an_abort_frees_the_pages_at_once(model_folder: Callable[[str], Path]) -
     assert engine.abort("a") == []
 
 
+@pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize("shape", ["llama", "gemma3_text", "gemma2", "gpt_oss"])
 def test_what_is_no_number_in_a_page_that_was_given_back_touches_nobody(
     shape: str, model_folder: Callable[[str], Path]
@@ -226,6 +239,7 @@ def test_what_is_no_number_in_a_page_that_was_given_back_touches_nobody(
 def test_tokens_stay_when_scores_are_computed_in_parts(
     shape: str, model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(native, "llmendpoint_native", None)  # the kernels never hold all scores
     monkeypatch.setattr(gathered, "MOST_SCORES", 300)
     texts = prompts()
     engine = make_engine(model_folder(shape), max_batched_tokens=19)

@@ -7,15 +7,19 @@ if the results differ. So a family that adds a step of its own keeps its module.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.core.request import Request, SamplingParams
+from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention.base import Backend, Rules
-from llmendpoint_server.engine.linear import NativeLinear, Quantization, fits
+from llmendpoint_server.engine.attention.watched import Watched
+from llmendpoint_server.engine.gate import difference
+from llmendpoint_server.engine.linear import NativeLinear, Quantization, fits, joined, plain_linears
 from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.step import Step
 
@@ -39,21 +43,14 @@ class Fusing:
 
     def linear(self, *parts: nn.Linear) -> NativeLinear | None:
         """Layers of one input as one layer; None if the kernels do not compute it."""
-        kinds = {(x.in_features, x.bias is None, x.weight.dtype) for x in parts}
-        if len(kinds) != 1 or not fits(self.kernels, parts[0]):
+        whole = joined(parts)
+        if whole is None or not fits(self.kernels, whole):
             return None
-        bias = None if parts[0].bias is None else torch.cat([x.bias for x in parts])
-        return NativeLinear(self.kernels, torch.cat([x.weight for x in parts]), bias, self.quantization)
+        return NativeLinear(self.kernels, whole.weight, whole.bias, self.quantization)
 
     def agree(self, ours: torch.Tensor, theirs: torch.Tensor) -> bool:
         most = INT8_TOLERANCE if self.quantization else TOLERANCE[theirs.dtype]
         return difference(ours, theirs) <= most
-
-
-def difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """Root-mean-square difference as a share of the spread of `theirs`; not a number if either holds what is none."""
-    off = (ours.float() - theirs.float()).square().mean().sqrt()
-    return float(off / theirs.float().std())
 
 
 class FusedNorm(nn.Module):
@@ -157,11 +154,6 @@ def _random(*shape: int, like: torch.Tensor) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(like.dtype)
 
 
-def _linears(parent: Any, *names: str) -> list[nn.Linear] | None:
-    found = [getattr(parent, name, None) for name in names]
-    return found if all(type(one) is nn.Linear for one in found) else None  # type: ignore[return-value]
-
-
 def fused_norm(module: Any, fusing: Fusing) -> FusedNorm | None:
     weight = getattr(module, "weight", None)
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
@@ -181,7 +173,7 @@ def fused_norm(module: Any, fusing: Fusing) -> FusedNorm | None:
 
 
 def fused_mlp(module: Any, fusing: Fusing) -> FusedMlp | None:
-    linears = _linears(module, "gate_proj", "up_proj", "down_proj")
+    linears = plain_linears(module, ("gate_proj", "up_proj", "down_proj"))
     if linears is None:
         return None
     gate_up, down = fusing.linear(*linears[:2]), fusing.linear(linears[2])
@@ -193,25 +185,16 @@ def fused_mlp(module: Any, fusing: Fusing) -> FusedMlp | None:
     return mlp if all(fusing.agree(mlp(y), module(y)) for y in (x, 32 * x)) else None
 
 
-class _Recorder:
-    """A backend that keeps the rules which a layer gives it."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.cache = backend.cache
-        self.prepare = backend.prepare
-        self.rules: Rules | None = None
-        self._backend = backend
-
-    def attend(self, step: Step, layer: int, *states: Any) -> torch.Tensor:
-        self.rules = states[-1]
-        return self._backend.attend(step, layer, *states)
+def _step(backend: Backend) -> Step:
+    """One sequence from position 0 on, in the first page."""
+    ids = [0] * _TOKENS
+    sequence = Sequence(Request("probe", tuple(ids), SamplingParams(1)), 0, ids, [], table=[0])
+    return backend.prepare(Batch((Scheduled(sequence, 0, _TOKENS),), 0.0))
 
 
-def fused_attention(
-    module: Any, fusing: Fusing, backend: Backend, make_step: Callable[[int], Step]
-) -> FusedAttention | None:
-    """`make_step`: a step of one sequence of so many tokens from position 0 on."""
-    linears = _linears(module, "q_proj", "k_proj", "v_proj", "o_proj")
+def fused_attention(module: Any, fusing: Fusing, backend: Backend) -> FusedAttention | None:
+    """`backend`: with a page that may be written."""
+    linears = plain_linears(module, ("q_proj", "k_proj", "v_proj", "o_proj"))
     dim = getattr(module, "head_dim", None)
     if linears is None or not isinstance(dim, int) or dim % fusing.kernels.lanes:
         return None
@@ -235,14 +218,15 @@ def fused_attention(
         "position_embeddings": (angles.cos().to(x.dtype), angles.sin().to(x.dtype)),
         "attention_mask": None,
     }
-    recorder, step = _Recorder(backend), make_step(_TOKENS)
-    module.attending.work = recorder, step
+    watched = Watched(backend)
+    module.attending.work = watched, _step(backend)
     try:
         expected, _ = module(**states)
-        if recorder.rules is None:
+        rules = watched.rules.get(module.layer_idx)
+        if rules is None:
             return None
         fused = FusedAttention(
-            fusing.kernels, qkv, out, dim, norms, module.layer_idx, module.attending, recorder.rules
+            fusing.kernels, qkv, out, dim, norms, module.layer_idx, module.attending, rules
         )
         return fused if fusing.agree(fused(**states)[0], expected) else None
     finally:

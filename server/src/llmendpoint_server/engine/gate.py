@@ -15,11 +15,11 @@ import torch
 from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
-from llmendpoint_server.engine.attention.base import Backend, Rules
+from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE, PagedCache
+from llmendpoint_server.engine.attention.watched import Watched
 from llmendpoint_server.engine.forward import forward, route_through_pages
 from llmendpoint_server.engine.loading import CausalLM, text_config
-from llmendpoint_server.engine.step import Step
 from llmendpoint_server.errors import UnsupportedArchitecture
 
 SUPPORTED = (
@@ -81,37 +81,15 @@ def reference_logits(model: CausalLM, prompts: list[list[int]], device: torch.de
     return torch.stack([row[place] for place in (0, 1) for row in rows])
 
 
-class _Counted:
-    """A backend that counts how often each layer attends."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.cache = backend.cache
-        self.prepare = backend.prepare
-        self.calls: dict[int, int] = {}
-        self._backend = backend
-
-    def attend(
-        self,
-        step: Step,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        rules: Rules,
-    ) -> torch.Tensor:
-        self.calls[layer] = self.calls.get(layer, 0) + 1
-        return self._backend.attend(step, layer, query, key, value, rules)
-
-
 def paged_logits(
     model: CausalLM, prompts: list[list[int]], make_backend: Callable[[int], Backend]
-) -> tuple[torch.Tensor, _Counted]:
+) -> tuple[torch.Tensor, Watched]:
     """The same logits from one packed prefill and one packed decode through pages. The calls are those of the decode."""
     sequences = [
         Sequence(Request(str(n), tuple(prompt), SamplingParams(1)), 0, list(prompt), [])
         for n, prompt in enumerate(prompts)
     ]
-    backend = _Counted(make_backend(len(prompts) * -(-max(map(len, prompts)) // PAGE_SIZE)))
+    backend = Watched(make_backend(len(prompts) * -(-max(map(len, prompts)) // PAGE_SIZE)))
     pages = [-(-len(prompt) // backend.cache.page_size) for prompt in prompts]
     for n, sequence in enumerate(sequences):
         # Every other page, so that a sequence's pages are not adjacent.

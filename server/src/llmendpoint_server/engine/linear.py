@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from collections.abc import Sequence
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
@@ -87,6 +88,24 @@ def _panels(weight: torch.Tensor, lanes: int, per_unit: int) -> torch.Tensor:
     if missing := -outputs % lanes:
         weight = torch.cat([weight, weight.new_zeros(missing, inputs)])
     return weight.view(-1, lanes, inputs // per_unit, per_unit).permute(0, 2, 1, 3).contiguous()
+
+
+def plain_linears(parent: Any, names: Sequence[str]) -> list[nn.Linear] | None:
+    """The children of these names, if all of them are plain linear layers."""
+    found = [getattr(parent, name, None) for name in names]
+    return found if all(type(one) is nn.Linear for one in found) else None  # type: ignore[return-value]
+
+
+def joined(linears: Sequence[nn.Linear]) -> nn.Linear | None:
+    """Layers of one input as one layer; None if they differ in more than their outputs."""
+    if len({(x.in_features, x.bias is None, x.weight.dtype, x.weight.device) for x in linears}) > 1:
+        return None
+    out = nn.Linear(1, 1, bias=linears[0].bias is not None, device="meta")
+    out.in_features, out.out_features = linears[0].in_features, sum(x.out_features for x in linears)
+    out.weight = nn.Parameter(torch.cat([x.weight.detach() for x in linears]), requires_grad=False)
+    if out.bias is not None:
+        out.bias = nn.Parameter(torch.cat([x.bias.detach() for x in linears]), requires_grad=False)
+    return out
 
 
 def fits(kernels: Kernels | None, linear: nn.Linear) -> bool:

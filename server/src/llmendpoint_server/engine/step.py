@@ -64,7 +64,6 @@ class Step:
         ordered = decodes + prefills
         self._decodes = [row for _, row in decodes]
         self._rows = [row for _, row in ordered]
-        self.chunks: list[PrefillChunk] = []
         ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
@@ -72,9 +71,6 @@ class Step:
         """places in the batch of the rows that sample; each has as many `logit_rows` as it has tokens in its draft, and one"""
         logit_rows: list[int] = []
         for i, row in ordered:
-            if row.count > 1:
-                table = tuple(row.sequence.table)
-                self.chunks.append(PrefillChunk(len(ids), row.start, row.count, table))
             self._append(row, ids, positions, slots)
             if row.sample:
                 self.sampled.append(i)
@@ -83,11 +79,6 @@ class Step:
         self.positions = torch.tensor([positions], device=device)
         self.logit_rows = torch.tensor(logit_rows or [len(ids) - 1], device=device)
         self._pages, self._offsets = torch.tensor(slots, device=device).view(-1, 2).unbind(1)
-        self._opened = [page for row in batch.rows if (page := self._opened_page(row)) is not None]
-        self.chunk_batches = [
-            list(chunks)
-            for _, chunks in groupby(self.chunks, key=lambda chunk: (chunk.start > 0, chunk.count))
-        ]
         self._slots: dict[int, torch.Tensor] = {}
         self._opened_rows: dict[int, torch.Tensor] = {}
         self._groups: dict[tuple[int | None, int], list[DecodeGroup]] = {}
@@ -100,6 +91,20 @@ class Step:
         table = row.sequence.table
         for position in range(row.start, end):
             slots += (table[position // self.page_size], position % self.page_size)
+
+    @cached_property
+    def chunk_batches(self) -> list[list[PrefillChunk]]:
+        """The chunks in consecutive rows, those of equal length that begin alike together."""
+        chunks = []
+        first = len(self._decodes)
+        for row in self._rows[first:]:
+            chunks.append(PrefillChunk(first, row.start, row.count, tuple(row.sequence.table)))
+            first += row.count
+        return [list(some) for _, some in groupby(chunks, key=lambda chunk: (chunk.start > 0, chunk.count))]
+
+    @cached_property
+    def _opened(self) -> list[int]:
+        return [page for row in self._rows if (page := self._opened_page(row)) is not None]
 
     def _opened_page(self, row: Scheduled) -> int | None:
         """The page whose first token the row computes, but not its last; None if there is no such page."""

@@ -8,18 +8,14 @@ that are not recognised stay unchanged. The gate compares the result with the mo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
-from llmendpoint_server.core.batch import Batch, Scheduled
-from llmendpoint_server.core.request import Request, SamplingParams
-from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention.in_place import InPlace
 from llmendpoint_server.engine.fused import Fusing, fused_attention, fused_mlp, fused_norm
-from llmendpoint_server.engine.linear import Quantization, faster
+from llmendpoint_server.engine.linear import Quantization, faster, joined, plain_linears
 from llmendpoint_server.engine.native import Kernels
 
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -59,38 +55,18 @@ class FollowingProjection(nn.Module):
         return part
 
 
-def _joinable(parent: nn.Module, names: tuple[str, ...]) -> list[nn.Linear] | None:
-    children = [getattr(parent, name, None) for name in names]
-    linears: list[Any] = [child for child in children if type(child) is nn.Linear]
-    if len(linears) < len(names):
-        return None
-    kinds = {(x.in_features, x.bias is None, x.weight.dtype, x.weight.device) for x in linears}
-    return linears if len(kinds) == 1 else None
-
-
-def join_projections(model: nn.Module) -> int:
-    """Join q/k/v and gate/up in each module that has them as plain linears; returns how many sets."""
-    joined = 0
+def join_projections(model: nn.Module) -> None:
+    """Join q/k/v and gate/up in each module that has them as plain linears."""
     for parent in list(model.modules()):
         for names in SIBLINGS:
-            linears = _joinable(parent, names)
-            if linears is None:
+            linears = plain_linears(parent, names)
+            whole = joined(linears) if linears is not None else None
+            if linears is None or whole is None:
                 continue
-            lead = LeadProjection(_concatenate(linears), [x.out_features for x in linears])
+            lead = LeadProjection(whole, [x.out_features for x in linears])
             setattr(parent, names[0], lead)
             for index, name in enumerate(names[1:], start=1):
                 setattr(parent, name, FollowingProjection(lead, index))
-            joined += 1
-    return joined
-
-
-def _concatenate(linears: list[nn.Linear]) -> nn.Linear:
-    out = nn.Linear(1, 1, bias=linears[0].bias is not None, device="meta")
-    out.in_features, out.out_features = linears[0].in_features, sum(x.out_features for x in linears)
-    out.weight = nn.Parameter(torch.cat([x.weight.detach() for x in linears]), requires_grad=False)
-    if out.bias is not None:
-        out.bias = nn.Parameter(torch.cat([x.bias.detach() for x in linears]), requires_grad=False)
-    return out
 
 
 def pack_linears(model: nn.Module, kernels: Kernels | None, quantization: Quantization | None) -> None:
@@ -101,25 +77,15 @@ def pack_linears(model: nn.Module, kernels: Kernels | None, quantization: Quanti
                 setattr(parent, name, faster(child, kernels, quantization))
 
 
-def _step_of(backend: InPlace) -> Callable[[int], Any]:
-    def make(tokens: int) -> Any:
-        ids = [0] * tokens
-        sequence = Sequence(Request("probe", tuple(ids), SamplingParams(1)), 0, ids, [], table=[0])
-        return backend.prepare(Batch((Scheduled(sequence, 0, tokens),), 0.0))
-
-    return make
-
-
-def fuse(model: nn.Module, kernels: Kernels, dtype: torch.dtype, quantization: Quantization | None) -> int:
-    """Replace norms, feed-forwards and attentions by fused ones where they compute the same; returns how many."""
-    fusing, backend, count = Fusing(kernels, quantization), InPlace(kernels, 1, dtype), 0
-    step = _step_of(backend)
+def fuse(model: nn.Module, kernels: Kernels, dtype: torch.dtype, quantization: Quantization | None) -> None:
+    """Replace norms, feed-forwards and attentions by fused ones where they compute the same."""
+    fusing, backend = Fusing(kernels, quantization), InPlace(kernels, 1, dtype)
     with torch.inference_mode():
         for parent in list(model.modules()):
             for name, child in list(parent.named_children()):
                 try:
                     fused = (
-                        fused_attention(child, fusing, backend, step)
+                        fused_attention(child, fusing, backend)
                         or fused_mlp(child, fusing)
                         or fused_norm(child, fusing)
                     )
@@ -127,8 +93,6 @@ def fuse(model: nn.Module, kernels: Kernels, dtype: torch.dtype, quantization: Q
                     fused = None
                 if fused is not None:
                     setattr(parent, name, fused)
-                    count += 1
-    return count
 
 
 def operate(

@@ -42,7 +42,7 @@ class Gathered:
         _write(pages, step, key, value)
         tokens, heads = query.shape[2], query.shape[1]
         groups = step.decode_groups(rules.sliding_window, pages.kv_heads)
-        if len(groups) == 1 and not step.chunks:
+        if len(groups) == 1 and not step.chunk_batches:
             return _decode(cache, pages, groups[0], query, rules)
         out = query.new_empty(tokens, heads, pages.value_dim)
         for group in groups:
