@@ -24,9 +24,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from llmendpoint_server.core.request import Request, SamplingParams
+from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.machine import spin_briefly
-from llmendpoint_server.engine.runner import load
 from llmendpoint_server.protocol import Configure
 from tests.bench.engine import CONFIG, VOCAB
 from tests.bench.results import Result, write

@@ -10,8 +10,8 @@ from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
+from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.forward import forward
-from llmendpoint_server.engine.runner import load
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.weights.locate import resolve_model
 from server.tests.demo.test_demo_model import TWENTY

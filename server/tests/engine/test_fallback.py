@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from llmendpoint_server.engine import loading, runner, surgery
+from llmendpoint_server.engine import bring_up, loading, surgery
 from llmendpoint_server.engine.loading import Folder
 from llmendpoint_server.protocol import Configure
 
@@ -43,7 +43,7 @@ def test_the_first_model_is_gone_before_the_second_is_loaded(
     gc.disable()  # what only a collection at the right moment frees is not freed
     try:
         configure = Configure(str(model_folder("llama")), device="cpu", dtype="float32", max_model_len=64)
-        kept, info = runner.load(configure)
+        kept, info = bring_up.load(configure)
     finally:
         gc.enable()
     assert info.architecture == "llama"

@@ -17,8 +17,9 @@ from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine import gate, native
 from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.attention.in_place import InPlace
+from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.forward import forward
-from llmendpoint_server.engine.runner import ModelRunner, load
+from llmendpoint_server.engine.runner import ModelRunner
 from llmendpoint_server.protocol import Configure
 
 TEXT_ONLY = {"gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from llmendpoint_server.engine.bring_up import BYTES_PER_THREAD, batch_limits, threads_for
 from llmendpoint_server.engine.loading import Folder
 from llmendpoint_server.engine.machine import available_memory, cpu_has_bf16
-from llmendpoint_server.engine.runner import BYTES_PER_THREAD, batch_limits, threads_for
 from llmendpoint_server.protocol import Configure
 
 GIB = 2**30

@@ -16,11 +16,11 @@ from llmendpoint_server.engine import native
 from llmendpoint_server.engine.attention.base import Rules
 from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.attention.in_place import InPlace
+from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.fused import FusedAttention, FusedMlp, FusedNorm, Fusing, fused_mlp, fused_norm
 from llmendpoint_server.engine.linear import NativeLinear
 from llmendpoint_server.engine.machine import cpu_flags
 from llmendpoint_server.engine.native import Kernels
-from llmendpoint_server.engine.runner import load
 from llmendpoint_server.errors import BadConfiguration
 from llmendpoint_server.protocol import Configure
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.loading import choose_dtype, open_folder, saved_dtype
-from llmendpoint_server.engine.runner import load
 from llmendpoint_server.errors import BadConfiguration, ModelNotFound, UnsupportedArchitecture
 from llmendpoint_server.protocol import Configure
 

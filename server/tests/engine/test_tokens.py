@@ -16,8 +16,8 @@ from llmendpoint_server.core.request import FinishReason, Request, SamplingParam
 from llmendpoint_server.engine import native
 from llmendpoint_server.engine.attention import gathered
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
+from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.loop import Engine, make_scheduler
-from llmendpoint_server.engine.runner import load
 from llmendpoint_server.protocol import Configure
 
 SHAPES = ("llama", "qwen3", "gemma3_text", "gemma2", "gpt_oss", "mistral", "mixtral", "gpt2")

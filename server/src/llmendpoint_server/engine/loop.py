@@ -18,7 +18,7 @@ from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
-from llmendpoint_server.engine.runner import ModelInfo
+from llmendpoint_server.engine.bring_up import ModelInfo
 
 _WARM_UP_TOKENS = 4
 

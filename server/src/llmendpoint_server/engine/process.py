@@ -12,9 +12,9 @@ import structlog
 from llmendpoint_server import protocol
 from llmendpoint_server.core.request import FinishReason, RequestOutput
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
+from llmendpoint_server.engine.bring_up import ModelInfo, load
 from llmendpoint_server.engine.connection import HEARTBEAT_SECONDS, Connection
 from llmendpoint_server.engine.loop import Engine, make_scheduler
-from llmendpoint_server.engine.runner import ModelInfo, load
 from llmendpoint_server.errors import LoadError, ProtocolError
 
 POLLRDHUP = getattr(select, "POLLRDHUP", 0)

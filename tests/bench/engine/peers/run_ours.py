@@ -9,8 +9,8 @@ import torch
 from wire import Answering, Options, Prompts, Sampling, serve
 
 from llmendpoint_server.core.request import Request, SamplingParams
+from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.loop import Engine, make_scheduler
-from llmendpoint_server.engine.runner import load
 from llmendpoint_server.protocol import Configure
 
 

@@ -1,0 +1,187 @@
+"""Brings a model up: loads it, checks it, makes it fast, and sizes its KV cache."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+import torch
+
+from llmendpoint_server.engine import gate, loading, native, surgery
+from llmendpoint_server.engine.attention.base import Backend
+from llmendpoint_server.engine.attention.cache import PAGE_SIZE, PagedCache
+from llmendpoint_server.engine.attention.gathered import Gathered
+from llmendpoint_server.engine.attention.in_place import InPlace, reads
+from llmendpoint_server.engine.linear import Quantization
+from llmendpoint_server.engine.loading import CausalLM, Folder
+from llmendpoint_server.engine.machine import available_memory
+from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.runner import ModelRunner
+from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
+from llmendpoint_server.protocol import Configure
+from llmendpoint_server.resources import usable_threads
+
+MakeBackend = Callable[[int], Backend]
+"""A backend with so many pages."""
+CPU_MEMORY_SHARE = 0.5
+CUDA_MEMORY_SHARE = 0.85
+"""Of the memory that is free once the weights are loaded; the rest is for activations."""
+DEFAULT_MAX_NUM_SEQS = {"cpu": 16, "cuda": 256}
+BYTES_PER_THREAD = 32 * 2**20
+DEFAULT_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What was loaded, and the limits that follow from it."""
+
+    architecture: str
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    device: str
+    dtype: str
+    max_model_len: int
+    max_num_seqs: int
+    max_batched_tokens: int
+    kv_pages: int
+    sliding_window: int | None
+    """the most keys that a query sees in any layer; None if a layer has no window"""
+    load_seconds: float
+
+
+def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
+    """Load the model, in seconds to minutes. Raises LoadError with the cause."""
+    began = time.monotonic()
+    device = loading.choose_device(settings.device)
+    folder = loading.open_folder(settings.model_path)
+    gate.refuse_by_config(folder.architecture, folder.config)
+    dtype = loading.choose_dtype(settings.dtype, device, loading.saved_dtype(folder.config))
+    torch.set_num_threads(threads_for(folder, usable_threads()))
+    kernels = native.find(device, dtype)
+    model, probe, make_backend = prepare(folder, device, dtype, kernels, settings.quantization)
+    bytes_per_page = probe.bytes_per_page * PAGE_SIZE // probe.page_size
+    kind = device.type
+    max_num_seqs, max_batched_tokens = batch_limits(settings, kind)
+    longest = loading.config_max_model_len(model.config)
+    pages, max_model_len = size_cache(settings, device, bytes_per_page, longest, max_num_seqs)
+    info = ModelInfo(
+        architecture=folder.architecture,
+        vocab_size=int(loading.text_config(model.config).vocab_size),
+        eos_token_ids=loading.eos_token_ids(model),
+        device=str(device),
+        dtype=str(dtype).removeprefix("torch."),
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_batched_tokens=max_batched_tokens,
+        kv_pages=pages,
+        sliding_window=probe.widest_window,
+        load_seconds=time.monotonic() - began,
+    )
+    return ModelRunner(model, make_backend(pages + 1)), info
+
+
+def batch_limits(settings: Configure, kind: str) -> tuple[int, int]:
+    """The most sequences and the most tokens of a step, on a kind of device. Each sequence computes at least one token,
+    so that what is not set gives way to what is."""
+    wanted = settings.max_batched_tokens or DEFAULT_BATCHED_TOKENS[kind]
+    sequences = settings.max_num_seqs or min(DEFAULT_MAX_NUM_SEQS[kind], wanted)
+    return sequences, max(wanted, sequences)
+
+
+def threads_for(folder: Folder, usable: int) -> int:
+    """One thread for each `BYTES_PER_THREAD` of weights, at most `usable`. For less work, waking another thread costs
+    more than it saves, and beside a busy neighbour the step waits for it. OMP_NUM_THREADS lowers the number."""
+    usable = min(usable, int(os.environ.get("OMP_NUM_THREADS", usable)))
+    weights = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
+    return max(1, min(usable, weights // BYTES_PER_THREAD))
+
+
+def prepare(
+    folder: Folder,
+    device: torch.device,
+    dtype: torch.dtype,
+    kernels: Kernels | None,
+    quantization: Quantization | None,
+) -> tuple[CausalLM, PagedCache, MakeBackend]:
+    """Load the model, route it through our pages and make it fast. Its logits are compared with its own forward before
+    and after. Returns the model, the probe's cache, whose layers have the shapes that it needs, and its backend. Raises
+    UnsupportedArchitecture, or BadConfiguration for a quantization that does not work here."""
+
+    def gathered(pages: int) -> Backend:
+        return Gathered(pages, PAGE_SIZE, device, dtype)
+
+    def in_place(pages: int) -> Backend:
+        assert kernels is not None
+        return InPlace(kernels, pages, dtype)
+
+    _check_quantization(quantization, kernels)
+    architecture = folder.architecture
+    model = loading.load_model(folder, device, dtype)
+    prompts = gate.probe_prompts(int(loading.text_config(model.config).vocab_size))
+    expected = gate.reference_logits(model, prompts, device)
+    gate.open_to_pages(architecture, model)
+    probe = gate.check_pages(architecture, model, expected, prompts, gathered, gate.TOLERANCE[dtype])
+    shapes = probe.layers.values()
+    make = in_place if kernels is not None and all(reads(kernels, one) for one in shapes) else gathered
+    surgery.operate(model, device, dtype, kernels, quantization)
+    try:
+        tolerance = gate.INT8_TOLERANCE if quantization else gate.TOLERANCE[dtype]
+        gate.check_pages(architecture, model, expected, prompts, make, tolerance)
+        return model, probe, make
+    except UnsupportedArchitecture as error:
+        if quantization:
+            why = f"--quantization is {quantization}, and changes what this model says too much: leave it out"
+            raise BadConfiguration(f"{why} ({error.why}).") from error
+        structlog.get_logger().warning(
+            "served with its linear layers as they are, which is slower", cause=error.why
+        )
+    # Outside of the handler, because the exception's frames hold the model: memory may be too small for two models.
+    del model
+    gc.collect()
+    model = loading.load_model(folder, device, dtype)
+    gate.open_to_pages(architecture, model)
+    return model, probe, gathered
+
+
+def _check_quantization(quantization: Quantization | None, kernels: Kernels | None) -> None:
+    if quantization and kernels is None:
+        raise BadConfiguration(
+            f"--quantization is {quantization}, which needs the CPU kernels, and they do not run here: it is no CPU, or the "
+            "log has the cause. Leave it out."
+        )
+
+
+def size_cache(
+    settings: Configure, device: torch.device, bytes_per_page: int, longest: int, max_num_seqs: int
+) -> tuple[int, int]:
+    """The number of pages, and the longest sequence that they and the model allow. Raises BadConfiguration if the
+    wanted length does not fit."""
+    max_model_len = settings.max_model_len or longest
+    if max_model_len > longest:
+        raise BadConfiguration(
+            f"--max-model-len is {max_model_len}; this model was made for at most {longest}."
+        )
+    if settings.kv_cache_memory is not None:
+        budget = settings.kv_cache_memory
+    else:  # what is free, but no more than a full batch of longest sequences takes
+        budget = min(_free_memory(device), max_num_seqs * -(-max_model_len // PAGE_SIZE) * bytes_per_page)
+    pages = budget // bytes_per_page
+    if pages * PAGE_SIZE >= max_model_len:
+        return pages, max_model_len
+    if settings.max_model_len is not None or pages < 1:
+        need = -(-max_model_len // PAGE_SIZE) * bytes_per_page
+        raise BadConfiguration(
+            f"A sequence of {max_model_len} tokens needs {need} bytes of KV cache, and there are {budget}: set "
+            f"--max-model-len to at most {pages * PAGE_SIZE}, or --kv-cache-memory to at least {need}."
+        )
+    return pages, pages * PAGE_SIZE
+
+
+def _free_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0] * CUDA_MEMORY_SHARE)
+    return int(available_memory() * CPU_MEMORY_SHARE)
