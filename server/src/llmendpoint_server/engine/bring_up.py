@@ -81,7 +81,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         sliding_window=probe.widest_window,
         load_seconds=time.monotonic() - began,
     )
-    return ModelRunner(model, make_backend(pages + 1)), info
+    return ModelRunner(model, make_backend(pages + 1), kernels), info
 
 
 def batch_limits(settings: Configure, kind: str) -> tuple[int, int]:
