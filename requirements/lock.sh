@@ -12,6 +12,8 @@ compile operator/pyproject.toml probe/pyproject.toml -c requirements/dev.txt -o 
 for part in gateway server cli; do
   compile "$part/pyproject.toml" -c requirements/dev.txt -o "requirements/$part.txt"
 done
+# What compiles the CPU kernels.
+echo 'setuptools>=80' | compile - -c requirements/dev.txt -o requirements/native.txt
 compile requirements/simulator.in -c requirements/dev.txt -o requirements/simulator.txt
 compile gateway/pyproject.toml --extra envoy -c requirements/dev.txt -o requirements/gateway-envoy.txt
 compile requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt

@@ -6,17 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cluster import cache, progress
-from tests.cluster.baseimage import NAME as BASE
-from tests.cluster.baseimage import obtain_base
+from tests.cluster.baseimage import BASE, COMPILER, Base, obtain_base
 
 _CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 
 
-def build(dockerfile: Path, name: str, archive: Path, *, target: str | None, context: Path) -> None:
-    """Build a Dockerfile on the local base and write it as an OCI archive called `name`."""
-    _load_base()
+def build(
+    dockerfile: Path, name: str, archive: Path, *, target: str | None, compiles: bool, context: Path
+) -> None:
+    """Build a Dockerfile on the local bases and write it as an OCI archive called `name`."""
+    _load(BASE)
     argv = ["bud", "--pull-never", "--layers", "--format=oci", "--isolation=chroot", "--http-proxy=true"]
-    argv += [f"--build-arg=BASE_BUILD={BASE}", f"--build-arg=BASE_RUNTIME={BASE}"]
+    argv += [f"--build-arg=BASE_BUILD={BASE.name}", f"--build-arg=BASE_RUNTIME={BASE.name}"]
+    if compiles:
+        _load(COMPILER)
+        argv += [f"--build-arg=BASE_COMPILER={COMPILER.name}"]
     argv += [f"--volume={volume}" for volume in _build_volumes()]
     argv += [f"--target={target}"] if target else []
     argv += [f"--file={dockerfile}", f"--tag={name}", str(context)]
@@ -24,15 +28,15 @@ def build(dockerfile: Path, name: str, archive: Path, *, target: str | None, con
     _buildah("push", "--disable-compression", name, f"oci-archive:{archive}:{name}")
 
 
-def _load_base() -> None:
-    """Put the base into the builder's storage when it is not there, or is an older one."""
-    archive = obtain_base()
+def _load(base: Base) -> None:
+    """Put a base into the builder's storage when it is not there, or is an older one."""
+    archive = obtain_base(base)
     folder = cache.root() / "buildah"
     folder.mkdir(parents=True, exist_ok=True)
-    loaded = folder / "base"
+    loaded = folder / base.part
     if loaded.exists() and loaded.read_text() == str(archive):
         return
-    _buildah("pull", f"oci-archive:{archive}:{BASE}")
+    _buildah("pull", f"oci-archive:{archive}:{base.name}")
     loaded.write_text(str(archive))
 
 

@@ -14,26 +14,29 @@ from typing import Any
 
 from tests import ending
 from tests.cluster import cache, node, packages, progress, together
-from tests.cluster.baseimage import PYTHON, obtain_base
+from tests.cluster.baseimage import BASE, COMPILER, PYTHON, obtain_base
 from tests.cluster.builder import build
 from tests.cluster.errors import ClusterError
 from tests.cluster.instance import NODE_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE_PACKAGES_MOUNT = "/opt/site-packages"
+KERNEL_SOURCES = (".h", ".cpp", ".py", ".toml")
 
 
 @dataclass(frozen=True)
 class Image:
     """One of our images: its name's part, the build target of the test bed, the lock files that it installs.
 
-    `source` is the folder and the Dockerfile that it is built from, where that is not `part`.
+    `source` is the folder and the Dockerfile that it is built from, where that is not `part`; `compiles`: whether it
+    gets the CPU kernels, which need g++.
     """
 
     part: str
     target: str | None
     locks: tuple[str, ...]
     source: str = ""
+    compiles: bool = False
 
     @property
     def name(self) -> str:
@@ -43,17 +46,22 @@ class Image:
 IMAGES = (
     Image("operator", None, ("bootstrap.txt", "operator.txt")),
     Image("gateway", "envoy-from-wheel", ("bootstrap.txt", "gateway-envoy.txt")),
-    Image("server", "no-torch", ("bootstrap.txt",)),
+    Image("server", "no-torch", ("bootstrap.txt", "native.txt"), compiles=True),
     Image("simulator", "simulator", ("bootstrap.txt", "simulator.txt"), source="server"),
 )
-COMPLETE_SERVER = Image("server-complete", "server", ("bootstrap.txt", "server.txt"), source="server")
+COMPLETE_SERVER = Image(
+    "server-complete",
+    "server",
+    ("bootstrap.txt", "native.txt", "server.txt"),
+    source="server",
+    compiles=True,
+)
 
 
 def build_images(images: Sequence[Image] = IMAGES, root: Path = ROOT) -> dict[str, Path]:
     """OCI archives of our images by part, built from the checkout `root` where the cache has them not."""
     packages.install(packages.IMAGE_PACKAGES)
-    base = obtain_base()
-    return {image.part: _build(image, base, root) for image in images}
+    return {image.part: _build(image, root) for image in images}
 
 
 def prepare_all() -> None:
@@ -116,19 +124,22 @@ def local_volume(name: str, folder: Path, *, namespace: str) -> list[dict[str, A
     return [volume, claim]
 
 
-def _build(image: Image, base: Path, root: Path) -> Path:
+def _build(image: Image, root: Path) -> Path:
     source = image.source or image.part
     dockerfile = root / f"Dockerfile.{source}"
     locks = [root / "requirements" / lock for lock in image.locks]
 
     def make(folder: Path) -> None:
         with progress.step(f"building the image {image.name}"):
-            build(dockerfile, image.name, folder / "image.tar", target=image.target, context=root)
+            archive = folder / "image.tar"
+            build(dockerfile, image.name, archive, target=image.target, compiles=image.compiles, context=root)
 
+    bases = [obtain_base(base).parent.name for base in ((BASE, COMPILER) if image.compiles else (BASE,))]
     beside = ("fit", "verdicts", "probe") if image.part == "operator" else ()
     shared = [cache.tree_digest(root / part / "src") for part in beside]
+    kernels = [cache.tree_digest(root / "server" / "native", KERNEL_SOURCES)] if image.compiles else []
     sources = (cache.tree_digest(root / source / "src"), root / source / "pyproject.toml", root / "LICENSE")
-    key = cache.digest_of(dockerfile, image.target or "", base.parent.name, *locks, *sources, *shared)
+    key = cache.digest_of(dockerfile, image.target or "", *bases, *locks, *sources, *shared, *kernels)
     # Those of an earlier release stay beside ours, of which there are many.
     kind = f"image-{image.part}" if root == ROOT else f"image-{image.part}-released"
     folder = cache.obtain(kind, key, make)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.cluster.baseimage import NAME as BASE_IMAGE
+from tests.cluster.baseimage import BASE
 
 HTTP_PORT = 8000
 
@@ -15,7 +15,7 @@ def web_pod(name: str, *, accelerators: int = 0, host_port: int | None = None) -
     script = f"cd /tmp && echo {name} > name && echo serving && exec python3 -m http.server {HTTP_PORT}"
     container: dict[str, Any] = {
         "name": "web",
-        "image": BASE_IMAGE,
+        "image": BASE.name,
         "command": ["sh", "-c", script],
         "ports": [port],
         "readinessProbe": {"httpGet": {"path": "/name", "port": "http"}, "periodSeconds": 1},

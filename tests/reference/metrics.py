@@ -57,7 +57,7 @@ def gateway_metrics() -> str:
 
 
 def engine_metrics() -> str:
-    engine = SimpleNamespace(stats=Stats(), state="ready", failure=lambda: None)
+    engine = SimpleNamespace(stats=Stats(), loaded=None, state="ready", failure=lambda: None)
     metrics = EngineMetrics(cast(Any, engine), "model")
     return _table(registered(metrics._registry))
 

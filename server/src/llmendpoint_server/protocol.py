@@ -78,7 +78,10 @@ class StateChanged(msgspec.Struct, tag="state", frozen=True):
 
 
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
-    """The properties of the loaded model. Sent once, before `StateChanged("ready")`."""
+    """The properties of the loaded model. Sent once, before `StateChanged("ready")`.
+
+    `attention`: the backend's name. `kernels`: the variant of the CPU kernels, or `none`.
+    """
 
     architecture: str
     max_model_len: int
@@ -91,6 +94,9 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     kv_pages: int
     page_size: int
     load_seconds: float
+    attention: str = "none"
+    kernels: str = "none"
+    quantization: str = "none"
 
 
 class StepOutput(msgspec.Struct, tag="output", frozen=True):

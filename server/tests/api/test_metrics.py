@@ -1,12 +1,16 @@
-"""docs/reference/metrics.md: the histogram of the times between tokens is the one that prometheus_client would show."""
+"""docs/reference/metrics.md: what the engine computes with, and times between tokens as prometheus_client would show them."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from llmendpoint_server.api.metrics import TOKEN_BUCKETS, TokenTimes
+from llmendpoint_server import protocol
+from llmendpoint_server.api.metrics import TOKEN_BUCKETS, Metrics, TokenTimes
 
 NAME, HELP = "vllm:inter_token_latency_seconds", "Time between two tokens of an answer"
 
@@ -31,3 +35,19 @@ def lines(registry: CollectorRegistry) -> list[str]:
     """All but when it was made, and the sum, whose last digits depend on the order of additions."""
     shown = generate_latest(registry).decode().splitlines()
     return [line for line in shown if "_created" not in line and "_sum" not in line]
+
+
+def test_the_metrics_say_what_computes_once_the_model_is_loaded() -> None:
+    engine = SimpleNamespace(stats=protocol.Stats(), loaded=None, state="loading", failure=lambda: None)
+    metrics = Metrics(cast(Any, engine), "chat")
+    assert b"llmendpoint:engine_info{" not in metrics.page()
+    engine.loaded = protocol.Loaded(
+        "llama", 512, 8, 64, 32000, (2,), "cpu", "bfloat16", 100, 16, 1.5, "inplace", "avx512_bf16", "int8"
+    )
+    [line] = [
+        one for one in metrics.page().decode().splitlines() if one.startswith("llmendpoint:engine_info")
+    ]
+    assert line == (
+        'llmendpoint:engine_info{attention="inplace",device="cpu",dtype="bfloat16",kernels="avx512_bf16",'
+        'model_name="chat",quantization="int8"} 1.0'
+    )

@@ -46,6 +46,6 @@ def test_the_first_model_is_gone_before_the_second_is_loaded(
         kept, info = bring_up.load(configure)
     finally:
         gc.enable()
-    assert info.architecture == "llama"
+    assert (info.architecture, info.attention, info.kernels) == ("llama", "gathered", "none")
     assert len(loaded) == 4, "it was to be loaded twice"
     kept.check()

@@ -91,6 +91,8 @@ def test_a_process_loads_answers_aborts_refuses_poison_drains_and_goes_with_the_
     assert isinstance(engine.next(), protocol.StateChanged)
     loaded = engine.until_ready()
     assert (loaded.architecture, loaded.vocab_size, loaded.max_model_len) == ("llama", 512, 512)
+    assert loaded.quantization == "none"
+    assert loaded.attention == ("gathered" if loaded.kernels == "none" else "inplace")
 
     engine.send(request("a"))
     outputs = engine.outputs("a")

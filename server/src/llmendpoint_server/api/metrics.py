@@ -106,6 +106,20 @@ class EngineCollector(Collector):
             counter.add_metric([self._model], value)
             yield counter
         yield self._not_admitted(done)
+        yield self._info()
+
+    def _info(self) -> Metric:
+        """A gauge and no OpenMetrics info, because Prometheus stores it under this name in both text formats."""
+        loaded = self._engine.loaded
+        labels = ("device", "dtype", "quantization", "attention", "kernels")
+        info = GaugeMetricFamily(
+            "llmendpoint:engine_info",
+            "1 once the model is loaded; the labels say what the engine computes with",
+            labels=["model_name", *labels],
+        )
+        if loaded is not None:
+            info.add_metric([self._model, *(getattr(loaded, label) for label in labels)], 1)
+        return info
 
     def _not_admitted(self, done: Counters) -> Metric:
         counter = CounterMetricFamily(

@@ -51,6 +51,10 @@ class ModelInfo:
     sliding_window: int | None
     """the most keys that a query sees in any layer; None if a layer has no window"""
     load_seconds: float
+    attention: str = "none"
+    """the backend's class, in lower case"""
+    kernels: str = "none"
+    """the variant of the CPU kernels"""
 
 
 def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
@@ -62,12 +66,13 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     dtype = loading.choose_dtype(settings.dtype, device, loading.saved_dtype(folder.config))
     torch.set_num_threads(threads_for(folder, usable_threads()))
     kernels = native.find(device, dtype)
-    model, probe, make_backend = prepare(folder, device, dtype, kernels, settings.quantization)
+    model, probe, make_backend, kernels = prepare(folder, device, dtype, kernels, settings.quantization)
     bytes_per_page = probe.bytes_per_page * PAGE_SIZE // probe.page_size
     kind = device.type
     max_num_seqs, max_batched_tokens = batch_limits(settings, kind)
     longest = loading.config_max_model_len(model.config)
     pages, max_model_len = size_cache(settings, device, bytes_per_page, longest, max_num_seqs)
+    backend = make_backend(pages + 1)
     info = ModelInfo(
         architecture=folder.architecture,
         vocab_size=int(loading.text_config(model.config).vocab_size),
@@ -80,8 +85,10 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         kv_pages=pages,
         sliding_window=probe.widest_window,
         load_seconds=time.monotonic() - began,
+        attention=type(backend).__name__.lower(),
+        kernels=kernels.variant if kernels else "none",
     )
-    return ModelRunner(model, make_backend(pages + 1), kernels), info
+    return ModelRunner(model, backend, kernels), info
 
 
 def batch_limits(settings: Configure, kind: str) -> tuple[int, int]:
@@ -106,10 +113,10 @@ def prepare(
     dtype: torch.dtype,
     kernels: Kernels | None,
     quantization: Quantization | None,
-) -> tuple[CausalLM, PagedCache, MakeBackend]:
+) -> tuple[CausalLM, PagedCache, MakeBackend, Kernels | None]:
     """Load the model, route it through our pages and make it fast. Its logits are compared with its own forward before
-    and after. Returns the model, the probe's cache, whose layers have the shapes that it needs, and its backend. Raises
-    UnsupportedArchitecture, or BadConfiguration for a quantization that does not work here."""
+    and after. Returns the model, the probe's cache, whose layers have the shapes that it needs, its backend, and the kernels
+    that it uses. Raises UnsupportedArchitecture, or BadConfiguration for a quantization that does not work here."""
 
     def gathered(pages: int) -> Backend:
         return Gathered(pages, PAGE_SIZE, device, dtype)
@@ -131,7 +138,7 @@ def prepare(
     try:
         tolerance = gate.INT8_TOLERANCE if quantization else gate.TOLERANCE[dtype]
         gate.check_pages(architecture, model, expected, prompts, make, tolerance)
-        return model, probe, make
+        return model, probe, make, kernels
     except UnsupportedArchitecture as error:
         if quantization:
             why = f"--quantization is {quantization}, and changes what this model says too much: leave it out"
@@ -144,7 +151,7 @@ def prepare(
     gc.collect()
     model = loading.load_model(folder, device, dtype)
     gate.open_to_pages(architecture, model)
-    return model, probe, gathered
+    return model, probe, gathered, None
 
 
 def _check_quantization(quantization: Quantization | None, kernels: Kernels | None) -> None:

@@ -7,6 +7,7 @@ import select
 import socket
 import threading
 
+import msgspec
 import structlog
 
 from llmendpoint_server import protocol
@@ -39,7 +40,9 @@ def serve(connection: Connection) -> int:
     try:
         runner, info = load(settings)
         engine = Engine(runner, make_scheduler(settings, info))
-        connection.send(describe(settings, info), protocol.StateChanged("warming", "first generation"))
+        loaded = describe(settings, info)
+        structlog.get_logger().info("loaded", **msgspec.structs.asdict(loaded))
+        connection.send(loaded, protocol.StateChanged("warming", "first generation"))
         engine.warm_up(info.max_model_len)
     except EOFError:
         raise
@@ -75,6 +78,9 @@ def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
         kv_pages=info.kv_pages,
         page_size=PAGE_SIZE,
         load_seconds=info.load_seconds,
+        attention=info.attention,
+        kernels=info.kernels,
+        quantization=settings.quantization or "none",
     )
 
 
