@@ -8,8 +8,6 @@
 namespace {
 namespace sampling {
 
-constexpr float LEAST_OF_TOP_P = 1 << 20;  // top_p tries without blocks whose weights are all less
-
 // Weights above `weight` are kept, and those equal to it up to `token`. `sum`: of all that are kept.
 struct Cut {
   float weight = 0;
@@ -132,7 +130,7 @@ Cut cut_of(Row& row, const T* logits, const Scale& scale, double top_p, int64_t 
     if (top_p < 1) keep_p(row, top_p, cut.sum, 0, lowest, 0, cut);
     return cut;
   }
-  for (float floor : {LEAST_OF_TOP_P, 0.0f}) {
+  for (float floor : FLOORS) {
     weigh<false>(row, logits, scale, floor);
     count_bins(row, 1);
     for (int bin = FIRST_BIN; bin < BINS; bin++)

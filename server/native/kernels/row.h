@@ -10,6 +10,7 @@ namespace sampling {
 // COUNT on, and below them the sum of the last bits of its weights. The weight 0 is in a bin of its own, which nobody reads.
 constexpr int BIN_BITS = 7, LAST_BITS = FRACTION - BIN_BITS, COUNT = 40;
 constexpr int FIRST_BIN = 127 << BIN_BITS, BINS = FIRST_BIN + ((WEIGHT_BITS + 1) << BIN_BITS);
+constexpr float FLOORS[] = {1 << 20, 0};         // first it is tried without the blocks whose weights are all less
 constexpr int64_t LARGEST_VOCABULARY = 1 << 22;  // a bin counts in 24 bits
 
 struct Member {
@@ -38,7 +39,7 @@ struct Row {
   float* weights;             // [blocks * BLOCK], 0 after the last token; only of blocks whose `most` is not 0
   float* peaks;               // each block's largest logit, then the weight of that; [whole registers]
   float* most;                // [blocks] no weight of the block is larger
-  int64_t* sums;              // [blocks]
+  int64_t* sums;              // [blocks] of those that were not weighed, the most that they can add
   uint64_t* bins;             // [BINS]
   float* ordered;             // [blocks]
   Member* members;            // [size]
@@ -119,7 +120,7 @@ void weigh(Row& row, const T* logits, const Scale& scale, float floor) {
     const float most = row.peaks[b] * 1.00001f + 1;  // the polynomial is not monotonic in the last bits
     row.most[b] = 0;
     if (most < floor) {
-      row.rest += BLOCK * int64_t(most + 1);
+      row.rest += row.sums[b] = BLOCK * int64_t(most + 1);
       return;
     }
     float* to = row.weights + b * BLOCK;

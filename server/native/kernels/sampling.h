@@ -6,8 +6,8 @@
 //
 // A row takes these passes, in the second-level cache after the first, and no sort of the vocabulary:
 //   1. the largest logit of each block of BLOCK tokens; the largest of all
-//   2. the weights and the sum of each block. With top_k or top_p only those of blocks that may hold a token that is kept:
-//      of the others a bound of their sum is known, and where that does not suffice, they are weighed after all
+//   2. the weights and the sum of each block that may hold a token that is kept or drawn: of the others a bound of their sum is
+//      known, and where that does not suffice, they are weighed after all
 //   3. with top_k or top_p: which token is the last one kept. A histogram by the first bits of the weight says in which bin
 //      it is; the tokens of that bin are partitioned
 //   4. the draw: the sums of blocks until they exceed the target, then one block token by token
@@ -24,6 +24,10 @@ namespace sampling {
 
 constexpr int64_t NOT_A_NUMBER = -1;
 constexpr int64_t SMALL_BATCH = 1 << 15;  // logits up to which a second thread costs more than it saves
+
+inline int64_t target_of(double noise, int64_t sum) {
+  return std::min(int64_t(noise * double(sum)), sum - 1);  // a product may be rounded up
+}
 
 // The first token in the vocabulary at which the sum of what is kept exceeds `target`.
 inline int64_t draw(const Row& row, const Cut& cut, int64_t target) {
@@ -54,11 +58,25 @@ inline int64_t draw(const Row& row, const Cut& cut, int64_t target) {
   return row.size - 1;  // not reached: the target is less than the sum
 }
 
-inline int64_t draw(const Row& row, int64_t target) {
-  int64_t b = 0;
-  while (row.sums[b] <= target) target -= row.sums[b++];
-  for (int i = 0;; i++)
-    if ((target -= int64_t(row.block(b)[i])) < 0) return b * BLOCK + i;
+// The same of all weights; -1 if those of blocks that were not weighed are needed to know. What these add is 0 to a bound, so the
+// target and the sum before a token lie between two values.
+inline int64_t draw(const Row& row, double noise) {
+  const int64_t least = target_of(noise, row.sum), most = target_of(noise, row.sum + row.rest);
+  int64_t before = 0, rest = 0;
+  for (int64_t b = 0; b < row.blocks; b++) {
+    if (!row.most[b]) {
+      rest += row.sums[b];
+      continue;
+    }
+    if (before + row.sums[b] <= most) {
+      before += row.sums[b];
+      continue;
+    }
+    const float* weights = row.block(b);
+    while (before + int64_t(*weights) <= most) before += int64_t(*weights++);
+    return before + rest <= least ? weights - row.weights : -1;
+  }
+  return -1;
 }
 
 // Of one row. `top_k` 0 is off.
@@ -80,17 +98,16 @@ int64_t sample_row(Row& row, const T* logits, Params params) {
   const Scale scale(best.logit, params.temperature, row.size);
   weigh_peaks(row, scale);
   const int64_t top_k = params.top_k > 0 ? std::min(params.top_k, row.size) : row.size;
-  const bool cuts = params.top_p < 1 || top_k < row.size;
-  Cut cut;
-  if (cuts) {
-    cut = cut_of(row, logits, scale, params.top_p, top_k);
-  } else {
-    weigh<true>(row, logits, scale, 0);
-    cut.sum = row.sum;
+  if (params.top_p < 1 || top_k < row.size) {
+    const Cut cut = cut_of(row, logits, scale, params.top_p, top_k);
+    return draw(row, cut, target_of(params.noise, cut.sum));
   }
-  int64_t target = int64_t(params.noise * double(cut.sum));
-  if (target >= cut.sum) target = cut.sum - 1;  // a product may be rounded up
-  return cuts ? draw(row, cut, target) : draw(row, target);
+  int64_t token = -1;
+  for (float floor : FLOORS) {
+    weigh<true>(row, logits, scale, floor);
+    if ((token = draw(row, params.noise)) >= 0) break;
+  }
+  return token;
 }
 
 // `logits` [rows, size], `stride` elements from row to row. `temperature` 0 is greedy, `top_k` 0 is off, `noise` is in [0, 1).

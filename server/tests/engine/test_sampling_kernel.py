@@ -108,6 +108,22 @@ def test_its_weights_are_those_of_torch_to_the_last_bit(kernel: Kernel, temperat
     assert tokens == [*range(499), *range(1, 500)]
 
 
+@pytest.mark.parametrize("below", [14, 17, 22])
+def test_a_tail_is_left_out_only_where_it_does_not_matter(kernel: Kernel, below: int) -> None:
+    """20 tokens stand out of a tail that is e**-14 to e**-22 as probable. Noise just below and just above the share of the tokens up to
+    each of the 20, and up to one of the tail beside it."""
+    logits = torch.randn(1, 20_000, generator=torch.Generator().manual_seed(below)) * 0.1 - below
+    heads = torch.arange(700, 20_000, 1000)
+    logits[0, heads] = torch.linspace(0, -2, len(heads))
+    (row,) = weigh(logits, logits.amax(-1), torch.tensor([1.0])).double()
+    shares = (row.cumsum(0) / row.sum())[torch.cat([heads, heads - 1, heads - 500])]
+    noise = torch.cat([shares - 2**-48, shares + 2**-48])
+    one, _ = arrays([sequence(SamplingParams(8))] * len(noise))
+    expected = in_torch.tokens_of(logits.expand(len(noise), -1), one, noise).tolist()
+    assert kernel(logits.expand(len(noise), -1), (one, noise)) == expected
+    assert set(heads.tolist()) < set(expected)
+
+
 def test_a_bound_of_the_tail_does_not_move_the_cut(kernel: Kernel) -> None:
     """Two equal tokens, and a tail of which only one token a block is possible: top_p is just below a half of the sum,
     and above it if each block were as probable as its first token makes it."""
