@@ -35,6 +35,13 @@ def test_messages_arrive_as_they_were_sent_however_the_stream_is_cut() -> None:
         assert [message for piece in pieces for message in reader.feed(piece)] == TO_ENGINE
 
 
+def test_a_reader_that_leaves_after_one_message_gets_the_next_ones_later() -> None:
+    *most, last = TO_ENGINE
+    reader = protocol.EngineReader()
+    assert next(reader.feed(protocol.encode(*most))) == most[0]
+    assert list(reader.feed(protocol.encode(last))) == TO_ENGINE[1:]
+
+
 def test_what_the_engine_says_arrives_as_it_was_said() -> None:
     assert list(protocol.ApiReader().feed(protocol.encode(*FROM_ENGINE))) == FROM_ENGINE
 
