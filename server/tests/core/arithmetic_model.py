@@ -7,7 +7,7 @@ when a slot that a sequence reads holds anything else, and answers with a functi
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
 
-from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
+from llmendpoint_server.core.batch import NOTHING, Batch, Sampled, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import FinishReason, Priority, Request, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
@@ -42,7 +42,7 @@ class Machine:
                 assert self.slots[slot] == tokens[: position + 1], (
                     "a page holds somebody else's keys and values"
                 )
-            sampled.append(self.sample(row) if row.sample else ())
+            sampled.append(self.sample(row) if row.sample else NOTHING)
         return sampled
 
     def sample(self, row: Scheduled) -> Sampled:
@@ -51,7 +51,7 @@ class Machine:
         new = accept(row.draft, tuple(next_token(tokens + row.draft[:place]) for place in places))
         for _ in range(self.at_once - 1):
             new += (next_token(tokens + new),)
-        return new
+        return Sampled(new)
 
 
 class Guesser:

@@ -7,9 +7,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
+from llmendpoint_server.core.batch import NOTHING, Batch, Sampled, Scheduled
 from llmendpoint_server.core.queue import AGING_SECONDS
-from llmendpoint_server.core.request import FinishReason, Priority, Request, RequestOutput
+from llmendpoint_server.core.request import (
+    FinishReason,
+    Priority,
+    Request,
+    RequestOutput,
+    SamplingParams,
+    TokenLogprobs,
+)
 from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.core.sequence import Sequence, Status
 from server.tests.core.arithmetic_model import (
@@ -492,7 +499,7 @@ def test_an_output_that_is_not_a_number_fails_alone() -> None:
     scheduler.add(request("good", (1, 2), 2), seed=0)
     scheduler.add(request("bad", (2, 1), 2), seed=0)
     batch = scheduler.schedule(0.0)
-    outputs = scheduler.update(batch, [machine.run(batch)[0], (-1,)], 0.5)
+    outputs = scheduler.update(batch, [machine.run(batch)[0], Sampled((-1,))], 0.5)
     assert [(output.id, output.finish) for output in outputs] == [
         ("good", None),
         ("bad", FinishReason.FAILED),
@@ -512,7 +519,13 @@ def test_what_a_step_gives_beyond_the_token_that_ends_a_request_is_dropped() -> 
     assert scheduler.counters.generated_tokens == 4
 
 
-@pytest.mark.parametrize("sampled", [[], [(1,), (1,)], [(1,), (), (1,)], [()]])
+ONE = Sampled((1,))
+
+
+@pytest.mark.parametrize(
+    "sampled",
+    [[], [ONE, ONE], [ONE, NOTHING, ONE], [NOTHING], [Sampled((1,), (TokenLogprobs(1, 0.0),)), NOTHING]],
+)
 def test_results_that_do_not_fit_the_rows_are_refused_before_anything_is_changed(
     sampled: list[Sampled],
 ) -> None:
@@ -521,6 +534,16 @@ def test_results_that_do_not_fit_the_rows_are_refused_before_anything_is_changed
     scheduler.add(request("long", (1, 2, 3, 4, 5, 0), 2), seed=0)
     batch = scheduler.schedule(0.0)
     assert [row.sample for row in batch.rows] == [True, False]
-    with pytest.raises(ValueError, match="for 2 rows"):
+    with pytest.raises(ValueError, match="The model gave"):
         scheduler.update(batch, sampled, 0.5)
     assert scheduler.counters.steps == 0
+
+
+def test_log_probabilities_end_with_the_token_that_ends_the_request() -> None:
+    scheduler = make_scheduler()
+    asked = SamplingParams(2, temperature=0, ignore_eos=True, logprobs=0)
+    scheduler.add(Request("a", (1, 2), asked), seed=0)
+    scores = tuple(TokenLogprobs(token, -float(token)) for token in (3, 4, 5))
+    (output,) = scheduler.update(scheduler.schedule(0.0), [Sampled((3, 4, 5), scores)], 0.5)
+    assert output.tokens == (3, 4)
+    assert output.logprobs == scores[:2]

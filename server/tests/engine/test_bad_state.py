@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmendpoint_server.core.batch import Batch, Sampled
+from llmendpoint_server.core.batch import NOTHING, Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
@@ -27,7 +27,7 @@ class Arithmetic:
     """A model that exists only as a function of a sequence's tokens."""
 
     def run(self, batch: Batch) -> list[Sampled]:
-        return [(next_token(row.sequence.tokens),) if row.sample else () for row in batch.rows]
+        return [Sampled((next_token(row.sequence.tokens),)) if row.sample else NOTHING for row in batch.rows]
 
     def check(self) -> None:
         pass

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from llmendpoint_server import protocol
-from llmendpoint_server.core.batch import Batch, Sampled
+from llmendpoint_server.core.batch import NOTHING, Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
@@ -23,7 +23,7 @@ TOKENS = 3000  # as many messages fill a socket's buffer several times
 
 class OneToken:
     def run(self, batch: Batch) -> list[Sampled]:
-        return [(7,) if row.sample else () for row in batch.rows]
+        return [Sampled((7,)) if row.sample else NOTHING for row in batch.rows]
 
     def check(self) -> None: ...
 

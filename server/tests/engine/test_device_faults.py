@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from llmendpoint_server.core.batch import Batch, Sampled
+from llmendpoint_server.core.batch import NOTHING, Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
@@ -26,7 +26,7 @@ class FailingRunner:
         self.batches.append(names)
         if self.bad & set(names):
             raise self.error
-        return [(7,) if row.sample else () for row in batch.rows]
+        return [Sampled((7,)) if row.sample else NOTHING for row in batch.rows]
 
     def check(self) -> None:
         if self.broken is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from llmendpoint_server.core.request import RequestOutput
+from llmendpoint_server.core.request import RequestOutput, TokenLogprobs
 
 Reader = Callable[[RequestOutput], bool]
 """Takes an output, and returns whether it takes another one now."""
@@ -16,12 +16,16 @@ def merged(outputs: Sequence[RequestOutput]) -> RequestOutput:
     if len(outputs) == 1:
         return outputs[0]
     tokens: list[int] = []
+    logprobs: list[TokenLogprobs] = []
     cached = 0
     for output in outputs:
         tokens += output.tokens
+        logprobs += output.logprobs
         cached = max(cached, output.cached_tokens)
     last = outputs[-1]
-    return RequestOutput(last.id, tuple(tokens), last.finish, cached, last.detail, last.retry_after)
+    return RequestOutput(
+        last.id, tuple(tokens), last.finish, cached, last.detail, last.retry_after, tuple(logprobs)
+    )
 
 
 class EngineStream:

@@ -13,11 +13,13 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
+from msgspec.structs import replace
+
 from llmendpoint_server.core.admission import DEADLINE_PASSED, Admission
-from llmendpoint_server.core.batch import Batch, Fault, Sampled, Scheduled
+from llmendpoint_server.core.batch import NOTHING, Batch, Fault, Sampled, Scheduled, check_fits
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.drafting import Drafting
@@ -139,7 +141,7 @@ class Scheduler:
             return []
         self.counters.deadlines_passed += len(late)
         again, why = self._admission.retry_after(self._running), DEADLINE_PASSED
-        ends = [self._guard(self._finish, sequence, FinishReason.EXPIRED, (), why) for sequence in late]
+        ends = [self._guard(self._finish, sequence, FinishReason.EXPIRED, NOTHING, why) for sequence in late]
         return [replace(end, retry_after=again) for end in ends if end is not None]
 
     def abort(self, request_id: str) -> RequestOutput | None:
@@ -151,7 +153,9 @@ class Scheduler:
         """End a request that could not be computed. Returns what `abort` returns."""
         sequence = self._by_id.get(request_id)
         return (
-            None if sequence is None else self._guard(self._finish, sequence, FinishReason.FAILED, (), detail)
+            None
+            if sequence is None
+            else self._guard(self._finish, sequence, FinishReason.FAILED, NOTHING, detail)
         )
 
     def _guard(
@@ -286,25 +290,24 @@ class Scheduler:
         return True
 
     def update(self, batch: Batch, sampled: Rows[Sampled], now: float) -> list[RequestOutput]:
-        """Take the result of a step: the tokens of each row, in the batch's order. Raises ValueError, before anything is
-        changed, if not just the rows that sample have tokens."""
-        if [bool(tokens) for tokens in sampled] != [row.sample for row in batch.rows]:
-            raise ValueError(f"The model gave {list(map(len, sampled))} tokens for {len(batch.rows)} rows.")
+        """Take the result of a step: what each row got, in the batch's order. Raises ValueError, before anything is
+        changed, if not just the rows that sample have tokens, or log probabilities do not fit the tokens."""
+        check_fits(batch, sampled)
         self.counters.steps += 1
         self.lives.observe(len(self._running), now - batch.time)
         self._pace.observe(batch.prompt_tokens, batch.decoding, now - batch.time)
         outputs = []
-        for row, tokens in zip(batch.rows, sampled, strict=True):
+        for row, new in zip(batch.rows, sampled, strict=True):
             if row.sequence.status is not Status.RUNNING:
                 continue  # aborted while the step ran
-            output = self._guard(self._advance, row.sequence, row, tokens)
+            output = self._guard(self._advance, row.sequence, row, new)
             if output is not None:
                 outputs.append(output)
         return outputs
 
     def _advance(self, sequence: Sequence, row: Scheduled, sampled: Sampled) -> RequestOutput | None:
         self._compute(sequence, row.count - len(row.draft))
-        if not sampled:
+        if not sampled.tokens:
             return None
         if not sequence.generated:
             self.counters.prompt_tokens += len(sequence.request.prompt)
@@ -319,28 +322,30 @@ class Scheduler:
 
     def _append(self, sequence: Sequence, draft: tuple[int, ...], sampled: Sampled) -> RequestOutput:
         """What follows the token that ends the request is dropped."""
-        reason, accepted = None, agreed(draft, sampled)
-        for number, token in enumerate(sampled, start=1):
+        reason, accepted = None, agreed(draft, sampled.tokens)
+        for number, token in enumerate(sampled.tokens, start=1):
             if token < 0:
                 self.blocks.forget(sequence.names[1:])  # one of its pages holds a NaN or an infinity
                 detail = "The model's output is not a number."
-                return self._finish(sequence, FinishReason.FAILED, sampled[: number - 1], detail)
+                return self._finish(sequence, FinishReason.FAILED, sampled.first(number - 1), detail)
             sequence.tokens.append(token)
             self.counters.generated_tokens += 1
             reason = finish_reason(sequence, self.config.eos_token_ids, self.config.max_model_len)
             if reason is not None:
-                sampled = sampled[:number]
+                sampled = sampled.first(number)
                 break
         if draft:
-            accepted = min(accepted, len(sampled))
+            accepted = min(accepted, len(sampled.tokens))
             self._compute(sequence, accepted)
             self._drafting.settle(sequence, len(draft), accepted)
         if reason is not None:
-            return self._finish(sequence, reason, tokens=sampled)
-        return RequestOutput(sequence.id, sampled, cached_tokens=sequence.cached_tokens)
+            return self._finish(sequence, reason, sampled)
+        return RequestOutput(
+            sequence.id, sampled.tokens, cached_tokens=sequence.cached_tokens, logprobs=sampled.logprobs
+        )
 
     def _finish(
-        self, sequence: Sequence, reason: FinishReason, tokens: tuple[int, ...] = (), detail: str = ""
+        self, sequence: Sequence, reason: FinishReason, sampled: Sampled = NOTHING, detail: str = ""
     ) -> RequestOutput:
         if sequence.status is Status.RUNNING:
             self._running.remove(sequence)
@@ -350,4 +355,6 @@ class Scheduler:
             self._waiting.remove(sequence)
         sequence.status = Status.FINISHED
         del self._by_id[sequence.id]
-        return RequestOutput(sequence.id, tokens, reason, sequence.cached_tokens, detail)
+        return RequestOutput(
+            sequence.id, sampled.tokens, reason, sequence.cached_tokens, detail, logprobs=sampled.logprobs
+        )
