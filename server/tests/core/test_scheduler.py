@@ -93,9 +93,9 @@ class SchedulerStates(RuleBasedStateMachine):
             assert not self.got[output.id]
             self.take(output)
         idle = self.scheduler.idle
-        waited, ran = list(self.scheduler._waiting), set(self.scheduler._running)
+        waited, ran = list(self.scheduler._members.waiting), set(self.scheduler._members.running)
         self.flight = self.scheduler.schedule(self.now)
-        self.check_order(waited, set(self.scheduler._running) - ran)
+        self.check_order(waited, set(self.scheduler._members.running) - ran)
         assert bool(self.flight.rows) is not idle, "there is work, and nothing was scheduled"
         assert not self.flight.decoding or self.flight.prompt_tokens <= self.scheduler._pace._allowed
         assert self.flight.tokens <= self.scheduler.config.max_batched_tokens
@@ -103,7 +103,7 @@ class SchedulerStates(RuleBasedStateMachine):
         for row in self.flight.rows:
             self.check_row(row)
         if self.machine.at_once == 1:
-            decoding = {sequence.id for sequence in self.scheduler._running if sequence.decoding}
+            decoding = {sequence.id for sequence in self.scheduler._members.running if sequence.decoding}
             assert decoding <= {row.sequence.id for row in self.flight.rows}, "a sequence waits for drafts"
         self.sampled = self.machine.run(self.flight)
 
@@ -141,17 +141,17 @@ class SchedulerStates(RuleBasedStateMachine):
     def pages_are_held_as_often_as_tables_name_them(self) -> None:
         if not hasattr(self, "scheduler"):
             return
-        blocks, live = self.scheduler.blocks, self.scheduler._by_id.values()
+        blocks, live = self.scheduler.blocks, self.scheduler._members.by_id.values()
         held = [page for sequence in live for page in sequence.held]
         assert all(blocks.references(page) == held.count(page) for page in range(blocks.pages))
         assert blocks.held == len(set(held)), "a page leaked"
-        assert set(self.scheduler._by_id) == self.sent.keys() - self.ended.keys()
+        assert set(self.scheduler._members.by_id) == self.sent.keys() - self.ended.keys()
 
     @invariant()
     def between_two_steps_no_page_is_held_for_what_was_only_guessed(self) -> None:
         if not hasattr(self, "scheduler") or self.flight is not None:
             return
-        for sequence in self.scheduler._running:
+        for sequence in self.scheduler._members.running:
             used = -(-sequence.computed // self.machine.page_size)
             assert len(sequence.table) == used or not sequence.decoding
 
@@ -159,7 +159,7 @@ class SchedulerStates(RuleBasedStateMachine):
     def no_page_is_held_that_no_query_sees_any_more(self) -> None:
         if not hasattr(self, "scheduler") or self.machine.window is None:
             return
-        for sequence in self.scheduler._running:
+        for sequence in self.scheduler._members.running:
             seen = max(sequence.computed - self.machine.window + 1, 0) // self.machine.page_size
             assert sequence.released == seen
 
@@ -308,7 +308,7 @@ def test_of_the_running_ones_the_lowest_priority_that_came_last_is_preempted() -
         scheduler.add(request(name, (1,), 10, arrival=float(at), priority=priority), seed=0)
     preempted: dict[str, None] = {}
     for step in range(12):
-        running = list(scheduler._running)
+        running = list(scheduler._members.running)
         batch = scheduler.schedule(float(step))
         preempted |= {one.id: None for one in reversed(running) if one.status is Status.WAITING}
         scheduler.update(batch, machine.run(batch), step + 0.5)

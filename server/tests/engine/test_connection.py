@@ -11,8 +11,9 @@ import pytest
 from llmendpoint_server import protocol
 from llmendpoint_server.core.batch import NOTHING, Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.request import Request, SamplingParams
-from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
+from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.engine import connection
 from llmendpoint_server.engine.connection import ApiProcessStalled, Connection
 from llmendpoint_server.engine.loop import Engine
