@@ -190,10 +190,9 @@ class EngineClient(asyncio.Protocol):
             if stream is None:
                 continue
             if stream.begun and output.finish is None:
-                waiting = stream.waiting
-                if not waiting:
+                if not stream.waiting:
                     due.append(stream)
-                waiting.extend(output.tokens)
+                stream.keep(output)
             else:
                 stream.deliver(output)
 

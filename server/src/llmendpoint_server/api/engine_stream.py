@@ -6,10 +6,12 @@ import asyncio
 from array import array
 from collections.abc import Callable
 
-from llmendpoint_server.core.request import FinishReason, RequestOutput
+from llmendpoint_server.core.request import FinishReason, RequestOutput, TokenLogprobs
 
 UNREAD_TOKENS_MAX = 2**16
 """Of one request, 8 bytes each. A caller that reads so much slower than its answer is made loses the rest of it."""
+UNREAD_LOGPROBS_MAX = 2**11
+"""Tokens of one request with their log probabilities: 20 alternatives take about 3 KiB."""
 
 Reader = Callable[[RequestOutput], bool]
 """Takes an output, and returns whether it takes another one now."""
@@ -29,6 +31,7 @@ class EngineStream:
         self._reader: Reader | None = None
         self._read: asyncio.Future[None] | None = None
         """done when the reader takes no more"""
+        self._logprobs: list[TokenLogprobs] = []
         self.id = request_id
         self.waiting = array("q")
         """tokens for the next `hand_over`, or for the next reader"""
@@ -63,17 +66,23 @@ class EngineStream:
         """Add one output, and hand over. An output after the last one is dropped."""
         if self._last is not None:
             return
-        self.waiting.extend(output.tokens)
+        self.keep(output)
         self.begun = self.begun or bool(output.tokens)
         self._cached_tokens = max(self._cached_tokens, output.cached_tokens)
         if output.finish is not None:
             self._last = output
         self.hand_over()
 
+    def keep(self, output: RequestOutput) -> None:
+        """Add tokens for the next `hand_over`."""
+        self.waiting.extend(output.tokens)
+        if output.logprobs:
+            self._logprobs += output.logprobs
+
     def hand_over(self) -> None:
         """Give the reader what waits. Without a reader it goes on waiting, up to UNREAD_TOKENS_MAX."""
         if self._reader is None:
-            if len(self.waiting) > UNREAD_TOKENS_MAX and self._last is None:
+            if len(self.waiting) > UNREAD_TOKENS_MAX or len(self._logprobs) > UNREAD_LOGPROBS_MAX:
                 self._cut()
             return
         if not self.waiting and self._last is None:
@@ -86,17 +95,23 @@ class EngineStream:
 
     def _take(self) -> RequestOutput:
         """All that waits, as one output."""
-        tokens, last = tuple(self.waiting), self._last
+        tokens, logprobs, last = tuple(self.waiting), tuple(self._logprobs), self._last
         del self.waiting[:]
+        self._logprobs.clear()
         if last is None:
-            return RequestOutput(self.id, tokens, None, self._cached_tokens)
+            return RequestOutput(self.id, tokens, None, self._cached_tokens, logprobs=logprobs)
         self.ended = True
-        return RequestOutput(self.id, tokens, last.finish, self._cached_tokens, last.detail, last.retry_after)
+        return RequestOutput(
+            self.id, tokens, last.finish, self._cached_tokens, last.detail, last.retry_after, logprobs
+        )
 
     def _cut(self) -> None:
-        detail = f"The caller left more than {UNREAD_TOKENS_MAX} tokens of its answer unread."
-        self._last = RequestOutput(self.id, finish=FinishReason.FAILED, detail=detail)
-        self._forget(self.id)
+        if self._last is None:
+            detail = f"The caller left more than {UNREAD_TOKENS_MAX} tokens of its answer unread."
+            if self._logprobs:
+                detail = f"The caller left more than {UNREAD_LOGPROBS_MAX} tokens and their log probabilities unread."
+            self._last = RequestOutput(self.id, finish=FinishReason.FAILED, detail=detail)
+            self._forget(self.id)
 
     def _end_reading(self, error: Exception | None) -> None:
         self._reader = None

@@ -5,6 +5,5 @@ elementwise or a sum of integers. The order of additions does not change such a 
 number of rows, nor on how a device splits the work.
 
 What changes logits before they become weights (a bias, penalties, the mask of a grammar) belongs in front of `weigh`, in
-`sampler.py`, with its parameters in `rows.py`. The log probability of a drawn token is log(its weight / the sum of the
-row's weights before the filter): `sampler.py` has both at hand.
+`sampler.py`, with its parameters in `rows.py`. Log probabilities are of the logits before all stages: `logprobs.py`.
 """
