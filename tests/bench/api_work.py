@@ -33,7 +33,7 @@ TEXT = Path(__file__).parent.parent.parent / "docs" / "concepts" / "architecture
 async def _stream(client: EngineClient, name: str, tokenizer: ModelTokenizer, metrics: Metrics) -> None:
     """One streamed answer, as `completions` makes it; its bytes go nowhere."""
     stream = client.submit(Request(name, (1,), SamplingParams(10**6)))
-    text, usage = TextStream(tokenizer.decode, ()), Usage(1)
+    text, usage = TextStream(tokenizer.decode, (), tokenizer.plain), Usage(1)
     generation = Generation(client, stream, text, usage, metrics, Record(), time.monotonic())
     events = Events(ChatShape(name, 0, "demo"), include_usage=False)
     await generation.read(lambda piece, _: bool(events.piece(piece)))

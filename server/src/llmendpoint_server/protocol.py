@@ -156,21 +156,36 @@ class _FrameReader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        """the beginning of a frame"""
+        self._needed = 0
+        """bytes until that frame is whole, or until its length is"""
 
-    def bodies(self, data: bytes) -> Iterator[bytes]:
-        self._buffer += data
-        while len(self._buffer) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._buffer)
-            if length > MAX_FRAME_BYTES:
-                raise ProtocolError(
-                    f"A frame of {length} bytes was announced; frames end at {MAX_FRAME_BYTES}."
-                )
-            end = _LENGTH.size + length
-            if len(self._buffer) < end:
+    def bodies(self, data: bytes) -> Iterator[memoryview]:
+        """The whole bodies. What comes as whole frames is not copied."""
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._needed:
                 return
-            body = bytes(self._buffer[_LENGTH.size : end])
-            del self._buffer[:end]
-            yield body
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        view, at, end = memoryview(data), 0, 0
+        try:
+            while (end := self._end_of_frame(view, at)) <= len(view):
+                start, at = at + _LENGTH.size, end
+                yield view[start:end]
+        finally:  # the reader may leave before the last one
+            self._buffer += view[at:]
+            self._needed = end - at
+
+    @staticmethod
+    def _end_of_frame(view: memoryview, at: int) -> int:
+        """Where the frame that begins at `at` ends, or its length if that is not there yet."""
+        if len(view) < at + _LENGTH.size:
+            return at + _LENGTH.size
+        length: int = _LENGTH.unpack_from(view, at)[0]
+        if length > MAX_FRAME_BYTES:
+            raise ProtocolError(f"A frame of {length} bytes was announced; frames end at {MAX_FRAME_BYTES}.")
+        return at + _LENGTH.size + length
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +208,7 @@ class EngineReader(_FrameReader):
             yield message
 
 
-def _unreadable(body: bytes, error: Exception) -> UnreadableRequest:
+def _unreadable(body: memoryview, error: Exception) -> UnreadableRequest:
     """Raises ProtocolError if the body is not an `AddRequest`."""
     try:
         request_id = _id_of_request.decode(body).request.id

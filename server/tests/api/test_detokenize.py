@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, normalizers
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
 from llmendpoint_server.api.detokenize import Detokenizer, StopStrings, TextStream
+from llmendpoint_server.api.plain_tokens import PlainTokens, joins_texts
 from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.simulator.tokens import ByteTokenizer
 from llmendpoint_server.weights.locate import resolve_model
@@ -34,6 +36,29 @@ def byte_fallback() -> Tokenizer:
 
 
 BYTE_FALLBACK = byte_fallback()
+
+
+def with_spaces_marked() -> Tokenizer:
+    """As T5 and XLNet have it."""
+    words = ["<unk>", *"▁abcdefgh中é", "▁a", "▁▁", "ab", "<eos>"]
+    merges = [("▁", "a"), ("▁", "▁"), ("a", "b")]
+    tokenizer = Tokenizer(BPE({word: n for n, word in enumerate(words)}, merges, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(["<eos>"])
+    return tokenizer
+
+
+REAL = {
+    "byte level": (TOKENIZER.decode, TOKENIZER.plain, 1761),
+    **{
+        name: (tokenizer.decode, PlainTokens(tokenizer.decode, tokenizer.token_to_id("a")), size)
+        for name, tokenizer, size in (
+            ("byte fallback", BYTE_FALLBACK, BYTE_FALLBACK.get_vocab_size()),
+            ("marked spaces", with_spaces_marked(), with_spaces_marked().get_vocab_size()),
+        )
+    },
+}
 
 
 def grouped(tokens: Sequence[int], sizes: list[int]) -> list[Sequence[int]]:
@@ -67,6 +92,60 @@ def test_characters_that_are_a_token_a_byte_come_out_once_each(text: str, sizes:
     detokenizer = Detokenizer(BYTE_FALLBACK.decode)
     pieces = [detokenizer.push(group) for group in grouped(tokens, sizes)]
     assert "".join(pieces) + detokenizer.finish() == BYTE_FALLBACK.decode(tokens)
+
+
+@pytest.mark.parametrize("name", REAL)
+@given(st.data(), st.lists(st.integers(1, 4), min_size=1, max_size=6))
+def test_plain_tokens_give_the_same_pieces_as_the_decoder(
+    name: str, data: st.DataObject, sizes: list[int]
+) -> None:
+    """Any tokens, most of them no text that a model would write."""
+    decode, plain, size = REAL[name]
+    common = st.sampled_from([token for token in range(size) if is_plain(plain, token)][:40])
+    tokens = data.draw(st.lists(common | st.integers(0, size - 1), max_size=60))
+    decoding, looking = Detokenizer(decode), Detokenizer(decode, plain)
+    for group in grouped(tokens, sizes):
+        assert looking.push(group) == decoding.push(group)
+    assert looking.finish() == decoding.finish()
+
+
+def is_plain(plain: Mapping[int, str], token: int) -> bool:
+    try:
+        return bool(plain[token])
+    except KeyError:
+        return False
+
+
+def test_most_tokens_of_a_text_are_not_decoded() -> None:
+    calls: list[Sequence[int]] = []
+
+    def decode(tokens: Sequence[int]) -> str:
+        calls.append(tokens)
+        return TOKENIZER.decode(tokens)
+
+    detokenizer = Detokenizer(decode, TOKENIZER.plain)
+    text = "The running batch takes new requests at every step. " * 5
+    tokens = TOKENIZER.encode(text)
+    assert "".join(detokenizer.push([token]) for token in tokens) + detokenizer.finish() == text
+    assert len(calls) < 5
+
+
+@pytest.mark.parametrize(
+    ("decoder", "joins"),
+    [
+        (decoders.ByteLevel(), True),
+        (decoders.Metaspace(), True),
+        (BYTE_FALLBACK.decoder, True),
+        (decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()]), True),
+        (decoders.Sequence([decoders.Fuse(), decoders.Replace("▁", " ")]), False),
+        (decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 1)]), False),
+        (decoders.WordPiece(), False),
+        (decoders.BPEDecoder(), False),
+        (decoders.CTC(), False),
+    ],
+)
+def test_only_decoders_that_join_texts_have_plain_tokens(decoder: decoders.Decoder, joins: bool) -> None:
+    assert joins_texts(json.loads(decoder.__getstate__())) == joins
 
 
 def test_tokens_without_text_cost_neither_what_follows_nor_its_space() -> None:

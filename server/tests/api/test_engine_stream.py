@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from unittest.mock import Mock
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmendpoint_server import protocol
-from llmendpoint_server.api import engine_client
+from llmendpoint_server.api import engine_client, engine_stream
 from llmendpoint_server.api.engine_client import MANY_STREAMS, EngineClient
 from llmendpoint_server.api.engine_stream import EngineStream
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
@@ -74,6 +75,26 @@ async def test_a_reader_whose_task_was_cancelled_gets_nothing_more() -> None:
     await asyncio.wait([reading])
     ours.deliver(output(1))
     assert seen == []
+
+
+async def test_what_a_slow_reader_has_not_read_is_one_output_and_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_stream, "UNREAD_TOKENS_MAX", 100)
+    forgotten: list[str] = []
+    ours = EngineStream("a", forgotten.append)
+    before = len(gc.get_objects())
+    for token in range(100):
+        ours.deliver(output(token))
+    assert len(gc.get_objects()) < before + 20
+    assert forgotten == []
+    ours.deliver(output(100))
+    assert forgotten == ["a"]  # the engine is told to stop
+    ours.deliver(output(101))
+    last = await ours.next()
+    assert last.tokens == tuple(range(101))
+    assert last.finish is FinishReason.FAILED
+    assert "more than 100 tokens of its answer unread" in last.detail
 
 
 @given(st.lists(st.integers(1, 4)), st.lists(st.booleans()), st.data())

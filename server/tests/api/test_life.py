@@ -185,6 +185,22 @@ def test_a_request_that_the_engine_lost_may_be_sent_again(after: int) -> None:
         assert server.status("/health") == 200
 
 
+def test_tokens_that_wait_for_their_turn_are_sent_before_the_failure_of_their_request() -> None:
+    """So many streams that tokens wait up to 20 ms, while a step takes 2 ms."""
+    ask = {"model": "demo", "prompt": "So many words for each of the callers.", "max_tokens": 30}
+    with ServerProcess(fake={"lose_after": 30, "delay": 0.002, "max_running": 64}).wait_ready() as server:
+        whole = httpx.post(server.url + URL, json=ask, timeout=30).json()["choices"][0]["text"]
+
+        def streamed(_: int) -> str:
+            body = ask | {"max_tokens": 1000, "stream": True}
+            *pieces, last = events_of(httpx.post(server.url + URL, json=body, timeout=60))
+            assert last["error"]["code"] == "unavailable"
+            return "".join(event["choices"][0]["text"] for event in pieces)
+
+        with ThreadPoolExecutor(40) as pool:
+            assert set(pool.map(streamed, range(40))) == {whole}
+
+
 def test_many_streams_at_once_get_each_its_own_whole_text() -> None:
     """More than MANY_STREAMS, so that tokens wait for a turn. Every second one has a stop string."""
     with ServerProcess(fake={"delay": 0.002, "max_running": 64}).wait_ready() as server:

@@ -7,10 +7,11 @@ when a slot that a sequence reads holds anything else, and answers with a functi
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
 
-from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
+from llmendpoint_server.core.batch import NOTHING, Batch, Sampled, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.request import FinishReason, Priority, Request, SamplingParams
-from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
+from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.core.speculation import PromptLookup, Proposer, accept
 
 VOCAB = 7
@@ -42,7 +43,7 @@ class Machine:
                 assert self.slots[slot] == tokens[: position + 1], (
                     "a page holds somebody else's keys and values"
                 )
-            sampled.append(self.sample(row) if row.sample else ())
+            sampled.append(self.sample(row) if row.sample else NOTHING)
         return sampled
 
     def sample(self, row: Scheduled) -> Sampled:
@@ -51,7 +52,7 @@ class Machine:
         new = accept(row.draft, tuple(next_token(tokens + row.draft[:place]) for place in places))
         for _ in range(self.at_once - 1):
             new += (next_token(tokens + new),)
-        return new
+        return Sampled(new)
 
 
 class Guesser:

@@ -67,7 +67,7 @@ def test_a_rejected_draft_gives_its_pages_back() -> None:
         during = scheduler.blocks.held
         scheduler.update(batch, machine.run(batch), 0.5)
         assert scheduler.blocks.held <= during
-        for sequence in scheduler._running:
+        for sequence in scheduler._members.running:
             assert scheduler.blocks.held == -(-sequence.computed // 2)
     assert 0 < scheduler.counters.accepted_tokens < scheduler.counters.draft_tokens
 
@@ -133,7 +133,7 @@ def test_a_draft_is_no_longer_than_the_free_pages_hold() -> None:
         scheduler.add(request(name, (1, 2, 3), 4), seed=0)
     step(scheduler, machine)
     assert step(scheduler, machine) == {"a": 1, "b": 0}
-    assert not scheduler.faults
+    assert not scheduler.take_faults()
 
 
 def test_no_draft_goes_beyond_the_length_of_the_model() -> None:
@@ -194,5 +194,5 @@ def test_a_proposer_that_raises_ends_its_own_request_only() -> None:
         scheduler.add(request(name, (1, 2), 9), seed=0)
     ends = finish_all(scheduler, Machine(2))
     assert ends.keys() == {"good"}
-    assert [fault.end.finish for fault in scheduler.faults] == [FinishReason.FAILED]
+    assert [fault.end.finish for fault in scheduler.take_faults()] == [FinishReason.FAILED]
     assert scheduler.blocks.held == 0

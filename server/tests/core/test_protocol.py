@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from llmendpoint_server import limits, protocol
-from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
+from llmendpoint_server.core.request import FinishReason, Request, SamplingParams, TokenLogprobs
 from llmendpoint_server.errors import InvalidRequest, ProtocolError
 
 REQUEST = Request(
@@ -23,6 +23,9 @@ FROM_ENGINE = [
     protocol.StateChanged("failed", "No such folder: /m", exit_code=3),
     protocol.Loaded("llama", 512, 8, 64, 32000, (2,), "cpu", "float32", 100, 16, 1.5),
     protocol.StepOutput((protocol.RequestOutput("r1", (4, 5), FinishReason.STOP, cached_tokens=2),)),
+    protocol.StepOutput(
+        (protocol.RequestOutput("r2", (4,), logprobs=(TokenLogprobs(4, -0.5, ((4, -0.5),)),)),)
+    ),
     protocol.Stats(waiting=1, kv_usage=0.25),
 ]
 
@@ -33,6 +36,13 @@ def test_messages_arrive_as_they_were_sent_however_the_stream_is_cut() -> None:
         reader = protocol.EngineReader()
         pieces = [data[i : i + size] for i in range(0, len(data), size)]
         assert [message for piece in pieces for message in reader.feed(piece)] == TO_ENGINE
+
+
+def test_a_reader_that_leaves_after_one_message_gets_the_next_ones_later() -> None:
+    *most, last = TO_ENGINE
+    reader = protocol.EngineReader()
+    assert next(reader.feed(protocol.encode(*most))) == most[0]
+    assert list(reader.feed(protocol.encode(last))) == TO_ENGINE[1:]
 
 
 def test_what_the_engine_says_arrives_as_it_was_said() -> None:
@@ -64,6 +74,8 @@ def test_a_frame_beyond_the_limit_is_refused_before_it_is_read() -> None:
         ("max_tokens", 2**31),
         ("seed", 2**63),
         ("seed", -(2**63) - 1),
+        ("logprobs", -1),
+        ("logprobs", 21),
     ],
 )
 def test_a_sampling_parameter_out_of_range_is_refused_by_name(field: str, value: float) -> None:

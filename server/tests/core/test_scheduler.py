@@ -7,9 +7,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
+from llmendpoint_server.core.batch import NOTHING, Batch, Sampled, Scheduled
 from llmendpoint_server.core.queue import AGING_SECONDS
-from llmendpoint_server.core.request import FinishReason, Priority, Request, RequestOutput
+from llmendpoint_server.core.request import (
+    FinishReason,
+    Priority,
+    Request,
+    RequestOutput,
+    SamplingParams,
+    TokenLogprobs,
+)
 from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.core.sequence import Sequence, Status
 from server.tests.core.arithmetic_model import (
@@ -86,9 +93,9 @@ class SchedulerStates(RuleBasedStateMachine):
             assert not self.got[output.id]
             self.take(output)
         idle = self.scheduler.idle
-        waited, ran = list(self.scheduler._waiting), set(self.scheduler._running)
+        waited, ran = list(self.scheduler._members.waiting), set(self.scheduler._members.running)
         self.flight = self.scheduler.schedule(self.now)
-        self.check_order(waited, set(self.scheduler._running) - ran)
+        self.check_order(waited, set(self.scheduler._members.running) - ran)
         assert bool(self.flight.rows) is not idle, "there is work, and nothing was scheduled"
         assert not self.flight.decoding or self.flight.prompt_tokens <= self.scheduler._pace._allowed
         assert self.flight.tokens <= self.scheduler.config.max_batched_tokens
@@ -96,7 +103,7 @@ class SchedulerStates(RuleBasedStateMachine):
         for row in self.flight.rows:
             self.check_row(row)
         if self.machine.at_once == 1:
-            decoding = {sequence.id for sequence in self.scheduler._running if sequence.decoding}
+            decoding = {sequence.id for sequence in self.scheduler._members.running if sequence.decoding}
             assert decoding <= {row.sequence.id for row in self.flight.rows}, "a sequence waits for drafts"
         self.sampled = self.machine.run(self.flight)
 
@@ -134,17 +141,17 @@ class SchedulerStates(RuleBasedStateMachine):
     def pages_are_held_as_often_as_tables_name_them(self) -> None:
         if not hasattr(self, "scheduler"):
             return
-        blocks, live = self.scheduler.blocks, self.scheduler._by_id.values()
+        blocks, live = self.scheduler.blocks, self.scheduler._members.by_id.values()
         held = [page for sequence in live for page in sequence.held]
         assert all(blocks.references(page) == held.count(page) for page in range(blocks.pages))
         assert blocks.held == len(set(held)), "a page leaked"
-        assert set(self.scheduler._by_id) == self.sent.keys() - self.ended.keys()
+        assert set(self.scheduler._members.by_id) == self.sent.keys() - self.ended.keys()
 
     @invariant()
     def between_two_steps_no_page_is_held_for_what_was_only_guessed(self) -> None:
         if not hasattr(self, "scheduler") or self.flight is not None:
             return
-        for sequence in self.scheduler._running:
+        for sequence in self.scheduler._members.running:
             used = -(-sequence.computed // self.machine.page_size)
             assert len(sequence.table) == used or not sequence.decoding
 
@@ -152,7 +159,7 @@ class SchedulerStates(RuleBasedStateMachine):
     def no_page_is_held_that_no_query_sees_any_more(self) -> None:
         if not hasattr(self, "scheduler") or self.machine.window is None:
             return
-        for sequence in self.scheduler._running:
+        for sequence in self.scheduler._members.running:
             seen = max(sequence.computed - self.machine.window + 1, 0) // self.machine.page_size
             assert sequence.released == seen
 
@@ -301,7 +308,7 @@ def test_of_the_running_ones_the_lowest_priority_that_came_last_is_preempted() -
         scheduler.add(request(name, (1,), 10, arrival=float(at), priority=priority), seed=0)
     preempted: dict[str, None] = {}
     for step in range(12):
-        running = list(scheduler._running)
+        running = list(scheduler._members.running)
         batch = scheduler.schedule(float(step))
         preempted |= {one.id: None for one in reversed(running) if one.status is Status.WAITING}
         scheduler.update(batch, machine.run(batch), step + 0.5)
@@ -492,7 +499,7 @@ def test_an_output_that_is_not_a_number_fails_alone() -> None:
     scheduler.add(request("good", (1, 2), 2), seed=0)
     scheduler.add(request("bad", (2, 1), 2), seed=0)
     batch = scheduler.schedule(0.0)
-    outputs = scheduler.update(batch, [machine.run(batch)[0], (-1,)], 0.5)
+    outputs = scheduler.update(batch, [machine.run(batch)[0], Sampled((-1,))], 0.5)
     assert [(output.id, output.finish) for output in outputs] == [
         ("good", None),
         ("bad", FinishReason.FAILED),
@@ -512,7 +519,13 @@ def test_what_a_step_gives_beyond_the_token_that_ends_a_request_is_dropped() -> 
     assert scheduler.counters.generated_tokens == 4
 
 
-@pytest.mark.parametrize("sampled", [[], [(1,), (1,)], [(1,), (), (1,)], [()]])
+ONE = Sampled((1,))
+
+
+@pytest.mark.parametrize(
+    "sampled",
+    [[], [ONE, ONE], [ONE, NOTHING, ONE], [NOTHING], [Sampled((1,), (TokenLogprobs(1, 0.0),)), NOTHING]],
+)
 def test_results_that_do_not_fit_the_rows_are_refused_before_anything_is_changed(
     sampled: list[Sampled],
 ) -> None:
@@ -521,6 +534,16 @@ def test_results_that_do_not_fit_the_rows_are_refused_before_anything_is_changed
     scheduler.add(request("long", (1, 2, 3, 4, 5, 0), 2), seed=0)
     batch = scheduler.schedule(0.0)
     assert [row.sample for row in batch.rows] == [True, False]
-    with pytest.raises(ValueError, match="for 2 rows"):
+    with pytest.raises(ValueError, match="The model gave"):
         scheduler.update(batch, sampled, 0.5)
     assert scheduler.counters.steps == 0
+
+
+def test_log_probabilities_end_with_the_token_that_ends_the_request() -> None:
+    scheduler = make_scheduler()
+    asked = SamplingParams(2, temperature=0, ignore_eos=True, logprobs=0)
+    scheduler.add(Request("a", (1, 2), asked), seed=0)
+    scores = tuple(TokenLogprobs(token, -float(token)) for token in (3, 4, 5))
+    (output,) = scheduler.update(scheduler.schedule(0.0), [Sampled((3, 4, 5), scores)], 0.5)
+    assert output.tokens == (3, 4)
+    assert output.logprobs == scores[:2]

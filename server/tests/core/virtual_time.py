@@ -2,10 +2,11 @@
 
 import random
 
-from llmendpoint_server.core.batch import Sampled
+from llmendpoint_server.core.batch import NOTHING, Sampled
 from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.request import Request, RequestOutput, SamplingParams
-from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
+from llmendpoint_server.core.scheduler import Scheduler
 
 BUDGET = 512
 
@@ -50,7 +51,7 @@ class Simulation:
         seconds = fixed + per_row * len(batch.rows) + per_token * prompt_tokens
         seconds *= self.draws.uniform(0.9, 1.1)
         self.now += 3 * seconds if self.draws.random() < 0.005 else seconds
-        sampled: list[Sampled] = [(1,) if row.sample else () for row in batch.rows]
+        sampled: list[Sampled] = [Sampled((1,)) if row.sample else NOTHING for row in batch.rows]
         if not batch.rows:
             return 0
         for output in self.scheduler.update(batch, sampled, self.now):

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmendpoint_server.core.batch import Batch, Sampled
+from llmendpoint_server.core.batch import NOTHING, Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
-from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
+from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.loop import Engine
 
@@ -27,7 +28,7 @@ class Arithmetic:
     """A model that exists only as a function of a sequence's tokens."""
 
     def run(self, batch: Batch) -> list[Sampled]:
-        return [(next_token(row.sequence.tokens),) if row.sample else () for row in batch.rows]
+        return [Sampled((next_token(row.sequence.tokens),)) if row.sample else NOTHING for row in batch.rows]
 
     def check(self) -> None:
         pass
@@ -118,7 +119,7 @@ def test_a_request_of_bad_state_fails_alone(fault: Callable[[Engine, Sequence], 
     engine, answers = make_engine("abcd"), Answers()
     for _ in range(3):
         answers.take(engine.step())
-    fault(engine, engine.scheduler._by_id["b"])
+    fault(engine, engine.scheduler._members.by_id["b"])
     answers.finish(engine)
     assert answers.ends["b"].finish is FinishReason.FAILED
     assert "engine failed on this request" in answers.ends["b"].detail
@@ -145,8 +146,8 @@ def test_whenever_a_running_request_goes_bad_the_others_get_their_tokens(
     engine, answers = make_engine(pages=pages, window=window), Answers()
     for _ in range(step):
         answers.take(engine.step())
-    sequence = engine.scheduler._by_id.get(name)
-    if sequence is None or sequence not in engine.scheduler._running or not sequence.held:
+    sequence = engine.scheduler._members.by_id.get(name)
+    if sequence is None or sequence not in engine.scheduler._members.running or not sequence.held:
         return
     fault(engine, sequence)
     if aborted:
@@ -162,8 +163,8 @@ def test_whenever_a_running_request_goes_bad_the_others_get_their_tokens(
 def test_a_request_that_cannot_be_preempted_fails_alone() -> None:
     engine, answers = make_engine("abcd", pages=12), Answers()
     answers.take(engine.step())
-    no_table(engine, engine.scheduler._running[-1])
-    victim = engine.scheduler._running[-1].id
+    no_table(engine, engine.scheduler._members.running[-1])
+    victim = engine.scheduler._members.running[-1].id
     answers.finish(engine)
     assert answers.ends[victim].finish is FinishReason.FAILED
     assert answers.whole("abcd".replace(victim, ""))
@@ -172,7 +173,7 @@ def test_a_request_that_cannot_be_preempted_fails_alone() -> None:
 def test_a_request_of_bad_state_is_ended_by_an_abort_and_by_a_failure_of_the_model() -> None:
     engine, answers = make_engine("abc"), Answers()
     answers.take(engine.step())
-    pages_of_nobody(engine, engine.scheduler._by_id["b"])
+    pages_of_nobody(engine, engine.scheduler._members.by_id["b"])
     answers.take(engine.abort("b"))
     assert answers.ends["b"].finish is FinishReason.FAILED
     answers.finish(engine)
@@ -183,7 +184,7 @@ def test_when_nobody_can_be_blamed_all_requests_may_be_sent_again_and_new_ones_a
     engine, answers = make_engine(), Answers()
     for _ in range(3):
         answers.take(engine.step())
-    engine.scheduler._running = None  # type: ignore[assignment]  # the fault to inject
+    engine.scheduler._members.running = None  # type: ignore[assignment]  # the fault to inject
     answers.finish(engine)
     assert {end.finish for end in answers.ends.values()} == {FinishReason.LOST}
     assert answers.ends.keys() == set(NAMES)
@@ -198,8 +199,8 @@ def test_two_requests_of_bad_state_at_once_lose_the_others_no_more_than_their_pl
     """The first one's end counts the pages anew, from tables of which another is bad too."""
     engine, answers = make_engine("abcd"), Answers()
     answers.take(engine.step())
-    no_such_page(engine, engine.scheduler._by_id["b"])
-    no_such_page(engine, engine.scheduler._by_id["d"])
+    no_such_page(engine, engine.scheduler._members.by_id["b"])
+    no_such_page(engine, engine.scheduler._members.by_id["d"])
     answers.finish(engine)
     assert {answers.ends[name].finish for name in "bd"} <= {FinishReason.FAILED, FinishReason.LOST}
     assert all(answers.ends[name].finish in (FinishReason.LENGTH, FinishReason.LOST) for name in "ac")
@@ -208,7 +209,7 @@ def test_two_requests_of_bad_state_at_once_lose_the_others_no_more_than_their_pl
 def test_a_scheduler_that_schedules_nothing_though_requests_wait_begins_anew() -> None:
     engine, answers = make_engine("ab"), Answers()
     answers.take(engine.step())
-    engine.scheduler._running.clear()
+    engine.scheduler._members.running.clear()
     answers.finish(engine)
     assert {answers.ends[name].finish for name in "ab"} == {FinishReason.LOST}
 

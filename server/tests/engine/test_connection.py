@@ -9,10 +9,11 @@ import time
 import pytest
 
 from llmendpoint_server import protocol
-from llmendpoint_server.core.batch import Batch, Sampled
+from llmendpoint_server.core.batch import NOTHING, Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.request import Request, SamplingParams
-from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
+from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.engine import connection
 from llmendpoint_server.engine.connection import ApiProcessStalled, Connection
 from llmendpoint_server.engine.loop import Engine
@@ -23,7 +24,7 @@ TOKENS = 3000  # as many messages fill a socket's buffer several times
 
 class OneToken:
     def run(self, batch: Batch) -> list[Sampled]:
-        return [(7,) if row.sample else () for row in batch.rows]
+        return [Sampled((7,)) if row.sample else NOTHING for row in batch.rows]
 
     def check(self) -> None: ...
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from llmendpoint_server.core.batch import Batch, Sampled
+from llmendpoint_server.core.batch import NOTHING, Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
-from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
+from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.engine.loop import Engine
 
 OVERFLOW = ValueError("Overflow when unpacking long long")
@@ -26,7 +27,7 @@ class FailingRunner:
         self.batches.append(names)
         if self.bad & set(names):
             raise self.error
-        return [(7,) if row.sample else () for row in batch.rows]
+        return [Sampled((7,)) if row.sample else NOTHING for row in batch.rows]
 
     def check(self) -> None:
         if self.broken is not None:

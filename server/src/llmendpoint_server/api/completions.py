@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.disconnect import ClientGone, unless_gone
 from llmendpoint_server.api.generation import Generation, Record, collect
-from llmendpoint_server.api.http_protocol import WRITE_SOON, WriteSoon
+from llmendpoint_server.api.http_answer import WRITE_SOON, WriteSoon
 from llmendpoint_server.api.preprocess import Prepared, Preprocessor
 from llmendpoint_server.api.responses import (
     ChatShape,
@@ -117,7 +117,7 @@ class Completions:
     def _start(self, request_id: str, asked: Prepared, urgency: Urgency, record: Record) -> Generation:
         """Nothing may fail after `submit`: only the returned generation frees the request in the engine."""
         service = self._service
-        text = TextStream(service.tokenizer.decode, asked.stops)
+        text = TextStream(service.tokenizer.decode, asked.stops, service.tokenizer.plain)
         usage = Usage(len(asked.prompt))
         order = EngineRequest(
             request_id, asked.prompt, asked.sampling, asked.arrived, asked.salt, urgency.priority,

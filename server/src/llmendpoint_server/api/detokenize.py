@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 REPLACEMENT = "\ufffd"
 MAX_HELD_TOKENS = 8
 """Text that is still broken after this many tokens stays broken: a character has at most 4 bytes, a token at least one."""
+NO_PLAIN: Mapping[int, str] = MappingProxyType({})
 
 
 class Detokenizer:
@@ -15,10 +17,18 @@ class Detokenizer:
     A token may end inside a character; such text is held until the character is whole. Tokens are decoded together with
     the one before them, or with all those before them back to where a character ended. A decoder may treat the first
     token of a text differently (its space), and with byte fallback a missing byte makes a whole run of bytes unreadable.
+
+    `plain`: the text that a token adds to any whole text, for those whose text depends on no other token. While nothing
+    is held, these are not decoded.
     """
 
-    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+    def __init__(self, decode: Callable[[Sequence[int]], str], plain: Mapping[int, str] = NO_PLAIN) -> None:
         self._decode = decode
+        self._plain = plain
+        self._last_plain: int | None = None
+        """the last token, if it is the window and was not decoded"""
+        self._whole = False
+        """the window began as text, and as whole characters"""
         self._window: list[int] = []
         self._shown = 0
         """characters of the window's text that were returned"""
@@ -30,6 +40,14 @@ class Detokenizer:
     def push(self, tokens: Sequence[int]) -> str:
         if not tokens:
             return ""
+        if self._whole and not self._recent:  # nothing is held
+            try:
+                piece = "".join([self._plain[token] for token in tokens])
+            except KeyError:
+                self._restore_window()
+            else:
+                self._last_plain = tokens[-1]
+                return piece
         self._window.extend(tokens)
         self._recent += len(tokens)
         text = self._decode(self._window)
@@ -59,6 +77,11 @@ class Detokenizer:
             self._fruitless = 0
         return piece
 
+    def _restore_window(self) -> None:
+        if self._last_plain is not None:
+            self._window, self._last_plain = [self._last_plain], None
+            self._shown = len(self._decode(self._window))
+
     def _forget_before(self, recent: int) -> None:
         """Keep the last token if it is whole by itself; otherwise so many recent ones."""
         last = self._window[-1:]
@@ -67,10 +90,12 @@ class Detokenizer:
             last = self._window[-recent:]
             text = self._decode(last)
         self._window, self._shown = last, len(text)
+        self._whole = bool(text) and REPLACEMENT not in text
         self._recent = self._fruitless = 0
 
     def finish(self) -> str:
         """The rest of the text at the end of the answer. The bytes of a cut character are dropped."""
+        self._restore_window()
         text = self._decode(self._window) if self._window else ""
         return text[self._shown :].rstrip(REPLACEMENT)
 
@@ -113,8 +138,13 @@ class StopStrings:
 class TextStream:
     """Tokens in, text to show out. After `stopped` is true, no more text comes."""
 
-    def __init__(self, decode: Callable[[Sequence[int]], str], stops: Sequence[str]) -> None:
-        self._detokenizer = Detokenizer(decode)
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        stops: Sequence[str],
+        plain: Mapping[int, str] = NO_PLAIN,
+    ) -> None:
+        self._detokenizer = Detokenizer(decode, plain)
         self._stops = StopStrings(stops)
 
     @property

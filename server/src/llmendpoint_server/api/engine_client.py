@@ -13,7 +13,7 @@ from typing import cast
 import structlog
 
 from llmendpoint_server import protocol
-from llmendpoint_server.api.engine_stream import EngineStream, merged
+from llmendpoint_server.api.engine_stream import EngineStream
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.watchdog import Watchdog
 from llmendpoint_server.errors import EngineFailed, ProtocolError, QueueFull, Unavailable
@@ -53,8 +53,8 @@ class EngineClient(asyncio.Protocol):
         self._command = tuple(command)
         self._reader = protocol.ApiReader()
         self._streams: dict[str, EngineStream] = {}
-        self._held: dict[str, list[RequestOutput]] = {}
-        """outputs for the next turn, by request"""
+        self._due: list[EngineStream] = []
+        """those whose tokens wait for the next turn"""
         self._next_turn = 0.0
         self._turn_timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
@@ -68,7 +68,8 @@ class EngineClient(asyncio.Protocol):
         self.stats = protocol.Stats()
         self.idle = asyncio.Event()
         self.idle.set()
-        self.ended: asyncio.Future[EngineEnd] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[EngineEnd] = self._loop.create_future()
 
     async def start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -144,7 +145,7 @@ class EngineClient(asyncio.Protocol):
         """Why the engine makes no progress; None while it does."""
         if self.ended.done() or self.state == "failed":
             return self.detail
-        return self._watchdog.stuck(asyncio.get_running_loop().time())
+        return self._watchdog.stuck(self._loop.time())
 
     async def stop(self) -> None:
         """End the engine process. It exits when its socket closes, and is killed if it does not. A stuck process is
@@ -164,7 +165,7 @@ class EngineClient(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         self._watchdog.hear(now)
         try:
             for message in self._reader.feed(data):
@@ -179,42 +180,45 @@ class EngineClient(asyncio.Protocol):
         if len(self._streams) < MANY_STREAMS or now >= self._next_turn:
             self._hand_over()
         elif self._turn_timer is None:
-            self._turn_timer = asyncio.get_running_loop().call_at(self._next_turn, self._hand_over)
+            self._turn_timer = self._loop.call_at(self._next_turn, self._hand_over)
 
     def _hold(self, outputs: Iterable[RequestOutput]) -> None:
-        """Keep the outputs for the next turn. The first output and the last one of a request do not wait."""
+        """Keep the tokens for the next turn. The first output and the last one of a request do not wait."""
+        streams, due = self._streams, self._due
         for output in outputs:
-            stream = self._streams.get(output.id)
+            stream = streams.get(output.id)
             if stream is None:
                 continue
             if stream.begun and output.finish is None:
-                self._held.setdefault(output.id, []).append(output)
+                if not stream.waiting:
+                    due.append(stream)
+                stream.keep(output)
             else:
-                stream.deliver(merged([*self._held.pop(output.id, ()), output]))
+                stream.deliver(output)
 
     def _hand_over(self) -> None:
-        """A turn: each stream gets all that is held for it, as one output."""
+        """A turn: each stream gets all that waits for it, as one output."""
         if self._turn_timer is not None:
             self._turn_timer.cancel()
             self._turn_timer = None
-        self._next_turn = asyncio.get_running_loop().time() + TURN_SECONDS
-        held, self._held = self._held, {}
-        for request_id, outputs in held.items():
-            if (stream := self._streams.get(request_id)) is not None:
-                stream.deliver(merged(outputs))
+        self._next_turn = self._loop.time() + TURN_SECONDS
+        due, self._due = self._due, []
+        for stream in due:
+            if self._streams.get(stream.id) is stream:
+                stream.hand_over()
 
     def _take(self, message: protocol.Stats | protocol.Loaded | protocol.StateChanged) -> None:
         match message:
             case protocol.Stats():
                 self.stats = message
                 requests = message.waiting + message.running
-                self._watchdog.count(message.counters.steps, requests, asyncio.get_running_loop().time())
+                self._watchdog.count(message.counters.steps, requests, self._loop.time())
             case protocol.Loaded():
                 self.loaded = message
             case protocol.StateChanged(state=state, detail=detail):
                 self._last_word = message
                 if state == "ready":
-                    self._watchdog.start(asyncio.get_running_loop().time())
+                    self._watchdog.start(self._loop.time())
                 # Once draining, only a failure matters: the engine's message may be older than the drain.
                 if self.state != "draining" or state == "failed":
                     self.state, self.detail = state, detail or state

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable
 
-from llmendpoint_server.core.request import RequestOutput
+from llmendpoint_server.core.request import FinishReason, RequestOutput, TokenLogprobs
+
+UNREAD_TOKENS_MAX = 2**16
+"""Of one request, 8 bytes each. A caller that reads so much slower than its answer is made loses the rest of it."""
+UNREAD_LOGPROBS_MAX = 2**11
+"""Tokens of one request with their log probabilities: 20 alternatives take about 3 KiB."""
 
 Reader = Callable[[RequestOutput], bool]
 """Takes an output, and returns whether it takes another one now."""
-
-
-def merged(outputs: Sequence[RequestOutput]) -> RequestOutput:
-    """Outputs of one request, in their order, as one."""
-    if len(outputs) == 1:
-        return outputs[0]
-    tokens: list[int] = []
-    cached = 0
-    for output in outputs:
-        tokens += output.tokens
-        cached = max(cached, output.cached_tokens)
-    last = outputs[-1]
-    return RequestOutput(last.id, tuple(tokens), last.finish, cached, last.detail, last.retry_after)
 
 
 class EngineStream:
     """Outputs of one request. `forget` is called when nothing more will be read.
 
     While there is a reader, it gets each output in the call that delivers it. No task wakes up for a token: with many
-    streams that costs more than all else that is done for the token.
+    streams that costs more than all else that is done for the token. What waits is kept as one output.
     """
 
     def __init__(self, request_id: str, forget: Callable[[str], None]) -> None:
         self._forget = forget
-        self._unread: list[RequestOutput] = []
-        self._last_arrived = False
+        self._cached_tokens = 0
+        self._last: RequestOutput | None = None
         self._reader: Reader | None = None
         self._read: asyncio.Future[None] | None = None
         """done when the reader takes no more"""
+        self._logprobs: list[TokenLogprobs] = []
         self.id = request_id
+        self.waiting = array("q")
+        """tokens for the next `hand_over`, or for the next reader"""
         self.begun = False
         """a token has arrived"""
         self.ended = False
@@ -58,11 +54,8 @@ class EngineStream:
     async def read(self, reader: Reader) -> None:
         """Give the outputs to `reader`, until it returns False. What it raises is raised here. Outputs that have
         already arrived are merged into one."""
-        if self._unread:
-            output, self._unread = merged(self._unread), []
-            self.ended = self._last_arrived
-            if not reader(output):
-                return
+        if (self.waiting or self._last is not None) and not reader(self._take()):
+            return
         self._reader, self._read = reader, asyncio.get_running_loop().create_future()
         try:
             await self._read
@@ -70,20 +63,55 @@ class EngineStream:
             self._reader = None
 
     def deliver(self, output: RequestOutput) -> None:
-        """Adds one output. An output after the last one is dropped."""
-        if self._last_arrived:
+        """Add one output, and hand over. An output after the last one is dropped."""
+        if self._last is not None:
             return
+        self.keep(output)
         self.begun = self.begun or bool(output.tokens)
-        self._last_arrived = output.finish is not None
+        self._cached_tokens = max(self._cached_tokens, output.cached_tokens)
+        if output.finish is not None:
+            self._last = output
+        self.hand_over()
+
+    def keep(self, output: RequestOutput) -> None:
+        """Add tokens for the next `hand_over`."""
+        self.waiting.extend(output.tokens)
+        if output.logprobs:
+            self._logprobs += output.logprobs
+
+    def hand_over(self) -> None:
+        """Give the reader what waits. Without a reader it goes on waiting, up to UNREAD_TOKENS_MAX."""
         if self._reader is None:
-            self._unread.append(output)
+            if len(self.waiting) > UNREAD_TOKENS_MAX or len(self._logprobs) > UNREAD_LOGPROBS_MAX:
+                self._cut()
             return
-        self.ended = self._last_arrived
+        if not self.waiting and self._last is None:
+            return
         try:
-            if not self._reader(output):
+            if not self._reader(self._take()):
                 self._end_reading(None)
         except Exception as error:  # any: it ends this stream's reader, and no other
             self._end_reading(error)
+
+    def _take(self) -> RequestOutput:
+        """All that waits, as one output."""
+        tokens, logprobs, last = tuple(self.waiting), tuple(self._logprobs), self._last
+        del self.waiting[:]
+        self._logprobs.clear()
+        if last is None:
+            return RequestOutput(self.id, tokens, None, self._cached_tokens, logprobs=logprobs)
+        self.ended = True
+        return RequestOutput(
+            self.id, tokens, last.finish, self._cached_tokens, last.detail, last.retry_after, logprobs
+        )
+
+    def _cut(self) -> None:
+        if self._last is None:
+            detail = f"The caller left more than {UNREAD_TOKENS_MAX} tokens of its answer unread."
+            if self._logprobs:
+                detail = f"The caller left more than {UNREAD_LOGPROBS_MAX} tokens and their log probabilities unread."
+            self._last = RequestOutput(self.id, finish=FinishReason.FAILED, detail=detail)
+            self._forget(self.id)
 
     def _end_reading(self, error: Exception | None) -> None:
         self._reader = None

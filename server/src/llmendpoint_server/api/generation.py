@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llmendpoint_server.api.detokenize import TextStream
@@ -107,9 +107,15 @@ class Generation:
         EngineFailed in the middle if the engine fails."""
 
         def take(output: RequestOutput) -> bool:
-            text, reason = self._advance(output)
-            if reason is None:
-                return show(text, None) if text else True
+            if output.cached_tokens:
+                self.usage.cached_tokens = max(self.usage.cached_tokens, output.cached_tokens)
+            if output.finish is None:
+                text = self._advance(output.tokens)
+                if not self._text.stopped:
+                    return show(text, None) if text else True
+                reason = "stop"
+            else:
+                text, reason = self._take_last(output, show)
             self._finish(reason)
             show(text, reason)
             return False
@@ -120,24 +126,27 @@ class Generation:
                 return
         await self._stream.read(take)
 
-    def _advance(self, output: RequestOutput) -> tuple[str, str | None]:
-        """The text that became certain, and the finish reason with the last of it."""
-        if output.finish is not None:
-            self._check(output)
-        if output.cached_tokens:
-            self.usage.cached_tokens = max(self.usage.cached_tokens, output.cached_tokens)
-        stopped = output.finish is FinishReason.STOP
-        text, taken = self._text.push(output.tokens[:-1] if stopped else output.tokens)
-        if (
-            self._text.stopped
-        ):  # the engine knows no stop strings: closing the stream aborts the request there
-            self._measure(taken)  # tokens after it in the same output depend on load, and are not used
+    def _advance(self, tokens: Sequence[int], ending: int = 0) -> str:
+        """The text that became certain. `ending`: tokens after these that have no text, and count. The engine knows no
+        stop strings: closing the stream aborts the request there. Tokens after a stop string that arrived with it are
+        not counted: how many there are depends on load."""
+        text, taken = self._text.push(tokens)
+        self._measure(taken if self._text.stopped else taken + ending)
+        return text
+
+    def _take_last(self, output: RequestOutput, show: Show) -> tuple[str, str]:
+        """The rest of the text, and the finish reason. If the request has failed, shows what became certain before, and
+        raises."""
+        ended_by_token = output.finish is FinishReason.STOP
+        text = self._advance(output.tokens[:-1], 1) if ended_by_token else self._advance(output.tokens)
+        if self._text.stopped:
             return text, "stop"
-        self._measure(len(output.tokens))
-        if output.finish is None:
-            return text, None
+        if not ended_by_token and output.finish is not FinishReason.LENGTH:
+            if text:
+                show(text, None)
+            self._check(output)
         text += self._text.finish()
-        return text, "stop" if stopped or self._text.stopped else "length"
+        return text, "stop" if ended_by_token or self._text.stopped else "length"
 
     def _finish(self, reason: str) -> None:
         spent = time.monotonic() - self._started

@@ -18,15 +18,15 @@ import contextlib
 import fcntl
 import termios
 from array import array
-from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
 import msgspec
 import structlog
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from llmendpoint_server import limits
+from llmendpoint_server.api.http_answer import WRITE_SOON, Answer, DueWrites, UntilClosed
 
 WRITE_SECONDS_MAX = 30.0
 """Seconds. A connection is cut if its caller takes no byte of the waiting answer for this time."""
@@ -34,57 +34,13 @@ HALF_CLOSED_SECONDS = 0.5
 """Seconds within which an answer must begin after the caller has closed its sending half."""
 UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
 
-WriteSoon = Callable[[bytes], bool]
-WRITE_SOON = "write_soon"
-"""Where a request's state has its WriteSoon."""
-
-
-class Answer(RequestResponseCycle):
-    """An answer whose parts may be written without a task and without the `send` of each middleware, which together cost
-    several times as much as a token's own work."""
-
-    unwritten: bytes = b""
-
-    def write_soon(self, body: bytes) -> bool:
-        """Write a part of the body when this turn of the event loop has ended, after all of the turn's other work: the
-        system calls of many callers are faster one after another. To be called after the start of the answer.
-
-        Returns whether the caller keeps up. If not, the next `send` waits until the caller has read.
-        """
-        if self.disconnected:
-            return False
-        if not self.unwritten:
-            asyncio.get_running_loop().call_soon(self._write)
-        self.unwritten += b"%x\r\n%b\r\n" % (len(body), body) if self.chunked_encoding else body
-        return not self.flow.write_paused
-
-    def _write(self) -> None:
-        if self.unwritten and not self.transport.is_closing():
-            self.transport.write(self.unwritten)
-        self.unwritten = b""
-
-    async def send(self, message: Any) -> None:
-        self._write()
-        await super().send(message)
-
-
-class UntilClosed(Answer):
-    """An answer to HTTP/1.0, which has no chunks: without a length it ends with the connection."""
-
-    async def send(self, message: Any) -> None:
-        if message["type"] == "http.response.start":
-            if not any(name.lower() == b"content-length" for name, _ in message.get("headers", ())):
-                self.chunked_encoding = False
-        elif self.chunked_encoding is False and self.expected_content_length == 0:
-            self.expected_content_length = len(message.get("body", b""))
-        await super().send(message)
-
 
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._due_writes = self.app_state.setdefault("due_writes", DueWrites())
         self._head_bytes = 0
         self._in_head = False
         self._upgrading = False
@@ -157,7 +113,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._check_head():
             super().on_headers_complete()
             self.cycle.__class__ = UntilClosed if self.scope["http_version"] == "1.0" else Answer
-            self.scope["state"][WRITE_SOON] = cast(Answer, self.cycle).write_soon
+            answer = cast(Answer, self.cycle)
+            answer.due_writes = self._due_writes
+            self.scope["state"][WRITE_SOON] = answer.write_soon
 
     def _check_head(self) -> bool:
         if self._head_bytes <= limits.HEADER_BYTES_MAX:

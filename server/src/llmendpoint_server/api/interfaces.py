@@ -59,6 +59,10 @@ class Engine(Protocol):
 class Tokenizer(Protocol):
     """Text to tokens and back. Safe to use from several threads."""
 
+    @property
+    def plain(self) -> Mapping[int, str]:
+        """The text of tokens that depends on no other token; as `Detokenizer` takes it."""
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]: ...
 
     def decode(self, tokens: Sequence[int]) -> str: ...

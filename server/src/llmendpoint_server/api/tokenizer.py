@@ -18,6 +18,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
+from llmendpoint_server.api.detokenize import NO_PLAIN
+from llmendpoint_server.api.plain_tokens import PlainTokens, joins_texts
 from llmendpoint_server.errors import InvalidRequest, ModelNotFound
 
 TOKENS_REMEMBERED = 2**16
@@ -92,6 +94,7 @@ class ModelTokenizer:
         self._decode_one = lru_cache(TOKENS_REMEMBERED)(
             lambda token: str(self._tokenizer.decode([token], skip_special_tokens=True))
         )
+        self.plain = self._plain_tokens()
         # Values are a string or, in files of older versions, a dictionary with the string under "content".
         special = {name: config.get(name) for name in SPECIAL_TOKENS}
         self._special = {
@@ -99,6 +102,13 @@ class ModelTokenizer:
             for name, value in special.items()
             if value
         }
+
+    def _plain_tokens(self) -> Mapping[int, str]:
+        decoder = self._tokenizer.decoder
+        before = self._tokenizer.encode("a", add_special_tokens=False).ids
+        if decoder is None or not before or not joins_texts(json.loads(decoder.__getstate__())):
+            return NO_PLAIN
+        return PlainTokens(self.decode, before[-1])
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         # `encode` would hold Python's lock, so that a long text would block the whole process.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Rows
-from typing import TYPE_CHECKING
 
+from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import MAX_RETRY_AFTER, Lives, place_wait, retry_after
 from llmendpoint_server.core.pace import Pace
@@ -12,9 +12,6 @@ from llmendpoint_server.core.paging import Paging
 from llmendpoint_server.core.queue import WaitingQueue
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.sequence import Sequence
-
-if TYPE_CHECKING:
-    from llmendpoint_server.core.scheduler import SchedulerConfig
 
 DEADLINE_PASSED = "its deadline passed while it waited"
 

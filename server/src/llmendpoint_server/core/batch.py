@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 
-from llmendpoint_server.core.request import RequestOutput
+from llmendpoint_server.core.request import RequestOutput, TokenLogprobs
 from llmendpoint_server.core.sequence import Sequence
 
 
@@ -28,9 +29,20 @@ class Scheduled:
         return self.sequence.tokens[self.start : self.start + self.count] + list(self.draft)
 
 
-Sampled = tuple[int, ...]
-"""The tokens that a step gave for a row, in their order: none where the row does not sample, and one or more where it does. A negative
-token means that the model's output was not a number."""
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What a step gave for a row. `tokens`, in their order: none where the row does not sample, and one or more where it does. A
+    negative token means that the model's output was not a number. `logprobs`: one for each token, where the request asks for them."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
+
+    def first(self, count: int) -> Sampled:
+        return Sampled(self.tokens[:count], self.logprobs[:count])
+
+
+NOTHING = Sampled(())
+"""Of a row that does not sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,18 @@ class Batch:
     def decoding(self) -> int:
         """How many of its rows decode."""
         return sum(row.sequence.decoding for row in self.rows)
+
+
+def check_fits(batch: Batch, sampled: Rows[Sampled]) -> None:
+    """Raises ValueError if not just the rows that sample have tokens, or if not just those that ask for log probabilities have
+    them, one for each token."""
+    if [bool(one.tokens) for one in sampled] != [row.sample for row in batch.rows]:
+        given = [len(one.tokens) for one in sampled]
+        raise ValueError(f"The model gave {given} tokens for {len(batch.rows)} rows.")
+    for row, one in zip(batch.rows, sampled, strict=True):
+        wanted = 0 if row.sequence.request.sampling.logprobs is None else len(one.tokens)
+        if len(one.logprobs) != wanted:
+            raise ValueError(f"The model gave {len(one.logprobs)} log probabilities for {wanted} tokens.")
 
 
 @dataclass(frozen=True, slots=True)

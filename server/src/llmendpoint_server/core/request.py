@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+import msgspec
+
 from llmendpoint_server import limits
 from llmendpoint_server.errors import InvalidRequest
 
@@ -47,7 +49,7 @@ class SamplingParams:
 
     `temperature` 0 is greedy. `top_k` 0 is off. `seed` makes the choice repeatable; without one the engine draws one.
     `stop_token_ids` end the request, as the model's own end-of-sequence tokens do; `ignore_eos` switches off the
-    latter.
+    latter. `logprobs`: how many alternatives each token's log probabilities list; None: none are computed.
     """
 
     max_tokens: int
@@ -57,6 +59,7 @@ class SamplingParams:
     seed: int | None = None
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         _check_range("max_tokens", self.max_tokens, limits.MAX_TOKENS_MIN, limits.MAX_TOKENS_MAX)
@@ -74,6 +77,8 @@ class SamplingParams:
                 f"stop_token_ids holds {len(self.stop_token_ids)} ids; it takes at most {limits.STOP_TOKEN_IDS_MAX}.",
                 param="stop_token_ids",
             )
+        if self.logprobs is not None:
+            _check_range("logprobs", self.logprobs, 0, limits.LOGPROBS_MAX)
 
     @property
     def greedy(self) -> bool:
@@ -104,12 +109,24 @@ class Request:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOutput:
+class TokenLogprobs(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The natural log of the model's probability for a token, before temperature, top_p and top_k. `top`: the most
+    probable tokens and theirs, the most probable first, whether the chosen one is among them or not. -inf: the model
+    rules the token out."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class RequestOutput(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """New tokens of one request, and how it ended if it did.
 
     With `STOP` the last token is the one that ended it; it is not part of the text. `cached_tokens`: prompt tokens that
     came from the prefix cache. `detail` and `retry_after` (seconds) explain `REJECTED`, `EXPIRED` and `FAILED`.
+    `logprobs`: one for each of `tokens`, if the request asks for them.
+
+    A Struct without empty fields, because one is encoded and decoded for each token.
     """
 
     id: str
@@ -118,3 +135,4 @@ class RequestOutput:
     cached_tokens: int = 0
     detail: str = ""
     retry_after: float = 0.0
+    logprobs: tuple[TokenLogprobs, ...] = ()

@@ -14,9 +14,10 @@ import torch
 from llmendpoint_server import protocol
 from llmendpoint_server.core.batch import Batch, Sampled
 from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
-from llmendpoint_server.core.scheduler import Scheduler, SchedulerConfig
+from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
 from llmendpoint_server.engine.bring_up import ModelInfo
 
@@ -103,7 +104,7 @@ class Engine:
 
     def _faults(self) -> list[RequestOutput]:
         """The ends of requests that failed because of the scheduler's own state, each returned once."""
-        faults, self.scheduler.faults = self.scheduler.faults, []
+        faults = self.scheduler.take_faults()
         for fault in faults:
             structlog.get_logger().error(
                 "the scheduler failed", id=fault.end.id, detail=fault.end.detail, exc_info=fault.error

@@ -6,7 +6,7 @@ from itertools import islice
 
 import torch
 
-from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
+from llmendpoint_server.core.batch import NOTHING, Batch, Sampled, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.core.speculation import accept
@@ -14,6 +14,7 @@ from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.loading import CausalLM
 from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.sampling.logprobs import with_logprobs
 from llmendpoint_server.engine.sampling.sampler import Sampler
 
 
@@ -28,10 +29,10 @@ class ModelRunner:
         """outside the scheduler's pages: `check` uses it"""
 
     def run(self, batch: Batch) -> list[Sampled]:
-        """Compute a batch. Returns the tokens of each row, in the batch's order."""
+        """Compute a batch. Returns what each row got, in the batch's order."""
         step = self.backend.prepare(batch)
         logits = forward(self.model, self.backend, step)
-        found: list[Sampled] = [()] * len(batch.rows)
+        found: list[Sampled] = [NOTHING] * len(batch.rows)
         if step.sampled:
             rows = [batch.rows[place] for place in step.sampled]
             ahead = [(row.sequence, guessed) for row in rows for guessed in range(len(row.draft) + 1)]
@@ -39,8 +40,10 @@ class ModelRunner:
             positions = [len(sequence.tokens) + guessed for sequence, guessed in ahead]
             with torch.inference_mode():
                 tokens = iter(self._sample(logits, sequences, positions))
-            for place, row in zip(step.sampled, rows, strict=True):
-                found[place] = accept(row.draft, tuple(islice(tokens, len(row.draft) + 1)))
+                new = [Sampled(accept(row.draft, tuple(islice(tokens, len(row.draft) + 1)))) for row in rows]
+                new = with_logprobs(logits, rows, new)
+            for place, one in zip(step.sampled, new, strict=True):
+                found[place] = one
         return found
 
     def check(self) -> None:

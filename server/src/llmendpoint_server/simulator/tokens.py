@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 BYTES = 4
@@ -40,6 +41,8 @@ def last_user_message(prompt: str) -> str:
 
 class ByteTokenizer:
     """The functions above as the API's Tokenizer."""
+
+    plain: Mapping[int, str] = MappingProxyType({})
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         return encode(text)

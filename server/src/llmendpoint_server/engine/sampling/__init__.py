@@ -8,5 +8,5 @@ Weights, filter and draw are one step of `sampler.py`, with two implementations 
 stages are `weights.py`, `filters.py` and `draws.py`, and `in_kernel.py`, which is server/native/kernels/sampling.h.
 
 What changes logits before they become weights (a bias, penalties, the mask of a grammar) belongs in front of that step, in
-`sampler.py`, with its parameters in `rows.py`. What reads them (log probabilities) belongs behind it: no draw changes the logits.
+`sampler.py`, with its parameters in `rows.py`. Log probabilities are of the logits before all stages: `logprobs.py`.
 """

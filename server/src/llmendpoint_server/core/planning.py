@@ -1,0 +1,137 @@
+"""What a step takes: of the running sequences, then of the waiting ones.
+
+A step takes at most `max_batched_tokens`: first one token of every sequence that decodes, then prompts in the order of
+the queue, cut into chunks if they do not fit. While others decode, `pace` bounds these chunks. If pages run out, the
+last sequence in that order is preempted: it releases its pages and is computed again later; its generated tokens are
+kept.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+
+from llmendpoint_server.core.admission import Admission
+from llmendpoint_server.core.batch import Scheduled
+from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.config import SchedulerConfig
+from llmendpoint_server.core.counters import Counters
+from llmendpoint_server.core.drafting import Drafting
+from llmendpoint_server.core.members import Members
+from llmendpoint_server.core.pace import Pace
+from llmendpoint_server.core.paging import Paging
+from llmendpoint_server.core.queue import ORDER
+from llmendpoint_server.core.sequence import Sequence, Status
+
+
+class Planning:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        members: Members,
+        blocks: BlockManager,
+        paging: Paging,
+        pace: Pace,
+        admission: Admission,
+        drafting: Drafting,
+        counters: Counters,
+    ) -> None:
+        self._config = config
+        self._members = members
+        self._blocks = blocks
+        self._paging = paging
+        self._pace = pace
+        self._admission = admission
+        self._drafting = drafting
+        self._counters = counters
+
+    def rows(self) -> list[Scheduled]:
+        """The rows of the next step. Some may be of sequences that have ended since they were scheduled."""
+        members, rows = self._members, list[Scheduled]()
+        budget, beyond_pace = self._config.max_batched_tokens, 0
+        # Decodes first: a long prompt may delay a token by one step's budget, never keep it out of the step.
+        for decoding in (True, False):
+            for sequence in list(members.running):
+                if sequence.decoding is not decoding or sequence.status is not Status.RUNNING:
+                    continue
+                budget -= members.guard(self._go_on, sequence, budget, rows) or 0
+            if decoding and rows:
+                allowed = min(budget, self._allowance(len(rows)))
+                # Prompts get only what is allowed; drafts may have the rest too. But a step that is to decode alone has none.
+                beyond_pace, budget = budget - allowed if allowed else 0, allowed
+        budget -= self._begin(budget, rows)
+        self._draft(rows, budget + beyond_pace)
+        return rows
+
+    def _begin(self, budget: int, rows: list[Scheduled]) -> int:
+        """Start waiting sequences, in their order; returns how many tokens they take."""
+        members, left = self._members, budget
+        self._admission.short_of_pages = False
+        while left and members.waiting and len(members.running) < self._config.max_num_seqs:
+            sequence = members.waiting.first
+            admitted = members.guard(self._admit, sequence, left)
+            if admitted:
+                left -= members.guard(self._go_on, sequence, left, rows) or 0
+            elif admitted is not None:
+                self._admission.short_of_pages = True
+                break
+        return budget - left
+
+    def _allowance(self, decoding: int) -> int:
+        running = self._members.running
+        places = self._config.max_num_seqs - len(running)
+        begun = sum(not sequence.decoding for sequence in running)
+        return self._pace.allowance(decoding, begun + min(len(self._members.waiting), places))
+
+    def _go_on(self, sequence: Sequence, budget: int, rows: list[Scheduled]) -> int:
+        """Schedule at most `budget` tokens of a running sequence; returns how many."""
+        if sequence.remaining < 1:
+            raise ValueError("It runs, and has nothing to compute.")
+        count = min(sequence.remaining, budget)
+        if not count or not self._make_room(sequence, sequence.computed + count, rows):
+            return 0
+        rows.append(Scheduled(sequence, sequence.computed, count))
+        return count
+
+    def _draft(self, rows: list[Scheduled], budget: int) -> None:
+        """Let the sequences that decode guess ahead, in equal shares of what the step leaves."""
+        room = self._drafting.room(rows, budget)
+        places = [place for place, row in enumerate(rows) if row.sequence.decoding and row.sample]
+        for left, place in zip(range(len(places), 0, -1), places, strict=True):
+            row = rows[place]
+            if room >= left and row.sequence.status is Status.RUNNING:
+                extended = self._members.guard(self._drafting.extend, row.sequence, row, room // left)
+                rows[place] = extended or row
+                room -= rows[place].count - row.count
+
+    def _make_room(self, sequence: Sequence, tokens: int, rows: list[Scheduled]) -> bool:
+        """Get pages for the first `tokens` tokens of a running sequence, if need be by preempting those that arrived
+        last. Returns False if that was this sequence itself."""
+        need = -(-tokens // self._blocks.page_size) - len(sequence.table)
+        while need > self._blocks.available:
+            victim = self._members.running[-1]
+            self._members.guard(self._preempt, victim)
+            rows[:] = [row for row in rows if row.sequence is not victim]
+            if victim is sequence:
+                return False
+        if need > 0:
+            sequence.table += self._blocks.allocate(need)
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._members.preempt(sequence)
+        self._counters.preemptions += 1
+
+    def _admit(self, sequence: Sequence, budget: int) -> bool:
+        """Move a waiting sequence to the running ones, if there are pages for it."""
+        running = self._members.running
+        # One page is left for each running sequence's next tokens. Otherwise this admission would preempt at once.
+        if not self._paging.take(sequence, budget, len(running)):
+            return False
+        if not sequence.generated:
+            sequence.cached_tokens = sequence.computed
+            self._counters.prefix_cache_queries += len(sequence.tokens) if self._config.prefix_caching else 0
+            self._counters.prefix_cache_hits += sequence.computed
+        self._members.waiting.remove(sequence)
+        sequence.status = Status.RUNNING
+        insort(running, sequence, key=ORDER)
+        return True
