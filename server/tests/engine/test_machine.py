@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from llmendpoint_server.engine.bring_up import BYTES_PER_THREAD, batch_limits, threads_for
+from llmendpoint_server.engine.bring_up import BYTES_PER_THREAD, threads_for
 from llmendpoint_server.engine.loading import Folder
 from llmendpoint_server.engine.machine import available_memory, cpu_has_bf16
-from llmendpoint_server.protocol import Configure
 
 GIB = 2**30
 
@@ -73,18 +72,3 @@ def test_a_small_model_gets_one_thread_and_a_large_one_all_that_may_be_used(
     assert counts == [1, 3, 8]
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert threads_for(folder, usable=8) == 2
-
-
-@pytest.mark.parametrize(
-    ("wanted", "limits"),
-    [
-        ({}, (16, 512)),
-        ({"max_num_seqs": 1000}, (1000, 1000)),
-        ({"max_batched_tokens": 7}, (7, 7)),
-        ({"max_batched_tokens": 2048, "max_num_seqs": 4}, (4, 2048)),
-    ],
-)
-def test_a_step_has_a_token_for_each_sequence_and_what_is_set_decides(
-    wanted: dict[str, int], limits: tuple[int, int]
-) -> None:
-    assert batch_limits(Configure("m", **wanted), "cpu") == limits

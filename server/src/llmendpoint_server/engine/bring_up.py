@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import structlog
 import torch
 
-from llmendpoint_server.engine import gate, loading, native, surgery
+from llmendpoint_server.core.batch_limits import sequences_that_pay, tokens_in_time
+from llmendpoint_server.engine import gate, loading, measuring, native, surgery
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE, PagedCache
 from llmendpoint_server.engine.attention.gathered import Gathered
@@ -19,6 +20,7 @@ from llmendpoint_server.engine.attention.in_place import InPlace, reads
 from llmendpoint_server.engine.linear import Quantization
 from llmendpoint_server.engine.loading import CausalLM, Folder
 from llmendpoint_server.engine.machine import available_memory
+from llmendpoint_server.engine.measuring import StepTimes
 from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.runner import ModelRunner
 from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
@@ -30,9 +32,9 @@ MakeBackend = Callable[[int], Backend]
 CPU_MEMORY_SHARE = 0.5
 CUDA_MEMORY_SHARE = 0.85
 """Of the memory that is free once the weights are loaded; the rest is for activations."""
-DEFAULT_MAX_NUM_SEQS = {"cpu": 16, "cuda": 256}
 BYTES_PER_THREAD = 32 * 2**20
-DEFAULT_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
+CUDA_LIMITS = 256, 8192
+"""Sequences and tokens of a step. On CPU they are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +70,21 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     kernels = native.find(device, dtype)
     model, probe, make_backend, kernels = prepare(folder, device, dtype, kernels, settings.quantization)
     bytes_per_page = probe.bytes_per_page * PAGE_SIZE // probe.page_size
-    kind = device.type
-    max_num_seqs, max_batched_tokens = batch_limits(settings, kind)
+    vocab_size = int(loading.text_config(model.config).vocab_size)
     longest = loading.config_max_model_len(model.config)
+
+    def measured() -> tuple[int, int]:
+        if device.type != "cpu":
+            return CUDA_LIMITS
+        spare = ModelRunner(model, make_backend(measuring.PAGES + 1))
+        return limits_of(measuring.measure(spare, vocab_size, settings.max_model_len or longest))
+
+    max_num_seqs, max_batched_tokens = batch_limits(settings, measured)
     pages, max_model_len = size_cache(settings, device, bytes_per_page, longest, max_num_seqs)
     backend = make_backend(pages + 1)
     info = ModelInfo(
         architecture=folder.architecture,
-        vocab_size=int(loading.text_config(model.config).vocab_size),
+        vocab_size=vocab_size,
         eos_token_ids=loading.eos_token_ids(model),
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
@@ -91,12 +100,29 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     return ModelRunner(model, backend, kernels), info
 
 
-def batch_limits(settings: Configure, kind: str) -> tuple[int, int]:
-    """The most sequences and the most tokens of a step, on a kind of device. Each sequence computes at least one token,
-    so that what is not set gives way to what is."""
-    wanted = settings.max_batched_tokens or DEFAULT_BATCHED_TOKENS[kind]
-    sequences = settings.max_num_seqs or min(DEFAULT_MAX_NUM_SEQS[kind], wanted)
-    return sequences, max(wanted, sequences)
+def batch_limits(settings: Configure, measured: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+    """The most sequences and the most tokens of a step: what is set, otherwise what `measured` says. Each sequence computes
+    at least one token, so that what is not set gives way to what is."""
+    if settings.max_num_seqs and settings.max_batched_tokens:
+        return settings.max_num_seqs, settings.max_batched_tokens
+    sequences, tokens = measured()
+    tokens = settings.max_batched_tokens or tokens
+    sequences = settings.max_num_seqs or min(sequences, tokens)
+    return sequences, max(tokens, sequences)
+
+
+def limits_of(times: StepTimes) -> tuple[int, int]:
+    """What pays on this machine, and a line in the log that says why."""
+    sequences = sequences_that_pay(times.decodes)
+    tokens = tokens_in_time(times.prompts or times.decodes, sequences)
+    structlog.get_logger().info(
+        "batch limits",
+        decode_ms={step.size: round(1000 * step.seconds, 2) for step in times.decodes},
+        prompt_ms={step.size: round(1000 * step.seconds, 2) for step in times.prompts},
+        max_num_seqs=sequences,
+        max_batched_tokens=tokens,
+    )
+    return sequences, tokens
 
 
 def threads_for(folder: Folder, usable: int) -> int:
