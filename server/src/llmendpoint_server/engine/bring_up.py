@@ -5,17 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 import torch
 
 from llmendpoint_server.engine import gate, loading, native, surgery
-from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE, PagedCache
-from llmendpoint_server.engine.attention.gathered import Gathered
-from llmendpoint_server.engine.attention.in_place import InPlace, reads
+from llmendpoint_server.engine.attention.choice import MakeBackend, Needs, choose, reference
 from llmendpoint_server.engine.linear import Quantization
 from llmendpoint_server.engine.loading import CausalLM, Folder
 from llmendpoint_server.engine.machine import available_memory
@@ -25,8 +22,6 @@ from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.resources import usable_threads
 
-MakeBackend = Callable[[int], Backend]
-"""A backend with so many pages."""
 CPU_MEMORY_SHARE = 0.5
 CUDA_MEMORY_SHARE = 0.85
 """Of the memory that is free once the weights are loaded; the rest is for activations."""
@@ -110,23 +105,16 @@ def prepare(
     """Load the model, route it through our pages and make it fast. Its logits are compared with its own forward before
     and after. Returns the model, the probe's cache, whose layers have the shapes that it needs, and its backend. Raises
     UnsupportedArchitecture, or BadConfiguration for a quantization that does not work here."""
-
-    def gathered(pages: int) -> Backend:
-        return Gathered(pages, PAGE_SIZE, device, dtype)
-
-    def in_place(pages: int) -> Backend:
-        assert kernels is not None
-        return InPlace(kernels, pages, dtype)
-
     _check_quantization(quantization, kernels)
     architecture = folder.architecture
     model = loading.load_model(folder, device, dtype)
     prompts = gate.probe_prompts(int(loading.text_config(model.config).vocab_size))
     expected = gate.reference_logits(model, prompts, device)
     gate.open_to_pages(architecture, model)
-    probe = gate.check_pages(architecture, model, expected, prompts, gathered, gate.TOLERANCE[dtype])
-    shapes = probe.layers.values()
-    make = in_place if kernels is not None and all(reads(kernels, one) for one in shapes) else gathered
+    gathered = reference(device, dtype)
+    seen = gate.check_pages(architecture, model, expected, prompts, gathered, gate.TOLERANCE[dtype])
+    probe = seen.cache
+    make = choose(Needs(device, dtype, tuple(probe.layers.values()), tuple(seen.rules.values())), kernels)
     surgery.operate(model, device, dtype, kernels, quantization)
     try:
         tolerance = gate.INT8_TOLERANCE if quantization else gate.TOLERANCE[dtype]
@@ -140,7 +128,7 @@ def prepare(
             "served with its linear layers as they are, which is slower", cause=error.why
         )
     # Outside of the handler, because the exception's frames hold the model: memory may be too small for two models.
-    del model
+    del model, seen
     gc.collect()
     model = loading.load_model(folder, device, dtype)
     gate.open_to_pages(architecture, model)

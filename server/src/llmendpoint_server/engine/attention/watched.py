@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from llmendpoint_server.engine.attention.base import Backend, Rules
+from llmendpoint_server.core.batch import Batch
+from llmendpoint_server.engine.attention.base import Backend, Rules, States
+from llmendpoint_server.engine.attention.cache import LayerCache
 from llmendpoint_server.engine.step import Step
 
 
-class Watched:
+class Watched(Backend):
     """A `Backend` around another one. `calls`: how often each layer attended. `rules`: what each layer gave last."""
 
     def __init__(self, backend: Backend) -> None:
         self.cache = backend.cache
-        self.prepare = backend.prepare
         self.calls: dict[int, int] = {}
         self.rules: dict[int, Rules] = {}
         self._backend = backend
 
-    def attend(self, step: Step, layer: int, *states: Any) -> torch.Tensor:
-        """`states`: as in `Backend`; the rules are the last of them."""
-        self.calls[layer] = self.calls.get(layer, 0) + 1
-        self.rules[layer] = states[-1]
-        return self._backend.attend(step, layer, *states)
+    def prepare(self, batch: Batch) -> Step:
+        return self._backend.prepare(batch)
+
+    def compute(self, step: Step, pages: LayerCache, states: States, rules: Rules) -> torch.Tensor:
+        self.calls[pages.index] = self.calls.get(pages.index, 0) + 1
+        self.rules[pages.index] = rules
+        return self._backend.compute(step, pages, states, rules)
