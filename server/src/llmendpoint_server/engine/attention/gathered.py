@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812  its usual name
 from llmendpoint_server.core.batch import Batch
 from llmendpoint_server.engine.attention.base import Backend, Rules, States
 from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
+from llmendpoint_server.engine.inputs import Inputs
 from llmendpoint_server.engine.step import DecodeGroup, PrefillChunk, Step
 
 MOST_SCORES = 2**25
@@ -22,11 +23,12 @@ class Gathered(Backend):
 
     def __init__(self, pages: int, page_size: int, device: torch.device, dtype: torch.dtype) -> None:
         self.cache = PagedCache(pages, page_size)
+        self._inputs = Inputs(page_size, device)
         self._device = device
         self._dtype = dtype
 
     def prepare(self, batch: Batch) -> Step:
-        return Step(batch, self.cache.page_size, self._device, self._dtype)
+        return Step(batch, self._inputs, self._device, self._dtype)
 
     def compute(self, step: Step, pages: LayerCache, states: States, rules: Rules) -> torch.Tensor:
         cache, (query, key, value) = self.cache, states

@@ -10,8 +10,11 @@ import torch
 from llmendpoint_server.core.batch import Batch
 from llmendpoint_server.engine.attention.base import Backend, Rules, States
 from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
+from llmendpoint_server.engine.inputs import Inputs
 from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.step import Step
+
+CPU = torch.device("cpu")
 
 
 class InPlace(Backend):
@@ -19,13 +22,14 @@ class InPlace(Backend):
 
     def __init__(self, kernels: Kernels, pages: int, dtype: torch.dtype) -> None:
         self.cache = PagedCache(pages, kernels.functions.PAGE)
+        self._inputs = Inputs(kernels.functions.PAGE, CPU)
         self._dtype = dtype
         self._is_bf16 = int(dtype is torch.bfloat16)
         self._write = kernels.functions.write
         self._read = kernels.functions.attend
 
     def prepare(self, batch: Batch) -> Step:
-        return Step(batch, self.cache.page_size, torch.device("cpu"), self._dtype)
+        return Step(batch, self._inputs, CPU, self._dtype)
 
     def compute(self, step: Step, pages: LayerCache, states: States, rules: Rules) -> torch.Tensor:
         query, key, value = (x if x.stride(3) == 1 else x.contiguous() for x in states)
