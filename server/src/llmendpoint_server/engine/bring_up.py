@@ -11,7 +11,7 @@ import structlog
 import torch
 
 from llmendpoint_server.engine import gate, loading, native, surgery
-from llmendpoint_server.engine.attention.cache import PAGE_SIZE, PagedCache
+from llmendpoint_server.engine.attention.cache import PagedCache
 from llmendpoint_server.engine.attention.choice import MakeBackend, Needs, choose, reference
 from llmendpoint_server.engine.linear import Quantization
 from llmendpoint_server.engine.loading import CausalLM, Folder
@@ -43,6 +43,8 @@ class ModelInfo:
     max_num_seqs: int
     max_batched_tokens: int
     kv_pages: int
+    page_size: int
+    """tokens of a page"""
     sliding_window: int | None
     """the most keys that a query sees in any layer; None if a layer has no window"""
     load_seconds: float
@@ -58,11 +60,12 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     torch.set_num_threads(threads_for(folder, usable_threads()))
     kernels = native.find(device, dtype)
     model, probe, make_backend = prepare(folder, device, dtype, kernels, settings.quantization)
-    bytes_per_page = probe.bytes_per_page * PAGE_SIZE // probe.page_size
+    page_size = make_backend(1).cache.page_size
+    bytes_per_page = probe.bytes_per_page * page_size // probe.page_size
     kind = device.type
     max_num_seqs, max_batched_tokens = batch_limits(settings, kind)
     longest = loading.config_max_model_len(model.config)
-    pages, max_model_len = size_cache(settings, device, bytes_per_page, longest, max_num_seqs)
+    pages, max_model_len = size_cache(settings, device, page_size, bytes_per_page, longest, max_num_seqs)
     info = ModelInfo(
         architecture=folder.architecture,
         vocab_size=int(loading.text_config(model.config).vocab_size),
@@ -73,6 +76,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         max_num_seqs=max_num_seqs,
         max_batched_tokens=max_batched_tokens,
         kv_pages=pages,
+        page_size=page_size,
         sliding_window=probe.widest_window,
         load_seconds=time.monotonic() - began,
     )
@@ -144,7 +148,12 @@ def _check_quantization(quantization: Quantization | None, kernels: Kernels | No
 
 
 def size_cache(
-    settings: Configure, device: torch.device, bytes_per_page: int, longest: int, max_num_seqs: int
+    settings: Configure,
+    device: torch.device,
+    page_size: int,
+    bytes_per_page: int,
+    longest: int,
+    max_num_seqs: int,
 ) -> tuple[int, int]:
     """The number of pages, and the longest sequence that they and the model allow. Raises BadConfiguration if the
     wanted length does not fit."""
@@ -156,17 +165,17 @@ def size_cache(
     if settings.kv_cache_memory is not None:
         budget = settings.kv_cache_memory
     else:  # what is free, but no more than a full batch of longest sequences takes
-        budget = min(_free_memory(device), max_num_seqs * -(-max_model_len // PAGE_SIZE) * bytes_per_page)
+        budget = min(_free_memory(device), max_num_seqs * -(-max_model_len // page_size) * bytes_per_page)
     pages = budget // bytes_per_page
-    if pages * PAGE_SIZE >= max_model_len:
+    if pages * page_size >= max_model_len:
         return pages, max_model_len
     if settings.max_model_len is not None or pages < 1:
-        need = -(-max_model_len // PAGE_SIZE) * bytes_per_page
+        need = -(-max_model_len // page_size) * bytes_per_page
         raise BadConfiguration(
             f"A sequence of {max_model_len} tokens needs {need} bytes of KV cache, and there are {budget}: set "
-            f"--max-model-len to at most {pages * PAGE_SIZE}, or --kv-cache-memory to at least {need}."
+            f"--max-model-len to at most {pages * page_size}, or --kv-cache-memory to at least {need}."
         )
-    return pages, pages * PAGE_SIZE
+    return pages, pages * page_size
 
 
 def _free_memory(device: torch.device) -> int:

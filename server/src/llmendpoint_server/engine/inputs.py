@@ -74,6 +74,11 @@ class Inputs:
         self._spans = Numbers(device, torch.int32)
         self.reserve(1, 1)
 
+    def reserve_step(self, rows: int, tokens: int, pages: int) -> None:
+        """Make room for every step of at most so many rows and tokens, and tables of at most `pages` pages."""
+        self._numbers.reserve(4 * tokens + 3 * rows + 1 + 2 * rows * pages)
+        self.reserve(rows, pages)
+
     def reserve(self, rows: int, pages: int) -> None:
         """Make room for the tables of `rows` rows of `pages` pages, in new memory."""
         self.tables = torch.zeros(rows, pages, dtype=torch.int32, device=self._device)

@@ -7,6 +7,7 @@ of layer (window, number of key heads) and shared by all layers of that kind.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Row
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -51,10 +52,32 @@ class Layout:
     slots: torch.Tensor
 
 
-class Step:
-    """The tensors of one batch, in `inputs`, which hold until the next one; attention bias in `dtype`."""
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """Sequences of any lengths, as CUDA kernels read them: int32, but for `slots`. `query_ends`, `key_ends` `[n + 1]`: 0, and the
+    sums of each row's queries and keys. `key_counts` `[n]`. `tables` `[n, pages]`. `most_queries`: of any row. `most_keys`: as many as the tables have place for."""
 
-    def __init__(self, batch: Batch, inputs: Inputs, device: torch.device, dtype: torch.dtype) -> None:
+    slots: torch.Tensor
+    query_ends: torch.Tensor
+    key_ends: torch.Tensor
+    key_counts: torch.Tensor
+    tables: torch.Tensor
+    most_queries: int
+    most_keys: int
+
+
+class Step:
+    """The tensors of one batch, in `inputs`, which hold until the next one; attention bias in `dtype`. `padding`: more rows of one
+    token, after those that decode."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        inputs: Inputs,
+        device: torch.device,
+        dtype: torch.dtype,
+        padding: Row[Scheduled] = (),
+    ) -> None:
         self.page_size = inputs.page_size
         self.device = device
         self.dtype = dtype
@@ -74,6 +97,9 @@ class Step:
             if row.sample:
                 self.sampled.append(i)
                 logit_rows += range(end - 1 - len(row.draft), end)
+        if padding:
+            self.rows += padding
+            logit_rows += range(end, end + len(padding))
         self._inputs = inputs
         self.loaded = inputs.load(self.rows, logit_rows or [end - 1])
         self.ids, self.positions = self.loaded.ids, self.loaded.positions
@@ -107,6 +133,17 @@ class Step:
     @cached_property
     def layout(self) -> Layout:
         return Layout(self._inputs.spans(self.rows), self.loaded.tables, self.loaded.slots.int())
+
+    @cached_property
+    def ragged(self) -> Ragged:
+        """Made by the first layer that asks. So it is a part of the graph, if the step is captured."""
+        loaded, rows = self.loaded, len(self.rows)
+        counts = loaded.lengths.int()
+        ends = torch.nn.functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
+        most_queries = max(row.count for row in self.rows)
+        most_keys = loaded.tables.shape[1] * self.page_size
+        tables = loaded.tables[:rows]
+        return Ragged(loaded.slots, loaded.ends.int(), ends, counts, tables, most_queries, most_keys)
 
     def opened(self, kv_heads: int) -> torch.Tensor | None:
         """Page rows that the step begins and does not fill. They must be cleared: they still hold their former

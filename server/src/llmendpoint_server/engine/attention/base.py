@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence as Row
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 
-from llmendpoint_server.core.batch import Batch
+from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
 from llmendpoint_server.engine.step import Step
 
@@ -43,10 +44,19 @@ class Backend(Protocol):
     """Attention over pages that it holds. A backend derives from this class, and has its own `prepare` and `compute`."""
 
     cache: PagedCache
+    captures: ClassVar[bool] = False
+    """whether a step of decodes can be captured in a CUDA graph, and replayed for other rows once they are prepared: with the
+    number of rows the capture had, after `reserve`"""
 
     @abstractmethod
-    def prepare(self, batch: Batch) -> Step:
-        """What the layers need to know of a step: made once, and read by all of them."""
+    def reserve(self, rows: int, tokens: int, longest: int) -> None:
+        """Before a capture: make room for steps of so many rows and tokens, and sequences of `longest` tokens. No tensor that a step
+        reads moves from then on."""
+
+    @abstractmethod
+    def prepare(self, batch: Batch, padding: Row[Scheduled] = ()) -> Step:
+        """What the layers need to know of a step: made once, and read by all of them. `padding`: rows of one token that follow the
+        batch's, and whose results nobody wants."""
 
     def attend(
         self,

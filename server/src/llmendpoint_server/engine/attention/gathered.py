@@ -5,10 +5,12 @@ It is what the faster backends are compared with, and what serves where none of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Row
+
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 
-from llmendpoint_server.core.batch import Batch
+from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.engine.attention.base import Backend, Rules, States
 from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
 from llmendpoint_server.engine.inputs import Inputs
@@ -27,8 +29,11 @@ class Gathered(Backend):
         self._device = device
         self._dtype = dtype
 
-    def prepare(self, batch: Batch) -> Step:
-        return Step(batch, self._inputs, self._device, self._dtype)
+    def reserve(self, rows: int, tokens: int, longest: int) -> None:
+        self._inputs.reserve_step(rows, tokens, -(-longest // self.cache.page_size))
+
+    def prepare(self, batch: Batch, padding: Row[Scheduled] = ()) -> Step:
+        return Step(batch, self._inputs, self._device, self._dtype, padding)
 
     def compute(self, step: Step, pages: LayerCache, states: States, rules: Rules) -> torch.Tensor:
         cache, (query, key, value) = self.cache, states

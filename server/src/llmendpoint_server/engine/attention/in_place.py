@@ -5,9 +5,11 @@ Its pages hold the same bytes as those of `Gathered`, in the order that the kern
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Row
+
 import torch
 
-from llmendpoint_server.core.batch import Batch
+from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.engine.attention.base import Backend, Rules, States
 from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
 from llmendpoint_server.engine.inputs import Inputs
@@ -28,8 +30,11 @@ class InPlace(Backend):
         self._write = kernels.functions.write
         self._read = kernels.functions.attend
 
-    def prepare(self, batch: Batch) -> Step:
-        return Step(batch, self._inputs, CPU, self._dtype)
+    def reserve(self, rows: int, tokens: int, longest: int) -> None:
+        self._inputs.reserve_step(rows, tokens, -(-longest // self.cache.page_size))
+
+    def prepare(self, batch: Batch, padding: Row[Scheduled] = ()) -> Step:
+        return Step(batch, self._inputs, CPU, self._dtype, padding)
 
     def compute(self, step: Step, pages: LayerCache, states: States, rules: Rules) -> torch.Tensor:
         query, key, value = (x if x.stride(3) == 1 else x.contiguous() for x in states)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Row
+
 import torch
 
-from llmendpoint_server.core.batch import Batch
+from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.engine.attention.base import Backend, Rules, States
 from llmendpoint_server.engine.attention.cache import LayerCache
 from llmendpoint_server.engine.step import Step
@@ -19,8 +21,11 @@ class Watched(Backend):
         self.rules: dict[int, Rules] = {}
         self._backend = backend
 
-    def prepare(self, batch: Batch) -> Step:
-        return self._backend.prepare(batch)
+    def reserve(self, rows: int, tokens: int, longest: int) -> None:
+        self._backend.reserve(rows, tokens, longest)
+
+    def prepare(self, batch: Batch, padding: Row[Scheduled] = ()) -> Step:
+        return self._backend.prepare(batch, padding)
 
     def compute(self, step: Step, pages: LayerCache, states: States, rules: Rules) -> torch.Tensor:
         self.calls[pages.index] = self.calls.get(pages.index, 0) + 1
