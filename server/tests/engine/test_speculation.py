@@ -19,7 +19,8 @@ from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.core.speculation import Tokens, accept
-from llmendpoint_server.engine.bring_up import PAGE_SIZE, load
+from llmendpoint_server.engine.attention.cache import PAGE_SIZE
+from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.sampling.sampler import Sampler
 from llmendpoint_server.protocol import Configure

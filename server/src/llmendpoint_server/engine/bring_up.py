@@ -13,10 +13,8 @@ import torch
 
 from llmendpoint_server.core.batch_limits import sequences_that_pay, tokens_in_time
 from llmendpoint_server.engine import gate, loading, measuring, native, surgery
-from llmendpoint_server.engine.attention.base import Backend
-from llmendpoint_server.engine.attention.cache import PAGE_SIZE, PagedCache
-from llmendpoint_server.engine.attention.gathered import Gathered
-from llmendpoint_server.engine.attention.in_place import InPlace, reads
+from llmendpoint_server.engine.attention.cache import PagedCache
+from llmendpoint_server.engine.attention.choice import MakeBackend, Needs, choose, reference
 from llmendpoint_server.engine.linear import Quantization
 from llmendpoint_server.engine.loading import CausalLM, Folder
 from llmendpoint_server.engine.machine import available_memory
@@ -27,8 +25,6 @@ from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.resources import usable_threads
 
-MakeBackend = Callable[[int], Backend]
-"""A backend with so many pages."""
 CPU_MEMORY_SHARE = 0.5
 CUDA_MEMORY_SHARE = 0.85
 """Of the memory that is free once the weights are loaded; the rest is for activations."""
@@ -50,6 +46,8 @@ class ModelInfo:
     max_num_seqs: int
     max_batched_tokens: int
     kv_pages: int
+    page_size: int
+    """tokens of a page"""
     sliding_window: int | None
     """the most keys that a query sees in any layer; None if a layer has no window"""
     load_seconds: float
@@ -69,7 +67,8 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     torch.set_num_threads(threads_for(folder, usable_threads()))
     kernels = native.find(device, dtype)
     model, probe, make_backend, kernels = prepare(folder, device, dtype, kernels, settings.quantization)
-    bytes_per_page = probe.bytes_per_page * PAGE_SIZE // probe.page_size
+    page_size = make_backend(1).cache.page_size
+    bytes_per_page = probe.bytes_per_page * page_size // probe.page_size
     vocab_size = int(loading.text_config(model.config).vocab_size)
     longest = loading.config_max_model_len(model.config)
 
@@ -80,7 +79,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         return limits_of(measuring.measure(spare, vocab_size, settings.max_model_len or longest))
 
     max_num_seqs, max_batched_tokens = batch_limits(settings, measured)
-    pages, max_model_len = size_cache(settings, device, bytes_per_page, longest, max_num_seqs)
+    pages, max_model_len = size_cache(settings, device, page_size, bytes_per_page, longest, max_num_seqs)
     backend = make_backend(pages + 1)
     info = ModelInfo(
         architecture=folder.architecture,
@@ -92,6 +91,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         max_num_seqs=max_num_seqs,
         max_batched_tokens=max_batched_tokens,
         kv_pages=pages,
+        page_size=page_size,
         sliding_window=probe.widest_window,
         load_seconds=time.monotonic() - began,
         attention=type(backend).__name__.lower(),
@@ -143,23 +143,16 @@ def prepare(
     """Load the model, route it through our pages and make it fast. Its logits are compared with its own forward before
     and after. Returns the model, the probe's cache, whose layers have the shapes that it needs, its backend, and the kernels
     that it uses. Raises UnsupportedArchitecture, or BadConfiguration for a quantization that does not work here."""
-
-    def gathered(pages: int) -> Backend:
-        return Gathered(pages, PAGE_SIZE, device, dtype)
-
-    def in_place(pages: int) -> Backend:
-        assert kernels is not None
-        return InPlace(kernels, pages, dtype)
-
     _check_quantization(quantization, kernels)
     architecture = folder.architecture
     model = loading.load_model(folder, device, dtype)
     prompts = gate.probe_prompts(int(loading.text_config(model.config).vocab_size))
     expected = gate.reference_logits(model, prompts, device)
     gate.open_to_pages(architecture, model)
-    probe = gate.check_pages(architecture, model, expected, prompts, gathered, gate.TOLERANCE[dtype])
-    shapes = probe.layers.values()
-    make = in_place if kernels is not None and all(reads(kernels, one) for one in shapes) else gathered
+    gathered = reference(device, dtype)
+    seen = gate.check_pages(architecture, model, expected, prompts, gathered, gate.TOLERANCE[dtype])
+    probe = seen.cache
+    make = choose(Needs(device, dtype, tuple(probe.layers.values()), tuple(seen.rules.values())), kernels)
     surgery.operate(model, device, dtype, kernels, quantization)
     try:
         tolerance = gate.INT8_TOLERANCE if quantization else gate.TOLERANCE[dtype]
@@ -173,7 +166,7 @@ def prepare(
             "served with its linear layers as they are, which is slower", cause=error.why
         )
     # Outside of the handler, because the exception's frames hold the model: memory may be too small for two models.
-    del model
+    del model, seen
     gc.collect()
     model = loading.load_model(folder, device, dtype)
     gate.open_to_pages(architecture, model)
@@ -189,7 +182,12 @@ def _check_quantization(quantization: Quantization | None, kernels: Kernels | No
 
 
 def size_cache(
-    settings: Configure, device: torch.device, bytes_per_page: int, longest: int, max_num_seqs: int
+    settings: Configure,
+    device: torch.device,
+    page_size: int,
+    bytes_per_page: int,
+    longest: int,
+    max_num_seqs: int,
 ) -> tuple[int, int]:
     """The number of pages, and the longest sequence that they and the model allow. Raises BadConfiguration if the
     wanted length does not fit."""
@@ -201,17 +199,17 @@ def size_cache(
     if settings.kv_cache_memory is not None:
         budget = settings.kv_cache_memory
     else:  # what is free, but no more than a full batch of longest sequences takes
-        budget = min(_free_memory(device), max_num_seqs * -(-max_model_len // PAGE_SIZE) * bytes_per_page)
+        budget = min(_free_memory(device), max_num_seqs * -(-max_model_len // page_size) * bytes_per_page)
     pages = budget // bytes_per_page
-    if pages * PAGE_SIZE >= max_model_len:
+    if pages * page_size >= max_model_len:
         return pages, max_model_len
     if settings.max_model_len is not None or pages < 1:
-        need = -(-max_model_len // PAGE_SIZE) * bytes_per_page
+        need = -(-max_model_len // page_size) * bytes_per_page
         raise BadConfiguration(
             f"A sequence of {max_model_len} tokens needs {need} bytes of KV cache, and there are {budget}: set "
-            f"--max-model-len to at most {pages * PAGE_SIZE}, or --kv-cache-memory to at least {need}."
+            f"--max-model-len to at most {pages * page_size}, or --kv-cache-memory to at least {need}."
         )
-    return pages, pages * PAGE_SIZE
+    return pages, pages * page_size
 
 
 def _free_memory(device: torch.device) -> int:

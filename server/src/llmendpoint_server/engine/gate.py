@@ -17,7 +17,7 @@ from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention.base import Backend
-from llmendpoint_server.engine.attention.cache import PAGE_SIZE, PagedCache
+from llmendpoint_server.engine.attention.cache import PAGE_SIZE
 from llmendpoint_server.engine.attention.watched import Watched
 from llmendpoint_server.engine.forward import forward, route_through_pages
 from llmendpoint_server.engine.loading import CausalLM, text_config
@@ -146,10 +146,10 @@ def check_pages(
     prompts: list[list[int]],
     make_backend: Callable[[int], Backend],
     tolerance: float,
-) -> PagedCache:
+) -> Watched:
     """Raises UnsupportedArchitecture unless every layer attends once per step and the logits are close to `expected`.
 
-    Returns the probe's cache, whose layers have the shapes that the model needs.
+    Returns the probe, whose cache and rules are those that the model's layers need.
     """
     try:
         logits, backend = paged_logits(model, prompts, make_backend)
@@ -166,4 +166,4 @@ def check_pages(
     if error_share > tolerance:
         why = f"a packed batch gives other logits than its own forward (off by {error_share:.2g} of their spread)"
         raise UnsupportedArchitecture(architecture, why, SUPPORTED)
-    return backend.cache
+    return backend

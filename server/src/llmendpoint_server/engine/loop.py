@@ -159,4 +159,4 @@ def make_scheduler(settings: protocol.Configure, info: ModelInfo) -> Scheduler:
         max_queued_tokens=settings.max_queued_tokens,
         num_speculative_tokens=_most_guessed(settings),
     )
-    return Scheduler(config, BlockManager(info.kv_pages, PAGE_SIZE))
+    return Scheduler(config, BlockManager(info.kv_pages, info.page_size))

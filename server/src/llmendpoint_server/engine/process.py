@@ -12,7 +12,6 @@ import structlog
 
 from llmendpoint_server import protocol
 from llmendpoint_server.core.request import FinishReason, RequestOutput
-from llmendpoint_server.engine.attention.cache import PAGE_SIZE
 from llmendpoint_server.engine.bring_up import ModelInfo, load
 from llmendpoint_server.engine.connection import HEARTBEAT_SECONDS, Connection
 from llmendpoint_server.engine.loop import Engine, make_scheduler
@@ -76,7 +75,7 @@ def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
         device=info.device,
         dtype=info.dtype,
         kv_pages=info.kv_pages,
-        page_size=PAGE_SIZE,
+        page_size=info.page_size,
         load_seconds=info.load_seconds,
         attention=info.attention,
         kernels=info.kernels,

@@ -7,6 +7,7 @@ of layer (window, number of key heads) and shared by all layers of that kind.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Row
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -14,6 +15,7 @@ from itertools import groupby
 import torch
 
 from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.engine.inputs import Inputs
 
 _SMALLEST_GROUP_PAGES = 8
 """Contexts up to this many pages share a group; above it, each doubling has its own group."""
@@ -43,18 +45,40 @@ class PrefillChunk:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Where a step's tokens lie, in int32. `rows` `[sequences, 4]`: first flat row, tokens, position of the first token, start of
-    its pages in `tables`. `slots`: of each token, page * page_size + its place in the page."""
+    its pages in the flat `tables`. `slots`: of each token, page * page_size + its place in the page."""
 
     rows: torch.Tensor
     tables: torch.Tensor
     slots: torch.Tensor
 
 
-class Step:
-    """The tensors of one batch, on `device`; attention bias in `dtype`."""
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """Sequences of any lengths, as CUDA kernels read them: int32, but for `slots`. `query_ends`, `key_ends` `[n + 1]`: 0, and the
+    sums of each row's queries and keys. `key_counts` `[n]`. `tables` `[n, pages]`. `most_queries`: of any row. `most_keys`: as many as the tables have place for."""
 
-    def __init__(self, batch: Batch, page_size: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.page_size = page_size
+    slots: torch.Tensor
+    query_ends: torch.Tensor
+    key_ends: torch.Tensor
+    key_counts: torch.Tensor
+    tables: torch.Tensor
+    most_queries: int
+    most_keys: int
+
+
+class Step:
+    """The tensors of one batch, in `inputs`, which hold until the next one; attention bias in `dtype`. `padding`: more rows of one
+    token, after those that decode."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        inputs: Inputs,
+        device: torch.device,
+        dtype: torch.dtype,
+        padding: Row[Scheduled] = (),
+    ) -> None:
+        self.page_size = inputs.page_size
         self.device = device
         self.dtype = dtype
         decodes = [(i, row) for i, row in enumerate(batch.rows) if row.count == 1]
@@ -63,48 +87,41 @@ class Step:
         prefills.sort(key=lambda pair: (pair[1].start > 0, pair[1].count))
         ordered = decodes + prefills
         self._decodes = [row for _, row in decodes]
-        self._rows = [row for _, row in ordered]
-        ids: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
+        self.rows = [row for _, row in ordered]
         self.sampled: list[int] = []
         """places in the batch of the rows that sample; each has as many `logit_rows` as it has tokens in its draft, and one"""
         logit_rows: list[int] = []
+        end = 0
         for i, row in ordered:
-            self._append(row, ids, positions, slots)
+            end += row.count
             if row.sample:
                 self.sampled.append(i)
-                logit_rows += range(len(ids) - 1 - len(row.draft), len(ids))
-        self.ids = torch.tensor([ids], device=device)
-        self.positions = torch.tensor([positions], device=device)
-        self.logit_rows = torch.tensor(logit_rows or [len(ids) - 1], device=device)
-        self._pages, self._offsets = torch.tensor(slots, device=device).view(-1, 2).unbind(1)
+                logit_rows += range(end - 1 - len(row.draft), end)
+        if padding:
+            self.rows += padding
+            logit_rows += range(end, end + len(padding))
+        self._inputs = inputs
+        self.loaded = inputs.load(self.rows, logit_rows or [end - 1])
+        self.ids, self.positions = self.loaded.ids, self.loaded.positions
+        self.logit_rows = self.loaded.logit_rows
         self._slots: dict[int, torch.Tensor] = {}
         self._opened_rows: dict[int, torch.Tensor] = {}
         self._groups: dict[tuple[int | None, int], list[DecodeGroup]] = {}
         self._contexts: dict[tuple[int, int | None, int], tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def _append(self, row: Scheduled, ids: list[int], positions: list[int], slots: list[int]) -> None:
-        end = row.start + row.count
-        ids += row.tokens
-        positions += range(row.start, end)
-        table = row.sequence.table
-        for position in range(row.start, end):
-            slots += (table[position // self.page_size], position % self.page_size)
 
     @cached_property
     def chunk_batches(self) -> list[list[PrefillChunk]]:
         """The chunks in consecutive rows, those of equal length that begin alike together."""
         chunks = []
         first = len(self._decodes)
-        for row in self._rows[first:]:
+        for row in self.rows[first:]:
             chunks.append(PrefillChunk(first, row.start, row.count, tuple(row.sequence.table)))
             first += row.count
         return [list(some) for _, some in groupby(chunks, key=lambda chunk: (chunk.start > 0, chunk.count))]
 
     @cached_property
     def _opened(self) -> list[int]:
-        return [page for row in self._rows if (page := self._opened_page(row)) is not None]
+        return [page for row in self.rows if (page := self._opened_page(row)) is not None]
 
     def _opened_page(self, row: Scheduled) -> int | None:
         """The page whose first token the row computes, but not its last; None if there is no such page."""
@@ -115,17 +132,18 @@ class Step:
 
     @cached_property
     def layout(self) -> Layout:
-        rows: list[int] = []
-        tables: list[int] = []
-        first = 0
-        for row in self._rows:
-            rows += (first, row.count, row.start, len(tables))
-            tables += row.sequence.table
-            first += row.count
-        slots = self._pages * self.page_size + self._offsets
-        return Layout(
-            torch.tensor(rows, dtype=torch.int32), torch.tensor(tables, dtype=torch.int32), slots.int()
-        )
+        return Layout(self._inputs.spans(self.rows), self.loaded.tables, self.loaded.slots.int())
+
+    @cached_property
+    def ragged(self) -> Ragged:
+        """Made by the first layer that asks. So it is a part of the graph, if the step is captured."""
+        loaded, rows = self.loaded, len(self.rows)
+        counts = loaded.lengths.int()
+        ends = torch.nn.functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
+        most_queries = max(row.count for row in self.rows)
+        most_keys = loaded.tables.shape[1] * self.page_size
+        tables = loaded.tables[:rows]
+        return Ragged(loaded.slots, loaded.ends.int(), ends, counts, tables, most_queries, most_keys)
 
     def opened(self, kv_heads: int) -> torch.Tensor | None:
         """Page rows that the step begins and does not fill. They must be cleared: they still hold their former
@@ -139,8 +157,10 @@ class Step:
         found = self._slots.get(kv_heads)
         if found is None:
             heads = torch.arange(kv_heads, device=self.device)
-            pages = self._pages[:, None] * kv_heads + heads
-            found = self._slots[kv_heads] = (pages * self.page_size + self._offsets[:, None]).flatten()
+            slots = self.loaded.slots[:, None]
+            offsets = slots % self.page_size
+            found = (slots - offsets) * kv_heads + heads * self.page_size + offsets
+            found = self._slots[kv_heads] = found.flatten()
         return found
 
     def decode_groups(self, window: int | None, kv_heads: int) -> list[DecodeGroup]:

@@ -1,14 +1,16 @@
-"""What every attention backend is asked: the rules of a layer, and one step's queries against the pages."""
+"""What every attention backend is asked: to prepare a step, and to attend to the pages of a layer."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence as Row
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 
-from llmendpoint_server.core.batch import Batch
-from llmendpoint_server.engine.attention.cache import PagedCache
+from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
 from llmendpoint_server.engine.step import Step
 
 
@@ -30,13 +32,31 @@ class Rules:
         return self.softcap is None and self.sinks is None
 
 
+class States(NamedTuple):
+    """A layer's inputs for the tokens of one step: `query` `[1, heads, T, key_dim]`, `key` and `value` `[1, kv_heads, T, dim]`."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+
+
 class Backend(Protocol):
-    """Attention over pages that it holds."""
+    """Attention over pages that it holds. A backend derives from this class, and has its own `prepare` and `compute`."""
 
     cache: PagedCache
+    captures: ClassVar[bool] = False
+    """whether a step of decodes can be captured in a CUDA graph, and replayed for other rows once they are prepared: with the
+    number of rows the capture had, after `reserve`"""
 
-    def prepare(self, batch: Batch) -> Step:
-        """What the layers need to know of a step: made once, and read by all of them."""
+    @abstractmethod
+    def reserve(self, rows: int, tokens: int, longest: int) -> None:
+        """Before a capture: make room for steps of so many rows and tokens, and sequences of `longest` tokens. No tensor that a step
+        reads moves from then on."""
+
+    @abstractmethod
+    def prepare(self, batch: Batch, padding: Row[Scheduled] = ()) -> Step:
+        """What the layers need to know of a step: made once, and read by all of them. `padding`: rows of one token that follow the
+        batch's, and whose results nobody wants."""
 
     def attend(
         self,
@@ -47,5 +67,10 @@ class Backend(Protocol):
         value: torch.Tensor,
         rules: Rules,
     ) -> torch.Tensor:
-        """Write the step's keys and values to the pages of a layer, and attend. `query` `[1, heads, T, key_dim]`, `key` and `value`
-        `[1, kv_heads, T, dim]`; returns `[T, heads, value_dim]`."""
+        """What a layer calls. The states are those of `States`, the result is that of `compute`."""
+        pages = self.cache.layer(layer, key, value, rules.sliding_window)
+        return self.compute(step, pages, States(query, key, value), rules)
+
+    @abstractmethod
+    def compute(self, step: Step, pages: LayerCache, states: States, rules: Rules) -> torch.Tensor:
+        """Write the step's keys and values to a layer's pages, and attend: `[T, heads, value_dim]`."""

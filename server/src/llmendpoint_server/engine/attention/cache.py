@@ -35,6 +35,7 @@ class Scratch:
 class LayerCache:
     """One layer's pages: keys `[pages * kv_heads, page_size * key_dim]`, values likewise."""
 
+    index: int
     keys: torch.Tensor
     values: torch.Tensor
     kv_heads: int
@@ -63,7 +64,7 @@ class PagedCache:
                 torch.zeros(self.pages * heads, self.page_size * dim, dtype=key.dtype, device=key.device)
                 for dim in (key_dim, value_dim)
             )
-            found = self.layers[index] = LayerCache(keys, values, heads, key_dim, value_dim, window)
+            found = self.layers[index] = LayerCache(index, keys, values, heads, key_dim, value_dim, window)
         return found
 
     @property

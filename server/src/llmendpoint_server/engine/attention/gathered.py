@@ -5,40 +5,38 @@ It is what the faster backends are compared with, and what serves where none of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Row
+
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 
-from llmendpoint_server.core.batch import Batch
-from llmendpoint_server.engine.attention.base import Rules
+from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.engine.attention.base import Backend, Rules, States
 from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
+from llmendpoint_server.engine.inputs import Inputs
 from llmendpoint_server.engine.step import DecodeGroup, PrefillChunk, Step
 
 MOST_SCORES = 2**25
 """The most scores in memory at one time, if no torch kernel avoids storing them; in float32, with one or two copies."""
 
 
-class Gathered:
-    """A `Backend` with `pages` of `page_size` tokens. `dtype`: of the model's activations."""
+class Gathered(Backend):
+    """Has `pages` of `page_size` tokens. `dtype`: of the model's activations."""
 
     def __init__(self, pages: int, page_size: int, device: torch.device, dtype: torch.dtype) -> None:
         self.cache = PagedCache(pages, page_size)
+        self._inputs = Inputs(page_size, device)
         self._device = device
         self._dtype = dtype
 
-    def prepare(self, batch: Batch) -> Step:
-        return Step(batch, self.cache.page_size, self._device, self._dtype)
+    def reserve(self, rows: int, tokens: int, longest: int) -> None:
+        self._inputs.reserve_step(rows, tokens, -(-longest // self.cache.page_size))
 
-    def attend(
-        self,
-        step: Step,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        rules: Rules,
-    ) -> torch.Tensor:
-        cache = self.cache
-        pages = cache.layer(layer, key, value, rules.sliding_window)
+    def prepare(self, batch: Batch, padding: Row[Scheduled] = ()) -> Step:
+        return Step(batch, self._inputs, self._device, self._dtype, padding)
+
+    def compute(self, step: Step, pages: LayerCache, states: States, rules: Rules) -> torch.Tensor:
+        cache, (query, key, value) = self.cache, states
         _write(pages, step, key, value)
         tokens, heads = query.shape[2], query.shape[1]
         groups = step.decode_groups(rules.sliding_window, pages.kv_heads)
@@ -48,7 +46,7 @@ class Gathered:
         for group in groups:
             out[group.start : group.end] = _decode(cache, pages, group, query, rules)
         for chunks in step.chunk_batches:
-            _prefill(cache, pages, step, chunks, (query, key, value), rules, out)
+            _prefill(cache, pages, step, chunks, states, rules, out)
         return out
 
 
@@ -114,7 +112,7 @@ def _prefill(
     layer: LayerCache,
     step: Step,
     chunks: list[PrefillChunk],
-    states: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    states: States,
     rules: Rules,
     out: torch.Tensor,
 ) -> None:
@@ -133,7 +131,7 @@ def _prefill(
         out[begin:end] = result.transpose(1, 2).flatten(0, 1)
         return
     for chunk in chunks:
-        _prefill_one(cache, layer, step, chunk, states[0], rules, out)
+        _prefill_one(cache, layer, step, chunk, states.query, rules, out)
 
 
 def _prefill_one(

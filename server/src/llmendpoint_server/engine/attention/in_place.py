@@ -5,39 +5,39 @@ Its pages hold the same bytes as those of `Gathered`, in the order that the kern
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Row
+
 import torch
 
-from llmendpoint_server.core.batch import Batch
-from llmendpoint_server.engine.attention.base import Rules
+from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.engine.attention.base import Backend, Rules, States
 from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
+from llmendpoint_server.engine.inputs import Inputs
 from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.step import Step
 
+CPU = torch.device("cpu")
 
-class InPlace:
-    """A `Backend` with `pages` pages."""
+
+class InPlace(Backend):
+    """Has `pages` pages."""
 
     def __init__(self, kernels: Kernels, pages: int, dtype: torch.dtype) -> None:
         self.cache = PagedCache(pages, kernels.functions.PAGE)
+        self._inputs = Inputs(kernels.functions.PAGE, CPU)
         self._dtype = dtype
         self._is_bf16 = int(dtype is torch.bfloat16)
         self._write = kernels.functions.write
-        self._attend = kernels.functions.attend
+        self._read = kernels.functions.attend
 
-    def prepare(self, batch: Batch) -> Step:
-        return Step(batch, self.cache.page_size, torch.device("cpu"), self._dtype)
+    def reserve(self, rows: int, tokens: int, longest: int) -> None:
+        self._inputs.reserve_step(rows, tokens, -(-longest // self.cache.page_size))
 
-    def attend(
-        self,
-        step: Step,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        rules: Rules,
-    ) -> torch.Tensor:
-        pages = self.cache.layer(layer, key, value, rules.sliding_window)
-        query, key, value = (x if x.stride(3) == 1 else x.contiguous() for x in (query, key, value))
+    def prepare(self, batch: Batch, padding: Row[Scheduled] = ()) -> Step:
+        return Step(batch, self._inputs, CPU, self._dtype, padding)
+
+    def compute(self, step: Step, pages: LayerCache, states: States, rules: Rules) -> torch.Tensor:
+        query, key, value = (x if x.stride(3) == 1 else x.contiguous() for x in states)
         layout = step.layout
         heads, tokens = query.shape[1], query.shape[2]
         shape = pages.kv_heads, pages.key_dim, pages.value_dim
@@ -45,7 +45,7 @@ class InPlace:
             self._dtype
         }:
             raise ValueError(
-                f"layer {layer} has pages of {shape} in {self._dtype}, and got {tuple(key.shape)} {key.dtype}"
+                f"layer {pages.index} has pages of {shape} in {self._dtype}, and got {tuple(key.shape)} {key.dtype}"
             )
         keys, values = pages.keys.data_ptr(), pages.values.data_ptr()
         self._write(
@@ -56,7 +56,7 @@ class InPlace:
         )  # fmt: skip
         out = query.new_empty(tokens, heads, pages.value_dim)
         sinks = None if rules.sinks is None else rules.sinks.float().contiguous()
-        self._attend(
+        self._read(
             self._is_bf16,
             query.data_ptr(), query.stride(2), query.stride(1), out.data_ptr(), keys, values,
             0 if sinks is None else sinks.data_ptr(), layout.rows.data_ptr(), layout.tables.data_ptr(),

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence as Row
 
 import torch
 
-from llmendpoint_server.engine.attention.base import Backend, Rules
+from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.engine.attention.base import Backend, Rules, States
+from llmendpoint_server.engine.attention.cache import LayerCache
 from llmendpoint_server.engine.step import Step
 
 
-class Watched:
+class Watched(Backend):
     """A `Backend` around another one. `calls`: how often each layer attended. `rules`: what each layer gave last."""
 
     def __init__(self, backend: Backend) -> None:
         self.cache = backend.cache
-        self.prepare = backend.prepare
         self.calls: dict[int, int] = {}
         self.rules: dict[int, Rules] = {}
         self._backend = backend
 
-    def attend(self, step: Step, layer: int, *states: Any) -> torch.Tensor:
-        """`states`: as in `Backend`; the rules are the last of them."""
-        self.calls[layer] = self.calls.get(layer, 0) + 1
-        self.rules[layer] = states[-1]
-        return self._backend.attend(step, layer, *states)
+    def reserve(self, rows: int, tokens: int, longest: int) -> None:
+        self._backend.reserve(rows, tokens, longest)
+
+    def prepare(self, batch: Batch, padding: Row[Scheduled] = ()) -> Step:
+        return self._backend.prepare(batch, padding)
+
+    def compute(self, step: Step, pages: LayerCache, states: States, rules: Rules) -> torch.Tensor:
+        self.calls[pages.index] = self.calls.get(pages.index, 0) + 1
+        self.rules[pages.index] = rules
+        return self._backend.compute(step, pages, states, rules)
