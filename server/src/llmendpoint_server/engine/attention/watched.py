@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from llmendpoint_server.engine.attention.base import Backend, Rules
+from llmendpoint_server.engine.attention.in_place import InPlace, LayerTable
 from llmendpoint_server.engine.step import Step
 
 
@@ -25,3 +26,9 @@ class Watched:
         self.calls[layer] = self.calls.get(layer, 0) + 1
         self.rules[layer] = states[-1]
         return self._backend.attend(step, layer, *states)
+
+    def compute_layers(self, step: Step, table: LayerTable, *states: torch.Tensor) -> None:
+        """As in `InPlace`, which must be what is watched."""
+        for layer in table.indices:
+            self.calls[layer] = self.calls.get(layer, 0) + 1
+        cast(InPlace, self._backend).compute_layers(step, table, *states)
