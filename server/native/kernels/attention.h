@@ -234,16 +234,22 @@ inline std::vector<Task> tasks_of(const Attention& a) {
   return tasks;
 }
 
+// Scratch memory that each thread needs.
+inline size_t attention_room(const Attention& a) { return sizeof(float) * QUERIES * (a.value_dim + a.key_dim); }
+
+// This thread's part of the tasks; all threads of the region call it, and it returns when all are done.
+template <class T>
+void attend_share(const Attention& a, const std::vector<Task>& tasks, const Share& share) {
+  float* sums = reinterpret_cast<float*>(share.room);
+  Work<T> work{a, sums, reinterpret_cast<T*>(sums + QUERIES * a.value_dim)};
+#pragma omp for schedule(dynamic, 2)
+  for (size_t i = 0; i < tasks.size(); i++) attend_task(work, tasks[i]);
+}
+
 template <class T>
 void attend(const Attention& a) {
   const std::vector<Task> tasks = tasks_of(a);
-#pragma omp parallel
-  {
-    float* sums = scratch<float>(QUERIES * (a.value_dim + a.key_dim));
-    Work<T> work{a, sums, reinterpret_cast<T*>(sums + QUERIES * a.value_dim)};
-#pragma omp for schedule(dynamic, 4)
-    for (size_t i = 0; i < tasks.size(); i++) attend_task(work, tasks[i]);
-  }
+  on_threads(true, attention_room(a), [&](const Share& share) { attend_share<T>(a, tasks, share); });
 }
 
 }  // namespace

@@ -33,8 +33,7 @@ inline void multiply(const Linear& l, const W* w, long stride, long row, long ou
       for (int p = 0; p < P; p++)
         sums[r][p] = Arithmetic<T>::multiply_add(sums[r][p], x + r * l.inputs + k, columns[p]);
   }
-  for (int r = 0; r < R; r++)
-    for (int p = 0; p < P; p++) put<T>(l, row + r, output + p * LANES, sums[r][p]);
+  for (int r = 0; r < R; r++) put<T, P>(l, row + r, output, sums[r]);
 }
 
 // All rows in tiles that are as equal as can be.
@@ -68,15 +67,14 @@ inline void widen_into(T* to, const W* from, long count) {
 constexpr long FEW = 2;  // rows up to which widening in registers beats tiles
 
 template <class T, class W, int P>
-inline void multiply_group(const Linear& l, const W* w, long output) {
+inline void multiply_group(const Linear& l, const W* w, long output, char* room) {
   const long panel = LANES * l.inputs;
   constexpr bool narrow = sizeof(W) < sizeof(T);
   if (narrow && l.rows <= (tiled<T>() ? FEW : ROWS)) return multiply_rows<T, W, P>(l, w, panel, output);
   const T* wide;
   if constexpr (narrow) {
-    T* room = scratch<T>(P * panel);
-    widen_into(room, w, P * panel);
-    wide = room;
+    widen_into(reinterpret_cast<T*>(room), w, P * panel);
+    wide = reinterpret_cast<T*>(room);
   } else {
     wide = w;
   }
@@ -87,18 +85,39 @@ inline void multiply_group(const Linear& l, const W* w, long output) {
 }
 
 template <class T, class W>
-void multiply_all(const Linear& l) {
-  const W* w = static_cast<const W*>(l.w);
-  long panels = (l.outputs + LANES - 1) / LANES, panel = LANES * l.inputs, groups = (panels + PANELS - 1) / PANELS;
-#pragma omp parallel for schedule(static)
-  for (long g = 0; g < groups; g++) {
+void multiply_panels(const Linear& l, const Share& share) {
+  const W* w = static_cast<const W*>(l.weights.w);
+  const long panels = (l.outputs + LANES - 1) / LANES, panel = LANES * l.inputs, groups = (panels + PANELS - 1) / PANELS;
+  for (long g = share.first(groups); g < share.end(groups); g++) {
     const W* first = w + g * PANELS * panel;
-    long output = g * PANELS * LANES;
+    const long output = g * PANELS * LANES;
     if (g * PANELS + PANELS <= panels)
-      multiply_group<T, W, PANELS>(l, first, output);
+      multiply_group<T, W, PANELS>(l, first, output, share.room);
     else
-      multiply_group<T, W, 1>(l, first, output);
+      multiply_group<T, W, 1>(l, first, output, share.room);
   }
+}
+
+// Scratch memory that each thread needs.
+template <class T>
+inline size_t linear_room(const Weights& weights, long inputs) {
+  return weights.bytes < long(sizeof(T)) ? PANELS * LANES * inputs * sizeof(T) : 0;
+}
+
+// This thread's part of a linear layer.
+template <class T>
+void multiply_share(const Linear& l, const Share& share) {
+  if (l.weights.bytes == 1)
+    multiply_panels<T, int8_t>(l, share);
+  else if (l.weights.bytes == 2)
+    multiply_panels<T, Bf16>(l, share);
+  else if constexpr (sizeof(T) == 4)
+    multiply_panels<T, float>(l, share);
+}
+
+template <class T>
+void multiply_all(const Linear& l) {
+  on_threads(true, linear_room<T>(l.weights, l.inputs), [&](const Share& share) { multiply_share<T>(l, share); });
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
-#include "attention.h"
-#include "glue.h"
-#include "linear.h"
+#include <new>
+
+#include "layer.h"
 #include "sampling.h"
 
 namespace {
@@ -35,38 +35,62 @@ PyObject* compute(bool is_bf16, Work work) {
   if (is_bf16) return PyErr_Format(PyExc_ValueError, "this variant has no bfloat16 arithmetic");
 #endif
   PyThreadState* state = PyEval_SaveThread();
+  bool fits = true;
+  try {
 #ifdef HAS_BF16
-  if (is_bf16)
-    work(Bf16{});
-  else
+    if (is_bf16)
+      work(Bf16{});
+    else
 #endif
-    work(float{});
+      work(float{});
+  } catch (const std::bad_alloc&) {
+    fits = false;
+  }
   PyEval_RestoreThread(state);
-  return Py_NewRef(Py_None);
+  return fits ? Py_NewRef(Py_None) : PyErr_NoMemory();
 }
 
 PyObject* linear(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 10) return expect(count, 10);
+  if (count != 11) return expect(count, 11);
   Arguments a{args};
-  const long is_bf16 = a.whole(), weight_bytes = a.whole();
+  const long is_bf16 = a.whole();
   Linear l;
+  l.weights.w = a.address<void>();
+  l.weights.scale = a.address<float>();
+  l.weights.bias = a.address<float>();
+  l.weights.bytes = a.whole();
   l.x = a.address<void>();
-  l.w = a.address<void>();
-  l.scale = a.address<float>();
-  l.bias = a.address<float>();
   l.y = a.address<void>();
   l.rows = a.whole();
   l.outputs = a.whole();
   l.inputs = a.whole();
-  return compute(is_bf16, [&](auto type) {
-    using T = decltype(type);
-    if (weight_bytes == 1)
-      multiply_all<T, int8_t>(l);
-    else if (weight_bytes == 2)
-      multiply_all<T, Bf16>(l);
-    else if constexpr (sizeof(T) == 4)
-      multiply_all<T, float>(l);
-  });
+  l.ending = Ending(a.whole());
+  return compute(is_bf16, [&](auto type) { multiply_all<decltype(type)>(l); });
+}
+
+PyObject* layers(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 18) return expect(count, 18);
+  Arguments a{args};
+  const long is_bf16 = a.whole();
+  Run r;
+  r.layers = a.address<Layer>();
+  r.pages = a.address<Pages>();
+  r.count = a.whole();
+  r.hidden = a.whole();
+  r.heads = a.whole();
+  r.kv_heads = a.whole();
+  r.dim = a.whole();
+  r.width = a.whole();
+  r.x = a.address<void>();
+  r.cos = a.address<void>();
+  r.sin = a.address<void>();
+  r.rows = a.address<int>();
+  r.tables = a.address<int>();
+  r.slots = a.address<int>();
+  r.sequences = a.whole();
+  r.tokens = a.whole();
+  r.rotary = a.whole();
+  return compute(is_bf16, [&](auto type) { compute_layers<decltype(type)>(r); });
 }
 
 PyObject* attend_pages(PyObject*, PyObject* const* args, Py_ssize_t count) {
@@ -130,19 +154,6 @@ PyObject* norm(PyObject*, PyObject* const* args, Py_ssize_t count) {
   });
 }
 
-PyObject* silu_and_multiply(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 5) return expect(count, 5);
-  Arguments a{args};
-  const long is_bf16 = a.whole();
-  const void* x = a.address<void>();
-  void* to = a.address<void>();
-  const long rows = a.whole(), dim = a.whole();
-  return compute(is_bf16, [&](auto type) {
-    using T = decltype(type);
-    gate(static_cast<const T*>(x), static_cast<T*>(to), rows, dim);
-  });
-}
-
 PyObject* rotate_heads(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (count != 11) return expect(count, 11);
   Arguments a{args};
@@ -186,11 +197,11 @@ PyObject* sample_tokens(PyObject*, PyObject* const* args, Py_ssize_t count) {
 #define FUNCTION(name, function) {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL, nullptr}
 
 PyMethodDef functions[] = {
+    FUNCTION("layers", layers),
     FUNCTION("linear", linear),
     FUNCTION("attend", attend_pages),
     FUNCTION("write", write_pages),
     FUNCTION("norm", norm),
-    FUNCTION("silu_and_multiply", silu_and_multiply),
     FUNCTION("rotate", rotate_heads),
     FUNCTION("sample", sample_tokens),
     {nullptr, nullptr, 0, nullptr},

@@ -5,27 +5,60 @@
 
 namespace {
 
-struct Linear {
-  const void* x;
-  const void* w;
+struct Weights {
+  const void* w;       // panels; see linear.h
   const float* scale;  // or null
   const float* bias;   // or null
-  void* y;
-  long rows, outputs, inputs;
+  long bytes;          // of one weight
 };
 
-template <class T>
-inline void put(const Linear& l, long row, long output, Floats sum) {
-  T* to = static_cast<T*>(l.y) + row * l.outputs + output;
-  long left = l.outputs - output;
+enum class Ending : long {
+  PLAIN,  // y = sums
+  GATED,  // panels of gates and of what they gate take turns: y[M, N / 2] = silu(gate) * other
+  ADDED,  // y += sums
+};
+
+struct Linear {
+  Weights weights;
+  const void* x;
+  void* y;
+  long rows, outputs, inputs;
+  Ending ending;
+};
+
+// The sums of LANES outputs from `output` on, with scale and bias.
+inline Floats scaled(const Linear& l, long output, Floats sum) {
+  const Weights& w = l.weights;
+  const long left = l.outputs - output;
   if (left >= LANES) {
-    if (l.scale) sum *= load(l.scale + output);
-    if (l.bias) sum += load(l.bias + output);
-    store(to, sum);
-  } else if (left > 0) {
-    if (l.scale) sum *= load_some(l.scale + output, left);
-    if (l.bias) sum += load_some(l.bias + output, left);
-    store_some(to, sum, left);
+    if (w.scale) sum *= load(w.scale + output);
+    if (w.bias) sum += load(w.bias + output);
+  } else {
+    if (w.scale) sum *= load_some(w.scale + output, left);
+    if (w.bias) sum += load_some(w.bias + output, left);
+  }
+  return sum;
+}
+
+inline Floats silu(Floats x) { return x / (1.0f + exponential(-x)); }
+
+// Sums of P panels of one row.
+template <class T, int P>
+inline void put(const Linear& l, long row, long output, const Floats* sums) {
+  T* y = static_cast<T*>(l.y);
+  if constexpr (P == 2) {
+    if (l.ending == Ending::GATED)
+      return store(y + (row * l.outputs + output) / 2, silu(scaled(l, output, sums[0])) * scaled(l, output + LANES, sums[1]));
+  }
+  for (int p = 0; p < P; p++) {
+    const long at = output + p * LANES, left = l.outputs - at;
+    if (left <= 0) return;
+    T* to = y + row * l.outputs + at;
+    Floats sum = scaled(l, at, sums[p]);
+    if (left >= LANES)
+      store(to, l.ending == Ending::ADDED ? load(to) + sum : sum);
+    else
+      store_some(to, l.ending == Ending::ADDED ? load_some(to, left) + sum : sum, left);
   }
 }
 

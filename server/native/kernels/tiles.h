@@ -55,8 +55,14 @@ inline void shape_tiles(int upper, int lower) {
   _tile_loadconfig(&shapes);
 }
 
-inline void put_tile(const Linear& l, const float* sums, int rows, long row, long output) {
-  for (int r = 0; r < rows; r++) put<Bf16>(l, row + r, output, load(sums + r * LANES));
+// Outputs of `rows` rows from the sums of P tiles of panels.
+template <int P>
+inline void put_tiles(const Linear& l, const float (*sums)[16 * LANES], int rows, long row, long output) {
+  for (int r = 0; r < rows; r++) {
+    Floats one[P];
+    for (int p = 0; p < P; p++) one[p] = load(sums[p] + r * LANES);
+    put<Bf16, P>(l, row + r, output, one);
+  }
 }
 
 constexpr long PREFETCH = 8192;  // bytes ahead of the tile that is read; the processor does not see tiles as a stream
@@ -89,20 +95,14 @@ inline void multiply_tiles(const Linear& l, const char* w, long row, int upper, 
       if constexpr (BOTH) _tile_dpbf16ps(3, 5, 7);
     }
   }
-  alignas(64) float sums[16 * LANES];
-  _tile_stored(0, sums, 64);
-  put_tile(l, sums, upper, row, output);
-  if constexpr (P == 2) {
-    _tile_stored(1, sums, 64);
-    put_tile(l, sums, upper, row, output + LANES);
-  }
+  alignas(64) float sums[2][16 * LANES];
+  _tile_stored(0, sums[0], 64);
+  if constexpr (P == 2) _tile_stored(1, sums[1], 64);
+  put_tiles<P>(l, sums, upper, row, output);
   if constexpr (BOTH) {
-    _tile_stored(2, sums, 64);
-    put_tile(l, sums, lower, row + 16, output);
-  }
-  if constexpr (BOTH && P == 2) {
-    _tile_stored(3, sums, 64);
-    put_tile(l, sums, lower, row + 16, output + LANES);
+    _tile_stored(2, sums[0], 64);
+    if constexpr (P == 2) _tile_stored(3, sums[1], 64);
+    put_tiles<P>(l, sums, lower, row + 16, output);
   }
 }
 

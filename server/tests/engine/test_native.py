@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
-from llmendpoint_server.engine import native
+from llmendpoint_server.engine import gate, native, surgery
 from llmendpoint_server.engine.attention.base import Rules
 from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.attention.in_place import InPlace
 from llmendpoint_server.engine.bring_up import load
-from llmendpoint_server.engine.fused import FusedAttention, FusedMlp, FusedNorm, Fusing, fused_mlp, fused_norm
+from llmendpoint_server.engine.fused import FusedAttention, FusedLayers, FusedMlp, FusedNorm
+from llmendpoint_server.engine.fusing import Fusing, fused_mlp, fused_norm
 from llmendpoint_server.engine.linear import NativeLinear
 from llmendpoint_server.engine.machine import cpu_flags
 from llmendpoint_server.engine.native import Kernels
@@ -157,13 +159,21 @@ def modules(model: object, kind: type) -> int:
 
 
 @pytest.mark.parametrize(
-    ("shape", "attentions", "mlps", "norms"),
-    [("llama", 4, 4, 9), ("qwen3", 4, 4, 9), ("gemma3_text", 7, 0, 29), ("mixtral", 4, 0, 9), ("gpt2", 0, 0, 0)],
-)  # fmt: skip
+    ("shape", "runs", "attentions", "mlps", "norms"),
+    [
+        ("llama", 1, 4, 4, 9),
+        ("qwen3", 1, 4, 4, 9),
+        ("gemma3_text", 0, 7, 0, 29),
+        ("mixtral", 0, 4, 0, 9),
+        ("smollm3", 0, 2, 4, 9),
+        ("gpt2", 0, 0, 0, 0),
+    ],
+)
 def test_what_a_family_shares_with_llama_is_fused_and_what_it_has_of_its_own_is_kept(
-    shape: str, attentions: int, mlps: int, norms: int, model_folder: Callable[[str], Path]
+    shape: str, runs: int, attentions: int, mlps: int, norms: int, model_folder: Callable[[str], Path]
 ) -> None:
     model = load(configure(model_folder(shape)))[0].model
+    assert modules(model, FusedLayers) == runs
     assert modules(model, FusedAttention) == attentions
     assert modules(model, FusedMlp) == mlps
     assert modules(model, FusedNorm) == norms
@@ -243,3 +253,44 @@ def test_pages_of_another_shape_than_the_layers_are_refused() -> None:
 def test_a_linear_layer_of_no_rows_gives_none() -> None:
     layer = NativeLinear(kernels("avx2"), torch.randn(32, 64), None, None)
     assert layer(torch.randn(0, 64)).shape == (0, 32)
+
+
+@pytest.mark.parametrize(("variant", "dtype"), CASES, ids=str)
+def test_layers_are_one_call_unless_one_of_them_has_a_step_of_its_own(
+    variant: str, dtype: torch.dtype, model_folder: Callable[[str], Path]
+) -> None:
+    """Of its own: a factor of 0.97 on what the third layer adds."""
+    kind, found = kernels(variant), []
+    for factor in (1.0, 0.97):
+        model = AutoModelForCausalLM.from_pretrained(model_folder("granite"), dtype=dtype).eval()
+        gate.open_to_pages("granite", model)
+        model.model.layers[2].residual_multiplier = factor
+        surgery.fuse(model, kind, dtype, None)
+        found.append(modules(model, FusedLayers))
+        assert modules(model, FusedMlp) == 4
+    assert found == [1, 0]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_step_that_memory_does_not_hold_is_an_error_and_not_the_end_of_the_process(variant: str) -> None:
+    functions, many = kernels(variant).functions, 1 << 44
+    with pytest.raises(MemoryError):
+        functions.layers(0, 0, 0, 1, 64, 4, 2, 16, 128, 0, 0, 0, 0, 0, 0, 1, many, 16)
+    with pytest.raises(MemoryError):
+        functions.linear(0, 0, 0, 0, 2, 0, 0, 100, 64, many, 0)
+
+
+def test_layers_refuse_pages_of_another_shape_and_states_of_another_type(
+    model_folder: Callable[[str], Path],
+) -> None:
+    runner, _ = load(configure(model_folder("llama")))
+    (run,) = (module for module in runner.model.modules() if isinstance(module, FusedLayers))
+    backend = InPlace(kernels("avx2"), 8, torch.float32)
+    one = Request("a", (0, 0), SamplingParams(1))
+    step = backend.prepare(Batch((Scheduled(Sequence(one, 0, [0, 0], [], table=[0]), 0, 2),), 0.0))
+    states, turns = torch.randn(1, 2, 64), torch.randn(1, 2, 16)
+    with pytest.raises(ValueError, match="layers of 64 in"):
+        backend.compute_layers(step, run.table, states.bfloat16(), turns, turns)
+    backend.cache.layer(1, torch.zeros(1, 2, 1, 32), torch.zeros(1, 2, 1, 32), None)
+    with pytest.raises(ValueError, match="pages of another shape"):
+        backend.compute_layers(step, run.table, states, turns, turns)

@@ -250,10 +250,10 @@ POISON = 1  # `prompts` never holds it
 
 
 @pytest.mark.parametrize("error", [RuntimeError, ValueError, KeyError])
-def test_a_request_on_which_the_model_raises_in_its_last_layer_leaves_nothing_behind(
+def test_a_request_on_which_the_model_raises_in_its_last_norm_leaves_nothing_behind(
     error: type[Exception], model_folder: Callable[[str], Path]
 ) -> None:
-    """By then every other layer has written keys and values of the whole batch."""
+    """By then every layer has written keys and values of the whole batch."""
     engine = make_engine(model_folder("llama"), max_batched_tokens=40)
     texts = prompts((20, 9, 35, 48))
     # The bad one shares its first pages with a good one, and is cut into chunks: some of its pages have names.
@@ -270,7 +270,7 @@ def test_a_request_on_which_the_model_raises_in_its_last_layer_leaves_nothing_be
         if poisoned[-1]:
             raise error("poison")
 
-    fault = model.model.layers[-1].mlp.register_forward_pre_hook(fail)
+    fault = model.model.norm.register_forward_pre_hook(fail)
     got: dict[str, list[int]] = {}
     details = []
     for n, text in enumerate(texts[:2]):

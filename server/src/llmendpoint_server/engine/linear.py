@@ -12,6 +12,7 @@ from llmendpoint_server.engine.machine import cpu_has_bf16
 from llmendpoint_server.engine.native import Kernels
 
 Quantization = Literal["int8"]
+_PLAIN, _GATED = 0, 1  # `Ending` of kernels/product.h
 
 
 class PackedLinear(nn.Module):
@@ -31,7 +32,8 @@ class PackedLinear(nn.Module):
 
 class NativeLinear(nn.Module):
     """`nn.Linear` by our kernels. The weight is kept in as few bytes as hold it: bfloat16 if that is exact, or int8 with one scale for each output
-    if `quantization` says so."""
+    if `quantization` says so. `gated`: the first half of the outputs goes through silu and is multiplied with the second; then a half must be
+    whole panels."""
 
     def __init__(
         self,
@@ -39,20 +41,29 @@ class NativeLinear(nn.Module):
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         quantization: Quantization | None,
+        gated: bool = False,
     ) -> None:
         super().__init__()
-        self.out_features, self.in_features = weight.shape
+        self._rows, self.in_features = weight.shape
+        self.out_features = self._rows // 2 if gated else self._rows
         self.dtype = weight.dtype
         self._multiply = kernels.functions.linear
         self._is_bf16 = int(weight.dtype is torch.bfloat16)
-        stored, self._scale = _stored(weight.detach(), quantization)
+        self._ending = _GATED if gated else _PLAIN
+        weight, bias = weight.detach(), None if bias is None else bias.detach().float()
+        if gated:
+            weight = _in_turns(weight, kernels.lanes)
+            bias = None if bias is None else _in_turns(bias, kernels.lanes)
+        stored, self._scale = _stored(weight, quantization)
         self._weight = _panels(stored, kernels.lanes, 1 + self._is_bf16)
-        self._bias = None if bias is None else bias.detach().float()
-        self._constants = (
+        self._bias = bias
+        self.packed = (
             self._weight.data_ptr(),
             0 if self._scale is None else self._scale.data_ptr(),
             0 if self._bias is None else self._bias.data_ptr(),
+            self._weight.itemsize,
         )
+        """`Weights` of kernels/product.h"""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.dtype is not self.dtype or x.shape[-1] != self.in_features:
@@ -65,8 +76,8 @@ class NativeLinear(nn.Module):
         if not rows:
             return y
         self._multiply(
-            self._is_bf16, self._weight.itemsize, x.data_ptr(), *self._constants, y.data_ptr(),
-            rows, self.out_features, self.in_features,
+            self._is_bf16, *self.packed, x.data_ptr(), y.data_ptr(),
+            rows, self._rows, self.in_features, self._ending,
         )  # fmt: skip
         return y
 
@@ -80,6 +91,11 @@ def _stored(
         return (weight.float() / scale[:, None]).round_().to(torch.int8), scale
     short = weight.bfloat16()
     return (short, None) if torch.equal(short.to(weight.dtype), weight) else (weight, None)
+
+
+def _in_turns(weight: torch.Tensor, lanes: int) -> torch.Tensor:
+    """Panels of the first half and of the second in turn: what a gate needs is computed at one time."""
+    return weight.view(2, -1, lanes, *weight.shape[1:]).transpose(0, 1).reshape(weight.shape)
 
 
 def _panels(weight: torch.Tensor, lanes: int, per_unit: int) -> torch.Tensor:

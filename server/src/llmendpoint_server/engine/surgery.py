@@ -8,13 +8,20 @@ that are not recognised stay unchanged. The gate compares the result with the mo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
 from llmendpoint_server.engine.attention.in_place import InPlace
-from llmendpoint_server.engine.fused import Fusing, fused_attention, fused_mlp, fused_norm
+from llmendpoint_server.engine.fusing import (
+    Fusing,
+    fused_attention,
+    fused_layers,
+    fused_mlp,
+    fused_norm,
+)
 from llmendpoint_server.engine.linear import Quantization, faster, joined, plain_linears
 from llmendpoint_server.engine.native import Kernels
 
@@ -69,30 +76,48 @@ def join_projections(model: nn.Module) -> None:
                 setattr(parent, name, FollowingProjection(lead, index))
 
 
-def pack_linears(model: nn.Module, kernels: Kernels | None, quantization: Quantization | None) -> None:
-    """Replace every plain linear. The unpacked weights are freed, unless an embedding shares them."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
-                setattr(parent, name, faster(child, kernels, quantization))
+def pack_linears(parent: nn.Module, kernels: Kernels | None, quantization: Quantization | None) -> None:
+    """Replace every plain linear. The unpacked weights are freed one by one, unless an embedding shares them."""
+    for name, child in list(parent.named_children()):
+        if type(child) is nn.Linear:
+            setattr(parent, name, faster(child, kernels, quantization))
+        else:
+            pack_linears(child, kernels, quantization)
 
 
 def fuse(model: nn.Module, kernels: Kernels, dtype: torch.dtype, quantization: Quantization | None) -> None:
-    """Replace norms, feed-forwards and attentions by fused ones where they compute the same."""
+    """Replace norms, feed-forwards and attentions by fused ones where they compute the same, then runs of layers."""
     fusing, backend = Fusing(kernels, quantization), InPlace(kernels, 1, dtype)
     with torch.inference_mode():
+        _fuse_parts(model, fusing, backend)
         for parent in list(model.modules()):
             for name, child in list(parent.named_children()):
-                try:
-                    fused = (
-                        fused_attention(child, fusing, backend)
-                        or fused_mlp(child, fusing)
-                        or fused_norm(child, fusing)
-                    )
-                except Exception:  # any: the module wants something else than what it looks like, and is kept
-                    fused = None
+                fused = (
+                    _attempt(fused_layers, child, fusing, backend) if type(child) is nn.ModuleList else None
+                )
                 if fused is not None:
-                    setattr(parent, name, fused)
+                    setattr(parent, name, nn.ModuleList([fused]))
+
+
+def _fuse_parts(parent: nn.Module, fusing: Fusing, backend: InPlace) -> None:
+    """One after another, and each frees what it replaces: so the weights are in memory once."""
+    for name, child in list(parent.named_children()):
+        fused = (
+            _attempt(fused_attention, child, fusing, backend)
+            or _attempt(fused_mlp, child, fusing)
+            or _attempt(fused_norm, child, fusing)
+        )
+        if fused is not None:
+            setattr(parent, name, fused)
+        else:
+            _fuse_parts(child, fusing, backend)
+
+
+def _attempt(make: Callable[..., nn.Module | None], *args: Any) -> nn.Module | None:
+    try:
+        return make(*args)
+    except Exception:  # any: the module wants something else than what it looks like, and is kept
+        return None
 
 
 def operate(

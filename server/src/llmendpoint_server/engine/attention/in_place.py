@@ -5,7 +5,9 @@ Its pages hold the same bytes as those of `Gathered`, in the order that the kern
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence as Row
+from dataclasses import dataclass
 
 import torch
 
@@ -19,6 +21,35 @@ from llmendpoint_server.engine.step import Step
 CPU = torch.device("cpu")
 
 
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """Decoder layers of the same shapes as the kernel reads them: `packed` by `pack_layer`, one after another.
+
+    `indices`: their places in the cache. `width`: between the layers of the feed-forward. Who makes it keeps the weights.
+    """
+
+    packed: bytes
+    indices: tuple[int, ...]
+    windows: tuple[int | None, ...]
+    hidden: int
+    heads: int
+    kv_heads: int
+    dim: int
+    width: int
+
+
+def pack_layer(
+    norms: Row[int], eps: Row[float], linears: Row[tuple[int, int, int, int]], rules: Rules
+) -> bytes:
+    """`Layer` of kernels/layer.h. `norms`: addresses of weights in float32, before the attention, of queries, of keys, and before the
+    feed-forward. `linears`: qkv, out, gate and up, down; each is `NativeLinear.packed`."""
+    qkv, out, gate_up, down = linears
+    addresses = (norms[0], *qkv, *norms[1:3], *out, norms[3], *gate_up, *down)
+    return struct.pack(
+        "21q6d", *addresses, rules.sliding_window or 0, *eps, rules.scale, rules.softcap or 0.0
+    )
+
+
 class InPlace(Backend):
     """Has `pages` pages."""
 
@@ -29,6 +60,9 @@ class InPlace(Backend):
         self._is_bf16 = int(dtype is torch.bfloat16)
         self._write = kernels.functions.write
         self._read = kernels.functions.attend
+        self._layers = kernels.functions.layers
+        self._run: tuple[LayerTable, torch.Tensor, torch.Tensor] | None = None
+        """the table that was computed last, its bytes, and the addresses of its layers' pages"""
 
     def reserve(self, rows: int, tokens: int, longest: int) -> None:
         self._inputs.reserve_step(rows, tokens, -(-longest // self.cache.page_size))
@@ -64,6 +98,45 @@ class InPlace(Backend):
             rules.sliding_window or 0, rules.scale, rules.softcap or 0.0,
         )  # fmt: skip
         return out
+
+    def compute_layers(
+        self, step: Step, table: LayerTable, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> None:
+        """Compute all layers of a table in place: `hidden` `[1, T, hidden]`, `cos` and `sin` `[1, T, rotary]`, contiguous and in the
+        dtype of the pages. Raises MemoryError if there is no room for what lies between the layers."""
+        if {hidden.dtype, cos.dtype, sin.dtype} != {self._dtype} or hidden.shape[-1] != table.hidden:
+            raise ValueError(
+                f"layers of {table.hidden} in {self._dtype} got {tuple(hidden.shape)} {hidden.dtype}"
+            )
+        if self._run is None or self._run[0] is not table:
+            self._run = (
+                table,
+                torch.frombuffer(bytearray(table.packed), dtype=torch.uint8),
+                self._pages(table),
+            )
+        _, packed, pages = self._run
+        layout = step.layout
+        self._layers(
+            self._is_bf16, packed.data_ptr(), pages.data_ptr(), len(table.indices),
+            table.hidden, table.heads, table.kv_heads, table.dim, table.width,
+            hidden.data_ptr(), cos.data_ptr(), sin.data_ptr(),
+            layout.rows.data_ptr(), layout.tables.data_ptr(), layout.slots.data_ptr(),
+            layout.rows.numel() // 4, hidden.shape[1], cos.shape[-1],
+        )  # fmt: skip
+
+    def _pages(self, table: LayerTable) -> torch.Tensor:
+        """Addresses of the keys and values of each layer, `[layers, 2]`."""
+        like = torch.empty(1, table.kv_heads, 0, table.dim, dtype=self._dtype)
+        found = [
+            self.cache.layer(index, like, like, window)
+            for index, window in zip(table.indices, table.windows, strict=True)
+        ]
+        for pages in found:
+            if (pages.kv_heads, pages.key_dim, pages.value_dim) != (table.kv_heads, table.dim, table.dim):
+                raise ValueError(
+                    f"layers with keys of {table.kv_heads} x {table.dim} have pages of another shape"
+                )
+        return torch.tensor([[pages.keys.data_ptr(), pages.values.data_ptr()] for pages in found])
 
 
 def reads(kernels: Kernels, layer: LayerCache) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Row
+from typing import cast
 
 import torch
 
 from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.engine.attention.base import Backend, Rules, States
 from llmendpoint_server.engine.attention.cache import LayerCache
+from llmendpoint_server.engine.attention.in_place import InPlace, LayerTable
 from llmendpoint_server.engine.step import Step
 
 
@@ -31,3 +33,9 @@ class Watched(Backend):
         self.calls[pages.index] = self.calls.get(pages.index, 0) + 1
         self.rules[pages.index] = rules
         return self._backend.compute(step, pages, states, rules)
+
+    def compute_layers(self, step: Step, table: LayerTable, *states: torch.Tensor) -> None:
+        """As in `InPlace`, which must be what is watched."""
+        for layer in table.indices:
+            self.calls[layer] = self.calls.get(layer, 0) + 1
+        cast(InPlace, self._backend).compute_layers(step, table, *states)

@@ -1,0 +1,193 @@
+"""Makes modules of engine/fused.py, and shows that they compute the same as what they replace.
+
+A module is replaced by what it computes, not by its class. `fused_*` build the replacement from what a module holds, run both on random numbers, and return None
+if the results differ. So a family that adds a step of its own keeps its module.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.core.request import Request, SamplingParams
+from llmendpoint_server.core.sequence import Sequence
+from llmendpoint_server.engine.attention.base import Backend
+from llmendpoint_server.engine.attention.watched import Watched
+from llmendpoint_server.engine.fused import FusedAttention, FusedLayers, FusedMlp, FusedNorm
+from llmendpoint_server.engine.gate import TOLERANCE as WHOLE
+from llmendpoint_server.engine.gate import difference
+from llmendpoint_server.engine.linear import NativeLinear, Quantization, fits, joined, plain_linears
+from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.step import Step
+
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+"""Largest root-mean-square difference of a module's output, as a share of its spread. bf16 differs by some 0.5 % because
+the kernels round once where torch rounds after each operator."""
+INT8_TOLERANCE = 5e-2
+_TOKENS = 5
+_KNOWN = frozenset(
+    {"self", "hidden_states", "position_embeddings", "attention_mask", "past_key_values", "kwargs"}
+)
+"""What an attention may be called with. Another name may change what it computes."""
+_KNOWN_LAYER = _KNOWN | {"position_ids", "use_cache"}
+_PARTS = {
+    "input_layernorm": FusedNorm,
+    "self_attn": FusedAttention,
+    "post_attention_layernorm": FusedNorm,
+    "mlp": FusedMlp,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fusing:
+    """What replacements are made with."""
+
+    kernels: Kernels
+    quantization: Quantization | None
+
+    def linear(self, *parts: nn.Linear, gated: bool = False) -> NativeLinear | None:
+        """Layers of one input as one layer; None if the kernels do not compute it."""
+        whole = joined(parts)
+        if whole is None or not fits(self.kernels, whole):
+            return None
+        return NativeLinear(self.kernels, whole.weight, whole.bias, self.quantization, gated)
+
+    def agree(self, ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+        most = INT8_TOLERANCE if self.quantization else TOLERANCE[theirs.dtype]
+        return difference(ours, theirs) <= most
+
+
+def _random(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+def _states(hidden: int, dim: int, dtype: torch.dtype) -> dict[str, Any]:
+    """What a layer is called with: random states, and positions that turn heads of `dim` by random angles."""
+    angles = torch.rand(1, _TOKENS, dim // 2, generator=torch.Generator().manual_seed(1)).repeat(1, 1, 2) * 6
+    return {
+        "hidden_states": _random(1, _TOKENS, hidden, dtype=dtype),
+        "position_embeddings": (angles.cos().to(dtype), angles.sin().to(dtype)),
+        "attention_mask": None,
+    }
+
+
+def fused_norm(module: Any, fusing: Fusing) -> FusedNorm | None:
+    weight = getattr(module, "weight", None)
+    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if not isinstance(weight, torch.Tensor) or weight.dim() != 1 or not isinstance(eps, float):
+        return None
+    if weight.dtype not in TOLERANCE or getattr(module, "bias", None) is not None:
+        return None
+    # The mean is not 0: otherwise a norm that subtracts it would differ by 1 / sqrt(dim) only.
+    x = _random(_TOKENS, len(weight), dtype=weight.dtype) * 2 + 1
+    expected = module(x)
+    if expected.shape != x.shape or expected.dtype != x.dtype:
+        return None
+    scales = weight.float(), 1 + weight.float()  # Gemma's families keep the difference from 1
+    norms = [FusedNorm(fusing.kernels, scale, eps) for scale in scales]
+    norm = min(norms, key=lambda one: difference(one(x), expected))
+    return norm if difference(norm(x), expected) <= TOLERANCE[x.dtype] else None
+
+
+def fused_mlp(module: Any, fusing: Fusing) -> FusedMlp | None:
+    linears = plain_linears(module, ("gate_proj", "up_proj", "down_proj"))
+    if linears is None:
+        return None
+    if linears[2].in_features % fusing.kernels.lanes:
+        return None
+    gate_up, down = fusing.linear(*linears[:2], gated=True), fusing.linear(linears[2])
+    if gate_up is None or down is None:
+        return None
+    mlp = FusedMlp(gate_up, down)
+    x = _random(1, _TOKENS, linears[0].in_features, dtype=linears[0].weight.dtype)
+    # The large input shows a limit on what lies between the layers.
+    return mlp if all(fusing.agree(mlp(y), module(y)) for y in (x, 32 * x)) else None
+
+
+def _step(backend: Backend) -> Step:
+    """One sequence from position 0 on, in the first page."""
+    ids = [0] * _TOKENS
+    sequence = Sequence(Request("probe", tuple(ids), SamplingParams(1)), 0, ids, [], table=[0])
+    return backend.prepare(Batch((Scheduled(sequence, 0, _TOKENS),), 0.0))
+
+
+def fused_attention(module: Any, fusing: Fusing, backend: Backend) -> FusedAttention | None:
+    """`backend`: with a page that may be written."""
+    linears = plain_linears(module, ("q_proj", "k_proj", "v_proj", "o_proj"))
+    dim = getattr(module, "head_dim", None)
+    if linears is None or not isinstance(dim, int) or dim % fusing.kernels.lanes:
+        return None
+    if not set(inspect.signature(module.forward).parameters) <= _KNOWN:
+        return None
+    if getattr(getattr(module, "config", None), "clip_qkv", None) is not None:
+        return None  # random inputs may not reach the limit
+    qkv, out = fusing.linear(*linears[:3]), fusing.linear(linears[3])
+    if qkv is None or out is None:
+        return None
+    norms: tuple[FusedNorm, FusedNorm] | None = None
+    if hasattr(module, "q_norm") or hasattr(module, "k_norm"):
+        query, key = (fused_norm(getattr(module, name, None), fusing) for name in ("q_norm", "k_norm"))
+        if query is None or key is None or len(query.weight) != dim or len(key.weight) != dim:
+            return None
+        norms = query, key
+    states = _states(qkv.in_features, dim, qkv.dtype)
+    watched = Watched(backend)
+    module.attending.work = watched, _step(backend)
+    try:
+        expected, _ = module(**states)
+        rules = watched.rules.get(module.layer_idx)
+        if rules is None:
+            return None
+        fused = FusedAttention(
+            fusing.kernels, qkv, out, dim, norms, module.layer_idx, module.attending, rules
+        )
+        return fused if fusing.agree(fused(**states)[0], expected) else None
+    finally:
+        module.attending.work = None
+
+
+def fused_layers(layers: nn.ModuleList, fusing: Fusing, backend: Backend) -> FusedLayers | None:
+    """`layers` whose parts are fused, as one module; None if they are more than their parts. `backend`: as for the attentions.
+
+    Each layer must compute the same alone, also with small states: then what it adds to them counts. All together need only agree
+    as whole models must, because rounding grows from layer to layer.
+    """
+    if not layers or not all(_is_plain(layer) for layer in layers):
+        return None
+    if len({_shape(layer) for layer in layers}) > 1:
+        return None
+    together = FusedLayers(layers)
+    first = cast(FusedAttention, layers[0].self_attn)
+    states = _states(first.qkv.in_features, first.dim, first.qkv.dtype)
+    first.attending.work = backend, _step(backend)
+    try:
+        for layer in layers:
+            alone = FusedLayers(nn.ModuleList([layer]))
+            for scale in (1, 1 / 64):
+                given = {**states, "hidden_states": states["hidden_states"] * scale}
+                if not fusing.agree(alone(**given), layer(**given)):
+                    return None
+        expected = states["hidden_states"]
+        for layer in layers:
+            expected = layer(**{**states, "hidden_states": expected})
+        return together if difference(together(**states), expected) <= WHOLE[expected.dtype] else None
+    finally:
+        first.attending.work = None
+
+
+def _is_plain(layer: Any) -> bool:
+    """Whether it has the parts of a Llama's layer and no other, nor weights or inputs of its own."""
+    parts = {name: type(part) for name, part in layer.named_children()}
+    own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
+    known = set(inspect.signature(type(layer).forward).parameters) <= _KNOWN_LAYER
+    return parts == _PARTS and not own and known and layer.self_attn.rules.sinks is None
+
+
+def _shape(layer: Any) -> tuple[object, ...]:
+    attention, down = layer.self_attn, layer.mlp.down
+    return attention.heads, attention.kv_heads, attention.dim, down.in_features, down.out_features, down.dtype
