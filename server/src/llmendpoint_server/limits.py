@@ -22,6 +22,8 @@ STOP_STRINGS_MAX = 4
 STOP_STRING_CHARACTERS_MAX = 256
 """For one stop string, which has at least one character."""
 STOP_TOKEN_IDS_MAX = 128
+N_MIN, N_MAX = 1, 128
+"""Answers to one prompt. Both included."""
 LOGPROBS_MAX = 20
 """Alternatives of one token, beside the chosen one; 0 is allowed."""
 CACHE_SALT_CHARACTERS_MAX = 256

@@ -6,8 +6,9 @@ process starts `python -m llmendpoint_server.engine --socket-fd N`, sends `Confi
 Either side ends when it reads end of file. The API process handles stop strings and detokenization, and aborts a
 request that has produced enough.
 
-The life of a request: `AddRequest`, then any number of `StepOutput` entries for its id. The last of them, and only the
-last, has a `finish`. That holds for rejected, aborted and failed requests too. An abort of an id that has already ended
+The life of a request: `AddRequest`, then any number of `StepOutput` entries for its id. The last of them for each of its n
+answers, and only the last, has a `finish`. That holds for rejected, aborted and failed requests too; one that could not be
+read has one end, of index 0. An abort of an id that has already ended
 is ignored.
 """
 

@@ -108,9 +108,10 @@ def request(
     arrival: float = 0.0,
     priority: Priority = Priority.NORMAL,
     deadline: float | None = None,
+    n: int = 1,
 ) -> Request:
     sampling = SamplingParams(max_tokens, temperature=0, ignore_eos=ignore_eos)
-    return Request(name, prompt, sampling, arrival, salt, priority, deadline)
+    return Request(name, prompt, sampling, arrival, salt, priority, deadline, n)
 
 
 def expected(prompt: tuple[int, ...], sampling: SamplingParams, max_model_len: int) -> tuple[int, ...]:

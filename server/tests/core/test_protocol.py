@@ -99,6 +99,13 @@ def test_a_cache_salt_beyond_its_limit_is_refused_by_name() -> None:
     assert caught.value.param == "cache_salt"
 
 
+@pytest.mark.parametrize("n", [0, 129])
+def test_a_number_of_answers_out_of_range_is_refused_by_name(n: int) -> None:
+    with pytest.raises(InvalidRequest, match=f"n is {n}; it must be 1 to 128") as caught:
+        Request("r", (1,), SamplingParams(5), n=n)
+    assert caught.value.param == "n"
+
+
 @pytest.mark.parametrize(
     ("field", "value", "why"),
     [

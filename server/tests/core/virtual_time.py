@@ -37,9 +37,7 @@ class Simulation:
         sampling = SamplingParams(answer, temperature=0, ignore_eos=True)
         deadline = None if patience is None else self.now + patience
         new = Request(name, (1,) * prompt, sampling, self.now, deadline=deadline)
-        refusal = self.scheduler.add(new, 0, self.now)
-        if refusal is not None:
-            self.refused[name] = refusal
+        self.refused |= {end.id: end for end in self.scheduler.add(new, 0, self.now)}
         return name
 
     def step(self) -> int:

@@ -57,6 +57,11 @@ def make_engine(names: str = NAMES, pages: int = 64, places: int = 4, window: in
     return engine
 
 
+def sequence_of(engine: Engine, name: str) -> Sequence | None:
+    group = engine.scheduler._members.groups.get(name)
+    return None if group is None else group.members[0]
+
+
 def ask(name: str) -> Request:
     return Request(name, prompt_of(name), SamplingParams(TOKENS, temperature=0))
 
@@ -119,7 +124,7 @@ def test_a_request_of_bad_state_fails_alone(fault: Callable[[Engine, Sequence], 
     engine, answers = make_engine("abcd"), Answers()
     for _ in range(3):
         answers.take(engine.step())
-    fault(engine, engine.scheduler._members.by_id["b"])
+    fault(engine, sequence_of(engine, "b"))
     answers.finish(engine)
     assert answers.ends["b"].finish is FinishReason.FAILED
     assert "engine failed on this request" in answers.ends["b"].detail
@@ -146,7 +151,7 @@ def test_whenever_a_running_request_goes_bad_the_others_get_their_tokens(
     engine, answers = make_engine(pages=pages, window=window), Answers()
     for _ in range(step):
         answers.take(engine.step())
-    sequence = engine.scheduler._members.by_id.get(name)
+    sequence = sequence_of(engine, name)
     if sequence is None or sequence not in engine.scheduler._members.running or not sequence.held:
         return
     fault(engine, sequence)
@@ -173,7 +178,7 @@ def test_a_request_that_cannot_be_preempted_fails_alone() -> None:
 def test_a_request_of_bad_state_is_ended_by_an_abort_and_by_a_failure_of_the_model() -> None:
     engine, answers = make_engine("abc"), Answers()
     answers.take(engine.step())
-    pages_of_nobody(engine, engine.scheduler._members.by_id["b"])
+    pages_of_nobody(engine, sequence_of(engine, "b"))
     answers.take(engine.abort("b"))
     assert answers.ends["b"].finish is FinishReason.FAILED
     answers.finish(engine)
@@ -199,8 +204,8 @@ def test_two_requests_of_bad_state_at_once_lose_the_others_no_more_than_their_pl
     """The first one's end counts the pages anew, from tables of which another is bad too."""
     engine, answers = make_engine("abcd"), Answers()
     answers.take(engine.step())
-    no_such_page(engine, engine.scheduler._members.by_id["b"])
-    no_such_page(engine, engine.scheduler._members.by_id["d"])
+    no_such_page(engine, sequence_of(engine, "b"))
+    no_such_page(engine, sequence_of(engine, "d"))
     answers.finish(engine)
     assert {answers.ends[name].finish for name in "bd"} <= {FinishReason.FAILED, FinishReason.LOST}
     assert all(answers.ends[name].finish in (FinishReason.LENGTH, FinishReason.LOST) for name in "ac")
@@ -219,3 +224,25 @@ def test_a_model_that_gives_too_few_tokens_is_at_fault_and_not_the_scheduler() -
     engine.runner.run = lambda batch: []  # type: ignore[method-assign]  # the fault to inject
     answers.finish(engine)
     assert {answers.ends[name].finish for name in "ab"} == {FinishReason.FAILED}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_an_answer_of_bad_state_fails_all_of_its_request_and_no_other(
+    fault: Callable[[Engine, Sequence], None],
+) -> None:
+    engine, ends = make_engine("ab", places=8), []
+    engine.add(Request("three", prompt_of("c"), SamplingParams(TOKENS, temperature=0), n=3))
+    for _ in range(3):
+        engine.step()
+    fault(engine, engine.scheduler._members.groups["three"].members[1])
+    while not engine.scheduler.idle:
+        ends += [output for output in engine.step() if output.finish is not None]
+    assert sorted(end.index for end in ends if end.id == "three") == [0, 1, 2]
+    late = {end.index: end.finish for end in ends if end.id == "three"}
+    assert late[1] is late[2] is FinishReason.FAILED
+    assert late[0] in (FinishReason.FAILED, FinishReason.LENGTH)  # it may end before the fault shows
+    others = {end.id: end.finish for end in ends if end.id != "three"}
+    assert others.keys() == {"a", "b"}
+    if fault is not pages_of_nobody:  # others may get these pages, and be found at fault
+        assert set(others.values()) == {FinishReason.LENGTH}
+    assert engine.scheduler.blocks.held == 0

@@ -110,3 +110,17 @@ def test_a_second_request_of_one_id_ends_that_id_once_and_nobody_else() -> None:
     (end,) = engine.add(Request("a", (1, 2), SamplingParams(2)))
     assert (end.id, end.finish) == ("a", FinishReason.FAILED)
     assert finish(engine).keys() == {"b"}
+
+
+def test_several_answers_on_which_the_model_raises_fail_as_one_request() -> None:
+    runner = FailingRunner(OVERFLOW, set())
+    engine = make_engine(runner, "ac")
+    engine.add(Request("b", (1, 2, 3), SamplingParams(5), n=4))
+    engine.step()
+    runner.bad = {"b"}
+    ends = [output for output in engine.step() if output.finish is not None]
+    assert [(end.index, end.finish) for end in ends if end.id == "b"] == [
+        (index, FinishReason.FAILED) for index in range(4)
+    ]
+    assert len([names for names in runner.batches if "b" in names]) <= 5, "searched once, not for each answer"
+    assert {end.finish for end in ends if end.id != "b"} == {FinishReason.LENGTH}

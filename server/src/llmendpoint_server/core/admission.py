@@ -7,6 +7,7 @@ from collections.abc import Sequence as Rows
 from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import MAX_RETRY_AFTER, Lives, place_wait, retry_after
+from llmendpoint_server.core.group import Group
 from llmendpoint_server.core.pace import Pace
 from llmendpoint_server.core.paging import Paging
 from llmendpoint_server.core.queue import WaitingQueue
@@ -37,19 +38,21 @@ class Admission:
         self.short_of_pages = False
 
     def refusal(
-        self, sequence: Sequence, running: Rows[Sequence], draining: bool, now: float
+        self, group: Group, running: Rows[Sequence], draining: bool, now: float
     ) -> RequestOutput | None:
-        """Why the request may not wait; None if it may."""
+        """Why the request may not wait; None if it may. One of its sequences fits in the pages; whether all do does not count:
+        the others wait, or are preempted."""
+        sequence, count = group.members[0], len(group.members)
         wrong = self._wrong(sequence.request)
         if wrong is not None:
             return RequestOutput(sequence.id, finish=FinishReason.FAILED, detail=wrong)
         if draining:
             return self._rejected(sequence, "draining", running)
-        full = self._queue.full(max(self._config.max_num_seqs - len(running), 0))
+        full = self._queue.full(max(self._config.max_num_seqs - len(running), 0), count)
         if full is not None:
             self._counters.refused_requests += 1
-            return self._rejected(sequence, full, running)
-        too_long = self._queue.too_long(len(sequence.tokens))
+            return self._rejected(sequence, full.why, running, full.leave_first)
+        too_long = self._queue.too_long(sum(member.due for member in group.members))
         if too_long is not None:
             self._counters.refused_tokens += 1
             return self._rejected(sequence, too_long.why, running, too_long.leave_first)

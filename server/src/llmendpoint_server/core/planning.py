@@ -8,8 +8,6 @@ kept.
 
 from __future__ import annotations
 
-from bisect import insort
-
 from llmendpoint_server.core.admission import Admission
 from llmendpoint_server.core.batch import Scheduled
 from llmendpoint_server.core.blocks import BlockManager
@@ -19,7 +17,6 @@ from llmendpoint_server.core.drafting import Drafting
 from llmendpoint_server.core.members import Members
 from llmendpoint_server.core.pace import Pace
 from llmendpoint_server.core.paging import Paging
-from llmendpoint_server.core.queue import ORDER
 from llmendpoint_server.core.sequence import Sequence, Status
 
 
@@ -66,8 +63,10 @@ class Planning:
         """Start waiting sequences, in their order; returns how many tokens they take."""
         members, left = self._members, budget
         self._admission.short_of_pages = False
-        while left and members.waiting and len(members.running) < self._config.max_num_seqs:
+        while left and len(members.running) < self._config.max_num_seqs:
             sequence = members.waiting.first
+            if sequence is None:
+                break
             admitted = members.guard(self._admit, sequence, left)
             if admitted:
                 left -= members.guard(self._go_on, sequence, left, rows) or 0
@@ -80,7 +79,7 @@ class Planning:
         running = self._members.running
         places = self._config.max_num_seqs - len(running)
         begun = sum(not sequence.decoding for sequence in running)
-        return self._pace.allowance(decoding, begun + min(len(self._members.waiting), places))
+        return self._pace.allowance(decoding, begun + min(self._members.waiting.ready, places))
 
     def _go_on(self, sequence: Sequence, budget: int, rows: list[Scheduled]) -> int:
         """Schedule at most `budget` tokens of a running sequence; returns how many."""
@@ -123,15 +122,13 @@ class Planning:
 
     def _admit(self, sequence: Sequence, budget: int) -> bool:
         """Move a waiting sequence to the running ones, if there are pages for it."""
-        running = self._members.running
         # One page is left for each running sequence's next tokens. Otherwise this admission would preempt at once.
-        if not self._paging.take(sequence, budget, len(running)):
+        if not self._paging.take(sequence, budget, len(self._members.running)):
             return False
         if not sequence.generated:
             sequence.cached_tokens = sequence.computed
+        if not sequence.begun:  # a prompt is looked up once, however many answers it gets
             self._counters.prefix_cache_queries += len(sequence.tokens) if self._config.prefix_caching else 0
             self._counters.prefix_cache_hits += sequence.computed
-        self._members.waiting.remove(sequence)
-        sequence.status = Status.RUNNING
-        insort(running, sequence, key=ORDER)
+        self._members.begin(sequence)
         return True

@@ -1,11 +1,12 @@
-"""The requests that wait for a place in the batch: their order, their bounds, their deadlines.
+"""The sequences that wait for a place in the batch: their order, their bounds, their deadlines.
 
 The order is by (arrival - head start), where a class of priority is worth AGING_SECONDS. So a request goes before all
 those of a lower class that have waited for less than that, and requests of one class keep their order. No request is
 passed by one that came more than 2 x AGING_SECONDS after it (HIGH passes LOW), whatever arrives. Requests that run are
 preempted in the reverse order.
 
-The first one starts and no other: while that one finds no pages, nothing passes it. Pure: all times are arguments.
+The first one that is ready starts and no other: while that one finds no pages, nothing passes it. Pure: all times are
+arguments.
 """
 
 from __future__ import annotations
@@ -32,25 +33,24 @@ def order_of(request: Request, number: int) -> Order:
 
 
 class Waiting(Protocol):
-    """What may wait. `generated`: output tokens that it has already, because it was preempted."""
+    """What may wait. `begun`: it has run, and was preempted, or another answer of its request has begun. `ready`: it may
+    start. `due`: tokens that are computed before its next one is sampled."""
 
     @property
     def request(self) -> Request: ...
     @property
     def order(self) -> Order: ...
     @property
-    def generated(self) -> int: ...
-
-
-def waiting_tokens(one: Waiting) -> int:
-    """Tokens that are computed before the next one is sampled."""
-    return len(one.request.prompt) + one.generated
+    def begun(self) -> bool: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def due(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
-class TooLong:
-    """The waiting prompts have too many tokens. `leave_first`: how many requests must leave the queue, at their mean
-    length."""
+class Full:
+    """A bound is reached. `leave_first`: how many sequences must leave the queue, at their mean length."""
 
     why: str
     leave_first: int
@@ -60,8 +60,9 @@ W = TypeVar("W", bound=Waiting)
 
 
 class WaitingQueue(Generic[W]):
-    """`max_requests`: how many may wait beside those for which the batch has a free place. `max_tokens`: how many tokens
-    they may have together. One request may wait alone, whatever its length."""
+    """`max_requests`: how many sequences may wait beside those for which the batch has a free place. `max_tokens`: how many
+    tokens they may have together. One request may wait alone, whatever its length, and however many answers it asks for if
+    the first can begin."""
 
     def __init__(self, max_requests: int, max_tokens: int) -> None:
         self._max_requests = max_requests
@@ -77,12 +78,17 @@ class WaitingQueue(Generic[W]):
         return iter(self._waiting)
 
     @property
-    def first(self) -> W:
-        return self._waiting[0]
+    def first(self) -> W | None:
+        """The one that starts next."""
+        return next((one for one in self._waiting if one.ready), None)
+
+    @property
+    def ready(self) -> int:
+        return sum(one.ready for one in self._waiting)
 
     @property
     def tokens(self) -> int:
-        return sum(map(waiting_tokens, self._waiting))
+        return sum(one.due for one in self._waiting)
 
     def push(self, one: W) -> None:
         insort(self._waiting, one, key=ORDER)
@@ -101,38 +107,42 @@ class WaitingQueue(Generic[W]):
     def clear(self) -> None:
         self._waiting.clear()
 
-    def full(self, places: int) -> str | None:
-        """Which bound keeps one more request from waiting; None if it may. `places`: free ones in the batch. They count
-        as room: with an empty engine a queue of 0 still serves."""
-        if len(self._waiting) >= self._max_requests + places:
-            return (
-                f"{len(self._waiting)} requests are waiting already; the limit is {self._max_requests} "
-                "(--max-queued-requests)"
-            )
-        return None
+    def full(self, places: int, count: int = 1) -> Full | None:
+        """Why so many more sequences may not wait; None if they may. `places`: free ones in the batch. They count as room:
+        with an empty engine a queue of 0 still serves."""
+        waiting = len(self._waiting)
+        excess = waiting + count - self._max_requests - places
+        if excess <= 0 or (places and not waiting):
+            return None
+        asked = "" if count == 1 else f", and this request is for {count} answers"
+        why = (
+            f"{waiting} requests are waiting already{asked}; the limit is {self._max_requests} "
+            "(--max-queued-requests)"
+        )
+        return Full(why, max(min(excess, waiting), 1))
 
-    def too_long(self, tokens: int) -> TooLong | None:
+    def too_long(self, tokens: int) -> Full | None:
         """Why so many more tokens may not wait; None if they may."""
         waiting = self.tokens
         excess = waiting + tokens - self._max_tokens
         if not self._waiting or excess <= 0:
             return None
         why = (
-            f"{waiting} tokens of prompts are waiting already, and this prompt has {tokens}; the limit is "
+            f"{waiting} tokens of prompts are waiting already, and this request has {tokens}; the limit is "
             f"{self._max_tokens} (--max-queued-tokens)"
         )
-        return TooLong(why, min(math.ceil(excess * len(self._waiting) / waiting), len(self._waiting)))
+        return Full(why, min(math.ceil(excess * len(self._waiting) / waiting), len(self._waiting)))
 
     def ahead(self, order: Order) -> tuple[int, int]:
-        """How many requests start before one with this order, and their tokens."""
+        """How many sequences start before one with this order, and their tokens."""
         before = self._waiting[: bisect(self._waiting, order, key=ORDER)]
-        return len(before), sum(map(waiting_tokens, before))
+        return len(before), sum(one.due for one in before)
 
     def expired(self, now: float) -> list[W]:
-        """Those that have no token yet, and whose deadline has passed. They stay in the queue."""
+        """Those that have not begun, and whose deadline has passed. They stay in the queue."""
         if now < self._soonest:
             return []
-        fresh = [one for one in self._waiting if one.request.deadline is not None and not one.generated]
+        fresh = [one for one in self._waiting if one.request.deadline is not None and not one.begun]
         self._soonest = min((_deadline(one) for one in fresh if _deadline(one) > now), default=math.inf)
         return [one for one in fresh if _deadline(one) <= now]
 

@@ -16,6 +16,11 @@ def _splitmix64(state: int) -> int:
     return z ^ (z >> 31)
 
 
+def member_seed(seed: int, index: int) -> int:
+    """The seed of a request's answer number `index`. The first answer has the request's own."""
+    return _splitmix64(_splitmix64(seed & _MASK) ^ _splitmix64(~index & _MASK)) if index else seed
+
+
 def uniform(seed: int, position: int) -> float:
     """A number in [0, 1) for the token at `position` of the sequence seeded with `seed`."""
     return (_splitmix64(_splitmix64(seed & _MASK) ^ position) >> 11) / 2**53

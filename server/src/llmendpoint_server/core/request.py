@@ -17,7 +17,7 @@ def _check_range(name: str, value: float, lowest: float, highest: float) -> None
 
 
 class FinishReason(enum.Enum):
-    """Why a request ended. Every request ends exactly once, with one of these."""
+    """Why an answer of a request ended. Each ends exactly once, with one of these."""
 
     STOP = "stop"
     """An end-of-sequence token, or one of `stop_token_ids`."""
@@ -87,7 +87,8 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One sequence to generate. `salt` separates prefix caches: equal prompts share pages only under equal salts.
+    """A prompt, and how many answers to it: `n`. `salt` separates prefix caches: equal prompts share pages only under equal
+    salts.
 
     `arrival` and `deadline`: seconds of the machine's monotonic clock, which both processes read. A request that has not
     begun to run at its deadline ends. The seconds are checked where the header is read.
@@ -100,8 +101,10 @@ class Request:
     salt: str = ""
     priority: Priority = Priority.NORMAL
     deadline: float | None = None
+    n: int = 1
 
     def __post_init__(self) -> None:
+        _check_range("n", self.n, limits.N_MIN, limits.N_MAX)
         if len(self.salt) > limits.CACHE_SALT_CHARACTERS_MAX:
             raise InvalidRequest(
                 f"cache_salt has {len(self.salt)} characters; it takes at most {limits.CACHE_SALT_CHARACTERS_MAX}.",
@@ -120,7 +123,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class RequestOutput(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """New tokens of one request, and how it ended if it did.
+    """New tokens of one answer of a request, and how it ended if it did. `index`: 0 to n - 1.
 
     With `STOP` the last token is the one that ended it; it is not part of the text. `cached_tokens`: prompt tokens that
     came from the prefix cache. `detail` and `retry_after` (seconds) explain `REJECTED`, `EXPIRED` and `FAILED`.
@@ -136,3 +139,4 @@ class RequestOutput(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     detail: str = ""
     retry_after: float = 0.0
     logprobs: tuple[TokenLogprobs, ...] = ()
+    index: int = 0

@@ -18,12 +18,13 @@ from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.drafting import Drafting
 from llmendpoint_server.core.estimate import Lives
-from llmendpoint_server.core.members import Members
+from llmendpoint_server.core.group import make_group
+from llmendpoint_server.core.members import Members, output_of
 from llmendpoint_server.core.pace import Pace
 from llmendpoint_server.core.paging import Paging
 from llmendpoint_server.core.planning import Planning
 from llmendpoint_server.core.prefix import Weights, root_hash
-from llmendpoint_server.core.queue import WaitingQueue, order_of
+from llmendpoint_server.core.queue import WaitingQueue
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.sequence import Sequence, Status, finish_reason
 from llmendpoint_server.core.speculation import PromptLookup, Proposer, agreed
@@ -70,31 +71,27 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        return not self._members.by_id
+        return not self._members.groups
 
     @property
     def outstanding_tokens(self) -> int:
-        return sum(sequence.outstanding for sequence in self._members.by_id.values())
+        return sum(member.outstanding for group in self._members.groups.values() for member in group.members)
 
-    def add(self, request: Request, seed: int, now: float = 0.0) -> RequestOutput | None:
-        """Queue a request, or return why not. `seed` is used if the request has none."""
+    def add(self, request: Request, seed: int, now: float = 0.0) -> list[RequestOutput]:
+        """Queue a request, or return why not: one end for each answer. `seed` is used if the request has none."""
         members = self._members
-        if request.id in members.by_id:
+        if request.id in members.groups:
             raise ValueError(f"There is a request {request.id!r} already.")
         chosen = request.sampling.seed
-        sequence = Sequence(
-            request=request,
-            seed=seed if chosen is None else chosen,
-            tokens=list(request.prompt),
-            names=[root_hash(self.config.prefix_key, Weights(self.config.model_revision), request.salt)],
-            order=order_of(request, self._arrivals),
-        )
-        refusal = self._admission.refusal(sequence, members.running, self.draining, now)
-        if refusal is None:
-            self._arrivals += 1
-            members.by_id[request.id] = sequence
-            members.waiting.push(sequence)
-        return refusal
+        root = root_hash(self.config.prefix_key, Weights(self.config.model_revision), request.salt)
+        size = self.blocks.page_size if self.config.prefix_caching else None
+        group = make_group(request, seed if chosen is None else chosen, root, self._arrivals, size)
+        refusal = self._admission.refusal(group, members.running, self.draining, now)
+        if refusal is not None:
+            return [replace(refusal, index=index) for index in range(request.n)]
+        self._arrivals += request.n
+        members.add(group)
+        return []
 
     def expire(self, now: float) -> list[RequestOutput]:
         """End the waiting requests whose deadline has passed. What has begun to run goes on."""
@@ -102,16 +99,18 @@ class Scheduler:
         late = members.waiting.expired(now)
         if not late:
             return []
-        self.counters.deadlines_passed += len(late)
+        ids = {sequence.id: None for sequence in late}
+        self.counters.deadlines_passed += len(ids)
         again, why = self._admission.retry_after(members.running), DEADLINE_PASSED
-        ends = [members.end(sequence.id, FinishReason.EXPIRED, why) for sequence in late]
-        return [replace(end, retry_after=again) for end in ends if end is not None]
+        ends = [end for name in ids for end in members.end(name, FinishReason.EXPIRED, why)]
+        return [replace(end, retry_after=again) for end in ends]
 
-    def abort(self, request_id: str) -> RequestOutput | None:
-        """End a request at once; its pages are free on return. None if it has ended already, or is in the faults."""
+    def abort(self, request_id: str) -> list[RequestOutput]:
+        """End a request at once, with one end for each of its answers that has none; its pages are free on return. Empty if
+        it has ended already, or is in the faults."""
         return self._members.end(request_id, FinishReason.ABORTED)
 
-    def fail(self, request_id: str, detail: str) -> RequestOutput | None:
+    def fail(self, request_id: str, detail: str) -> list[RequestOutput]:
         """End a request that could not be computed. Returns what `abort` returns."""
         return self._members.end(request_id, FinishReason.FAILED, detail)
 
@@ -146,14 +145,17 @@ class Scheduler:
             output = self._members.guard(self._advance, row.sequence, row, new)
             if output is not None:
                 outputs.append(output)
+                if output.finish is FinishReason.FAILED:
+                    outputs += self._members.end(output.id, FinishReason.FAILED, output.detail)
         return outputs
 
     def _advance(self, sequence: Sequence, row: Scheduled, sampled: Sampled) -> RequestOutput | None:
         self._compute(sequence, row.count - len(row.draft))
         if not sampled.tokens:
             return None
-        if not sequence.generated:
+        if not sequence.generated and not sequence.index:
             self.counters.prompt_tokens += len(sequence.request.prompt)
+            self._members.groups[sequence.id].prompt_computed()
         sequence.decoding = True
         return self._append(sequence, row.draft, sampled)
 
@@ -183,6 +185,4 @@ class Scheduler:
             self._drafting.settle(sequence, len(draft), accepted)
         if reason is not None:
             return self._members.finish(sequence, reason, sampled)
-        return RequestOutput(
-            sequence.id, sampled.tokens, cached_tokens=sequence.cached_tokens, logprobs=sampled.logprobs
-        )
+        return output_of(sequence, sampled)

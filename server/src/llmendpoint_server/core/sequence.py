@@ -1,4 +1,4 @@
-"""One request in the engine: its tokens, how many of them have KV, and in which pages."""
+"""One answer of a request in the engine: its tokens, how many of them have KV, and in which pages."""
 
 from __future__ import annotations
 
@@ -47,6 +47,14 @@ class Sequence:
     """None until the sequence gets its first draft"""
     draft_length: int = 1
     """tokens that the next draft may have"""
+    index: int = 0
+    """of the request's answers"""
+    begun: bool = False
+    """Whether its request has begun to run, preempted since or not"""
+    ready: bool = True
+    """Whether it may begin; see `group`"""
+    shared: int = 0
+    """tokens of the prompt that it expects in the prefix cache"""
 
     @property
     def id(self) -> str:
@@ -61,6 +69,11 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens without KV."""
         return len(self.tokens) - self.computed
+
+    @property
+    def due(self) -> int:
+        """Tokens that are computed before the next one is sampled, if it has no pages."""
+        return len(self.tokens) - self.shared
 
     @property
     def generated(self) -> int:

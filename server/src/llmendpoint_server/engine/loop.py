@@ -12,12 +12,13 @@ import structlog
 import torch
 
 from llmendpoint_server import protocol
-from llmendpoint_server.core.batch import Batch, Sampled
+from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler
+from llmendpoint_server.core.sequence import Status
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
 from llmendpoint_server.engine.bring_up import ModelInfo
 
@@ -43,16 +44,14 @@ class Engine:
 
     def add(self, request: Request) -> list[RequestOutput]:
         try:
-            refusal = self.scheduler.add(request, secrets.randbits(63), self._clock())
+            return self.scheduler.add(request, secrets.randbits(63), self._clock())
         except Exception as error:  # of any type: nothing of the request is kept, and the others go on
             return self._fail(request.id, error) or [
                 RequestOutput(request.id, finish=FinishReason.FAILED, detail=_detail(error))
             ]
-        return [] if refusal is None else [refusal]
 
     def abort(self, request_id: str) -> list[RequestOutput]:
-        end = self.scheduler.abort(request_id)
-        return self._faults() if end is None else [end]
+        return self.scheduler.abort(request_id) + self._faults()
 
     def step(self) -> list[RequestOutput]:
         """Compute one batch. If a batch raises any exception, its halves are computed, until the request at fault is
@@ -95,12 +94,16 @@ class Engine:
         # Outside of the handler, because the exception's frames hold the tensors of the failed batch.
         middle = len(batch.rows) // 2
         halves = batch.rows[:middle], batch.rows[middle:]
-        return [output for rows in halves for output in self._compute(Batch(rows, self._clock()))]
+        return [output for rows in halves for output in self._compute_rest(rows)]
+
+    def _compute_rest(self, rows: tuple[Scheduled, ...]) -> list[RequestOutput]:
+        """Without the rows whose request has failed since: it may have several rows."""
+        rest = tuple(row for row in rows if row.sequence.status is Status.RUNNING)
+        return self._compute(Batch(rest, self._clock())) if rest else []
 
     def _fail(self, request_id: str, error: Exception) -> list[RequestOutput]:
         """End a request that raised `error`. Returns an empty list if the scheduler does not have it."""
-        end = self.scheduler.fail(request_id, _detail(error))
-        return self._faults() if end is None else [end]
+        return self.scheduler.fail(request_id, _detail(error)) + self._faults()
 
     def _faults(self) -> list[RequestOutput]:
         """The ends of requests that failed because of the scheduler's own state, each returned once."""

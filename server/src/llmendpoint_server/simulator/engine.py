@@ -43,7 +43,15 @@ class Sequence:
         return order_of(self.request, self.number)
 
     @property
-    def tokens(self) -> int:
+    def begun(self) -> bool:
+        return self.task is not None
+
+    @property
+    def ready(self) -> bool:
+        return True
+
+    @property
+    def due(self) -> int:
         return len(self.request.prompt) + self.generated
 
 
@@ -138,7 +146,7 @@ class SimulatedEngine:
             waiting_tokens=self._waiting.tokens,
             running=self._running,
             outstanding_tokens=outstanding + prefill,
-            kv_usage=min(1.0, sum(one.tokens for one in sequences if one.task is not None) / room),
+            kv_usage=min(1.0, sum(one.due for one in sequences if one.task is not None) / room),
             counters=replace(self._counters),
         )
 
@@ -168,7 +176,7 @@ class SimulatedEngine:
         too_long = self._waiting.too_long(len(request.prompt))
         if full is not None:
             self._counters.refused_requests += 1
-            return self._reject(request, full, 1)
+            return self._reject(request, full.why, full.leave_first)
         if too_long is not None:
             self._counters.refused_tokens += 1
             return self._reject(request, too_long.why, too_long.leave_first)
@@ -279,8 +287,7 @@ class SimulatedEngine:
             self._lives.end()
         self._sequences.pop(sequence.request.id, None)
         self._waiting.discard(sequence)
-        while self._waiting and self._running < self._limits.max_num_seqs:
-            first = self._waiting.first
+        while (first := self._waiting.first) is not None and self._running < self._limits.max_num_seqs:
             self._waiting.remove(first)
             self._run(first)
         if not self._sequences:
