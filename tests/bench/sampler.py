@@ -2,13 +2,15 @@
 
 152k logits a row, one thread; in torch, and with the CPU kernel if this machine has it, which give the same tokens. `text` has logits as
 a language model gives them: 60 tokens of each row stand out. `normal` and `normal x 3` are random, so that thousands of tokens are
-within top_p. All ways of both run in turn, greedy among them; the figures are medians, the ratios medians of the ratios within a turn.
+within top_p. All ways of both run in each turn, greedy among them, in another order each time; the figures are medians, the ratios
+medians of the ratios within a turn.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -74,7 +76,7 @@ def ways_of(logits: torch.Tensor, kernels: Kernels | None) -> dict[str, Callable
 
 def timed(call: Callable[[], object]) -> float:
     """Milliseconds of this thread's own processor time: a busy neighbour does not count. A call before it brings the logits into the
-    caches: what another way has just used them for would decide else."""
+    caches: else the way that ran before it would decide."""
     call()
     began = time.thread_time()
     call()
@@ -84,9 +86,9 @@ def timed(call: Callable[[], object]) -> float:
 def measure(logits: torch.Tensor, kernels: Kernels | None, turns: int) -> dict[str, list[float]]:
     ways = ways_of(logits, kernels)
     taken: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(turns):
-        for name, call in ways.items():
-            taken[name].append(timed(call))
+    for turn in range(turns):
+        for name in random.Random(turn).sample(list(ways), len(ways)):
+            taken[name].append(timed(ways[name]))
     return taken
 
 
@@ -113,7 +115,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--turns", type=int, default=9)
     turns = parser.parse_args().turns
     torch.set_num_threads(1)
     kernels = native.find(torch.device("cpu"), torch.float32)

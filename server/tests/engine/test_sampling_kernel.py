@@ -1,4 +1,4 @@
-"""docs/contribute/contracts.md: a seeded request gets the same tokens from the CPU kernel as from torch."""
+"""docs/concepts/architecture.md: the CPU kernel draws the same tokens as torch, to the last bit."""
 
 import random
 from collections.abc import Callable, Iterator

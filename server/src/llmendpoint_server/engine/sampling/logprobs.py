@@ -13,7 +13,7 @@ import torch
 
 from llmendpoint_server.core.batch import Sampled, Scheduled
 from llmendpoint_server.core.request import TokenLogprobs
-from llmendpoint_server.engine.sampling.sampler import WEIGHTS_AT_ONCE
+from llmendpoint_server.engine.sampling.in_torch import WEIGHTS_AT_ONCE
 
 
 def with_logprobs(logits: torch.Tensor, rows: Row[Scheduled], sampled: list[Sampled]) -> list[Sampled]:
