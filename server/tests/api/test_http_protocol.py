@@ -202,7 +202,9 @@ def test_an_answer_that_is_read_too_slowly_is_cut_with_an_error_and_the_others_a
             rest = read_all(slow)
         assert b"tokens of its answer unread" in rest
         assert b"[DONE]" not in rest
-        [line] = [line for line in server.log() if line.get("finish") == "error"]
+        [line] = server.wait_for(
+            "its line", lambda: [line for line in server.log() if line.get("finish") == "error"]
+        )
         assert 2_000 < line["output_tokens"] < 100_000
 
 
