@@ -12,6 +12,7 @@ from llmendpoint_gateway.core.request.body import MOST_MODEL_BYTES
 from llmendpoint_gateway.core.request.paths import API_PATHS, MOST_PATH
 from llmendpoint_server import limits
 from llmendpoint_server.api.body import LARGE_AT_ONCE, LARGE_BYTES, PLACE_WAIT_S
+from llmendpoint_server.api.engine_stream import UNREAD_TOKENS_MAX
 from llmendpoint_server.api.explain import FORMS
 from llmendpoint_server.api.preprocess import DEFAULT_COMPLETION_TOKENS, WAITING_MAX
 from llmendpoint_server.api.schemas import (
@@ -104,6 +105,7 @@ def engine_bounds() -> str:
         ("arrival of the body", f"{limits.BODY_SECONDS_MAX:g} s; {limits.LARGE_BODY_SECONDS_MAX:g} s for the part above "
          f"{_mib(LARGE_BYTES)}", "408 `body_timeout`"),
         ("messages of a chat", f"{limits.MESSAGES_MAX:,}, each with at most {limits.PARTS_MAX:,} text parts", "400"),
+        ("tokens of an answer that its caller has left unread", f"{UNREAD_TOKENS_MAX:,}", "the stream ends with an error"),
     )  # fmt: skip
     return table(("what", "limit", "above it"), rows)
 

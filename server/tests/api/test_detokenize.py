@@ -109,6 +109,14 @@ def test_plain_tokens_give_the_same_pieces_as_the_decoder(
     assert looking.finish() == decoding.finish()
 
 
+def test_a_plain_token_after_bytes_that_are_no_text_is_decoded_with_them() -> None:
+    decode, plain, _ = REAL["byte fallback"]
+    zero, high = (BYTE_FALLBACK.token_to_id(name) for name in ("<0x00>", "<0x80>"))
+    tokens = [high, *[zero] * 7, high, zero]
+    decoding, looking = Detokenizer(decode), Detokenizer(decode, plain)
+    assert [looking.push([token]) for token in tokens] == [decoding.push([token]) for token in tokens]
+
+
 def is_plain(plain: Mapping[int, str], token: int) -> bool:
     try:
         return bool(plain[token])

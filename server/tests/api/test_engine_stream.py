@@ -94,7 +94,7 @@ async def test_what_a_slow_reader_has_not_read_is_one_output_and_has_a_bound(
     last = await ours.next()
     assert last.tokens == tuple(range(101))
     assert last.finish is FinishReason.FAILED
-    assert "more than 100 tokens of its answer unread" in last.detail
+    assert "left 101 tokens of its answer unread" in last.detail
 
 
 @given(st.lists(st.integers(1, 4)), st.lists(st.booleans()), st.data())

@@ -186,6 +186,28 @@ def test_a_caller_that_reads_slowly_is_served_to_the_end(impatient: ServerProces
     assert data.rstrip().endswith(b"data: [DONE]")
 
 
+def test_an_answer_that_is_read_too_slowly_is_cut_with_an_error_and_the_others_are_served() -> None:
+    few = "from llmendpoint_server.api import engine_stream; engine_stream.UNREAD_TOKENS_MAX = 2_000\n"
+    body = {"model": "demo", "prompt": "Hello", "max_tokens": 299_000, "stream": True}
+    with ServerProcess("--max-model-len", "300000", fake={}, before=few) as server:
+        server.wait_ready()
+        with connection(server) as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
+            slow.sendall(post(json.dumps(body).encode(), version="1.0"))
+            slow.recv(100)
+            ask = {"model": "demo", "prompt": "Hello", "max_tokens": 50}
+            other = httpx.post(server.url + "/v1/completions", json=ask, timeout=60).json()
+            assert other["usage"]["completion_tokens"] == 50
+            server.wait_for("the request to be aborted", lambda: running(server) == 0, 60)
+            rest = read_all(slow)
+        assert b"tokens of its answer unread" in rest
+        assert b"[DONE]" not in rest
+        [line] = server.wait_for(
+            "its line", lambda: [line for line in server.log() if line.get("finish") == "error"]
+        )
+        assert 2_000 < line["output_tokens"] < 100_000
+
+
 def test_a_caller_that_reads_nothing_does_not_delay_a_drain() -> None:
     with ServerProcess(
         "--max-model-len", "300000", "--drain-timeout", "500", fake={}, before=SHORT_WAITS

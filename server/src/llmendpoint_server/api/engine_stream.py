@@ -74,18 +74,16 @@ class EngineStream:
         self.hand_over()
 
     def keep(self, output: RequestOutput) -> None:
-        """Add tokens for the next `hand_over`."""
+        """Add tokens for the next `hand_over`. If they are too many, nobody reads them, and the request ends."""
         self.waiting.extend(output.tokens)
         if output.logprobs:
             self._logprobs += output.logprobs
+        if len(self.waiting) > UNREAD_TOKENS_MAX or len(self._logprobs) > UNREAD_LOGPROBS_MAX:
+            self._cut()
 
     def hand_over(self) -> None:
-        """Give the reader what waits. Without a reader it goes on waiting, up to UNREAD_TOKENS_MAX."""
-        if self._reader is None:
-            if len(self.waiting) > UNREAD_TOKENS_MAX or len(self._logprobs) > UNREAD_LOGPROBS_MAX:
-                self._cut()
-            return
-        if not self.waiting and self._last is None:
+        """Give the reader what waits. Without a reader it goes on waiting."""
+        if self._reader is None or not (self.waiting or self._last is not None):
             return
         try:
             if not self._reader(self._take()):
@@ -106,10 +104,8 @@ class EngineStream:
         )
 
     def _cut(self) -> None:
-        if self._last is None:
-            detail = f"The caller left more than {UNREAD_TOKENS_MAX} tokens of its answer unread."
-            if self._logprobs:
-                detail = f"The caller left more than {UNREAD_LOGPROBS_MAX} tokens and their log probabilities unread."
+        if self._reader is None and self._last is None:
+            detail = f"The caller left {len(self.waiting)} tokens of its answer unread."
             self._last = RequestOutput(self.id, finish=FinishReason.FAILED, detail=detail)
             self._forget(self.id)
 
