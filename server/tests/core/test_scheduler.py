@@ -192,6 +192,19 @@ def test_a_request_that_was_preempted_after_its_first_token_has_no_deadline_any_
     assert scheduler.expire(1e9) == []
 
 
+def test_a_prompt_that_was_preempted_before_its_first_token_has_begun_and_has_no_deadline_any_more() -> None:
+    scheduler, machine = make_scheduler(pages=8, max_num_seqs=2, budget=2, caching=False), Machine(2)
+    scheduler.add(request("a", (1,), 14), seed=0)
+    scheduler.add(request("long", (1, 2) * 6, 2, deadline=3.0), seed=0)
+    while not scheduler.counters.preemptions:
+        batch = scheduler.schedule(0.0)
+        assert scheduler.counters.prompt_tokens <= 1, "it has no token yet"
+        scheduler.update(batch, machine.run(batch), 0.0)
+    assert scheduler.waiting == 1
+    assert scheduler.expire(1e9) == []
+    assert finish_all(scheduler, machine).keys() == {"a", "long"}
+
+
 def deadline_at_work(deadline: float, prompt: int = 2, waiting: int = 0) -> list[RequestOutput]:
     """What a request with a deadline gets where one place is taken, ends come every 2 s, and a token takes 0.25 s."""
     scheduler, machine = make_scheduler(pages=600, max_num_seqs=1, queue=20), Machine(2)

@@ -137,7 +137,8 @@ class Scheduler:
         check_fits(batch, sampled)
         self.counters.steps += 1
         self.lives.observe(self.running, now - batch.time)
-        self._pace.observe(batch.prompt_tokens, batch.decoding, now - batch.time)
+        if not batch.drafted:  # the pace knows no steps with more than one token for a row that decodes
+            self._pace.observe(batch.prompt_tokens, batch.decoding, now - batch.time)
         outputs = []
         for row, new in zip(batch.rows, sampled, strict=True):
             if row.sequence.status is not Status.RUNNING:
@@ -150,6 +151,11 @@ class Scheduler:
         return outputs
 
     def _advance(self, sequence: Sequence, row: Scheduled, sampled: Sampled) -> RequestOutput | None:
+        if row.draft and any(token < 0 for token in sampled.tokens):
+            # A guess that is not finite spoils what is computed beside it. The request is judged by a row without one.
+            self._drafting.give_up(sequence, len(row.draft))
+            self._members.preempt(sequence)
+            return None
         self._compute(sequence, row.count - len(row.draft))
         if not sampled.tokens:
             return None
