@@ -5,6 +5,7 @@ from collections.abc import Sequence as Rows
 
 import pytest
 
+from llmendpoint_server.core.batch import Batch, Sampled
 from llmendpoint_server.core.request import FinishReason
 from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.core.speculation import Proposer
@@ -196,3 +197,56 @@ def test_a_proposer_that_raises_ends_its_own_request_only() -> None:
     assert ends.keys() == {"good"}
     assert [fault.end.finish for fault in scheduler.take_faults()] == [FinishReason.FAILED]
     assert scheduler.blocks.held == 0
+
+
+def with_poison(machine: Machine, batch: Batch, alone: bool) -> list[Sampled]:
+    """Of rows with a draft nothing is finite; if not `alone`, what they give first is."""
+    return [
+        Sampled((-1,) if alone else (new.tokens[0], -1)) if row.draft else new
+        for row, new in zip(batch.rows, machine.run(batch), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_request_whose_draft_is_not_finite_is_computed_anew_without_and_gets_no_more(alone: bool) -> None:
+    scheduler, machine = drafting_scheduler(), Machine(2)
+    for name, prompt in {"a": (1, 2, 3), "b": (2, 1)}.items():
+        scheduler.add(request(name, prompt, 9), seed=0)
+    got: dict[str, tuple[int, ...]] = {"a": (), "b": ()}
+    while not scheduler.idle:
+        batch = scheduler.schedule(0.0)
+        for output in scheduler.update(batch, with_poison(machine, batch, alone), 0.0):
+            assert output.finish in (None, FinishReason.LENGTH)
+            got[output.id] += output.tokens
+    assert got["a"] == expected((1, 2, 3), request("a", (1, 2, 3), 9).sampling, 80)
+    assert got["b"] == expected((2, 1), request("b", (2, 1), 9).sampling, 80)
+    assert scheduler.counters.drafts == 2
+    assert scheduler.counters.accepted_tokens == scheduler.counters.preemptions == 0
+    assert scheduler.blocks.held == 0
+
+
+def test_a_request_that_is_not_finite_without_a_draft_either_fails() -> None:
+    scheduler, machine = drafting_scheduler(), Machine(2)
+    scheduler.add(request("a", (1, 2, 3), 9), seed=0)
+    step(scheduler, machine)
+    outputs = []
+    for _ in range(2):
+        batch = scheduler.schedule(0.0)
+        outputs += scheduler.update(batch, [Sampled((-1,))], 0.0)
+    assert [output.finish for output in outputs] == [FinishReason.FAILED]
+    assert scheduler.idle
+
+
+def test_steps_with_drafts_do_not_change_the_pace_of_prompts() -> None:
+    """A token takes 1 s, and a step with drafts so much longer than one without. Only the latter says what a decode takes."""
+    scheduler, machine = drafting_scheduler(speculative=7, wrong=5), Machine(2)
+    now, drafted = 0.0, 0
+    for name, max_tokens in (("without", 2), ("with", 40)):
+        scheduler.add(request(name, (1,) * 20, max_tokens), seed=0)
+        while not scheduler.idle:
+            batch = scheduler.schedule(now)
+            sampled, drafted = machine.run(batch), drafted + batch.drafted
+            now += batch.tokens
+            scheduler.update(batch, sampled, now)
+    assert drafted > 5
+    assert scheduler._pace.allowance(1, 1) == 4  # which lets one step take as long as five

@@ -192,7 +192,26 @@ def test_a_request_that_was_preempted_after_its_first_token_has_no_deadline_any_
     assert scheduler.expire(1e9) == []
 
 
-def deadline_at_work(deadline: float, prompt: int = 2, waiting: int = 0) -> list[RequestOutput]:
+def test_a_prompt_that_was_preempted_before_its_first_token_has_begun_and_has_no_deadline_any_more() -> None:
+    scheduler, machine = make_scheduler(pages=8, max_num_seqs=2, budget=2, caching=False), Machine(2)
+    scheduler.add(request("a", (1,), 14), seed=0)
+    scheduler.add(request("long", (1, 2) * 6, 2, deadline=3.0), seed=0)
+    while not scheduler.counters.preemptions:
+        batch = scheduler.schedule(0.0)
+        assert scheduler.counters.prompt_tokens <= 1, "it has no token yet"
+        scheduler.update(batch, machine.run(batch), 0.0)
+    assert scheduler.waiting == 1
+    assert scheduler.expire(1e9) == []
+    assert finish_all(scheduler, machine).keys() == {"a", "long"}
+
+
+def deadline_at_work(
+    deadline: float,
+    prompt: int = 2,
+    waiting: int = 0,
+    n: int = 1,
+    priority: Priority = Priority.NORMAL,
+) -> list[RequestOutput]:
     """What a request with a deadline gets where one place is taken, ends come every 2 s, and a token takes 0.25 s."""
     scheduler, machine = make_scheduler(pages=600, max_num_seqs=1, queue=20), Machine(2)
     now = 0.0
@@ -205,7 +224,21 @@ def deadline_at_work(deadline: float, prompt: int = 2, waiting: int = 0) -> list
     for number in range(1 + waiting):
         scheduler.add(request(f"before {number}", (1, 2), 1000, arrival=now), 0, now)
         scheduler.schedule(now)
-    return scheduler.add(request("late", (3,) * prompt, arrival=now, deadline=now + deadline), 0, now)
+    if n > 1:
+        scheduler.add(request("several", (1, 2), 1000, arrival=now, n=n), 0, now)
+    late = request("late", (3,) * prompt, arrival=now, deadline=now + deadline, priority=priority)
+    return scheduler.add(late, 0, now)
+
+
+def test_the_forecast_counts_each_answer_of_the_requests_that_start_before() -> None:
+    for n in (2, 4):
+        assert deadline_at_work(2.0 * (n + 1) + 1, n=n) == []
+        assert deadline_at_work(2.0 * (n + 1) - 1, n=n) != []
+
+
+def test_the_forecast_does_not_count_what_a_higher_priority_passes() -> None:
+    assert deadline_at_work(3.0, waiting=2, n=3, priority=Priority.HIGH) == []
+    assert deadline_at_work(3.0, waiting=2, n=3) != []
 
 
 @pytest.mark.parametrize(("waiting", "wait"), [(0, 2.0), (1, 4.0), (3, 8.0)])

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from llmendpoint_server.core.batch import Batch, Scheduled
-from llmendpoint_server.core.queue import AGING_SECONDS
+from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
+from llmendpoint_server.core.queue import AGING_SECONDS, order_of
 from llmendpoint_server.core.request import FinishReason, Priority, Request, RequestOutput
 from llmendpoint_server.core.sequence import Sequence, Status
 from server.tests.core.arithmetic_model import Guesser, Machine, expected, make_scheduler, request
@@ -68,12 +68,19 @@ class SchedulerStates(RuleBasedStateMachine):
         new = request(f"r{len(self.sent)}", prompt, arrival=self.now, deadline=deadline, **asked)
         self.sent[new.id] = new
         self.got |= {(new.id, index): () for index in range(new.n)}
-        waiting = self.scheduler.waiting
         for end in self.scheduler.add(new, 0, self.now):
             assert end.retry_after >= 1 or end.finish is FinishReason.FAILED
+            if end.id != new.id:
+                self.check_displaced(self.sent[end.id], new)
             self.take(end)
-        if new.id in self.live and waiting:
+        if new.id in self.live and self.scheduler.waiting > new.n:  # one may wait alone, whatever its size
             self.check_bounds()
+
+    def check_displaced(self, gone: Request, new: Request) -> None:
+        assert gone.priority is Priority.LOW
+        assert new.priority is not Priority.LOW
+        assert order_of(gone, 0) > order_of(new, 0), "it would have started first"
+        assert not any(self.got[gone.id, index] for index in range(gone.n)), "it had begun"
 
     def check_bounds(self) -> None:
         config = self.scheduler.config
@@ -82,8 +89,9 @@ class SchedulerStates(RuleBasedStateMachine):
         assert self.scheduler.waiting_tokens <= config.max_queued_tokens
 
     @precondition(lambda self: self.flight is None)
-    @rule()
-    def begin_step(self) -> None:
+    @rule(poison=st.sampled_from([None, None, "drafts", "last row"]))
+    def begin_step(self, poison: str | None = None) -> None:
+        """`poison`: of which rows the model's output is not a number. Of those with a draft it may be the draft's fault."""
         for output in self.scheduler.expire(self.now):
             deadline = self.sent[output.id].deadline
             assert deadline is not None
@@ -104,7 +112,14 @@ class SchedulerStates(RuleBasedStateMachine):
         if self.machine.at_once == 1:
             decoding = {sequence for sequence in self.scheduler._members.running if sequence.decoding}
             assert decoding <= {row.sequence for row in self.flight.rows}, "a sequence waits for drafts"
-        self.sampled = self.machine.run(self.flight)
+        self.sampled = [
+            Sampled((-1,)) if new.tokens and self.spoiled(row, poison) else new
+            for row, new in zip(self.flight.rows, self.machine.run(self.flight), strict=True)
+        ]
+
+    def spoiled(self, row: Scheduled, poison: str | None) -> bool:
+        assert self.flight is not None
+        return bool(row.draft) if poison == "drafts" else poison is not None and row is self.flight.rows[-1]
 
     def check_row(self, row: Scheduled) -> None:
         size, blocks = self.machine.page_size, self.scheduler.blocks

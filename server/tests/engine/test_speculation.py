@@ -193,6 +193,34 @@ def test_an_answer_that_copies_a_passage_of_the_prompt_takes_few_steps(
     assert counters.steps > 2 * len(given)
 
 
+class Poisoned:
+    """Guesses a token whose keys and values are not finite."""
+
+    def propose(self, tokens: Rows[int], most: int) -> Tokens:
+        return (7,) * most
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_guess_that_is_not_finite_costs_no_request_its_answer(
+    cached: bool, model_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The guess lies in the page of the sequence's own tokens, and must not stay there."""
+    model = AutoModelForCausalLM.from_pretrained(model_folder("llama"), dtype=torch.float32)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[7] = torch.nan
+    model.save_pretrained(tmp_path)
+    texts = [tuple(token for token in text if token != 7) for text in prompts((5, 15, 34))]
+    bench = Bench(tmp_path, prefix_caching=cached)
+    expected = generate(bench.plain(), texts, greedy(3))
+    assert not any(7 in answer for answer in expected.values())
+    engine = Engine(
+        bench.runner,
+        Scheduler(bench.speculating({}).scheduler.config, BlockManager(PAGES, PAGE_SIZE), Poisoned),
+    )
+    assert generate(engine, texts, greedy(3)) == expected
+    assert engine.scheduler.counters.drafts == 3
+
+
 TABLE = torch.tensor(
     [[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25], [0.05, 0.05, 0.6, 0.3]]
 )

@@ -79,6 +79,22 @@ async def test_the_highest_priority_runs_next() -> None:
     await engine.stop()
 
 
+async def test_a_low_request_gives_its_place_in_a_full_queue_to_another_one() -> None:
+    engine = await busy_engine(max_queued_tokens=3)
+    low = engine.submit(waiting("low", Priority.LOW))
+    normal = engine.submit(waiting("normal"))
+    end = await low.next()
+    assert (end.finish, end.detail) == (
+        FinishReason.REJECTED, "a request of a higher priority took its place",
+    )  # fmt: skip
+    assert end.retry_after >= 1
+    assert engine.stats.waiting == 1
+    engine.forget("running")
+    assert (await normal.next()).finish is None
+    assert engine.stats.counters.refused_tokens == 1
+    await engine.stop()
+
+
 async def test_the_waiting_prompts_have_a_bound_in_tokens() -> None:
     engine = await busy_engine(max_queued_tokens=3)
     engine.submit(waiting("waits"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Rows
+from dataclasses import dataclass
 
 from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.counters import Counters
@@ -15,6 +16,15 @@ from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.sequence import Sequence
 
 DEADLINE_PASSED = "its deadline passed while it waited"
+DISPLACED = "a request of a higher priority took its place"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`refusal`: why the request may not wait; None if it may. `displaced`: ids of the requests that leave for it."""
+
+    refusal: RequestOutput | None = None
+    displaced: tuple[str, ...] = ()
 
 
 class Admission:
@@ -37,30 +47,30 @@ class Admission:
         self._counters = counters
         self.short_of_pages = False
 
-    def refusal(
-        self, group: Group, running: Rows[Sequence], draining: bool, now: float
-    ) -> RequestOutput | None:
-        """Why the request may not wait; None if it may. One of its sequences fits in the pages; whether all do does not count:
-        the others wait, or are preempted."""
-        sequence, count = group.members[0], len(group.members)
+    def judge(self, group: Group, running: Rows[Sequence], draining: bool, now: float) -> Verdict:
+        """Whether a request may wait. One of its sequences fits in the pages; whether all do does not count: the others wait,
+        or are preempted."""
+        sequence = group.members[0]
         wrong = self._wrong(sequence.request)
         if wrong is not None:
-            return RequestOutput(sequence.id, finish=FinishReason.FAILED, detail=wrong)
+            return Verdict(RequestOutput(sequence.id, finish=FinishReason.FAILED, detail=wrong))
         if draining:
-            return self._rejected(sequence, "draining", running)
-        full = self._queue.full(max(self._config.max_num_seqs - len(running), 0), count)
-        if full is not None:
-            self._counters.refused_requests += 1
-            return self._rejected(sequence, full.why, running, full.leave_first)
-        too_long = self._queue.too_long(sum(member.due for member in group.members))
-        if too_long is not None:
-            self._counters.refused_tokens += 1
-            return self._rejected(sequence, too_long.why, running, too_long.leave_first)
-        if sequence.request.deadline is None:
-            return None
-        if not running and not len(self._queue) and sequence.request.deadline > now:
-            return None  # it begins at once; if the prediction is wrong, this step corrects it
-        return self._late(sequence, running, sequence.request.deadline - now)
+            return Verdict(self._rejected(sequence, "draining", running))
+        places = max(self._config.max_num_seqs - len(running), 0)
+        count, tokens = len(group.members), sum(member.due for member in group.members)
+        full, too_long = self._queue.full(places, count), self._queue.too_long(tokens)
+        bound = full or too_long
+        gone = self._queue.displaced_by(sequence, count, tokens, places) if bound else []
+        if bound and not gone:
+            self._counters.count_refusal(by_requests=full is not None)
+            return Verdict(self._rejected(sequence, bound.why, running, bound.leave_first))
+        late = self._late(sequence, running, now)
+        if late is not None:
+            return Verdict(late)
+        displaced = tuple(dict.fromkeys(other.id for other in gone))
+        for _ in displaced:
+            self._counters.count_refusal(by_requests=full is not None)
+        return Verdict(displaced=displaced)
 
     def _wrong(self, request: Request) -> str | None:
         length, limit = len(request.prompt), self._config.max_model_len
@@ -76,8 +86,13 @@ class Admission:
         wait = self.retry_after(running, places)
         return RequestOutput(sequence.id, finish=FinishReason.REJECTED, detail=why, retry_after=wait)
 
-    def _late(self, sequence: Sequence, running: Rows[Sequence], left: float) -> RequestOutput | None:
-        """A refusal if the first token is expected after the deadline, which is in `left` seconds."""
+    def _late(self, sequence: Sequence, running: Rows[Sequence], now: float) -> RequestOutput | None:
+        """A refusal if the first token is expected after the deadline."""
+        if sequence.request.deadline is None:
+            return None
+        left = sequence.request.deadline - now
+        if not running and not len(self._queue) and left > 0:
+            return None  # it begins at once; if the prediction is wrong, this step corrects it
         decoding = sum(other.decoding for other in running)
         turn = self._turn(sequence, running, decoding)
         prompt = self._pace.seconds(len(sequence.tokens), decoding)

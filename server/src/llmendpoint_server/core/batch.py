@@ -62,6 +62,10 @@ class Batch:
         return sum(row.count for row in self.rows if not row.sequence.decoding)
 
     @property
+    def drafted(self) -> bool:
+        return any(row.draft for row in self.rows)
+
+    @property
     def decoding(self) -> int:
         """How many of its rows decode."""
         return sum(row.sequence.decoding for row in self.rows)

@@ -32,6 +32,13 @@ class Counters:
     accepted_tokens: int = 0
     """tokens of drafts that are part of an answer"""
 
+    def count_refusal(self, *, by_requests: bool) -> None:
+        """`by_requests`: which bound of the queue was reached; False: the one in tokens."""
+        if by_requests:
+            self.refused_requests += 1
+        else:
+            self.refused_tokens += 1
+
     @property
     def uncached_share(self) -> float:
         """The share of prompt tokens that was not found in the prefix cache."""

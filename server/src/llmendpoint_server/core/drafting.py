@@ -68,6 +68,12 @@ class Drafting:
             sequence.table += self._blocks.allocate(need)
         return replace(row, count=row.count + len(draft), draft=draft)
 
+    def give_up(self, sequence: Sequence, drafted: int) -> None:
+        """The sequence gets no more drafts."""
+        self._counters.drafts += 1
+        self._counters.draft_tokens += drafted
+        sequence.draft_length = 0
+
     def settle(self, sequence: Sequence, drafted: int, accepted: int) -> None:
         """Count the result of a draft, and give back the pages that hold none of its accepted tokens.
 

@@ -5,6 +5,9 @@ those of a lower class that have waited for less than that, and requests of one 
 passed by one that came more than 2 x AGING_SECONDS after it (HIGH passes LOW), whatever arrives. Requests that run are
 preempted in the reverse order.
 
+When a bound is reached, a newcomer of another class displaces LOW requests: the last ones that have not begun, and of them
+only those that would start after it. So LOW ones that have waited for long enough keep their place.
+
 The first one that is ready starts and no other: while that one finds no pages, nothing passes it. Pure: all times are
 arguments.
 """
@@ -15,6 +18,7 @@ import math
 from bisect import bisect, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
@@ -111,8 +115,8 @@ class WaitingQueue(Generic[W]):
         """Why so many more sequences may not wait; None if they may. `places`: free ones in the batch. They count as room:
         with an empty engine a queue of 0 still serves."""
         waiting = len(self._waiting)
-        excess = waiting + count - self._max_requests - places
-        if excess <= 0 or (places and not waiting):
+        excess = self._too_many(waiting, count, places)
+        if not excess:
             return None
         asked = "" if count == 1 else f", and this request is for {count} answers"
         why = (
@@ -120,6 +124,10 @@ class WaitingQueue(Generic[W]):
             "(--max-queued-requests)"
         )
         return Full(why, max(min(excess, waiting), 1))
+
+    def _too_many(self, waiting: int, count: int, places: int) -> int:
+        """How many of so many waiting sequences would have to leave for `count` more."""
+        return 0 if places and not waiting else max(waiting + count - self._max_requests - places, 0)
 
     def too_long(self, tokens: int) -> Full | None:
         """Why so many more tokens may not wait; None if they may."""
@@ -133,6 +141,24 @@ class WaitingQueue(Generic[W]):
         )
         return Full(why, min(math.ceil(excess * len(self._waiting) / waiting), len(self._waiting)))
 
+    def displaced_by(self, one: W, count: int, tokens: int, places: int) -> list[W]:
+        """The LOW sequences that leave so that `count` more, of which `one` is the first, may wait with so many tokens. Whole
+        requests leave, the last one first. Empty if that would not be enough."""
+        if one.request.priority is Priority.LOW:
+            return []
+        waiting, held = len(self._waiting), self.tokens
+        gone: list[W] = []
+        last = [other for other in reversed(self._waiting) if _displaceable(other, one.order)]
+        for _, group in groupby(last, key=lambda other: other.request.id):
+            leaving = list(group)
+            gone += leaving
+            waiting, held = waiting - len(leaving), held - sum(other.due for other in leaving)
+            if not self._too_many(waiting, count, places) and (
+                not waiting or held + tokens <= self._max_tokens
+            ):
+                return gone
+        return []
+
     def ahead(self, order: Order) -> tuple[int, int]:
         """How many sequences start before one with this order, and their tokens."""
         before = self._waiting[: bisect(self._waiting, order, key=ORDER)]
@@ -145,6 +171,10 @@ class WaitingQueue(Generic[W]):
         fresh = [one for one in self._waiting if one.request.deadline is not None and not one.begun]
         self._soonest = min((_deadline(one) for one in fresh if _deadline(one) > now), default=math.inf)
         return [one for one in fresh if _deadline(one) <= now]
+
+
+def _displaceable(one: Waiting, order: Order) -> bool:
+    return one.request.priority is Priority.LOW and not one.begun and one.order > order
 
 
 def _deadline(one: Waiting) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Sequence as Rows
 
 from msgspec.structs import replace
 
-from llmendpoint_server.core.admission import DEADLINE_PASSED, Admission
+from llmendpoint_server.core.admission import DEADLINE_PASSED, DISPLACED, Admission
 from llmendpoint_server.core.batch import Batch, Fault, Sampled, Scheduled, check_fits
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.config import SchedulerConfig
@@ -78,7 +78,8 @@ class Scheduler:
         return sum(member.outstanding for group in self._members.groups.values() for member in group.members)
 
     def add(self, request: Request, seed: int, now: float = 0.0) -> list[RequestOutput]:
-        """Queue a request, or return why not: one end for each answer. `seed` is used if the request has none."""
+        """Queue a request, or return why not: one end for each answer. Also returns the ends of the requests that it displaces.
+        `seed` is used if the request has none."""
         members = self._members
         if request.id in members.groups:
             raise ValueError(f"There is a request {request.id!r} already.")
@@ -86,12 +87,16 @@ class Scheduler:
         root = root_hash(self.config.prefix_key, Weights(self.config.model_revision), request.salt)
         size = self.blocks.page_size if self.config.prefix_caching else None
         group = make_group(request, seed if chosen is None else chosen, root, self._arrivals, size)
-        refusal = self._admission.refusal(group, members.running, self.draining, now)
-        if refusal is not None:
-            return [replace(refusal, index=index) for index in range(request.n)]
+        verdict = self._admission.judge(group, members.running, self.draining, now)
+        if verdict.refusal is not None:
+            return [replace(verdict.refusal, index=index) for index in range(request.n)]
+        again = self._admission.retry_after(members.running, len(group.members))
+        ends = [
+            end for name in verdict.displaced for end in members.end(name, FinishReason.REJECTED, DISPLACED)
+        ]
         self._arrivals += request.n
         members.add(group)
-        return []
+        return [replace(end, retry_after=again) for end in ends]
 
     def expire(self, now: float) -> list[RequestOutput]:
         """End the waiting requests whose deadline has passed. What has begun to run goes on."""
@@ -137,7 +142,8 @@ class Scheduler:
         check_fits(batch, sampled)
         self.counters.steps += 1
         self.lives.observe(self.running, now - batch.time)
-        self._pace.observe(batch.prompt_tokens, batch.decoding, now - batch.time)
+        if not batch.drafted:  # the pace knows no steps with more than one token for a row that decodes
+            self._pace.observe(batch.prompt_tokens, batch.decoding, now - batch.time)
         outputs = []
         for row, new in zip(batch.rows, sampled, strict=True):
             if row.sequence.status is not Status.RUNNING:
@@ -150,6 +156,11 @@ class Scheduler:
         return outputs
 
     def _advance(self, sequence: Sequence, row: Scheduled, sampled: Sampled) -> RequestOutput | None:
+        if row.draft and any(token < 0 for token in sampled.tokens):
+            # A guess that is not finite spoils what is computed beside it. The request is judged by a row without one.
+            self._drafting.give_up(sequence, len(row.draft))
+            self._members.preempt(sequence)
+            return None
         self._compute(sequence, row.count - len(row.draft))
         if not sampled.tokens:
             return None

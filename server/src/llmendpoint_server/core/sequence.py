@@ -46,7 +46,7 @@ class Sequence:
     proposer: Proposer | None = None
     """None until the sequence gets its first draft"""
     draft_length: int = 1
-    """tokens that the next draft may have"""
+    """tokens that the next draft may have; 0: it gets none any more"""
     index: int = 0
     """of the request's answers"""
     begun: bool = False

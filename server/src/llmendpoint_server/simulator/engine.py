@@ -5,54 +5,28 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from llmendpoint_server import protocol
 from llmendpoint_server.api.engine_stream import EngineStream
-from llmendpoint_server.core.admission import DEADLINE_PASSED, too_late
+from llmendpoint_server.core.admission import DEADLINE_PASSED, DISPLACED, too_late
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives, place_wait, retry_after
-from llmendpoint_server.core.queue import Order, WaitingQueue, order_of
+from llmendpoint_server.core.queue import WaitingQueue
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.errors import Unavailable
 from llmendpoint_server.exits import EngineEnd
 from llmendpoint_server.settings import Settings
 from llmendpoint_server.simulator.behaviour import Behaviour, Fate, answer_tokens, fate, waits
+from llmendpoint_server.simulator.sequence import Sequence
 from llmendpoint_server.simulator.tokens import END, VOCABULARY
 
 MAX_MODEL_LEN = 32_768
 MAX_NUM_SEQS = 64
 PAGE_SIZE = 16
-
-
-@dataclass(eq=False)
-class Sequence:
-    """One request in the engine."""
-
-    number: int
-    request: Request
-    stream: EngineStream
-    generated: int = 0
-    task: asyncio.Task[None] | None = None
-
-    @property
-    def order(self) -> Order:
-        return order_of(self.request, self.number)
-
-    @property
-    def begun(self) -> bool:
-        return self.task is not None
-
-    @property
-    def ready(self) -> bool:
-        return True
-
-    @property
-    def due(self) -> int:
-        return len(self.request.prompt) + self.generated
 
 
 class SimulatedEngine:
@@ -173,13 +147,19 @@ class SimulatedEngine:
         """Decided as in the engine's `core/admission.py`."""
         request, free = sequence.request, self._limits.max_num_seqs - self._running
         full = self._waiting.full(free)
-        too_long = self._waiting.too_long(len(request.prompt))
-        if full is not None:
-            self._counters.refused_requests += 1
-            return self._reject(request, full.why, full.leave_first)
-        if too_long is not None:
-            self._counters.refused_tokens += 1
-            return self._reject(request, too_long.why, too_long.leave_first)
+        bound = full or self._waiting.too_long(sequence.due)
+        gone = self._waiting.displaced_by(sequence, 1, sequence.due, free) if bound else []
+        if bound and not gone:
+            self._counters.count_refusal(by_requests=full is not None)
+            return self._reject(request, bound.why, bound.leave_first)
+        late = self._late(sequence, free)
+        for other in gone if late is None else ():
+            self._counters.count_refusal(by_requests=full is not None)
+            self._deliver(other, self._reject(other.request, DISPLACED, 1))
+        return late
+
+    def _late(self, sequence: Sequence, free: int) -> RequestOutput | None:
+        request = sequence.request
         if request.deadline is None:
             return None
         ahead, _ = self._waiting.ahead(sequence.order)
