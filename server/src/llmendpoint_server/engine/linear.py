@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import nn
 
+from llmendpoint_server.engine import pages
 from llmendpoint_server.engine.machine import cpu_has_bf16
 from llmendpoint_server.engine.native import Kernels
 
@@ -103,7 +104,7 @@ def _panels(weight: torch.Tensor, lanes: int, per_unit: int) -> torch.Tensor:
     outputs, inputs = weight.shape
     if missing := -outputs % lanes:
         weight = torch.cat([weight, weight.new_zeros(missing, inputs)])
-    return weight.view(-1, lanes, inputs // per_unit, per_unit).permute(0, 2, 1, 3).contiguous()
+    return pages.moved(weight.view(-1, lanes, inputs // per_unit, per_unit).permute(0, 2, 1, 3))
 
 
 def plain_linears(parent: Any, names: Sequence[str]) -> list[nn.Linear] | None:
