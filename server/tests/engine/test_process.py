@@ -3,6 +3,7 @@
 The test is the API process at the other end of the socket.
 """
 
+import gc
 import socket
 import subprocess
 import sys
@@ -147,6 +148,30 @@ def test_whatever_a_load_raises_is_told_as_the_cause(
     assert isinstance(last, protocol.StateChanged)
     assert (last.state, last.exit_code) == ("failed", 1)
     assert f"{type(error).__name__}: {error}" in last.detail
+
+
+def test_while_it_serves_the_collector_visits_nothing_that_was_loaded(
+    model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[bool, int]] = []
+
+    def compute(*_: object) -> int:
+        seen.append((gc.isenabled(), len(gc.get_objects())))
+        return 0
+
+    monkeypatch.setattr(process, "compute", compute)
+    api, ours = socket.socketpair()
+    gc.disable()
+    try:
+        with api, ours:
+            api.sendall(protocol.encode(protocol.Configure(str(model_folder("llama")), device="cpu")))
+            assert process.serve(Connection(ours)) == 0
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    [(enabled, visited)] = seen
+    assert enabled
+    assert visited < 1000 < len(gc.get_objects())
 
 
 def test_an_engine_that_fails_while_serving_tells_the_cause(

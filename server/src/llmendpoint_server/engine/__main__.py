@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import signal
 import socket
 import sys
@@ -26,6 +27,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     spin_briefly()
+    gc.disable()  # until the model is loaded: what is imported and loaded stays
     from llmendpoint_server.engine.connection import Connection
     from llmendpoint_server.engine.process import leave_with_the_api_process, serve
 

@@ -205,9 +205,10 @@ def size_cache(
         return pages, max_model_len
     if settings.max_model_len is not None or pages < 1:
         need = -(-max_model_len // page_size) * bytes_per_page
+        shorter = f"--max-model-len to at most {pages * page_size}, or " if pages else ""
         raise BadConfiguration(
             f"A sequence of {max_model_len} tokens needs {need} bytes of KV cache, and there are {budget}: set "
-            f"--max-model-len to at most {pages * page_size}, or --kv-cache-memory to at least {need}."
+            f"{shorter}--kv-cache-memory to at least {need}."
         )
     return pages, pages * page_size
 

@@ -54,4 +54,7 @@ def _load() -> Kernels:
     if llmendpoint_native is None:
         raise ImportError("llmendpoint_native is not installed")
     variant, functions = llmendpoint_native.load(cpu_flags())
-    return Kernels(variant, functions, functions.LANES, functions.INPUTS, bool(functions.BF16))
+    try:
+        return Kernels(variant, functions, functions.LANES, functions.INPUTS, bool(functions.BF16))
+    except AttributeError as error:
+        raise ImportError(f"llmendpoint_native is of another version than the server ({error})") from error
