@@ -55,4 +55,5 @@ def free_for_cache(
     release()
     # A graph keeps its own temporary memory: at most what the same rows take in a step without a graph, and so at most the peak.
     shared = peak if graphs else 0
-    return int(torch.cuda.mem_get_info(device)[0]) - peak - shared - graphs * GRAPH_BYTES - FRAGMENTS
+    free = int(torch.cuda.mem_get_info(device)[0])
+    return max(0, free - peak - shared - graphs * GRAPH_BYTES - FRAGMENTS)
