@@ -7,10 +7,14 @@ from types import ModuleType
 import pytest
 import torch
 
+from llmendpoint_server.engine.attention import varlen
 
-def _load_models() -> ModuleType:
+
+def _load(name: str) -> ModuleType:
     # Under --import-mode=importlib a test folder is no package: the helper beside it is loaded by its path.
-    spec = importlib.util.spec_from_file_location("engine_test_models", Path(__file__).with_name("models.py"))
+    spec = importlib.util.spec_from_file_location(
+        f"engine_test_{name}", Path(__file__).with_name(f"{name}.py")
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -33,7 +37,7 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of a tiny model of the given shape, made once."""
-    models, made = _load_models(), {}
+    models, made = _load("models"), {}
 
     def folder(shape: str) -> Path:
         if shape not in made:
@@ -41,3 +45,14 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
         return Path(made[shape])
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def _varlen_double() -> ModuleType:
+    return _load("varlen_on_cpu")
+
+
+@pytest.fixture
+def varlen_on_cpu(_varlen_double: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's kernel runs on CUDA only: plain operators stand for it."""
+    monkeypatch.setattr(varlen, "varlen_attn", _varlen_double.varlen_attn)

@@ -5,14 +5,12 @@ The kernel itself runs on CUDA only: here a plain function that computes the sam
 
 from __future__ import annotations
 
-import importlib.util
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 
-from llmendpoint_server.engine.attention import choice, varlen
+from llmendpoint_server.engine.attention import choice
 from llmendpoint_server.engine.attention.base import Backend, Rules, States
 from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
 from llmendpoint_server.engine.attention.choice import Needs, choose, reference
@@ -31,17 +29,7 @@ def layer(kv_heads: int = 2, key_dim: int = 16, value_dim: int = 16) -> LayerCac
     return PagedCache(1, 16).layer(0, key, value, None)
 
 
-@pytest.fixture
-def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = importlib.util.spec_from_file_location("varlen_on_cpu", Path(__file__).parent / "varlen_on_cpu.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(varlen, "varlen_attn", module.varlen_attn)
-
-
-@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.usefixtures("varlen_on_cpu")
 @pytest.mark.parametrize("rules", [PLAIN, WINDOW], ids=["plain", "window"])
 @pytest.mark.parametrize("kv_heads", [1, 2])
 def test_every_position_equals_the_references(kv_heads: int, rules: Rules) -> None:

@@ -15,6 +15,8 @@ from llmendpoint_server.core.batch_limits import sequences_that_pay, tokens_in_t
 from llmendpoint_server.engine import gate, loading, measuring, native, surgery
 from llmendpoint_server.engine.attention.cache import PagedCache
 from llmendpoint_server.engine.attention.choice import MakeBackend, Needs, choose, reference
+from llmendpoint_server.engine.graphs import CudaRecorder, sizes_for
+from llmendpoint_server.engine.headroom import free_for_cache
 from llmendpoint_server.engine.linear import Quantization
 from llmendpoint_server.engine.loading import CausalLM, Folder
 from llmendpoint_server.engine.machine import available_memory
@@ -26,8 +28,7 @@ from llmendpoint_server.protocol import Configure
 from llmendpoint_server.resources import usable_threads
 
 CPU_MEMORY_SHARE = 0.5
-CUDA_MEMORY_SHARE = 0.85
-"""Of the memory that is free once the weights are loaded; the rest is for activations."""
+"""Of the memory that is free once the weights are loaded; the rest is for activations. On CUDA what they take is measured."""
 BYTES_PER_THREAD = 32 * 2**20
 CUDA_LIMITS = 256, 8192
 """Sequences and tokens of a step. On CPU they are measured."""
@@ -79,8 +80,12 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         return limits_of(measuring.measure(spare, vocab_size, settings.max_model_len or longest))
 
     max_num_seqs, max_batched_tokens = batch_limits(settings, measured)
-    pages, max_model_len = size_cache(settings, device, page_size, bytes_per_page, longest, max_num_seqs)
-    backend = make_backend(pages + 1)
+    limits = max_num_seqs, max_batched_tokens, settings.max_model_len or longest
+    free = _free_memory(ModelRunner(model, make_backend(2)), device, limits)
+    pages, max_model_len = size_cache(settings, free, page_size, bytes_per_page, longest, max_num_seqs)
+    runner = ModelRunner(model, make_backend(pages + 1), kernels)
+    if device.type == "cuda" and runner.backend.captures:
+        runner.capture(CudaRecorder(device), max_num_seqs, max_batched_tokens, max_model_len)
     info = ModelInfo(
         architecture=folder.architecture,
         vocab_size=vocab_size,
@@ -94,10 +99,10 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         page_size=page_size,
         sliding_window=probe.widest_window,
         load_seconds=time.monotonic() - began,
-        attention=type(backend).__name__.lower(),
+        attention=type(runner.backend).__name__.lower(),
         kernels=kernels.variant if kernels else "none",
     )
-    return ModelRunner(model, backend, kernels), info
+    return runner, info
 
 
 def batch_limits(settings: Configure, measured: Callable[[], tuple[int, int]]) -> tuple[int, int]:
@@ -183,13 +188,13 @@ def _check_quantization(quantization: Quantization | None, kernels: Kernels | No
 
 def size_cache(
     settings: Configure,
-    device: torch.device,
+    free: int,
     page_size: int,
     bytes_per_page: int,
     longest: int,
     max_num_seqs: int,
 ) -> tuple[int, int]:
-    """The number of pages, and the longest sequence that they and the model allow. Raises BadConfiguration if the
+    """The number of pages, and the longest sequence that they and the model allow. `free`: bytes that the cache may have. Raises BadConfiguration if the
     wanted length does not fit."""
     max_model_len = settings.max_model_len or longest
     if max_model_len > longest:
@@ -199,7 +204,7 @@ def size_cache(
     if settings.kv_cache_memory is not None:
         budget = settings.kv_cache_memory
     else:  # what is free, but no more than a full batch of longest sequences takes
-        budget = min(_free_memory(device), max_num_seqs * -(-max_model_len // page_size) * bytes_per_page)
+        budget = min(free, max_num_seqs * -(-max_model_len // page_size) * bytes_per_page)
     pages = budget // bytes_per_page
     if pages * page_size >= max_model_len:
         return pages, max_model_len
@@ -213,7 +218,10 @@ def size_cache(
     return pages, pages * page_size
 
 
-def _free_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0] * CUDA_MEMORY_SHARE)
-    return int(available_memory() * CPU_MEMORY_SHARE)
+def _free_memory(runner: ModelRunner, device: torch.device, limits: tuple[int, int, int]) -> int:
+    """Bytes that the KV cache may have. `runner`: as the largest step needs it, with a page. `limits`: the most rows, tokens of a step,
+    and tokens of a sequence."""
+    if device.type != "cuda":
+        return int(available_memory() * CPU_MEMORY_SHARE)
+    graphs = len(sizes_for(limits[0])) if runner.backend.captures else 0
+    return free_for_cache(runner, limits, runner.backend.cache.page_size, graphs, device)

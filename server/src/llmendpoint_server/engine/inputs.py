@@ -16,7 +16,7 @@ from llmendpoint_server.core.batch import Scheduled
 
 
 class Numbers:
-    """A buffer of whole numbers that lists are written to; on CUDA it is there twice, in pinned memory and on the device. It grows,
+    """A buffer of numbers that lists are written to; on CUDA it is there twice, in pinned memory and on the device. It grows,
     unless `reserve` made it large enough."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
@@ -31,7 +31,7 @@ class Numbers:
         self._written = self._host.numpy()
         self.tensor = torch.zeros(size, dtype=self._dtype, device=self._device) if on_cuda else self._host
 
-    def fill(self, values: list[int]) -> torch.Tensor:
+    def fill(self, values: list[int] | list[float]) -> torch.Tensor:
         """The numbers on the device, a view."""
         count = len(values)
         if count > len(self._host):

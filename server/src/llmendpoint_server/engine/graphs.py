@@ -1,0 +1,165 @@
+"""Decode steps as CUDA graphs: one launch computes a whole step, for each of some batch sizes.
+
+A batch is padded to the next size with rows that write to the spare page. The graph of a size holds the forward and the
+most probable tokens; another one draws tokens, and is replayed only if a row is not greedy. The logits stay in a buffer, so
+that what else a row wants of them is computed beside the graph. Not run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+import torch
+
+from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.engine.attention.base import Backend
+from llmendpoint_server.engine.forward import forward
+from llmendpoint_server.engine.loading import CausalLM
+from llmendpoint_server.engine.sampling.draws import most_probable
+from llmendpoint_server.engine.sampling.sampler import NOT_A_NUMBER
+from llmendpoint_server.engine.sampling.static import Parameters, drawn
+from llmendpoint_server.engine.step import Step
+
+SIZES = (1, 2, 4, *range(8, 257, 8))
+"""Rows of the graphs. Larger steps run without one."""
+Work = Callable[[], None]
+
+
+class Recorder(Protocol):
+    """Turns work on the device into a replay of it."""
+
+    def rehearse(self, work: Work) -> None:
+        """Do the work once, as it must be before it is recorded. Raises RuntimeError if it waits for the device."""
+
+    def record(self, work: Work) -> Work: ...
+
+
+class CudaRecorder:
+    """All graphs share a pool of memory: only one is replayed at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def rehearse(self, work: Work) -> None:
+        here, aside = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch publishes no type
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside):
+            work()  # allocates and compiles what the first time does
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                work()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        here.wait_stream(aside)
+
+    def record(self, work: Work) -> Work:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            work()
+        return graph.replay
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The graphs of one size: `compute` the forward and the most probable tokens, `draw` the tokens of rows that are not greedy."""
+
+    compute: Work
+    draw: Work
+
+
+def sizes_for(most: int) -> tuple[int, ...]:
+    """The sizes that batches of up to `most` rows need."""
+    return tuple(size for place, size in enumerate(SIZES) if place == 0 or SIZES[place - 1] < most)
+
+
+class Graphs:
+    """The graphs of a model on `backend`, for batches of up to `most` rows. `spare`: a row of one token in a page that no request
+    uses."""
+
+    def __init__(self, model: CausalLM, backend: Backend, spare: Scheduled, most: int) -> None:
+        self._model, self._backend, self._spare = model, backend, spare
+        self.sizes = sizes_for(most)
+        self._recorded: dict[int, Recorded] = {}
+
+    def capture(self, recorder: Recorder) -> bool:
+        """Record all sizes, the largest first, whose memory the others use again. False, and a line in the log, if the model cannot
+        be recorded: then every step runs without a graph."""
+        try:
+            self._make_buffers()  # outside of inference mode: other steps write to them, too
+            with torch.inference_mode():
+                for size in reversed(self.sizes):
+                    self._recorded[size] = self._record(recorder, size)
+        except torch.AcceleratorError:
+            raise
+        except RuntimeError as error:
+            self._recorded.clear()
+            structlog.get_logger().warning("served without CUDA graphs, which is slower", cause=str(error))
+        return bool(self._recorded)
+
+    def _make_buffers(self) -> None:
+        largest = self.sizes[-1]
+        step = self._padding(largest)
+        device = step.device
+        self.logits = torch.empty_like(forward(self._model, self._backend, step))
+        """`[rows, vocabulary]` of the last step, in the order of its `Step`"""
+        self._highest = torch.empty(largest, dtype=self.logits.dtype, device=device)
+        self._tokens = torch.empty(largest, dtype=torch.int64, device=device)
+        self._read = torch.empty(largest, dtype=torch.int64, pin_memory=device.type == "cuda")
+        self._parameters = Parameters(largest, device)
+
+    def _padding(self, size: int) -> Step:
+        return self._backend.prepare(Batch((), 0.0), [self._spare] * size)
+
+    def _record(self, recorder: Recorder, size: int) -> Recorded:
+        recorder.rehearse(lambda: self._compute(self._padding(size)))
+        step = self._padding(
+            size
+        )  # anew: what its first layer derives from its tensors is a part of the graph
+        compute = recorder.record(lambda: self._compute(step))
+        self._parameters.load([self._spare.sequence] * size, size)
+        recorder.rehearse(lambda: self._draw(size))
+        return Recorded(compute, recorder.record(lambda: self._draw(size)))
+
+    def _compute(self, step: Step) -> None:
+        size = len(step.rows)
+        logits = self.logits[:size]
+        logits.copy_(forward(self._model, self._backend, step))
+        highest, tokens = most_probable(logits)
+        self._highest[:size].copy_(highest)
+        self._tokens[:size].copy_(torch.where(highest.isfinite(), tokens, NOT_A_NUMBER))
+
+    def _draw(self, size: int) -> None:
+        tokens = self._tokens[:size]
+        temperature = self._parameters.arrays(size)[0]
+        found = drawn(self.logits[:size], self._highest[:size], self._parameters)
+        tokens.copy_(torch.where((temperature == 0) | (tokens == NOT_A_NUMBER), tokens, found))
+
+    def fit(self, batch: Batch) -> bool:
+        """Whether there is a graph for the batch: all of its rows decode, one token each."""
+        fits = bool(self._recorded) and len(batch.rows) <= self.sizes[-1]
+        return fits and all(row.count == 1 and row.sample for row in batch.rows)
+
+    def run(self, batch: Batch) -> tuple[Step, list[int]]:
+        """A token of each row, in the order of the step's rows. Waits for the device once, at the end."""
+        with torch.inference_mode():
+            return self._run(batch)
+
+    def _run(self, batch: Batch) -> tuple[Step, list[int]]:
+        rows = len(batch.rows)
+        size = next(size for size in self.sizes if size >= rows)
+        step = self._backend.prepare(batch, [self._spare] * (size - rows))
+        recorded = self._recorded[size]
+        recorded.compute()
+        sequences = [row.sequence for row in step.rows[:rows]]
+        if not all(sequence.request.sampling.greedy for sequence in sequences):
+            self._parameters.load(sequences, size)
+            recorded.draw()
+        read = self._read[:rows]
+        read.copy_(self._tokens[:rows], non_blocking=True)
+        if step.device.type == "cuda":
+            torch.cuda.current_stream(step.device).record_event().synchronize()
+        return step, read.tolist()

@@ -1,0 +1,188 @@
+"""docs/concepts/architecture.md: a decode step that is replayed gives the tokens of a step that is computed anew.
+
+Graphs exist on CUDA only. Here a recorder notes each of torch's operations with its tensors, and a replay does the same operations
+on the same tensors: a number that came from Python stays what it was at the recording, as in a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from llmendpoint_server.core.request import Request, RequestOutput, SamplingParams
+from llmendpoint_server.engine import native
+from llmendpoint_server.engine.attention import varlen
+from llmendpoint_server.engine.attention.varlen import Varlen
+from llmendpoint_server.engine.bring_up import load
+from llmendpoint_server.engine.graphs import SIZES, Work, sizes_for
+from llmendpoint_server.engine.headroom import largest_batches
+from llmendpoint_server.engine.loop import Engine, make_scheduler
+from llmendpoint_server.engine.runner import ModelRunner
+from llmendpoint_server.protocol import Configure
+
+CPU = torch.device("cpu")
+PAGE = 16
+NEW_TOKENS = 20
+TEXTS = [tuple(2 + (37 * n + 11 * place) % 500 for place in range(3 + 7 * n)) for n in range(9)]
+
+
+class Operations(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # torch's
+        result = function(*args, **(kwargs or {}))
+        self.done.append((function, args, kwargs or {}, result))
+        return result
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.replays = 0
+
+    def rehearse(self, work: Work) -> None:
+        work()
+
+    def record(self, work: Work) -> Work:
+        with Operations() as operations:
+            work()
+
+        def replay() -> None:
+            self.replays += 1
+            with torch.inference_mode():
+                for function, args, kwargs, result in operations.done:
+                    again = function(*args, **kwargs)
+                    for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
+                        if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                            old.copy_(new)
+
+        return replay
+
+
+class Broken(Recorder):
+    def rehearse(self, work: Work) -> None:
+        raise RuntimeError("called a synchronizing CUDA operation")
+
+
+@pytest.fixture
+def make_engine(
+    model_folder: Callable[[str], Path], varlen_on_cpu: None, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Engine]:
+    monkeypatch.setattr(native, "llmendpoint_native", None)
+    monkeypatch.setattr(varlen, "PAGE_TOKENS", PAGE)
+
+    def make(shape: str, recorder: Recorder | None, pages: int = 200) -> Engine:
+        configure = Configure(str(model_folder(shape)), device="cpu", dtype="float32", max_model_len=128)
+        loaded, info = load(configure)
+        runner = ModelRunner(loaded.model, Varlen(pages + 1, CPU, torch.float32))
+        if recorder is not None:
+            runner.capture(recorder, 6, 64, 128)
+        limits = replace(info, kv_pages=pages, page_size=PAGE, max_num_seqs=6, max_batched_tokens=64)
+        return Engine(runner, make_scheduler(configure, limits))
+
+    return make
+
+
+def sampling(n: int) -> SamplingParams:
+    """Greedy rows beside drawn ones, with cuts and without."""
+    return SamplingParams(
+        NEW_TOKENS + n, temperature=[0, 0.8, 1.0][n % 3], top_p=[1, 0.9][n % 2], seed=n, ignore_eos=True
+    )
+
+
+def answers(engine: Engine, params: Callable[[int], SamplingParams]) -> dict[str, list[int]]:
+    tokens: dict[str, list[int]] = {}
+    outputs: list[RequestOutput] = []
+    for n, text in enumerate(TEXTS):
+        outputs += engine.add(Request(str(n), text, params(n)))
+    while not engine.scheduler.idle:
+        outputs += engine.step()
+    for output in outputs:
+        assert not output.detail
+        tokens.setdefault(output.id, []).extend(output.tokens)
+    return tokens
+
+
+@pytest.mark.parametrize("shape", ["llama", "mistral", "qwen3"])
+def test_replayed_steps_give_the_tokens_of_computed_ones(
+    shape: str, make_engine: Callable[..., Engine]
+) -> None:
+    recorder = Recorder()
+    found = answers(make_engine(shape, recorder), sampling)
+    assert found == answers(make_engine(shape, None), sampling)
+    assert len({token for tokens in found.values() for token in tokens}) > 20
+    assert recorder.replays > NEW_TOKENS
+
+
+def test_tokens_stay_when_sequences_are_preempted_between_replays(
+    make_engine: Callable[..., Engine],
+) -> None:
+    engine = make_engine("llama", Recorder(), pages=12)
+    assert answers(engine, sampling) == answers(make_engine("llama", None), sampling)
+    assert engine.scheduler.counters.preemptions > 0
+
+
+def test_greedy_rows_alone_take_one_replay_a_step(make_engine: Callable[..., Engine]) -> None:
+    recorder = Recorder()
+    engine = make_engine("llama", recorder)
+    engine.add(Request("a", (5, 6, 7), SamplingParams(10, temperature=0, ignore_eos=True)))
+    while not engine.scheduler.idle:
+        engine.step()
+    assert recorder.replays == 9  # the first token comes from the prompt's step
+
+
+def test_a_row_that_is_no_number_fails_alone_in_a_replayed_step(make_engine: Callable[..., Engine]) -> None:
+    engine = make_engine("llama", Recorder())
+    for name in "ab":
+        engine.add(Request(name, (5, 6, 7, ord(name)), SamplingParams(9, temperature=1.0, ignore_eos=True)))
+    engine.step()
+    victim = engine.scheduler._by_id["a"]
+    with torch.inference_mode():
+        for layer in engine.runner.backend.cache.layers.values():  # type: ignore[attr-defined]  # a ModelRunner
+            layer.keys.view(-1, PAGE, 2 * 16)[victim.table[0], 0] = torch.nan
+    ends = {}
+    while not engine.scheduler.idle:
+        ends |= {output.id: output.finish.value for output in engine.step() if output.finish}
+    assert ends == {"a": "failed", "b": "length"}
+
+
+def test_a_model_that_cannot_be_recorded_is_served_without_graphs(make_engine: Callable[..., Engine]) -> None:
+    assert answers(make_engine("llama", Broken()), sampling) == answers(make_engine("llama", None), sampling)
+
+
+def test_the_largest_steps_move_no_tensor_that_a_graph_reads(make_engine: Callable[..., Engine]) -> None:
+    runner = make_engine("llama", Recorder()).runner
+    inputs = runner.backend._inputs  # type: ignore[attr-defined]  # a Varlen
+    before = inputs.tables.data_ptr(), inputs._numbers.tensor.data_ptr()
+    for batch in largest_batches(6, 64, 128, PAGE):
+        runner.run(batch)
+    assert (inputs.tables.data_ptr(), inputs._numbers.tensor.data_ptr()) == before
+
+
+@pytest.mark.parametrize(
+    ("most", "sizes"), [(1, (1,)), (3, (1, 2, 4)), (6, (1, 2, 4, 8)), (256, SIZES), (1000, SIZES)]
+)
+def test_there_is_a_graph_for_each_batch_size_up_to_the_most_rows(most: int, sizes: tuple[int, ...]) -> None:
+    assert sizes_for(most) == sizes
+
+
+@pytest.mark.parametrize(("rows", "tokens", "longest"), [(6, 64, 128), (256, 8192, 40_960), (4, 100, 10)])
+def test_the_steps_that_are_measured_are_the_largest_that_can_come(
+    rows: int, tokens: int, longest: int
+) -> None:
+    many, long = largest_batches(rows, tokens, longest, PAGE)
+    assert len(many.rows) == rows
+    assert many.tokens == min(tokens // rows, longest) * rows
+    assert all(row.sample for row in many.rows)
+    (row,) = long.rows
+    assert row.count == min(tokens, longest)
+    assert row.start + row.count == longest
+    assert len(row.sequence.table) * PAGE >= longest
