@@ -19,7 +19,7 @@ from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.loading import CausalLM
 from llmendpoint_server.engine.sampling.draws import most_probable
-from llmendpoint_server.engine.sampling.sampler import NOT_A_NUMBER
+from llmendpoint_server.engine.sampling.rows import NOT_A_NUMBER
 from llmendpoint_server.engine.sampling.static import Parameters, drawn
 from llmendpoint_server.engine.step import Step
 
