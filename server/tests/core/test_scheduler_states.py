@@ -39,12 +39,15 @@ class SchedulerStates(RuleBasedStateMachine):
         self.sent: dict[str, Request] = {}
         self.got: dict[Answer, tuple[int, ...]] = {}
         self.ended: dict[Answer, FinishReason] = {}
+        self.at_fault: set[str] = set()
+        """ids of the requests that may fail"""
         self.flight: Batch | None = None
         self.now = 0.0
 
     def take(self, output: RequestOutput) -> None:
         answer = output.id, output.index
         assert answer not in self.ended, "an output after the last one"
+        assert output.finish is not FinishReason.FAILED or output.id in self.at_fault
         self.got[answer] += output.tokens
         if output.finish is not None:
             self.ended[answer] = output.finish
@@ -67,6 +70,8 @@ class SchedulerStates(RuleBasedStateMachine):
         deadline = None if patience is None else self.now + patience
         new = request(f"r{len(self.sent)}", prompt, arrival=self.now, deadline=deadline, **asked)
         self.sent[new.id] = new
+        if len(prompt) >= self.scheduler.config.max_model_len:
+            self.at_fault.add(new.id)
         self.got |= {(new.id, index): () for index in range(new.n)}
         for end in self.scheduler.add(new, 0, self.now):
             assert end.retry_after >= 1 or end.finish is FinishReason.FAILED
@@ -112,6 +117,9 @@ class SchedulerStates(RuleBasedStateMachine):
         if self.machine.at_once == 1:
             decoding = {sequence for sequence in self.scheduler._members.running if sequence.decoding}
             assert decoding <= {row.sequence for row in self.flight.rows}, "a sequence waits for drafts"
+        self.at_fault |= {
+            row.sequence.id for row in self.flight.rows if self.spoiled(row, poison) and not row.draft
+        }
         self.sampled = [
             Sampled((-1,)) if new.tokens and self.spoiled(row, poison) else new
             for row, new in zip(self.flight.rows, self.machine.run(self.flight), strict=True)
@@ -146,6 +154,8 @@ class SchedulerStates(RuleBasedStateMachine):
     @rule(pick=st.randoms(use_true_random=False), failed=st.booleans())
     def stop_one(self, pick: object, failed: bool) -> None:
         name = pick.choice(sorted(self.live))  # type: ignore[attr-defined]
+        if failed:
+            self.at_fault.add(name)
         for output in self.scheduler.fail(name, "poison") if failed else self.scheduler.abort(name):
             self.take(output)
         assert name not in self.live
