@@ -1,7 +1,7 @@
 // y[M, N] = x[M, K] w[N, K]^T * scale[N] + bias[N], with weights in panels of LANES outputs.
 //
 // A panel is [K / per_unit][LANES][per_unit]: each vector of it holds one unit of its outputs. Weights are stored as T, or
-// smaller: bfloat16 for float arithmetic, int8 for both. With few rows they are widened in registers. With many, a panel is
+// smaller: bfloat16 for float arithmetic, int8 for both, in panels of [K / per_unit][per_unit][LANES]. With few rows they are widened in registers. With many, a panel is
 // widened once into scratch memory, which all rows then read.
 #pragma once
 
@@ -73,13 +73,14 @@ inline void multiply_group(const Linear& l, const W* w, long output, char* room)
   if (narrow && l.rows <= (tiled<T>() ? FEW : ROWS)) return multiply_rows<T, W, P>(l, w, panel, output);
   const T* wide;
   if constexpr (narrow) {
-    widen_into(reinterpret_cast<T*>(room), w, P * panel);
-    wide = reinterpret_cast<T*>(room);
+    T* widened = reinterpret_cast<T*>(room + TILE_ROOM);
+    widen_into(widened, w, P * panel);
+    wide = widened;
   } else {
     wide = w;
   }
   if constexpr (tiled<T>())
-    multiply_tiled<P>(l, reinterpret_cast<const char*>(wide), output);
+    multiply_tiled<P>(l, reinterpret_cast<const char*>(wide), output, room);
   else
     multiply_rows<T, T, P>(l, wide, panel, output);
 }
@@ -101,7 +102,7 @@ void multiply_panels(const Linear& l, const Share& share) {
 // Scratch memory that each thread needs.
 template <class T>
 inline size_t linear_room(const Weights& weights, long inputs) {
-  return weights.bytes < long(sizeof(T)) ? PANELS * LANES * inputs * sizeof(T) : 0;
+  return TILE_ROOM + (weights.bytes < long(sizeof(T)) ? PANELS * LANES * inputs * sizeof(T) : 0);
 }
 
 // This thread's part of a linear layer.

@@ -4,6 +4,8 @@
 // tiles, so that nothing behind x is read.
 #pragma once
 
+#include <algorithm>
+
 #include "product.h"
 
 #if defined(__AMX_BF16__) && defined(__AMX_TILE__)
@@ -71,16 +73,37 @@ inline void fetch_ahead(const char* tile) {
   for (int line = 0; line < 16; line++) _mm_prefetch(tile + PREFETCH + line * 64, _MM_HINT_T0);
 }
 
+// Many rows with few inputs are computed in two halves of the inputs: half of two panels stays in the first cache while the rows
+// pass, and the sums wait in memory. With more inputs the way of the sums costs more than it saves.
+constexpr long BLOCK_ROWS = 128, HALVED_INPUTS = 1024;
+typedef float Sums[4][16 * LANES];  // of two tiles of rows with two panels
+constexpr size_t TILE_ROOM = BLOCK_ROWS / 32 * sizeof(Sums);
+
 template <int P, bool BOTH>
-inline void multiply_tiles(const Linear& l, const char* w, long row, int upper, int lower, long output) {
+inline void begin_sums(const Sums& sums, bool first) {
+  if (first) {
+    _tile_zero(0);
+    if constexpr (P == 2) _tile_zero(1);
+    if constexpr (BOTH) _tile_zero(2);
+    if constexpr (BOTH && P == 2) _tile_zero(3);
+    return;
+  }
+  settle(sums);
+  _tile_loadd(0, sums[0], 64);
+  if constexpr (P == 2) _tile_loadd(1, sums[1], 64);
+  if constexpr (BOTH) _tile_loadd(2, sums[2], 64);
+  if constexpr (BOTH && P == 2) _tile_loadd(3, sums[3], 64);
+}
+
+// Rows from `row` on, with P panels and the inputs from byte `k` to byte `end` of a row; `upper` and `lower` rows in two tiles.
+template <int P, bool BOTH>
+inline void multiply_tiles(const Linear& l, const char* w, long row, int upper, int lower, long output, long k, long end,
+                           Sums& sums) {
   const long stride = l.inputs * 2, panel = stride * LANES;
   const char* x = static_cast<const char*>(l.x) + row * stride;
   settle(w);
-  _tile_zero(0);
-  if constexpr (P == 2) _tile_zero(1);
-  if constexpr (BOTH) _tile_zero(2);
-  if constexpr (BOTH && P == 2) _tile_zero(3);
-  for (long k = 0; k < stride; k += 64) {
+  begin_sums<P, BOTH>(sums, k == 0);
+  for (; k < end; k += 64) {
     const char* columns = w + k * LANES;
     _tile_loadd(4, x + k, stride);
     if constexpr (BOTH) _tile_loadd(5, x + 16 * stride + k, stride);
@@ -95,37 +118,46 @@ inline void multiply_tiles(const Linear& l, const char* w, long row, int upper, 
       if constexpr (BOTH) _tile_dpbf16ps(3, 5, 7);
     }
   }
-  alignas(64) float sums[2][16 * LANES];
   _tile_stored(0, sums[0], 64);
   if constexpr (P == 2) _tile_stored(1, sums[1], 64);
+  if constexpr (BOTH) _tile_stored(2, sums[2], 64);
+  if constexpr (BOTH && P == 2) _tile_stored(3, sums[3], 64);
+  if (end < stride) return;
   put_tiles<P>(l, sums, upper, row, output);
-  if constexpr (BOTH) {
-    _tile_stored(2, sums[0], 64);
-    if constexpr (P == 2) _tile_stored(3, sums[1], 64);
-    put_tiles<P>(l, sums, lower, row + 16, output);
+  if constexpr (BOTH) put_tiles<P>(l, sums + 2, lower, row + 16, output);
+}
+
+// At most BLOCK_ROWS rows: two tiles of rows at a time, then what is left.
+template <int P>
+inline void multiply_block(const Linear& l, const char* w, long row, long rows, long output, Sums* sums) {
+  const long stride = l.inputs * 2, half = (stride / 2 + 63) / 64 * 64;
+  const long block = rows > 32 && l.inputs <= HALVED_INPUTS ? half : stride;
+  for (long k = 0; k < stride; k += block) {
+    const long end = std::min(k + block, stride), left = rows % 32, whole = rows - left;
+    if (whole) shape_tiles(16, 16);
+    for (long r = 0; r < whole; r += 32) multiply_tiles<P, true>(l, w, row + r, 16, 16, output, k, end, sums[r / 32]);
+    if (left > 16) {
+      shape_tiles(16, left - 16);
+      multiply_tiles<P, true>(l, w, row + whole, 16, left - 16, output, k, end, sums[whole / 32]);
+    } else if (left) {
+      shape_tiles(left, 0);
+      multiply_tiles<P, false>(l, w, row + whole, left, 0, output, k, end, sums[whole / 32]);
+    }
   }
 }
 
-// Two tiles of rows at a time, then what is left.
 template <int P>
-inline void multiply_tiled(const Linear& l, const char* w, long output) {
-  long row = 0;
-  if (l.rows >= 32) shape_tiles(16, 16);
-  for (; row + 32 <= l.rows; row += 32) multiply_tiles<P, true>(l, w, row, 16, 16, output);
-  int left = l.rows - row;
-  if (left > 16) {
-    shape_tiles(16, left - 16);
-    multiply_tiles<P, true>(l, w, row, 16, left - 16, output);
-  } else if (left) {
-    shape_tiles(left, 0);
-    multiply_tiles<P, false>(l, w, row, left, 0, output);
-  }
+inline void multiply_tiled(const Linear& l, const char* w, long output, char* room) {
+  for (long row = 0; row < l.rows; row += BLOCK_ROWS)
+    multiply_block<P>(l, w, row, std::min(BLOCK_ROWS, l.rows - row), output, reinterpret_cast<Sums*>(room));
 }
 
 #else
 
+constexpr size_t TILE_ROOM = 0;
+
 template <int P>
-inline void multiply_tiled(const Linear&, const char*, long) {}
+inline void multiply_tiled(const Linear&, const char*, long, char*) {}
 
 #endif
 

@@ -170,8 +170,9 @@ inline typename Arithmetic<T>::Vector widen(const W* from) {
     return load_as<typename Arithmetic<T>::Vector>(from);
 #ifdef HAS_BF16
   } else if constexpr (sizeof(T) == 2) {
-    auto low = bits_as<__m512>(load(from)), high = bits_as<__m512>(load(from + LANES));
-    return _mm512_cvtne2ps_pbh(high, low);
+    // First the low half of each unit, then the high ones. Bfloat16 holds whole numbers up to 256, so nothing is rounded.
+    Units low = bits_as<Units>(load(from)) >> 16, high = bits_as<Units>(load(from + LANES));
+    return bits_as<__m512bh>(low | high);
 #endif
   } else {
     return load(from);

@@ -53,10 +53,10 @@ def test_a_linear_layer_equals_torchs_for_any_number_of_rows_and_outputs(
     variant: str, dtype: torch.dtype, quantization: None
 ) -> None:
     torch.manual_seed(0)
-    for outputs, inputs in ((96, 64), (100, 32), (9, 320)):
+    for outputs, inputs in ((96, 64), (100, 32), (9, 320), (40, 1088)):
         weight, bias = torch.randn(outputs, inputs).to(dtype), torch.randn(outputs).to(dtype)
         layer = NativeLinear(kernels(variant), weight, bias, quantization)
-        for rows in (1, 2, 3, 7, 12, 13, 16, 17, 31, 32, 33, 70):
+        for rows in (1, 2, 3, 7, 12, 13, 16, 17, 31, 32, 33, 70, 129, 165):
             x = torch.randn(rows, inputs).to(dtype)
             expected = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
             most = 2e-2 if quantization else TOLERANCE[dtype]

@@ -100,11 +100,13 @@ def _in_turns(weight: torch.Tensor, lanes: int) -> torch.Tensor:
 
 
 def _panels(weight: torch.Tensor, lanes: int, per_unit: int) -> torch.Tensor:
-    """`[outputs / lanes, inputs / per_unit, lanes, per_unit]`, the last panel filled up with zeros."""
+    """`[outputs / lanes, inputs / per_unit, lanes, per_unit]`, the last panel filled up with zeros. int8: `[..., per_unit, lanes]`."""
     outputs, inputs = weight.shape
     if missing := -outputs % lanes:
         weight = torch.cat([weight, weight.new_zeros(missing, inputs)])
-    return pages.moved(weight.view(-1, lanes, inputs // per_unit, per_unit).permute(0, 2, 1, 3))
+    panels = weight.view(-1, lanes, inputs // per_unit, per_unit)
+    in_turn = weight.dtype is torch.int8
+    return pages.moved(panels.permute((0, 2, 3, 1) if in_turn else (0, 2, 1, 3)))
 
 
 def plain_linears(parent: Any, names: Sequence[str]) -> list[nn.Linear] | None:
