@@ -32,7 +32,10 @@ def extension(variant: str, flags: list[str]) -> Extension:
         ["kernels/module.cpp"],
         depends=[
             f"kernels/{part}.h"
-            for part in ("vector", "scratch", "product", "tiles", "linear", "attention", "glue")
+            for part in (
+                *("vector", "scratch", "product", "tiles", "linear", "attention", "glue"),
+                *("weights", "row", "kept", "sampling"),
+            )
         ],
         define_macros=[("MODULE_INIT", f"PyInit_{name}"), ("STRINGIZED_NAME", f'"{name}"')],
         extra_compile_args=[*COMMON, *QUIET, *flags],

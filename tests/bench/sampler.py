@@ -1,13 +1,14 @@
 """The time to choose the tokens of a batch, beside that of greedy: `make bench-sampler`.
 
-152k logits a row, one thread. `text` has logits as a language model gives them: 60 tokens of each row stand out. `normal` and
-`normal x 3` are random, so that thousands of tokens are within top_p. All ways run in turn, greedy among them; the figures are
-medians, the ratios medians of the ratios within a turn. torch.max is one call of torch, which was this server's greedy before.
+152k logits a row, one thread; in torch, and with the CPU kernel if this machine has it, which give the same tokens. `text` has logits as
+a language model gives them: 60 tokens of each row stand out. `normal` and `normal x 3` are random, so that thousands of tokens are
+within top_p. All ways of both run in turn, greedy among them; the figures are medians, the ratios medians of the ratios within a turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -16,11 +17,14 @@ import torch
 
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
+from llmendpoint_server.engine import native
+from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.sampling.sampler import Sampler
 from tests.bench.results import Result, write
 
 VOCABULARY = 151_936
-GREEDY, TORCH_MAX, TOP_P = "greedy", "torch.max", "top_p 0.95"
+GREEDY, TOP_P = "greedy", "top_p 0.95"
+TORCH, KERNEL = "torch", "kernel"
 WAYS = {
     GREEDY: SamplingParams(8, temperature=0),
     "temperature": SamplingParams(8, temperature=0.7),
@@ -54,26 +58,31 @@ BATCHES: tuple[tuple[str, int, torch.dtype, Callable[[int], torch.Tensor]], ...]
 )
 
 
-def ways_of(logits: torch.Tensor) -> dict[str, Callable[[], object]]:
-    def way(params: SamplingParams) -> Callable[[], object]:
-        sample = Sampler()
+def ways_of(logits: torch.Tensor, kernels: Kernels | None) -> dict[str, Callable[[], object]]:
+    """By implementation and way."""
+
+    def way(sample: Sampler, params: SamplingParams) -> Callable[[], object]:
         sequences = [Sequence(Request("r", (0,), params), i, [0] * (i + 1), []) for i in range(len(logits))]
         return lambda: sample(logits, sequences)
 
-    return {name: way(params) for name, params in WAYS.items()} | {TORCH_MAX: lambda: logits.max(-1)}
+    samplers = {KERNEL: Sampler(kernels)} if kernels is not None else {}
+    samplers[TORCH] = Sampler()
+    return {
+        f"{by}, {name}": way(one, params) for by, one in samplers.items() for name, params in WAYS.items()
+    }
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Milliseconds of this thread's own processor time: a busy neighbour does not count."""
+    """Milliseconds of this thread's own processor time: a busy neighbour does not count. A call before it brings the logits into the
+    caches: what another way has just used them for would decide else."""
+    call()
     began = time.thread_time()
     call()
     return (time.thread_time() - began) * 1e3
 
 
-def measure(logits: torch.Tensor, turns: int) -> dict[str, list[float]]:
-    ways = ways_of(logits)
-    for call in ways.values():
-        call()
+def measure(logits: torch.Tensor, kernels: Kernels | None, turns: int) -> dict[str, list[float]]:
+    ways = ways_of(logits, kernels)
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(turns):
         for name, call in ways.items():
@@ -82,15 +91,20 @@ def measure(logits: torch.Tensor, turns: int) -> dict[str, list[float]]:
 
 
 def figures(label: str, taken: dict[str, list[float]]) -> list[Result]:
-    def result(name: str, against: str = "", goal: str = "") -> Result:
-        ratios = [a / b for a, b in zip(taken[name], taken[against], strict=True)] if against else []
-        value = statistics.median(taken[name])
-        return Result(
-            f"{label}: {name}", value, "ms", against, statistics.median(ratios) if ratios else None, goal
-        )
+    """Each way beside greedy by the same implementation, and the kernel's top_p beside torch's greedy too."""
 
-    others = [result(name, GREEDY, GOAL if name == TOP_P else "") for name in taken if name != GREEDY]
-    return [result(GREEDY), *others, result(TOP_P, TORCH_MAX)]
+    def result(name: str, against: str, goal: str = "") -> Result:
+        ratios = [a / b for a, b in zip(taken[name], taken[against], strict=True)]
+        value = statistics.median(taken[name])
+        return Result(f"{label}: {name}", value, "ms", against, statistics.median(ratios), goal)
+
+    found = []
+    for name in taken:
+        by, _, way = name.partition(", ")
+        found.append(result(name, f"{by}, {GREEDY}", GOAL if way == TOP_P else ""))
+    if f"{KERNEL}, {TOP_P}" in taken:
+        found.append(result(f"{KERNEL}, {TOP_P}", f"{TORCH}, {GREEDY}", GOAL))
+    return found
 
 
 def main() -> None:
@@ -102,12 +116,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     turns = parser.parse_args().turns
     torch.set_num_threads(1)
+    kernels = native.find(torch.device("cpu"), torch.float32)
     results = []
     for kind, rows, dtype, make in BATCHES:
         label = f"{kind}, {rows} x {str(dtype).removeprefix('torch.')}"
-        print(label, flush=True)
+        print(f"{label}; load {os.getloadavg()[0]:.1f}", flush=True)
         with torch.inference_mode():
-            results += figures(label, measure(make(rows).to(dtype), turns))
+            results += figures(label, measure(make(rows).to(dtype), kernels, turns))
     write("sampler", results)
 
 

@@ -7,6 +7,7 @@
 #include "attention.h"
 #include "glue.h"
 #include "linear.h"
+#include "sampling.h"
 
 namespace {
 
@@ -158,6 +159,30 @@ PyObject* rotate_heads(PyObject*, PyObject* const* args, Py_ssize_t count) {
   });
 }
 
+PyObject* sample_tokens(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 10) return expect(count, 10);
+  Arguments a{args};
+  const long is_bf16 = a.whole();
+  sampling::Batch b;
+  b.logits = a.address<void>();
+  b.rows = a.whole();
+  b.stride = a.whole();
+  b.size = a.whole();
+  b.temperature = a.address<double>();
+  b.top_p = a.address<double>();
+  b.top_k = a.address<int64_t>();
+  b.noise = a.address<double>();
+  b.tokens = a.address<int64_t>();
+  if (PyErr_Occurred()) return nullptr;
+  if (b.size < 1 || b.size > sampling::LARGEST_VOCABULARY)
+    return PyErr_Format(PyExc_ValueError, "a row of %zd logits; it must be 1 to %zd", Py_ssize_t(b.size),
+                        Py_ssize_t(sampling::LARGEST_VOCABULARY));
+  PyThreadState* state = PyEval_SaveThread();
+  const bool done = is_bf16 ? sampling::sample<Bf16>(b) : sampling::sample<float>(b);
+  PyEval_RestoreThread(state);
+  return done ? Py_NewRef(Py_None) : PyErr_NoMemory();
+}
+
 #define FUNCTION(name, function) {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL, nullptr}
 
 PyMethodDef functions[] = {
@@ -167,6 +192,7 @@ PyMethodDef functions[] = {
     FUNCTION("norm", norm),
     FUNCTION("silu_and_multiply", silu_and_multiply),
     FUNCTION("rotate", rotate_heads),
+    FUNCTION("sample", sample_tokens),
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -194,6 +220,7 @@ PyMODINIT_FUNC MODULE_INIT() {
   if (made == nullptr) return nullptr;
   PyModule_AddIntConstant(made, "LANES", LANES);
   PyModule_AddIntConstant(made, "PAGE", PAGE);
+  PyModule_AddIntConstant(made, "VOCABULARY", sampling::LARGEST_VOCABULARY);
   PyModule_AddIntConstant(made, "BF16", bf16);
   PyModule_AddIntConstant(made, "INPUTS", tiles ? TILE_INPUTS : 2);
   return made;

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
-from llmendpoint_server.engine.sampling import sampler
+from llmendpoint_server.engine.sampling import in_torch
 from llmendpoint_server.engine.sampling.filters import BINS
-from llmendpoint_server.engine.sampling.sampler import NOT_A_NUMBER, Sampler
+from llmendpoint_server.engine.sampling.rows import NOT_A_NUMBER
+from llmendpoint_server.engine.sampling.sampler import Sampler
 
 sample = Sampler()
 LOGITS = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
@@ -213,5 +214,5 @@ def test_a_draw_in_slices_gives_the_tokens_of_a_draw_at_once(
     sequences = [sequence(**params) for params, _ in rows]  # type: ignore[arg-type]  # names are checked at run time
     whole = sample(logits, sequences)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sampler.WEIGHTS_AT_ONCE, "cpu", at_once * max(VOCABULARY, BINS))
+        patch.setitem(in_torch.WEIGHTS_AT_ONCE, "cpu", at_once * max(VOCABULARY, BINS))
         assert sample(logits, sequences) == whole

@@ -1,10 +1,7 @@
-"""docs/contribute/contracts.md: a seeded request gets the same tokens from server/native/kernels/sampling.cpp as from torch."""
+"""docs/contribute/contracts.md: a seeded request gets the same tokens from the CPU kernel as from torch."""
 
-import ctypes
-import shutil
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
+import random
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -13,49 +10,42 @@ from hypothesis import strategies as st
 
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
-from llmendpoint_server.engine.sampling.rows import Rows, RowsOfBatch
-from llmendpoint_server.engine.sampling.sampler import NOT_A_NUMBER, Sampler
+from llmendpoint_server.engine.machine import cpu_flags
+from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.sampling import in_torch
+from llmendpoint_server.engine.sampling.in_kernel import InKernel
+from llmendpoint_server.engine.sampling.rows import NOT_A_NUMBER, Rows, RowsOfBatch
+from llmendpoint_server.engine.sampling.sampler import Sampler
 from llmendpoint_server.engine.sampling.weights import weigh
 
-SOURCE = Path(__file__).parents[2] / "native" / "kernels" / "sampling.cpp"
-FLAGS = {
-    "avx2": ("-mavx2", "-mfma"),
-    "avx512": ("-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"),
-}
-NEEDED = {"avx2": {"avx2", "fma"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
+llmendpoint_native = pytest.importorskip("llmendpoint_native", reason="compiled with g++ on x86_64 only")
+VARIANTS = [name for name, needs in llmendpoint_native.VARIANTS.items() if needs <= cpu_flags()]
 Arrays = tuple[Rows, torch.Tensor]
 Kernel = Callable[[torch.Tensor, Arrays], list[int]]
 
 
-def loaded(path: Path) -> Kernel:
-    function = ctypes.CDLL(str(path)).sample_tokens
-    pointer, size = ctypes.c_void_p, ctypes.c_int64
-    function.argtypes = [pointer, ctypes.c_int, size, size, size, *[pointer] * 5]
+@pytest.fixture(scope="module", params=VARIANTS)
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    name, functions = llmendpoint_native.load(cpu_flags(), (request.param,))
+    return Kernels(name, functions, functions.LANES, functions.INPUTS, bool(functions.BF16))
+
+
+@pytest.fixture(scope="module")
+def kernel(kernels: Kernels) -> Kernel:
+    draw = InKernel(kernels)
 
     def sample(logits: torch.Tensor, arrays: Arrays) -> list[int]:
-        rows, noise = arrays
-        tokens = torch.empty(len(logits), dtype=torch.int64)
-        kind, (count, width) = int(logits.dtype == torch.bfloat16), logits.shape
-        places = [array.data_ptr() for array in (rows.temperature, rows.top_p, rows.top_k, noise, tokens)]
-        assert function(logits.data_ptr(), kind, count, logits.stride(0), width, *places) == 0
-        return tokens.tolist()
+        assert draw.takes(logits)
+        return draw.tokens_of(logits, *arrays).tolist()
 
     return sample
 
 
-@pytest.fixture(scope="module", params=list(FLAGS))
-def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernel:
-    flags = Path("/proc/cpuinfo").read_text().split()
-    if not NEEDED[request.param] <= set(flags):
-        pytest.skip(f"this processor has no {request.param}")
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
-    path = tmp_path_factory.mktemp("kernel") / f"{request.param}.so"
-    # The intrinsics of GCC 12 start from undefined registers, which it warns about.
-    warnings = ("-Wall", "-Wextra", "-Werror", "-Wno-uninitialized", "-Wno-maybe-uninitialized")
-    options = ("-std=c++17", "-O3", "-shared", "-fPIC", *warnings, *FLAGS[request.param])
-    subprocess.run(["g++", *options, "-o", str(path), str(SOURCE)], check=True, timeout=120)
-    return loaded(path)
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
 
 
 def sequence(params: SamplingParams, seed: int = 1, position: int = 1) -> Sequence:
@@ -164,3 +154,107 @@ def test_a_full_vocabulary_of_equal_logits_is_cut_in_the_order_of_the_vocabulary
     for position in range(20):
         (token,) = kernel(logits, arrays([sequence(SamplingParams(8, top_p=0.25), position=position)]))
         assert token < 2**18
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    params=st.lists(PARAMS, min_size=1, max_size=9),
+    size=st.sampled_from([3, 600, 9000]),
+    seed=st.integers(-(2**63), 2**63 - 100),
+    kind=st.sampled_from(["flat", "wide", "ties", "few", "peaks"]),
+    odd=st.sets(st.integers(0, 8)),
+    count=st.integers(1, 3),
+    shuffled=st.randoms(),
+)
+def test_a_rows_token_depends_on_its_own_logits_parameters_and_seed_alone(
+    kernel: Kernel,
+    params: list[SamplingParams],
+    size: int,
+    seed: int,
+    kind: str,
+    odd: set[int],
+    count: int,
+    shuffled: random.Random,
+) -> None:
+    """Not on the rows beside it, on those that are no numbers, nor on the number of threads."""
+    logits = some_logits(len(params), size, abs(seed) % 10_000, kind)
+    odd &= set(range(len(params)))
+    logits[list(odd), size // 2] = torch.nan
+    rows = [sequence(one, seed + i, position=i + 1) for i, one in enumerate(params)]
+    alone = [kernel(row[None], arrays([one]))[0] for row, one in zip(logits, rows, strict=True)]
+    order = list(range(len(rows)))
+    shuffled.shuffle(order)
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    together = kernel(logits[order], arrays([rows[i] for i in order]))
+    torch.set_num_threads(before)
+    assert together == [alone[i] for i in order]
+    assert {i for i, token in enumerate(alone) if token == NOT_A_NUMBER} == odd
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [151_936, 151_937 - 64])
+def test_so_it_is_with_a_real_vocabulary(
+    kernel: Kernel, threads: Callable[[int], None], dtype: torch.dtype, size: int
+) -> None:
+    """One row has a few probable tokens, one has thousands, one has all with the same logit, one is a mask."""
+    kinds = ("peaks", "wide", "equal", "few")
+    logits = torch.cat([some_logits(1, size, 1, kind) for kind in kinds]).to(dtype)
+    for position, (top_p, top_k) in enumerate([(1.0, 0), (0.95, 0), (1.0, 50), (0.9, 20), (0.5, 2000)]):
+        rows = [
+            sequence(SamplingParams(8, top_p=top_p, top_k=top_k), seed, position + 1) for seed in range(4)
+        ]
+        expected = Sampler()(logits, rows)
+        for count in (1, 2, 3):
+            threads(count)
+            assert kernel(logits, arrays(rows)) == expected
+
+
+def test_rows_are_read_where_they_lie(kernel: Kernel) -> None:
+    wide = some_logits(3, 700, 1, "wide")
+    rows = [sequence(SamplingParams(8), position=position) for position in (1, 2, 3)]
+    part = wide[:, 50:650]
+    assert kernel(part, arrays(rows)) == kernel(part.contiguous(), arrays(rows)) == Sampler()(part, rows)
+
+
+def test_the_draw_leaves_the_logits_as_they_are(kernel: Kernel) -> None:
+    logits = some_logits(2, 700, 1, "wide")
+    before = logits.clone()
+    kernel(logits, arrays([sequence(SamplingParams(8, top_p=0.9)), sequence(SamplingParams(8, top_k=9))]))
+    assert torch.equal(logits, before)
+
+
+def test_the_sampler_draws_with_the_kernel_if_there_is_one(
+    kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_torch, "tokens_of", None)
+    logits = torch.tensor([[0.0, 2.0, 1.0]])
+    greedy = [sequence(SamplingParams(8, temperature=0))]
+    assert Sampler(kernels)(logits, greedy) == Sampler(kernels)(logits.bfloat16(), greedy) == [1]
+    with pytest.raises(TypeError):
+        Sampler()(logits, greedy)
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [
+        torch.tensor([[0.0, 2.0, 1.0]], dtype=torch.float64),
+        torch.tensor([[0.0, 9.0, 2.0, 9.0, 1.0, 9.0]])[:, ::2],
+        torch.zeros(1, 2**22 + 1).index_fill(1, torch.tensor(1), 1),
+    ],
+    ids=["float64", "logits apart from each other", "a vocabulary that is too large"],
+)
+def test_what_the_kernel_does_not_take_is_drawn_in_torch(kernels: Kernels, logits: torch.Tensor) -> None:
+    assert not InKernel(kernels).takes(logits)
+    assert Sampler(kernels)(logits, [sequence(SamplingParams(8, temperature=0))]) == [1]
+
+
+def test_arrays_of_another_length_are_refused_before_they_are_read(kernel: Kernel) -> None:
+    with pytest.raises(ValueError, match="3 rows of logits for 2 sequences"):
+        kernel(torch.zeros(3, 10), arrays([sequence(SamplingParams(8))] * 2))
+
+
+def test_a_size_that_the_kernel_does_not_take_is_refused_before_anything_is_read(kernels: Kernels) -> None:
+    for size in (0, -1, 2**22 + 1, 2**62):
+        with pytest.raises(ValueError, match="a row of"):
+            kernels.functions.sample(0, 0, 1, size, size, 0, 0, 0, 0, 0)

@@ -76,7 +76,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     def measured() -> tuple[int, int]:
         if device.type != "cpu":
             return CUDA_LIMITS
-        spare = ModelRunner(model, make_backend(measuring.PAGES + 1))
+        spare = ModelRunner(model, make_backend(measuring.PAGES + 1), kernels)
         return limits_of(measuring.measure(spare, vocab_size, settings.max_model_len or longest))
 
     max_num_seqs, max_batched_tokens = batch_limits(settings, measured)
@@ -97,7 +97,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         attention=type(backend).__name__.lower(),
         kernels=kernels.variant if kernels else "none",
     )
-    return ModelRunner(model, backend), info
+    return ModelRunner(model, backend, kernels), info
 
 
 def batch_limits(settings: Configure, measured: Callable[[], tuple[int, int]]) -> tuple[int, int]:

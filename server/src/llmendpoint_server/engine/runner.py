@@ -13,16 +13,17 @@ from llmendpoint_server.core.speculation import accept
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.loading import CausalLM
+from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.sampling.sampler import Sampler
 
 
 class ModelRunner:
-    """`backend` has one page more than the scheduler, the last one."""
+    """`backend` has one page more than the scheduler, the last one. With `kernels` tokens are drawn by them."""
 
-    def __init__(self, model: CausalLM, backend: Backend) -> None:
+    def __init__(self, model: CausalLM, backend: Backend, kernels: Kernels | None = None) -> None:
         self.model = model
         self.backend = backend
-        self._sample = Sampler()
+        self._sample = Sampler(kernels)
         self._spare_page = backend.cache.pages - 1
         """outside the scheduler's pages: `check` uses it"""
 

@@ -1,10 +1,12 @@
-"""Logits to tokens, in stages over arrays of a whole batch: weights, filter, draw.
+"""Logits to tokens, in stages over arrays of a whole batch: what changes the logits, then weights, filter, draw.
 
 A row's token depends on its logits, its parameters and its own noise, never on other rows. Each stage is either
 elementwise or a sum of integers. The order of additions does not change such a sum, so the result does not depend on the
 number of rows, nor on how a device splits the work.
 
-What changes logits before they become weights (a bias, penalties, the mask of a grammar) belongs in front of `weigh`, in
-`sampler.py`, with its parameters in `rows.py`. The log probability of a drawn token is log(its weight / the sum of the
-row's weights before the filter): `sampler.py` has both at hand.
+Weights, filter and draw are one step of `sampler.py`, with two implementations that give the same tokens: `in_torch.py`, whose
+stages are `weights.py`, `filters.py` and `draws.py`, and `in_kernel.py`, which is server/native/kernels/sampling.h.
+
+What changes logits before they become weights (a bias, penalties, the mask of a grammar) belongs in front of that step, in
+`sampler.py`, with its parameters in `rows.py`. What reads them (log probabilities) belongs behind it: no draw changes the logits.
 """

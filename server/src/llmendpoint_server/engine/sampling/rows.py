@@ -11,10 +11,13 @@ from llmendpoint_server.core.randomness import uniform
 from llmendpoint_server.core.request import SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 
+NOT_A_NUMBER = -1
+"""Stands for a token if the logits hold a NaN or an infinity that no model should give."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Arrays `[rows]`. `temperature` float64, 0 is greedy; `top_p` float64; `top_k` int64, 0 is off."""
+    """Contiguous arrays `[rows]`. `temperature` float64, 0 is greedy; `top_p` float64; `top_k` int64, 0 is off."""
 
     temperature: torch.Tensor
     top_p: torch.Tensor
