@@ -13,7 +13,14 @@ from llmendpoint_server.core.batch import Batch, Sampled
 from llmendpoint_server.core.batch_limits import SEQUENCES
 from llmendpoint_server.engine import measuring
 from llmendpoint_server.engine.bring_up import batch_limits, limits_of, load
-from llmendpoint_server.engine.measuring import DECODE_SECONDS, PAGES, PROMPT_SECONDS, PROMPTS, measure
+from llmendpoint_server.engine.measuring import (
+    DECODE_SECONDS,
+    MOST_SECONDS,
+    PAGES,
+    PROMPT_SECONDS,
+    PROMPTS,
+    measure,
+)
 from llmendpoint_server.protocol import Configure
 
 
@@ -38,7 +45,7 @@ class FakeMachine:
 
 def test_each_size_is_timed_on_a_machine_that_is_fast_enough() -> None:
     machine = FakeMachine(lambda tokens: 0.001 + 0.0001 * tokens)
-    times = measure(machine, 512, 512, machine.clock)
+    times = measure(machine, 512, 512, machine.clock, machine.clock)
     assert {step.size: pytest.approx(step.seconds) for step in times.decodes} == {
         size: 0.001 + 0.0001 * size for size in SEQUENCES
     }
@@ -52,7 +59,7 @@ def test_measuring_takes_no_more_than_its_time_or_two_steps(once: float, per_tok
         return once + per_token * tokens
 
     machine = FakeMachine(seconds)
-    times = measure(machine, 512, 512, machine.clock)
+    times = measure(machine, 512, 512, machine.clock, machine.clock)
     longest = max(2 * seconds(SEQUENCES[0]), DECODE_SECONDS)
     assert machine.now - 1000.0 <= longest + PROMPT_SECONDS + 1e-6
     sequences, tokens = limits_of(times)
@@ -67,13 +74,25 @@ def test_one_pause_of_a_quarter_second_changes_no_limit(step: int, length: float
 
     steady = FakeMachine(seconds)
     paused = FakeMachine(seconds, lambda n: length if n == step else 0.0)
-    expected = limits_of(measure(steady, 512, 512, steady.clock))
-    assert limits_of(measure(paused, 512, 512, paused.clock)) == expected
+    expected = limits_of(measure(steady, 512, 512, steady.clock, steady.clock))
+    assert limits_of(measure(paused, 512, 512, paused.clock, paused.clock)) == expected
+
+
+def test_a_neighbour_that_has_the_cores_changes_no_limit_and_the_start_is_not_held_up_for_long() -> None:
+    machine = FakeMachine(lambda tokens: 0.001 + 0.0001 * tokens)
+    expected = limits_of(measure(machine, 512, 512, machine.clock, machine.clock))
+    beside = FakeMachine(lambda tokens: 0.001 + 0.0001 * tokens)
+    times = measure(beside, 512, 512, beside.clock, lambda: 5 * beside.now)
+    assert limits_of(times) == expected
+    crowded = FakeMachine(lambda tokens: 0.001 + 0.0001 * tokens)
+    times = measure(crowded, 512, 512, crowded.clock, lambda: 200 * crowded.now)
+    assert len(times.decodes) < len(SEQUENCES)
+    assert 200 * (crowded.now - 1000.0) < MOST_SECONDS + 200 * 4 * 0.0074  # what was begun is ended
 
 
 def test_the_steps_stay_within_the_pages_the_model_and_its_vocabulary() -> None:
     machine = FakeMachine(lambda tokens: 0.0)
-    times = measure(machine, 7, 40, machine.clock)
+    times = measure(machine, 7, 40, machine.clock, machine.clock)
     assert [step.size for step in times.prompts] == [32]
     for row in (row for batch in machine.batches for row in batch.rows):
         assert row.start + row.count <= 40

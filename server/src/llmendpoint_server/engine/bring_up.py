@@ -76,7 +76,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     def measured() -> tuple[int, int]:
         if device.type != "cpu":
             return CUDA_LIMITS
-        spare = ModelRunner(model, make_backend(measuring.PAGES + 1))
+        spare = ModelRunner(model, make_backend(measuring.PAGES + 1), kernels)
         return limits_of(measuring.measure(spare, vocab_size, settings.max_model_len or longest))
 
     max_num_seqs, max_batched_tokens = batch_limits(settings, measured)

@@ -1,6 +1,8 @@
 """Times a few steps of a loaded model, so that core/batch_limits.py can say how many sequences and tokens a step computes.
 
-The steps work on a few pages that all their sequences share: the results are garbage, and only their times count.
+The steps work on a few pages that all their sequences share: the results are garbage, and only their times count. A time is the
+processor's, divided by the threads: what a step takes where no neighbour has the cores. Pods that start side by side on a node
+would otherwise find their machine slow, and keep its limits.
 """
 
 from __future__ import annotations
@@ -8,8 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf
 from typing import Protocol
+
+import torch
 
 from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
 from llmendpoint_server.core.batch_limits import SEQUENCES, Measured
@@ -24,7 +29,9 @@ PROMPTS = (32, 128)
 """Tokens of the prompts."""
 RUNS = 3
 DECODE_SECONDS, PROMPT_SECONDS = 0.6, 0.4
-"""The most that measuring takes. Only two steps of the fewest sequences are computed even if they take longer."""
+"""The most that measuring takes of the processor. Only two steps of the fewest sequences are computed even if they take longer."""
+MOST_SECONDS = 2.0
+"""After so long by the clock no larger size is begun."""
 
 
 class Runner(Protocol):
@@ -39,10 +46,23 @@ class StepTimes:
     prompts: tuple[Measured, ...]
 
 
+def busy_seconds() -> float:
+    """What this process has had of its processors."""
+    return time.process_time() / torch.get_num_threads()
+
+
 def measure(
-    runner: Runner, vocab_size: int, longest: int, clock: Callable[[], float] = time.perf_counter
+    runner: Runner,
+    vocab_size: int,
+    longest: int,
+    clock: Callable[[], float] = busy_seconds,
+    wall: Callable[[], float] = time.monotonic,
 ) -> StepTimes:
     """Time steps on the first PAGES pages of `runner`. `longest`: the most tokens of a sequence."""
+    wall_end = wall() + MOST_SECONDS
+
+    def in_time(batches: Iterable[tuple[int, Batch]]) -> Iterator[tuple[int, Batch]]:
+        return takewhile(lambda _: wall() < wall_end, batches)
 
     def row(number: int, length: int, count: int) -> Scheduled:
         """The last `count` tokens of a sequence. Its tokens are spread over the vocabulary, and with them over experts."""
@@ -54,11 +74,11 @@ def measure(
 
     context = min(CONTEXT, longest)
     decodes = ((n, Batch(tuple(row(i, context, 1) for i in range(n)), 0.0)) for n in SEQUENCES)
-    measured = tuple(_timed(runner, decodes, clock, DECODE_SECONDS, None))
+    measured = tuple(_timed(runner, in_time(decodes), clock, DECODE_SECONDS, None))
     last = measured[-1]
     prompts = ((n, Batch((row(0, n, n),), 0.0)) for n in PROMPTS if n <= longest)
     return StepTimes(
-        measured, tuple(_timed(runner, prompts, clock, PROMPT_SECONDS, last.seconds / last.size))
+        measured, tuple(_timed(runner, in_time(prompts), clock, PROMPT_SECONDS, last.seconds / last.size))
     )
 
 
