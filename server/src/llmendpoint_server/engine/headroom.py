@@ -13,6 +13,7 @@ from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.runner import ModelRunner
+from llmendpoint_server.errors import BadConfiguration
 
 GRAPH_BYTES = 4 * 2**20
 """Of each graph, beside the memory that all graphs share."""
@@ -45,12 +46,18 @@ def free_for_cache(
     runner: ModelRunner, limits: tuple[int, int, int], page_size: int, graphs: int, device: torch.device
 ) -> int:
     """Bytes. `runner`: with a page that may be written. `limits`: the most rows, tokens of a step, and tokens of a sequence.
-    `graphs`: how many there will be."""
+    `graphs`: how many there will be. Raises BadConfiguration if the largest step does not fit."""
     release()
     held = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
-    for batch in largest_batches(*limits, page_size):
-        runner.run(batch)
+    try:
+        for batch in largest_batches(*limits, page_size):
+            runner.run(batch)
+    except torch.OutOfMemoryError as error:
+        raise BadConfiguration(
+            f"The largest step, of {limits[1]} tokens in {limits[0]} sequences of up to {limits[2]}, does not fit in the "
+            "device's memory beside the weights: set --max-num-batched-tokens, --max-num-seqs or --max-model-len lower."
+        ) from error
     peak = torch.cuda.max_memory_allocated(device) - held
     release()
     # A graph keeps its own temporary memory: at most what the same rows take in a step without a graph, and so at most the peak.

@@ -9,12 +9,14 @@ from functools import partial
 import structlog
 import torch
 
+from llmendpoint_server.engine.attention import flashinfer, varlen
 from llmendpoint_server.engine.attention.base import Backend, Rules
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE, LayerCache
+from llmendpoint_server.engine.attention.flashinfer import FlashInfer
 from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.attention.in_place import InPlace, reads
 from llmendpoint_server.engine.attention.trial import fails
-from llmendpoint_server.engine.attention.varlen import Varlen, lacks
+from llmendpoint_server.engine.attention.varlen import Varlen
 from llmendpoint_server.engine.native import Kernels
 
 MakeBackend = Callable[[int], Backend]
@@ -63,9 +65,13 @@ def _candidates(needs: Needs, kernels: Kernels | None) -> Iterator[Candidate]:
     """In the order of their speed. The last one serves all."""
     device, dtype = needs.device, needs.dtype
     if device.type == "cuda":
-        causes = (lacks(dtype, *one) for one in zip(needs.layers, needs.rules, strict=True))
-        cause = next((cause for cause in causes if cause), None)
-        yield Candidate("varlen", partial(Varlen, device=device, dtype=dtype), cause)
+        for name, backend, lacks in (
+            ("varlen", Varlen, varlen.lacks),
+            ("flashinfer", FlashInfer, flashinfer.lacks),
+        ):
+            causes = (lacks(dtype, *one) for one in zip(needs.layers, needs.rules, strict=True))
+            cause = next((cause for cause in causes if cause), None)
+            yield Candidate(name, partial(backend, device=device, dtype=dtype), cause)
     if device.type == "cpu" and kernels is not None:
         unread = not all(reads(kernels, layer) for layer in needs.layers)
         cause = "the kernels do not read heads of this size" if unread else None

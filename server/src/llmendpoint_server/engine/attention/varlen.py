@@ -41,16 +41,11 @@ class Varlen(Backend):
         return Step(batch, self._inputs, self._device, self._dtype, padding)
 
     def compute(self, step: Step, pages: LayerCache, states: States, rules: Rules) -> torch.Tensor:
-        query, key, value = (x[0].transpose(0, 1) for x in states)  # [T, heads, dim]
         ragged = step.ragged
-        count, size = self.cache.pages, self.cache.page_size
-        keys = pages.keys.view(count, size, pages.kv_heads, pages.key_dim)
-        values = pages.values.view(count, size, pages.kv_heads, pages.value_dim)
-        keys.flatten(0, 1).index_copy_(0, ragged.slots, key)
-        values.flatten(0, 1).index_copy_(0, ragged.slots, value)
+        query, keys, values = written(pages, self.cache.page_size, states, ragged.slots)
         before = -1 if rules.sliding_window is None else rules.sliding_window - 1  # its own key comes on top
         out = varlen_attn(
-            query.contiguous(), keys, values,
+            query, keys, values,
             ragged.query_ends, ragged.key_ends, ragged.most_queries, ragged.most_keys,
             scale=rules.scale, window_size=(before, 0), enable_gqa=query.shape[1] != pages.kv_heads,
             seqused_k=ragged.key_counts, block_table=ragged.tables,
@@ -58,6 +53,19 @@ class Varlen(Backend):
         )  # fmt: skip
         assert isinstance(out, torch.Tensor)
         return out
+
+
+def written(
+    layer: LayerCache, page_size: int, states: States, slots: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Store a step's keys and values in their slots. Returns queries `[T, heads, dim]`, and a layer's keys and values
+    `[pages, page_size, kv_heads, dim]`."""
+    query, key, value = (x[0].transpose(0, 1) for x in states)
+    keys = layer.keys.view(-1, page_size, layer.kv_heads, layer.key_dim)
+    values = layer.values.view(-1, page_size, layer.kv_heads, layer.value_dim)
+    keys.flatten(0, 1).index_copy_(0, slots, key)
+    values.flatten(0, 1).index_copy_(0, slots, value)
+    return query.contiguous(), keys, values
 
 
 def lacks(dtype: torch.dtype, layer: LayerCache, rules: Rules) -> str | None:
