@@ -144,7 +144,7 @@ def test_a_row_that_is_no_number_fails_alone_in_a_replayed_step(make_engine: Cal
     for name in "ab":
         engine.add(Request(name, (5, 6, 7, ord(name)), SamplingParams(9, temperature=1.0, ignore_eos=True)))
     engine.step()
-    victim = engine.scheduler._by_id["a"]
+    victim = engine.scheduler._members.groups["a"].members[0]
     with torch.inference_mode():
         for layer in engine.runner.backend.cache.layers.values():  # type: ignore[attr-defined]  # a ModelRunner
             layer.keys.view(-1, PAGE, 2 * 16)[victim.table[0], 0] = torch.nan
