@@ -59,6 +59,20 @@ def test_every_kind_of_request_of_the_operator_is_explained() -> None:
     assert names(label_values("`kind` of `evidence_calls_total`")) == found
 
 
+def test_every_way_of_attention_is_explained() -> None:
+    """Watched is left out: it has one of the others, and notes its calls."""
+    backend = re.compile(r"^class (?!Watched)(\w+)\(Backend\)", re.M)
+    folder = ROOT / "server/src/llmendpoint_server/engine/attention"
+    found = {name.lower() for path in folder.glob("*.py") for name in backend.findall(path.read_text())}
+    assert names(label_values("`attention` of `engine_info`")) == found | {"none"}
+
+
+def test_every_variant_of_the_cpu_kernels_is_explained() -> None:
+    source = (ROOT / "server/native/src/llmendpoint_native/__init__.py").read_text()
+    variants = set(re.findall(r'^    "(\w+)": frozenset', source, re.M))
+    assert names(label_values("`kernels` of `engine_info`")) == variants | {"none"}
+
+
 def test_every_metric_in_a_query_of_the_page_is_on_the_page() -> None:
     page = (PAGES / "metrics.md").read_text()
     table, _, queries = page.partition("## Questions")
