@@ -166,6 +166,7 @@ def modules(model: object, kind: type) -> int:
         ("gemma3_text", 0, 7, 0, 29),
         ("mixtral", 0, 4, 0, 9),
         ("smollm3", 0, 2, 4, 9),
+        ("mellum", 0, 4, 4, 9),
         ("gpt2", 0, 0, 0, 0),
     ],
 )
