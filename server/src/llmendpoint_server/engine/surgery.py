@@ -62,18 +62,23 @@ class FollowingProjection(nn.Module):
         return part
 
 
-def join_projections(model: nn.Module) -> None:
-    """Join q/k/v and gate/up in each module that has them as plain linears."""
-    for parent in list(model.modules()):
-        for names in SIBLINGS:
-            linears = plain_linears(parent, names)
-            whole = joined(linears) if linears is not None else None
-            if linears is None or whole is None:
-                continue
-            lead = LeadProjection(whole, [x.out_features for x in linears])
-            setattr(parent, names[0], lead)
-            for index, name in enumerate(names[1:], start=1):
-                setattr(parent, name, FollowingProjection(lead, index))
+def join_projections(parent: nn.Module) -> None:
+    """Join q/k/v and gate/up in each module that has them as plain linears. One after another, and each frees what it replaces."""
+    for names in SIBLINGS:
+        _join(parent, names)
+    for child in parent.children():
+        join_projections(child)
+
+
+def _join(parent: nn.Module, names: tuple[str, ...]) -> None:
+    linears = plain_linears(parent, names)
+    whole = joined(linears) if linears is not None else None
+    if linears is None or whole is None:
+        return
+    lead = LeadProjection(whole, [x.out_features for x in linears])
+    setattr(parent, names[0], lead)
+    for index, name in enumerate(names[1:], start=1):
+        setattr(parent, name, FollowingProjection(lead, index))
 
 
 def pack_linears(parent: nn.Module, kernels: Kernels | None, quantization: Quantization | None) -> None:
