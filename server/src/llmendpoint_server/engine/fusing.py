@@ -153,12 +153,12 @@ def fused_attention(module: Any, fusing: Fusing, backend: Backend) -> FusedAtten
         module.attending.work = None
 
 
-def fused_layers(layers: nn.ModuleList, model: Any, fusing: Fusing, backend: Backend) -> FusedLayers | None:
+def fused_layers(layers: nn.ModuleList, model: Any, backend: Backend) -> FusedLayers | None:
     """`layers` of `model` whose parts are fused, as one module; None if they are more than their parts, or the model treats them
     differently. `backend`: as for the attentions.
 
-    Each layer must compute the same alone, also with small states: then what it adds to them counts. All together need only agree
-    as whole models must, because rounding grows from layer to layer.
+    Each layer must compute the same alone, also with small states: then what it adds to them counts. With int8 too, because both
+    have the same weights. All together need only agree as whole models must, because rounding grows from layer to layer.
     """
     if not layers or not all(_is_plain(layer) for layer in layers):
         return None
@@ -173,7 +173,7 @@ def fused_layers(layers: nn.ModuleList, model: Any, fusing: Fusing, backend: Bac
             alone = FusedLayers(nn.ModuleList([layer]))
             for scale in (1, 1 / 64):
                 given = {**states, "hidden_states": states["hidden_states"] * scale}
-                if not fusing.agree(alone(**given), layer(**given)):
+                if difference(alone(**given), layer(**given)) > TOLERANCE[first.qkv.dtype]:
                     return None
         expected = states["hidden_states"]
         for layer in layers:

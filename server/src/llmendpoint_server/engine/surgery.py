@@ -98,9 +98,7 @@ def fuse(model: nn.Module, kernels: Kernels, dtype: torch.dtype, quantization: Q
         for parent in list(model.modules()):
             for name, child in list(parent.named_children()):
                 fused = (
-                    _attempt(fused_layers, child, model, fusing, backend)
-                    if type(child) is nn.ModuleList
-                    else None
+                    _attempt(fused_layers, child, model, backend) if type(child) is nn.ModuleList else None
                 )
                 if fused is not None:
                     setattr(parent, name, nn.ModuleList([fused]))
