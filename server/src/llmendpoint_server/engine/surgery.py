@@ -1,6 +1,6 @@
 """Makes a loaded model faster without changing what it computes.
 
-Norms, feed-forwards and attentions become few kernel calls where engine/fused.py can show that they compute the same. Projections of one
+Norms, feed-forwards and attentions become few kernel calls where engine/fusing.py can show that they compute the same. Projections of one
 input (q/k/v, gate/up) become one matmul. And on CPU the weights are packed once into the layout that a kernel reads; torch's own linear would do that at
 every call (measured on 2 AVX2 cores, 110M parameters in fp32: 44 -> 21 ms per step at 8 rows, 51 -> 31 at 16). Modules
 that are not recognised stay unchanged. The gate compares the result with the model's own forward.
