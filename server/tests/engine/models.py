@@ -78,6 +78,12 @@ _SHAPES: dict[str, dict[str, Any]] = {
     "olmo2": {},
     "glm4": {"head_dim": 16},
     "smollm3": {"no_rope_layer_interval": 2},
+    "mellum": {  # layers with a window turn by other angles
+        "head_dim": 16,
+        "sliding_window": 8,
+        "layer_types": ["full_attention", "sliding_attention"] * 2,
+        "mlp_layer_types": ["dense"] * 4,
+    },
     "opt": {"ffn_dim": 128, "word_embed_proj_dim": 64},
     "longrope": {
         "original_max_position_embeddings": 32,

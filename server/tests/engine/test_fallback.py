@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
 
 from llmendpoint_server.engine import bring_up, loading, surgery
 from llmendpoint_server.engine.loading import Folder
@@ -49,3 +51,25 @@ def test_the_first_model_is_gone_before_the_second_is_loaded(
     assert (info.architecture, info.attention, info.kernels) == ("llama", "gathered", "none")
     assert len(loaded) == 4, "it was to be loaded twice"
     kept.check()
+
+
+def test_projections_that_are_joined_free_their_weights_one_after_another(
+    model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined = surgery.joined
+    replaced: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    def watched(linears: Sequence[nn.Linear]) -> nn.Linear | None:
+        alive.append(sum(one() is not None for one in replaced))
+        replaced.extend(weakref.ref(one.weight) for one in linears)
+        return joined(linears)
+
+    monkeypatch.setattr(surgery, "joined", watched)
+    model = AutoModelForCausalLM.from_pretrained(model_folder("llama"))
+    gc.disable()  # what only a collection at the right moment frees is not freed
+    try:
+        surgery.join_projections(model)
+    finally:
+        gc.enable()
+    assert alive == [0] * 8  # q/k/v and gate/up of four layers

@@ -20,7 +20,7 @@ from llmendpoint_server.engine.attention.in_place import InPlace
 from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.fused import FusedAttention, FusedLayers, FusedMlp, FusedNorm
 from llmendpoint_server.engine.fusing import Fusing, fused_mlp, fused_norm
-from llmendpoint_server.engine.linear import NativeLinear
+from llmendpoint_server.engine.linear import NativeLinear, Quantization
 from llmendpoint_server.engine.machine import cpu_flags
 from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.errors import BadConfiguration
@@ -166,6 +166,7 @@ def modules(model: object, kind: type) -> int:
         ("gemma3_text", 0, 7, 0, 29),
         ("mixtral", 0, 4, 0, 9),
         ("smollm3", 0, 2, 4, 9),
+        ("mellum", 0, 4, 4, 9),
         ("gpt2", 0, 0, 0, 0),
     ],
 )
@@ -256,8 +257,12 @@ def test_a_linear_layer_of_no_rows_gives_none() -> None:
 
 
 @pytest.mark.parametrize(("variant", "dtype"), CASES, ids=str)
+@pytest.mark.parametrize("quantization", [None, "int8"])
 def test_layers_are_one_call_unless_one_of_them_has_a_step_of_its_own(
-    variant: str, dtype: torch.dtype, model_folder: Callable[[str], Path]
+    variant: str,
+    dtype: torch.dtype,
+    quantization: Quantization | None,
+    model_folder: Callable[[str], Path],
 ) -> None:
     """Of its own: a factor of 0.97 on what the third layer adds."""
     kind, found = kernels(variant), []
@@ -265,7 +270,7 @@ def test_layers_are_one_call_unless_one_of_them_has_a_step_of_its_own(
         model = AutoModelForCausalLM.from_pretrained(model_folder("granite"), dtype=dtype).eval()
         gate.open_to_pages("granite", model)
         model.model.layers[2].residual_multiplier = factor
-        surgery.fuse(model, kind, dtype, None)
+        surgery.fuse(model, kind, dtype, quantization)
         found.append(modules(model, FusedLayers))
         assert modules(model, FusedMlp) == 4
     assert found == [1, 0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -18,6 +19,7 @@ from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.attention.watched import Watched
+from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.fused import FusedAttention, FusedLayers, FusedMlp, FusedNorm
 from llmendpoint_server.engine.gate import TOLERANCE as WHOLE
 from llmendpoint_server.engine.gate import difference
@@ -151,15 +153,16 @@ def fused_attention(module: Any, fusing: Fusing, backend: Backend) -> FusedAtten
         module.attending.work = None
 
 
-def fused_layers(layers: nn.ModuleList, fusing: Fusing, backend: Backend) -> FusedLayers | None:
-    """`layers` whose parts are fused, as one module; None if they are more than their parts. `backend`: as for the attentions.
+def fused_layers(layers: nn.ModuleList, model: Any, backend: Backend) -> FusedLayers | None:
+    """`layers` of `model` whose parts are fused, as one module; None if they are more than their parts, or the model treats them
+    differently. `backend`: as for the attentions.
 
-    Each layer must compute the same alone, also with small states: then what it adds to them counts. All together need only agree
-    as whole models must, because rounding grows from layer to layer.
+    Each layer must compute the same alone, also with small states: then what it adds to them counts. With int8 too, because both
+    have the same weights. All together need only agree as whole models must, because rounding grows from layer to layer.
     """
     if not layers or not all(_is_plain(layer) for layer in layers):
         return None
-    if len({_shape(layer) for layer in layers}) > 1:
+    if len({_shape(layer) for layer in layers}) > 1 or not _in_turn(layers, model, backend):
         return None
     together = FusedLayers(layers)
     first = cast(FusedAttention, layers[0].self_attn)
@@ -170,7 +173,7 @@ def fused_layers(layers: nn.ModuleList, fusing: Fusing, backend: Backend) -> Fus
             alone = FusedLayers(nn.ModuleList([layer]))
             for scale in (1, 1 / 64):
                 given = {**states, "hidden_states": states["hidden_states"] * scale}
-                if not fusing.agree(alone(**given), layer(**given)):
+                if difference(alone(**given), layer(**given)) > TOLERANCE[first.qkv.dtype]:
                     return None
         expected = states["hidden_states"]
         for layer in layers:
@@ -186,6 +189,28 @@ def _is_plain(layer: Any) -> bool:
     own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
     known = set(inspect.signature(type(layer).forward).parameters) <= _KNOWN_LAYER
     return parts == _PARTS and not own and known and layer.self_attn.rules.sinks is None
+
+
+def _in_turn(layers: nn.ModuleList, model: Any, backend: Backend) -> bool:
+    """Whether the model calls each layer once with what the one before returned, and all with the same position embeddings: as one
+    module they get those of the first. Some families have others for layers with a window."""
+    calls: list[tuple[nn.Module, Any, Any, Any]] = []
+
+    def note(layer: nn.Module, args: tuple[Any, ...], named: dict[str, Any], out: Any) -> None:
+        given = args[0] if args else named["hidden_states"]
+        calls.append((layer, given, named["position_embeddings"], out))
+
+    hooks = [layer.register_forward_hook(note, with_kwargs=True) for layer in layers]
+    try:
+        forward(model, backend, _step(backend))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if [layer for layer, *_ in calls] != list(layers):
+        return False
+    handed = all(given is out for (_, _, _, out), (_, given, _, _) in pairwise(calls))
+    turns = [torch.stack(turn) for _, _, turn, _ in calls]
+    return handed and all(torch.equal(turn, turns[0]) for turn in turns)
 
 
 def _shape(layer: Any) -> tuple[object, ...]:
