@@ -170,6 +170,38 @@ def test_tokens_without_text_cost_neither_what_follows_nor_its_space() -> None:
     assert max(seen) < 30
 
 
+def cutting_characters() -> Tokenizer:
+    """As tokenizers of bytes have it for Hindi: tokens end inside the character that the next one ends."""
+    words = ["a", "Ġà¤", "à¥įà¤", "ķ", "ðŁĳ", "ĭà¤", "¤", "à"]
+    tokenizer = Tokenizer(BPE({word: n for n, word in enumerate(words)}, []))
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+CUTTING = cutting_characters()
+
+
+def test_an_answer_whose_every_token_ends_inside_a_character_is_not_decoded_again_from_its_start() -> None:
+    seen: list[int] = []
+
+    def decode(window: Sequence[int]) -> str:
+        seen.append(len(window))
+        return CUTTING.decode(list(window))
+
+    detokenizer = Detokenizer(decode)
+    shown = "".join(detokenizer.push([1]) for _ in range(200))
+    assert shown + detokenizer.finish() == " \ufffd" * 199 + " "
+    assert max(seen) < 10
+
+
+@given(st.lists(st.integers(0, 7), max_size=8), st.lists(st.integers(1, 4), min_size=1, max_size=6))
+def test_tokens_that_end_inside_characters_make_the_text_of_all(tokens: list[int], sizes: list[int]) -> None:
+    plain = PlainTokens(CUTTING.decode, 0)
+    detokenizer = Detokenizer(lambda window: CUTTING.decode(list(window)), plain)
+    pieces = [detokenizer.push(group) for group in grouped([0, *tokens, 0], sizes)]
+    assert "".join(pieces) + detokenizer.finish() == CUTTING.decode([0, *tokens, 0])
+
+
 def test_a_character_of_several_tokens_is_shown_when_it_is_whole() -> None:
     tokens = TOKENIZER.encode("👋")
     assert len(tokens) > 1

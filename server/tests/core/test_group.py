@@ -160,3 +160,15 @@ def test_more_answers_than_may_wait_are_taken_where_the_first_can_begin_at_once(
     assert scheduler.add(request("many", PROMPT, 2, n=9), seed=0) == []
     assert len(scheduler.add(request("late", (1,)), seed=0)) == 1
     assert len(finish(scheduler, Machine(2))) == 9
+
+
+def test_an_answer_that_fails_while_another_of_its_request_needs_its_page_leaks_none() -> None:
+    for steps in range(1, 9):
+        scheduler, machine = make_scheduler(pages=8, max_num_seqs=3), Machine(2)
+        scheduler.add(request("a", PROMPT, 9, n=3), seed=0)
+        for _ in range(steps):
+            step(scheduler, machine)
+        scheduler._members.running[-1].table = None  # type: ignore[assignment]  # the fault to inject
+        assert scheduler.schedule(0.0).rows == ()
+        assert scheduler.idle
+        assert scheduler.blocks.held == 0

@@ -71,6 +71,8 @@ class Detokenizer:
             self._shown, self._fruitless = end, 0
             if end == len(text):
                 self._forget_before(self._recent)
+            else:
+                self._keep_last(len(text) - end)
         elif hopeless:  # tokens without text, such as special ones
             del self._window[-self._fruitless :]
             self._recent -= self._fruitless
@@ -92,6 +94,15 @@ class Detokenizer:
         self._window, self._shown = last, len(text)
         self._whole = bool(text) and REPLACEMENT not in text
         self._recent = self._fruitless = 0
+
+    def _keep_last(self, held: int) -> None:
+        """Text became certain, and so many characters are held: then all of these come from the last token, and the ones before
+        it are not needed. Otherwise the window would grow with an answer whose every token ends inside a character."""
+        last = self._window[-1:]
+        text = self._decode(last)
+        if text.endswith(held * REPLACEMENT):
+            self._window, self._shown = last, len(text) - held
+            self._recent, self._whole = 1, False
 
     def finish(self) -> str:
         """The rest of the text at the end of the answer. The bytes of a cut character are dropped."""

@@ -104,13 +104,13 @@ class Planning:
 
     def _make_room(self, sequence: Sequence, tokens: int, rows: list[Scheduled]) -> bool:
         """Get pages for the first `tokens` tokens of a running sequence, if need be by preempting those that arrived
-        last. Returns False if that was this sequence itself."""
+        last. Returns False if that was this sequence itself, or if a fault of one ended this sequence too."""
         need = -(-tokens // self._blocks.page_size) - len(sequence.table)
         while need > self._blocks.available:
             victim = self._members.running[-1]
             self._members.guard(self._preempt, victim)
             rows[:] = [row for row in rows if row.sequence is not victim]
-            if victim is sequence:
+            if sequence.status is not Status.RUNNING:
                 return False
         if need > 0:
             sequence.table += self._blocks.allocate(need)
