@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from llmendpoint_server.core.batch import Batch, Sampled
-from llmendpoint_server.core.batch_limits import SEQUENCES
+from llmendpoint_server.core.batch_limits import ROOM, SEQUENCES, Measured
 from llmendpoint_server.engine import measuring
 from llmendpoint_server.engine.bring_up import batch_limits, limits_of, load
 from llmendpoint_server.engine.measuring import (
@@ -19,6 +20,7 @@ from llmendpoint_server.engine.measuring import (
     PAGES,
     PROMPT_SECONDS,
     PROMPTS,
+    StepTimes,
     measure,
 )
 from llmendpoint_server.protocol import Configure
@@ -115,6 +117,21 @@ def test_a_step_has_a_token_for_each_sequence_and_what_is_set_decides(
     wanted: dict[str, int], limits: tuple[int, int]
 ) -> None:
     assert batch_limits(Configure("m", **wanted), lambda: (32, 1024)) == limits
+
+
+def test_where_more_sequences_are_set_than_pay_a_step_has_room_for_prompts_beside_them(
+    model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = StepTimes((Measured(4, (4.0,)), Measured(8, (8.0,))), (Measured(32, (32.0,)),))
+    monkeypatch.setattr(measuring, "measure", lambda *_: slow)
+    configure = Configure(
+        str(model_folder("llama")), device="cpu", dtype="float32", max_model_len=64, max_num_seqs=100
+    )
+    with capture_logs() as logs:
+        _, info = load(configure)
+    assert (info.max_num_seqs, info.max_batched_tokens) == (100, 100 * ROOM)
+    (line,) = [line for line in logs if line["event"] == "batch limits"]
+    assert (line["max_num_seqs"], line["max_batched_tokens"]) == (100, 100 * ROOM)
 
 
 def test_nothing_is_measured_where_both_are_set(

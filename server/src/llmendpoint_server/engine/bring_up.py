@@ -77,9 +77,13 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         if device.type != "cpu":
             return CUDA_LIMITS
         spare = ModelRunner(model, make_backend(measuring.PAGES + 1), kernels)
-        return limits_of(measuring.measure(spare, vocab_size, settings.max_model_len or longest))
+        times = measuring.measure(spare, vocab_size, settings.max_model_len or longest)
+        return limits_of(times, settings.max_num_seqs)
 
     max_num_seqs, max_batched_tokens = batch_limits(settings, measured)
+    structlog.get_logger().info(
+        "batch limits", max_num_seqs=max_num_seqs, max_batched_tokens=max_batched_tokens
+    )
     limits = max_num_seqs, max_batched_tokens, settings.max_model_len or longest
     free = _free_memory(ModelRunner(model, make_backend(2)), device, limits)
     pages, max_model_len = size_cache(settings, free, page_size, bytes_per_page, longest, max_num_seqs)
@@ -116,18 +120,15 @@ def batch_limits(settings: Configure, measured: Callable[[], tuple[int, int]]) -
     return sequences, max(tokens, sequences)
 
 
-def limits_of(times: StepTimes) -> tuple[int, int]:
-    """What pays on this machine, and a line in the log that says why."""
-    sequences = sequences_that_pay(times.decodes)
-    tokens = tokens_in_time(times.prompts or times.decodes, sequences)
+def limits_of(times: StepTimes, max_num_seqs: int | None = None) -> tuple[int, int]:
+    """What pays on this machine, with room for prompts beside `max_num_seqs` if it is set. A line in the log has the times."""
+    sequences = max_num_seqs or sequences_that_pay(times.decodes)
     structlog.get_logger().info(
-        "batch limits",
+        "step times",
         decode_ms={step.size: round(1000 * step.seconds, 2) for step in times.decodes},
         prompt_ms={step.size: round(1000 * step.seconds, 2) for step in times.prompts},
-        max_num_seqs=sequences,
-        max_batched_tokens=tokens,
     )
-    return sequences, tokens
+    return sequences, tokens_in_time(times.prompts or times.decodes, sequences)
 
 
 def threads_for(folder: Folder, usable: int) -> int:
