@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
@@ -21,6 +23,7 @@ from llmendpoint_server.engine.measuring import (
     PROMPT_SECONDS,
     PROMPTS,
     StepTimes,
+    busy_clock,
     measure,
 )
 from llmendpoint_server.protocol import Configure
@@ -90,6 +93,18 @@ def test_a_neighbour_that_has_the_cores_changes_no_limit_and_the_start_is_not_he
     times = measure(crowded, 512, 512, crowded.clock, lambda: 200 * crowded.now)
     assert len(times.decodes) < len(SEQUENCES)
     assert 200 * (crowded.now - 1000.0) < MOST_SECONDS + 200 * 4 * 0.0074  # what was begun is ended
+
+
+@pytest.mark.parametrize(
+    ("granted", "seconds"), [("50000 100000", 6.0), ("max 100000", 3.0), ("400000 100000", 3.0)]
+)
+def test_with_half_a_processor_a_step_takes_twice_its_processor_time(
+    granted: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpu.max").write_text(granted)
+    monkeypatch.setattr(time, "process_time", lambda: 3.0)
+    assert torch.get_num_threads() == 1
+    assert busy_clock(tmp_path)() == seconds
 
 
 def test_the_steps_stay_within_the_pages_the_model_and_its_vocabulary() -> None:
