@@ -72,6 +72,7 @@ def test_the_largest_step_says_what_a_token_takes_and_a_full_batch_leaves_room_f
     steps = [Measured(128, (0.05,)), Measured(32, (0.05,))]
     assert tokens_in_time(steps, 4) == 512
     assert tokens_in_time([Measured(32, (9.0,))], 64) == 64 * ROOM
+    assert tokens_in_time([Measured(32, (9.0,))], 4096) == TOKENS[-1]
 
 
 @given(DECODES, PROMPT)

@@ -67,9 +67,23 @@ class Recorder:
         return replay
 
 
-class Broken(Recorder):
+class Waiting(Recorder):
+    """Of a model that waits for the device."""
+
     def rehearse(self, work: Work) -> None:
         raise RuntimeError("called a synchronizing CUDA operation")
+
+
+class Refused(Recorder):
+    """Of a device that refuses to record the second size."""
+
+    def record(self, work: Work) -> Work:
+        if self.recorded == 2:
+            raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing")
+        self.recorded += 1
+        return super().record(work)
+
+    recorded = 0
 
 
 @pytest.fixture
@@ -154,8 +168,13 @@ def test_a_row_that_is_no_number_fails_alone_in_a_replayed_step(make_engine: Cal
     assert ends == {"a": "failed", "b": "length"}
 
 
-def test_a_model_that_cannot_be_recorded_is_served_without_graphs(make_engine: Callable[..., Engine]) -> None:
-    assert answers(make_engine("llama", Broken()), sampling) == answers(make_engine("llama", None), sampling)
+@pytest.mark.parametrize("recorder", [Waiting, Refused])
+def test_a_model_that_cannot_be_recorded_is_served_without_graphs(
+    recorder: type[Recorder], make_engine: Callable[..., Engine]
+) -> None:
+    broken = recorder()
+    assert answers(make_engine("llama", broken), sampling) == answers(make_engine("llama", None), sampling)
+    assert broken.replays == 0
 
 
 def test_the_largest_steps_move_no_tensor_that_a_graph_reads(make_engine: Callable[..., Engine]) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from llmendpoint_server.core.batch import Batch, Sampled
-from llmendpoint_server.core.batch_limits import SEQUENCES
+from llmendpoint_server.core.batch_limits import ROOM, SEQUENCES, Measured
 from llmendpoint_server.engine import measuring
 from llmendpoint_server.engine.bring_up import batch_limits, limits_of, load
 from llmendpoint_server.engine.measuring import (
@@ -19,6 +22,8 @@ from llmendpoint_server.engine.measuring import (
     PAGES,
     PROMPT_SECONDS,
     PROMPTS,
+    StepTimes,
+    busy_clock,
     measure,
 )
 from llmendpoint_server.protocol import Configure
@@ -90,6 +95,18 @@ def test_a_neighbour_that_has_the_cores_changes_no_limit_and_the_start_is_not_he
     assert 200 * (crowded.now - 1000.0) < MOST_SECONDS + 200 * 4 * 0.0074  # what was begun is ended
 
 
+@pytest.mark.parametrize(
+    ("granted", "seconds"), [("50000 100000", 6.0), ("max 100000", 3.0), ("400000 100000", 3.0)]
+)
+def test_with_half_a_processor_a_step_takes_twice_its_processor_time(
+    granted: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpu.max").write_text(granted)
+    monkeypatch.setattr(time, "process_time", lambda: 3.0)
+    assert torch.get_num_threads() == 1
+    assert busy_clock(tmp_path)() == seconds
+
+
 def test_the_steps_stay_within_the_pages_the_model_and_its_vocabulary() -> None:
     machine = FakeMachine(lambda tokens: 0.0)
     times = measure(machine, 7, 40, machine.clock, machine.clock)
@@ -115,6 +132,21 @@ def test_a_step_has_a_token_for_each_sequence_and_what_is_set_decides(
     wanted: dict[str, int], limits: tuple[int, int]
 ) -> None:
     assert batch_limits(Configure("m", **wanted), lambda: (32, 1024)) == limits
+
+
+def test_where_more_sequences_are_set_than_pay_a_step_has_room_for_prompts_beside_them(
+    model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = StepTimes((Measured(4, (4.0,)), Measured(8, (8.0,))), (Measured(32, (32.0,)),))
+    monkeypatch.setattr(measuring, "measure", lambda *_: slow)
+    configure = Configure(
+        str(model_folder("llama")), device="cpu", dtype="float32", max_model_len=64, max_num_seqs=100
+    )
+    with capture_logs() as logs:
+        _, info = load(configure)
+    assert (info.max_num_seqs, info.max_batched_tokens) == (100, 100 * ROOM)
+    (line,) = [line for line in logs if line["event"] == "batch limits"]
+    assert (line["max_num_seqs"], line["max_batched_tokens"]) == (100, 100 * ROOM)
 
 
 def test_nothing_is_measured_where_both_are_set(

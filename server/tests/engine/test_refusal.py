@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from llmendpoint_server.engine import bring_up, measuring
 from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.loading import choose_dtype, open_folder, saved_dtype
 from llmendpoint_server.errors import BadConfiguration, ModelNotFound, UnsupportedArchitecture
@@ -95,7 +96,11 @@ def test_a_model_type_that_transformers_does_not_know_is_not_found(tmp_path: Pat
         load(configure(tmp_path))
 
 
-def test_a_length_beyond_the_model_is_refused_with_both_numbers(model_folder: Callable[[str], Path]) -> None:
+def test_a_length_beyond_the_model_is_refused_with_both_numbers_before_a_step_of_that_length_runs(
+    model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "measure", None)
+    monkeypatch.setattr(bring_up, "_free_memory", None)
     with pytest.raises(BadConfiguration, match="max-model-len is 4096; this model was made for at most 512"):
         load(configure(model_folder("llama"), max_model_len=4096))
 

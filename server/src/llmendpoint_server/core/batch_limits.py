@@ -50,7 +50,7 @@ def sequences_that_pay(decodes: Sequence[Measured]) -> int:
 
 def tokens_in_time(steps: Sequence[Measured], sequences: int) -> int:
     """The largest budget whose step is in time, by the time for each token of the largest step that was measured; but at least
-    ROOM tokens for each sequence, so that prompts go on beside a full batch."""
+    ROOM tokens for each sequence, up to the last of TOKENS, so that prompts go on beside a full batch."""
     largest = max(steps, key=lambda step: step.size)
     fitting = [tokens for tokens in TOKENS if tokens * largest.seconds <= STEP_SECONDS * largest.size]
-    return max(*fitting, TOKENS[0], ROOM * sequences)
+    return max(*fitting, TOKENS[0], min(ROOM * sequences, TOKENS[-1]))

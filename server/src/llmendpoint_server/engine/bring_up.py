@@ -71,16 +71,20 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     page_size = make_backend(1).cache.page_size
     bytes_per_page = probe.bytes_per_page * page_size // probe.page_size
     vocab_size = int(loading.text_config(model.config).vocab_size)
-    longest = loading.config_max_model_len(model.config)
+    longest = wanted_length(settings, loading.config_max_model_len(model.config))
 
     def measured() -> tuple[int, int]:
         if device.type != "cpu":
             return CUDA_LIMITS
         spare = ModelRunner(model, make_backend(measuring.PAGES + 1), kernels)
-        return limits_of(measuring.measure(spare, vocab_size, settings.max_model_len or longest))
+        times = measuring.measure(spare, vocab_size, longest)
+        return limits_of(times, settings.max_num_seqs)
 
     max_num_seqs, max_batched_tokens = batch_limits(settings, measured)
-    limits = max_num_seqs, max_batched_tokens, settings.max_model_len or longest
+    structlog.get_logger().info(
+        "batch limits", max_num_seqs=max_num_seqs, max_batched_tokens=max_batched_tokens
+    )
+    limits = max_num_seqs, max_batched_tokens, longest
     free = _free_memory(ModelRunner(model, make_backend(2)), device, limits)
     pages, max_model_len = size_cache(settings, free, page_size, bytes_per_page, longest, max_num_seqs)
     runner = ModelRunner(model, make_backend(pages + 1), kernels)
@@ -116,18 +120,15 @@ def batch_limits(settings: Configure, measured: Callable[[], tuple[int, int]]) -
     return sequences, max(tokens, sequences)
 
 
-def limits_of(times: StepTimes) -> tuple[int, int]:
-    """What pays on this machine, and a line in the log that says why."""
-    sequences = sequences_that_pay(times.decodes)
-    tokens = tokens_in_time(times.prompts or times.decodes, sequences)
+def limits_of(times: StepTimes, max_num_seqs: int | None = None) -> tuple[int, int]:
+    """What pays on this machine, with room for prompts beside `max_num_seqs` if it is set. A line in the log has the times."""
+    sequences = max_num_seqs or sequences_that_pay(times.decodes)
     structlog.get_logger().info(
-        "batch limits",
+        "step times",
         decode_ms={step.size: round(1000 * step.seconds, 2) for step in times.decodes},
         prompt_ms={step.size: round(1000 * step.seconds, 2) for step in times.prompts},
-        max_num_seqs=sequences,
-        max_batched_tokens=tokens,
     )
-    return sequences, tokens
+    return sequences, tokens_in_time(times.prompts or times.decodes, sequences)
 
 
 def threads_for(folder: Folder, usable: int) -> int:
@@ -186,21 +187,26 @@ def _check_quantization(quantization: Quantization | None, kernels: Kernels | No
         )
 
 
+def wanted_length(settings: Configure, made_for: int) -> int:
+    """The longest sequence that is served if there is memory for it. Raises BadConfiguration if it is longer than the model was
+    made for: its steps fail, and on CUDA the device with them."""
+    if settings.max_model_len is not None and settings.max_model_len > made_for:
+        raise BadConfiguration(
+            f"--max-model-len is {settings.max_model_len}; this model was made for at most {made_for}."
+        )
+    return settings.max_model_len or made_for
+
+
 def size_cache(
     settings: Configure,
     free: int,
     page_size: int,
     bytes_per_page: int,
-    longest: int,
+    max_model_len: int,
     max_num_seqs: int,
 ) -> tuple[int, int]:
-    """The number of pages, and the longest sequence that they and the model allow. `free`: bytes that the cache may have. Raises BadConfiguration if the
-    wanted length does not fit."""
-    max_model_len = settings.max_model_len or longest
-    if max_model_len > longest:
-        raise BadConfiguration(
-            f"--max-model-len is {max_model_len}; this model was made for at most {longest}."
-        )
+    """The number of pages, and the longest sequence that they allow, at most `max_model_len`. `free`: bytes that the cache may have.
+    Raises BadConfiguration if the length that is set does not fit."""
     if settings.kv_cache_memory is not None:
         budget = settings.kv_cache_memory
     else:  # what is free, but no more than a full batch of longest sequences takes

@@ -87,15 +87,14 @@ class Graphs:
 
     def capture(self, recorder: Recorder) -> bool:
         """Record all sizes, the largest first, whose memory the others use again. False, and a line in the log, if the model cannot
-        be recorded: then every step runs without a graph."""
+        be recorded: then every step runs without a graph. A device that refuses to record raises what a broken one does, which the next
+        step tells."""
         try:
             self._make_buffers()  # outside of inference mode: other steps write to them, too
             with torch.inference_mode():
                 for size in reversed(self.sizes):
                     self._recorded[size] = self._record(recorder, size)
-        except torch.AcceleratorError:
-            raise
-        except RuntimeError as error:
+        except RuntimeError as error:  # AcceleratorError, too
             self._recorded.clear()
             structlog.get_logger().warning("served without CUDA graphs, which is slower", cause=str(error))
         return bool(self._recorded)

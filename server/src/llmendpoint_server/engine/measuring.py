@@ -1,8 +1,8 @@
 """Times a few steps of a loaded model, so that core/batch_limits.py can say how many sequences and tokens a step computes.
 
 The steps work on a few pages that all their sequences share: the results are garbage, and only their times count. A time is the
-processor's, divided by the threads: what a step takes where no neighbour has the cores. Pods that start side by side on a node
-would otherwise find their machine slow, and keep its limits.
+processor's, divided by the processors that the process may use: what a step takes where no neighbour has the cores. Pods that
+start side by side on a node would otherwise find their machine slow, and keep its limits.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -21,6 +22,7 @@ from llmendpoint_server.core.batch_limits import SEQUENCES, Measured
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
+from llmendpoint_server.resources import CGROUP, cpu_quota
 
 PAGES = 16
 CONTEXT = 64
@@ -46,19 +48,22 @@ class StepTimes:
     prompts: tuple[Measured, ...]
 
 
-def busy_seconds() -> float:
-    """What this process has had of its processors."""
-    return time.process_time() / torch.get_num_threads()
+def busy_clock(root: Path = CGROUP) -> Callable[[], float]:
+    """The seconds that this process has had of its processors: one for each thread, or what its cgroup grants if that is less."""
+    threads = torch.get_num_threads()
+    processors = min(threads, cpu_quota(root) or threads)
+    return lambda: time.process_time() / processors
 
 
 def measure(
     runner: Runner,
     vocab_size: int,
     longest: int,
-    clock: Callable[[], float] = busy_seconds,
+    clock: Callable[[], float] | None = None,
     wall: Callable[[], float] = time.monotonic,
 ) -> StepTimes:
     """Time steps on the first PAGES pages of `runner`. `longest`: the most tokens of a sequence."""
+    clock = clock or busy_clock()
     wall_end = wall() + MOST_SECONDS
 
     def in_time(batches: Iterable[tuple[int, Batch]]) -> Iterator[tuple[int, Batch]]:
