@@ -130,9 +130,8 @@ class UnitBeside:
             return
         self._process.wait()
         for line in self._results.read_text().splitlines():
-            hook = self._config.hook
-            report = hook.pytest_report_from_serializable(config=self._config, data=json.loads(line))
-            hook.pytest_runtest_logreport(report=report)
+            report = read_report(self._config, line)
+            self._config.hook.pytest_runtest_logreport(report=report)
             if report.when == "teardown":
                 self._awaited.discard(report.nodeid)
         if self._awaited:
@@ -140,6 +139,16 @@ class UnitBeside:
             self._config.get_terminal_writer().write(self._log.read_text(errors="replace")[-6000:])
             session.shouldfail = f"{len(missing)} unit tests gave no result, one is {min(missing)}"
             raise session.Failed(session.shouldfail)
+
+
+def read_report(config: pytest.Config, line: str) -> pytest.TestReport:
+    """A report as it was before it was written as a line of JSON, in which a tuple is a list: a skipped test has one."""
+    report: pytest.TestReport = config.hook.pytest_report_from_serializable(
+        config=config, data=json.loads(line)
+    )
+    if isinstance(report.longrepr, list):
+        report.longrepr = tuple(report.longrepr)
+    return report
 
 
 def pytest_configure(config: pytest.Config) -> None:

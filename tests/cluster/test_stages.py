@@ -1,10 +1,14 @@
 """docs/contribute/test-bed.md: `make test` ends with the first stage that fails, and the last lines say how to go on."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import ending
+from tests.stages_report import read_report
 
 STAGES = """
 import sys
@@ -55,3 +59,12 @@ def test_a_program_has_ended_when_its_block_is_left(tmp_path: Path) -> None:
     with ending.started_program([sys.executable, "-c", LONG], cwd=tmp_path) as program:
         assert program.poll() is None
     assert program.returncode is not None
+
+
+def test_a_skipped_test_of_the_process_beside_is_shown_as_one(pytestconfig: pytest.Config) -> None:
+    why = ("test_gpu.py", 7, "Skipped: there is no CUDA device")
+    report = pytest.TestReport(
+        "test_gpu.py::test_a", ("test_gpu.py", 7, "test_a"), {}, "skipped", why, "setup"
+    )
+    data = pytestconfig.hook.pytest_report_to_serializable(config=pytestconfig, report=report)
+    assert read_report(pytestconfig, json.dumps(data)).longrepr == why
