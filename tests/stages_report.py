@@ -146,8 +146,10 @@ def read_report(config: pytest.Config, line: str) -> pytest.TestReport:
     report: pytest.TestReport = config.hook.pytest_report_from_serializable(
         config=config, data=json.loads(line)
     )
-    if isinstance(report.longrepr, list):
-        report.longrepr = tuple(report.longrepr)
+    read: object = report.longrepr
+    if isinstance(read, list):
+        path, number, reason = read
+        report.longrepr = path, number, reason
     return report
 
 
