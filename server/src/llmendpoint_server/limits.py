@@ -26,6 +26,17 @@ N_MIN, N_MAX = 1, 128
 """Answers to one prompt. Both included."""
 LOGPROBS_MAX = 20
 """Alternatives of one token, beside the chosen one; 0 is allowed."""
+PROMPT_LOGPROBS_VALUES_MAX = 2**17
+"""Of one request: the tokens of its prompt, times `prompt_logprobs` and one. Each takes some 130 bytes of memory."""
+PENALTY_MIN, PENALTY_MAX = -2.0, 2.0
+"""Both included, for frequency_penalty and presence_penalty; 0 is off."""
+REPETITION_PENALTY_MIN, REPETITION_PENALTY_MAX = 0.01, 10.0
+"""Both included; 1 is off. A smaller one would make logits that float32 cannot hold."""
+MIN_P_MIN, MIN_P_MAX = 0.0, 1.0
+"""Both included; 0 is off."""
+LOGIT_BIAS_MIN, LOGIT_BIAS_MAX = -100.0, 100.0
+"""Both included, for one token."""
+LOGIT_BIAS_TOKENS_MAX = 1024
 CACHE_SALT_CHARACTERS_MAX = 256
 
 DEADLINE_HEADER = "x-llmendpoint-deadline-ms"
