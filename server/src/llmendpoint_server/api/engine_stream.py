@@ -32,6 +32,8 @@ class EngineStream:
         self._read: asyncio.Future[None] | None = None
         """done when the reader takes no more"""
         self._logprobs: list[TokenLogprobs] = []
+        self._prompt_logprobs: list[TokenLogprobs | None] = []
+        """for the first output; their number is bounded where the request is admitted"""
         self.id = request_id
         self.waiting = array("q")
         """tokens for the next `hand_over`, or for the next reader"""
@@ -78,6 +80,8 @@ class EngineStream:
         self.waiting.extend(output.tokens)
         if output.logprobs:
             self._logprobs += output.logprobs
+        if output.prompt_logprobs:
+            self._prompt_logprobs += output.prompt_logprobs
         if len(self.waiting) > UNREAD_TOKENS_MAX or len(self._logprobs) > UNREAD_LOGPROBS_MAX:
             self._cut()
 
@@ -94,14 +98,18 @@ class EngineStream:
     def _take(self) -> RequestOutput:
         """All that waits, as one output."""
         tokens, logprobs, last = tuple(self.waiting), tuple(self._logprobs), self._last
+        told = tuple(self._prompt_logprobs)
         del self.waiting[:]
         self._logprobs.clear()
+        self._prompt_logprobs.clear()
         if last is None:
-            return RequestOutput(self.id, tokens, None, self._cached_tokens, logprobs=logprobs)
+            return RequestOutput(
+                self.id, tokens, None, self._cached_tokens, logprobs=logprobs, prompt_logprobs=told
+            )
         self.ended = True
         return RequestOutput(
-            self.id, tokens, last.finish, self._cached_tokens, last.detail, last.retry_after, logprobs
-        )
+            self.id, tokens, last.finish, self._cached_tokens, last.detail, last.retry_after, logprobs, prompt_logprobs=told
+        )  # fmt: skip
 
     def _cut(self) -> None:
         if self._reader is None and self._last is None:

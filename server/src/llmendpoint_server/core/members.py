@@ -143,5 +143,5 @@ def output_of(
 ) -> RequestOutput:
     return RequestOutput(
         sequence.id, sampled.tokens, finish, sequence.cached_tokens, detail,
-        logprobs=sampled.logprobs, index=sequence.index,
+        logprobs=sampled.logprobs, index=sequence.index, prompt_logprobs=sampled.prompt_logprobs,
     )  # fmt: skip

@@ -172,7 +172,7 @@ class Request:
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The natural log of the model's probability for a token, before temperature, top_p and top_k. `top`: the most
+    """The natural log of the model's probability for a token, before all that the request's parameters change. `top`: the most
     probable tokens and theirs, the most probable first, whether the chosen one is among them or not. -inf: the model
     rules the token out."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 import torch
@@ -15,7 +16,7 @@ from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.graphs import Graphs, Recorder
 from llmendpoint_server.engine.loading import CausalLM
 from llmendpoint_server.engine.native import Kernels
-from llmendpoint_server.engine.sampling.logprobs import with_logprobs
+from llmendpoint_server.engine.sampling.logprobs import of_prompts, with_logprobs
 from llmendpoint_server.engine.sampling.sampler import Sampler
 from llmendpoint_server.engine.step import Step
 
@@ -40,31 +41,36 @@ class ModelRunner:
 
     def run(self, batch: Batch) -> list[Sampled]:
         """Compute a batch. Returns what each row got, in the batch's order."""
-        if self._graphs is not None and self._graphs.fit(batch):
-            step, drawn = self._graphs.run(batch)
-            logits = self._graphs.logits
+        step, logits, drawn = self._computed(batch)
+        rows = [batch.rows[place] for place in step.sampled]
+        tokens = iter(drawn)
+        new = [Sampled(accept(row.draft, tuple(islice(tokens, len(row.draft) + 1)))) for row in rows]
+        found: list[Sampled] = [NOTHING] * len(batch.rows)
+        with torch.inference_mode():
+            for place, one in zip(step.sampled, with_logprobs(logits, rows, new), strict=True):
+                found[place] = one
+            if step.scored:
+                scored = [batch.rows[place] for place in step.scored]
+                for place, told in zip(step.scored, of_prompts(logits[len(drawn) :], scored), strict=True):
+                    found[place] = replace(found[place], prompt_logprobs=told)
+        return found
+
+    def _computed(self, batch: Batch) -> tuple[Step, torch.Tensor, list[int]]:
+        """The step, its logits, and a token for each of their rows that belongs to a row that samples, the first ones."""
+        graphs = self._graphs if self._graphs is not None and self._graphs.fit(batch) else None
+        if graphs is not None:
+            step, drawn = graphs.run(batch)
+            logits = graphs.logits
         else:
             step = self.backend.prepare(batch)
             logits = forward(self.model, self.backend, step)
-            drawn = self._drawn(logits, step, batch)
-        found: list[Sampled] = [NOTHING] * len(batch.rows)
-        if step.sampled:
-            rows = [batch.rows[place] for place in step.sampled]
-            tokens = iter(drawn)
-            new = [Sampled(accept(row.draft, tuple(islice(tokens, len(row.draft) + 1)))) for row in rows]
-            with torch.inference_mode():
-                new = with_logprobs(logits, rows, new)
-            for place, one in zip(step.sampled, new, strict=True):
-                found[place] = one
-        return found
-
-    def _drawn(self, logits: torch.Tensor, step: Step, batch: Batch) -> list[int]:
-        """A token for each of the step's `logit_rows`, whose `logits` these are."""
         rows = [batch.rows[place] for place in step.sampled]
-        ahead = [(row.sequence, guessed) for row in rows for guessed in range(len(row.draft) + 1)]
-        positions = [len(sequence.tokens) + guessed for sequence, guessed in ahead]
+        lines = [(row.sequence, row.draft[:place]) for row in rows for place in range(len(row.draft) + 1)]
+        sequences, guesses = [sequence for sequence, _ in lines], [guessed for _, guessed in lines]
         with torch.inference_mode():
-            return self._sample(logits, [sequence for sequence, _ in ahead], positions) if rows else []
+            if graphs is not None:
+                return step, logits, self._sample.redraw(logits, sequences, drawn, guesses)
+            return step, logits, self._sample(logits[: len(lines)], sequences, guesses) if lines else []
 
     def check(self) -> None:
         """Compute one token in a page that no request uses. An exception here is the device's fault, not a request's."""
