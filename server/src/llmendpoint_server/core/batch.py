@@ -93,8 +93,8 @@ def check_fits(batch: Batch, sampled: Rows[Sampled]) -> None:
         if len(one.logprobs) != wanted:
             raise ValueError(f"The model gave {len(one.logprobs)} log probabilities for {wanted} tokens.")
         if len(one.prompt_logprobs) != len(row.scored):
-            given, wanted = len(one.prompt_logprobs), len(row.scored)
-            raise ValueError(f"The model gave {given} log probabilities for {wanted} tokens of a prompt.")
+            told = f"{len(one.prompt_logprobs)} log probabilities for {len(row.scored)} tokens of a prompt"
+            raise ValueError(f"The model gave {told}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from llmendpoint_server.errors import Unavailable
 from llmendpoint_server.exits import EngineEnd
 from llmendpoint_server.settings import Settings
 from llmendpoint_server.simulator.behaviour import Behaviour, Fate, answer_tokens, fate, waits
+from llmendpoint_server.simulator.scores import scored
 from llmendpoint_server.simulator.sequence import Sequence
 from llmendpoint_server.simulator.tokens import END, VOCABULARY
 
@@ -245,7 +246,7 @@ class SimulatedEngine:
             self._counters.steps += 1
             self._counters.generated_tokens += 1
             finish = last if position + 1 == len(tokens) else None
-            self._deliver(sequence, RequestOutput(request.id, tokens[position : position + 1], finish))
+            self._deliver(sequence, scored(request, position, tokens[position], finish))
 
     def _deliver(self, sequence: Sequence, output: RequestOutput) -> None:
         sequence.stream.deliver(output)

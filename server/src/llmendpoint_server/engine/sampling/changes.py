@@ -105,17 +105,16 @@ class Changes:
 def keep_probable(logits: torch.Tensor, lines: Row[Line]) -> None:
     """min_p: rule out the tokens that have less than this share of the most probable one's probability at the line's temperature.
     exp((logit - highest) / temperature) is at least min_p if the logit is at least highest + temperature * log(min_p)."""
-    asked = [
-        (place, sampling.temperature * math.log(sampling.min_p))
-        for place, line in enumerate(lines)
-        if (sampling := line.sequence.request.sampling).min_p and not sampling.greedy
-    ]
-    if asked:
-        places = torch.tensor([place for place, _ in asked], device=logits.device)
-        below = torch.tensor([below for _, below in asked], dtype=torch.float64, device=logits.device)
-        own = logits[places]
-        lowest = (own.amax(-1).double() + below).float()
-        logits[places] = own.masked_fill_(own < lowest[:, None], -math.inf)
+    asked = [line.sequence.request.sampling for line in lines]
+    cuts = [one.min_p > 0 and not one.greedy for one in asked]
+    if any(cuts):
+        below = [
+            one.temperature * math.log(one.min_p) if cut else -math.inf
+            for one, cut in zip(asked, cuts, strict=True)
+        ]
+        highest = logits.amax(-1, keepdim=True).double()
+        lowest = (highest + torch.tensor(below, dtype=torch.float64, device=logits.device)[:, None]).float()
+        logits.masked_fill_(logits < lowest, -math.inf)
 
 
 def _wishes(sequence: Sequence, vocabulary: int) -> _Wishes:

@@ -52,10 +52,9 @@ class Sampler:
             lines = [Line(sequences[place], guesses[place]) for place in some]
             own = logits[some].float()  # a copy, as a list of indices gives
             self._changes.apply(own, lines)
-            params = [line.sequence.request.sampling for line in lines]
-            drawn = self._draw(
-                own, rows_of(params, own.device), noise_of(*zip(*lines, strict=True), own.device)
-            )
+            params = rows_of([line.sequence.request.sampling for line in lines], own.device)
+            noise = noise_of([line.sequence for line in lines], [line.guesses for line in lines], own.device)
+            drawn = self._draw(own, params, noise)
             for place, token in zip(some, drawn.tolist(), strict=True):
                 tokens[place] = token
         return tokens
