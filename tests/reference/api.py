@@ -41,6 +41,18 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "temperature": (f"{OF_THE_MODEL}, else 1", "How random the choice of tokens is. 0 always takes the likeliest."),
     "top_p": (f"{OF_THE_MODEL}, else 1", "Choose among the likeliest tokens that together have this probability."),
     "top_k": (f"{OF_THE_MODEL}, else no limit", "Choose among this many of the likeliest tokens."),
+    "min_p": (
+        f"{OF_THE_MODEL}, else 0",
+        "Choose among the tokens that have at least this share of the likeliest one's probability.",
+    ),
+    "frequency_penalty": ("0", "Lowers a token's logit by this much each time that the answer has it."),
+    "presence_penalty": ("0", "Lowers a token's logit by this much if the answer has it."),
+    "repetition_penalty": (
+        f"{OF_THE_MODEL}, else 1",
+        "Divides the logit of a token that prompt or answer has, if it is positive; otherwise multiplies it.",
+    ),
+    "logit_bias": ("none", "Added to the logits of these tokens."),
+    "min_tokens": ("0", "No end token and none of `stop_token_ids` comes before so many tokens."),
     "seed": ("random", "Where the random choice starts."),
     "stop": ("none", "The answer ends before the first of these texts."),
     "stop_token_ids": ("none", "The answer ends before the first of these tokens."),

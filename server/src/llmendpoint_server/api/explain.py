@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from llmendpoint_server import limits
+from llmendpoint_server.api import sampling_fields
 from llmendpoint_server.errors import InvalidRequest
 
 SHOWN_CHARACTERS = 64
@@ -46,6 +47,7 @@ FORMS: dict[str, str] = {
     f"strings of at most {limits.METADATA_VALUE_MAX} characters",
     "store": _FLAG,
     "parallel_tool_calls": _FLAG,
+    **sampling_fields.FORMS,
 } | dict.fromkeys(
     ("user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"), _CALLER
 )  # fmt: skip

@@ -202,11 +202,12 @@ class Preprocessor:
                 )
         top_k = defaults.top_k if body.top_k is None else body.top_k
         return SamplingParams(
-            max_tokens=min(most_tokens or room, room),
+            max_tokens=min(most_tokens or room, room, defaults.max_tokens or room),
             temperature=defaults.temperature if body.temperature is None else body.temperature,
             top_p=defaults.top_p if body.top_p is None else body.top_p,
             top_k=0 if top_k in limits.TOP_K_OFF else top_k,
             seed=body.seed,
             stop_token_ids=frozenset(body.stop_token_ids or ()),
             ignore_eos=bool(body.ignore_eos),
+            **body.changes(defaults, loaded.vocab_size),
         )

@@ -12,13 +12,14 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from llmendpoint_server import limits
 from llmendpoint_server.api.explain import explain, missing, must_be
+from llmendpoint_server.api.sampling_fields import SamplingFields
 from llmendpoint_server.errors import InvalidRequest
 
 NOT_GIVEN = Raw(b"null")
 
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "n": (1,), "best_of": (1,), "echo": (False,), "suffix": ("",), "logprobs": (False,), "top_logprobs": (0,),
-    "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},), "tools": ([],), "tool_choice": ("none",),
+    "tools": ([],), "tool_choice": ("none",),
     "functions": ([],), "function_call": ("none",), "response_format": ({"type": "text"},), "modalities": (["text"],),
     "audio": (), "prediction": (), "reasoning_effort": (), "verbosity": (), "web_search_options": (),
 }  # fmt: skip
@@ -123,7 +124,7 @@ def _text_of(part: Part, place: str) -> str:
     raise missing(f"{place}.text")
 
 
-class GenerationBody(Body):
+class GenerationBody(SamplingFields, kw_only=True, forbid_unknown_fields=True):
     """What both kinds of completion share. None: not given."""
 
     model: Annotated[str, Meta(min_length=1, max_length=limits.MODEL_CHARACTERS_MAX)]
@@ -160,9 +161,6 @@ class GenerationBody(Body):
     suffix: Raw = NOT_GIVEN
     logprobs: Raw = NOT_GIVEN
     top_logprobs: Raw = NOT_GIVEN
-    frequency_penalty: Raw = NOT_GIVEN
-    presence_penalty: Raw = NOT_GIVEN
-    logit_bias: Raw = NOT_GIVEN
     tools: Raw = NOT_GIVEN
     tool_choice: Raw = NOT_GIVEN
     functions: Raw = NOT_GIVEN
