@@ -38,6 +38,12 @@ LOGIT_BIAS_MIN, LOGIT_BIAS_MAX = -100.0, 100.0
 """Both included, for one token."""
 LOGIT_BIAS_TOKENS_MAX = 1024
 CACHE_SALT_CHARACTERS_MAX = 256
+GRAMMAR_BYTES_MAX = 128 * 2**10
+"""For a JSON schema, a grammar, or a list of choices as JSON."""
+REGEX_BYTES_MAX = 8 * 2**10
+CHOICES_MAX = 1_000
+GRAMMAR_SECONDS_MAX = 2.0
+"""Until a grammar compiles, with the first tokens that it allows."""
 
 DEADLINE_HEADER = "x-llmendpoint-deadline-ms"
 DEADLINE_MS_MIN, DEADLINE_MS_MAX = 1, 86_400_000

@@ -54,6 +54,10 @@ class Bench:
     def plain(self) -> Engine:
         return Engine(self.runner, make_scheduler(self.settings, self.info))
 
+    def speculating_by_lookup(self) -> Engine:
+        on = Configure(**{**_fields(self.settings), "speculative_method": "ngram"})
+        return Engine(self.runner, make_scheduler(on, self.info))
+
     def speculating(self, answers: dict[Tokens, list[int]]) -> Engine:
         on = Configure(**{**_fields(self.settings), "speculative_method": "ngram"})
         config = make_scheduler(on, self.info).config

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from llmendpoint_server import limits
-from llmendpoint_server.api import sampling_fields
+from llmendpoint_server.api import sampling_fields, structured
 from llmendpoint_server.errors import InvalidRequest
 
 SHOWN_CHARACTERS = 64
@@ -48,6 +48,7 @@ FORMS: dict[str, str] = {
     "store": _FLAG,
     "parallel_tool_calls": _FLAG,
     **sampling_fields.FORMS,
+    **structured.FORMS,
 } | dict.fromkeys(
     ("user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"), _CALLER
 )  # fmt: skip

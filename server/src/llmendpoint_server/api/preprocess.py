@@ -18,9 +18,11 @@ from starlette.requests import Request
 from llmendpoint_server import limits
 from llmendpoint_server.api.body import LARGE_BYTES, BodyReader, LargeBodies
 from llmendpoint_server.api.disconnect import unless_gone
+from llmendpoint_server.api.grammars import Asked
 from llmendpoint_server.api.interfaces import Tokenizer
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
 from llmendpoint_server.api.service import Service
+from llmendpoint_server.core.grammar import Grammar
 from llmendpoint_server.core.request import SamplingParams
 from llmendpoint_server.errors import InvalidRequest, PromptTooLong, QueueFull, unknown_model
 from llmendpoint_server.protocol import Loaded
@@ -49,6 +51,7 @@ class Prepared:
     include_usage: bool
     salt: str
     arrived: float
+    grammar: Asked | None = None
 
 
 class Cancelled(Exception):
@@ -107,8 +110,13 @@ class Preprocessor:
             body = await reader.read(request)
             arrived = time.monotonic()
             if len(body) <= INLINE_BYTES:
-                return self.prepare(kind, body, arrived, threading.Event())
-            return await unless_gone(request.receive, self._in_thread(kind, body, arrived))
+                prepared = self.prepare(kind, body, arrived, threading.Event())
+            else:
+                prepared = await unless_gone(request.receive, self._in_thread(kind, body, arrived))
+        if prepared.grammar is not None:
+            check = self._service.grammars.check(prepared.grammar, loaded)
+            await unless_gone(request.receive, check)
+        return prepared
 
     async def _in_thread(self, kind: type[GenerationBody], body: bytearray, arrived: float) -> Prepared:
         if self._waiting >= WAITING_MAX:
@@ -159,9 +167,11 @@ class Preprocessor:
                 else tuple(given)
             )
             most_tokens = body.most_tokens or DEFAULT_COMPLETION_TOKENS
+        asked = body.grammar()
+        sampling = self._sampling(body, prompt, most_tokens, asked.grammar if asked is not None else None)
         return Prepared(
-            prompt, self._sampling(body, prompt, most_tokens), body.stops, bool(body.stream), body.include_usage,
-            body.cache_salt or "", arrived,
+            prompt, sampling, body.stops, bool(body.stream), body.include_usage,
+            body.cache_salt or "", arrived, asked,
         )  # fmt: skip
 
     @property
@@ -184,7 +194,7 @@ class Preprocessor:
         )  # fmt: skip
 
     def _sampling(
-        self, body: GenerationBody, prompt: tuple[int, ...], most_tokens: int | None
+        self, body: GenerationBody, prompt: tuple[int, ...], most_tokens: int | None, grammar: Grammar | None
     ) -> SamplingParams:
         """The sampling parameters, checked against the model's limits. Raises InvalidRequest."""
         loaded, defaults = self._loaded, self._service.default_sampling
@@ -209,5 +219,6 @@ class Preprocessor:
             seed=body.seed,
             stop_token_ids=frozenset(body.stop_token_ids or ()),
             ignore_eos=bool(body.ignore_eos),
+            grammar=grammar,
             **body.changes(defaults, loaded.vocab_size),
         )

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from llmendpoint_server import limits
 from llmendpoint_server.api.explain import explain, missing, must_be
-from llmendpoint_server.api.sampling_fields import SamplingFields
+from llmendpoint_server.api.structured import StructuredFields
 from llmendpoint_server.errors import InvalidRequest
 
 NOT_GIVEN = Raw(b"null")
@@ -20,7 +20,7 @@ NOT_GIVEN = Raw(b"null")
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "n": (1,), "best_of": (1,), "echo": (False,), "suffix": ("",), "logprobs": (False,), "top_logprobs": (0,),
     "tools": ([],), "tool_choice": ("none",),
-    "functions": ([],), "function_call": ("none",), "response_format": ({"type": "text"},), "modalities": (["text"],),
+    "functions": ([],), "function_call": ("none",), "modalities": (["text"],),
     "audio": (), "prediction": (), "reasoning_effort": (), "verbosity": (), "web_search_options": (),
 }  # fmt: skip
 """OpenAI's fields that this server does not implement, with their neutral values (null is always neutral)."""
@@ -124,7 +124,7 @@ def _text_of(part: Part, place: str) -> str:
     raise missing(f"{place}.text")
 
 
-class GenerationBody(SamplingFields, kw_only=True, forbid_unknown_fields=True):
+class GenerationBody(StructuredFields, kw_only=True, forbid_unknown_fields=True):
     """What both kinds of completion share. None: not given."""
 
     model: Annotated[str, Meta(min_length=1, max_length=limits.MODEL_CHARACTERS_MAX)]
@@ -165,7 +165,6 @@ class GenerationBody(SamplingFields, kw_only=True, forbid_unknown_fields=True):
     tool_choice: Raw = NOT_GIVEN
     functions: Raw = NOT_GIVEN
     function_call: Raw = NOT_GIVEN
-    response_format: Raw = NOT_GIVEN
     modalities: Raw = NOT_GIVEN
     audio: Raw = NOT_GIVEN
     prediction: Raw = NOT_GIVEN

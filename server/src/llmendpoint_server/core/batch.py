@@ -42,11 +42,13 @@ class Scheduled:
 class Sampled:
     """What a step gave for a row. `tokens`, in their order: none where the row does not sample, and one or more where it does. A
     negative token means that the model's output was not a number. `logprobs`: one for each token, where the request asks for them.
-    `prompt_logprobs`: one for each position that the row scores, of the token that follows it."""
+    `prompt_logprobs`: one for each position that the row scores, of the token that follows it. `fault`: why the request cannot go
+    on; then the tokens mean nothing."""
 
     tokens: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
+    fault: str = ""
 
     def first(self, count: int) -> Sampled:
         return Sampled(self.tokens[:count], self.logprobs[:count], self.prompt_logprobs)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from llmendpoint_server import limits
+from llmendpoint_server.core.grammar import Grammar
 from llmendpoint_server.errors import InvalidRequest
 
 
@@ -55,7 +56,8 @@ class SamplingParams:
     `repetition_penalty` (1 is off) divides the positive logits of tokens in prompt and answer, and multiplies the negative
     ones; `frequency_penalty` and `presence_penalty` count the answer alone. `min_p`: only tokens that have this share of the
     most probable one's probability, after temperature; 0 is off. No token ends the answer before its `min_tokens` tokens.
-    `prompt_logprobs`: as `logprobs`, of the prompt's tokens.
+    `prompt_logprobs`: as `logprobs`, of the prompt's tokens. `grammar`: what the answer must follow; where that ends, the answer
+    ends, even with `ignore_eos` or `min_tokens`.
     """
 
     max_tokens: int
@@ -73,6 +75,7 @@ class SamplingParams:
     logit_bias: tuple[tuple[int, float], ...] = ()
     min_tokens: int = 0
     prompt_logprobs: int | None = None
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         self._check_draw()
@@ -135,7 +138,8 @@ class SamplingParams:
     def changes_logits(self) -> bool:
         """Whether its tokens are not drawn from the model's own logits."""
         return bool(
-            self.logit_bias
+            self.grammar is not None
+            or self.logit_bias
             or self.repetition_penalty != 1
             or self.frequency_penalty
             or self.presence_penalty

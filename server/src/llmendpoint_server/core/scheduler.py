@@ -13,7 +13,7 @@ from dataclasses import replace as replace_fields
 from msgspec.structs import replace
 
 from llmendpoint_server.core.admission import DEADLINE_PASSED, DISPLACED, Admission
-from llmendpoint_server.core.batch import Batch, Fault, Sampled, Scheduled, check_fits
+from llmendpoint_server.core.batch import NOTHING, Batch, Fault, Sampled, Scheduled, check_fits
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.counters import Counters
@@ -189,6 +189,8 @@ class Scheduler:
 
     def _append(self, sequence: Sequence, draft: tuple[int, ...], sampled: Sampled) -> RequestOutput:
         """What follows the token that ends the request is dropped."""
+        if sampled.fault:
+            return self._members.finish(sequence, FinishReason.FAILED, NOTHING, sampled.fault)
         reason, accepted = None, agreed(draft, sampled.tokens)
         for number, token in enumerate(sampled.tokens, start=1):
             if token < 0:

@@ -115,7 +115,8 @@ class Sequence:
 def ends_of(request: Request, eos_token_ids: frozenset[int]) -> frozenset[int]:
     """The tokens that end an answer to the request."""
     sampling = request.sampling
-    return sampling.stop_token_ids if sampling.ignore_eos else sampling.stop_token_ids | eos_token_ids
+    without_eos = sampling.ignore_eos and sampling.grammar is None  # a grammar ends by such a token
+    return sampling.stop_token_ids if without_eos else sampling.stop_token_ids | eos_token_ids
 
 
 def finish_reason(sequence: Sequence, max_model_len: int) -> FinishReason | None:

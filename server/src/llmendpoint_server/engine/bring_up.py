@@ -23,7 +23,9 @@ from llmendpoint_server.engine.machine import available_memory
 from llmendpoint_server.engine.measuring import StepTimes
 from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.runner import ModelRunner
+from llmendpoint_server.engine.sampling.masks import Masks
 from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
+from llmendpoint_server.guidance import make_tokenizer
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.resources import usable_threads
 
@@ -87,13 +89,15 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     limits = max_num_seqs, max_batched_tokens, longest
     free = _free_memory(ModelRunner(model, make_backend(2)), device, limits)
     pages, max_model_len = size_cache(settings, free, page_size, bytes_per_page, longest, max_num_seqs)
-    runner = ModelRunner(model, make_backend(pages + 1), kernels)
+    ends = loading.eos_token_ids(model)
+    masks = Masks(lambda: make_tokenizer(folder.path, vocab_size, ends), usable_threads())
+    runner = ModelRunner(model, make_backend(pages + 1), kernels, masks)
     if device.type == "cuda" and runner.backend.captures:
         runner.capture(CudaRecorder(device), max_num_seqs, max_batched_tokens, max_model_len)
     info = ModelInfo(
         architecture=folder.architecture,
         vocab_size=vocab_size,
-        eos_token_ids=loading.eos_token_ids(model),
+        eos_token_ids=ends,
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
         max_model_len=max_model_len,

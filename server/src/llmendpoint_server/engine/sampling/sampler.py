@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Row
 
 import torch
@@ -13,6 +14,8 @@ from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.sampling import in_torch
 from llmendpoint_server.engine.sampling.changes import Changes, Line
 from llmendpoint_server.engine.sampling.in_kernel import InKernel
+from llmendpoint_server.engine.sampling.masking import force_ends, rule_out
+from llmendpoint_server.engine.sampling.masks import NONE, Mask
 from llmendpoint_server.engine.sampling.rows import Rows, RowsOfBatch, noise_of, rows_of
 
 CHANGED_AT_ONCE = {"cpu": 2**22, "cuda": 2**24}
@@ -31,18 +34,27 @@ class Sampler:
         self._changed: list[int] = []
 
     def __call__(
-        self, logits: torch.Tensor, sequences: Row[Sequence], guesses: Row[Tokens] | None = None
+        self,
+        logits: torch.Tensor,
+        sequences: Row[Sequence],
+        guesses: Row[Tokens] | None = None,
+        masks: Mapping[Sequence, Mask] = NONE,
     ) -> list[int]:
         """One token id per row of `logits` `[rows, vocabulary]`; `NOT_A_NUMBER` for a row that is not finite. `guesses`: what stands
-        between each sequence and the row's token; None: nothing. Leaves the logits as they are."""
+        between each sequence and the row's token; None: nothing. `masks`: of the sequences with a grammar. Leaves the logits as they are."""
         lines = guesses or [()] * len(sequences)
         if len(self._changed_of(sequences)) == len(sequences):
-            return self.redraw(logits, sequences, [0] * len(sequences), lines)
+            return self.redraw(logits, sequences, [0] * len(sequences), lines, masks)
         rows, noise = self._rows_of(sequences, logits.device, lines)
-        return self.redraw(logits, sequences, self._draw(logits, rows, noise).tolist(), lines)
+        return self.redraw(logits, sequences, self._draw(logits, rows, noise).tolist(), lines, masks)
 
     def redraw(
-        self, logits: torch.Tensor, sequences: Row[Sequence], tokens: list[int], guesses: Row[Tokens]
+        self,
+        logits: torch.Tensor,
+        sequences: Row[Sequence],
+        tokens: list[int],
+        guesses: Row[Tokens],
+        masks: Mapping[Sequence, Mask] = NONE,
     ) -> list[int]:
         """`tokens`, in which the rows whose requests change the logits have theirs."""
         changed = self._changed_of(sequences)
@@ -51,7 +63,9 @@ class Sampler:
             some = changed[start : start + at_once]
             lines = [Line(sequences[place], guesses[place]) for place in some]
             own = logits[some].float()  # a copy, as a list of indices gives
+            rule_out(own, lines, masks)
             self._changes.apply(own, lines)
+            force_ends(own, lines, masks)
             params = rows_of([line.sequence.request.sampling for line in lines], own.device)
             noise = noise_of([line.sequence for line in lines], [line.guesses for line in lines], own.device)
             drawn = self._draw(own, params, noise)
