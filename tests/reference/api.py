@@ -57,6 +57,12 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "stop": ("none", "The answer ends before the first of these texts."),
     "stop_token_ids": ("none", "The answer ends before the first of these tokens."),
     "ignore_eos": ("false", "Go on after the model's own end token."),
+    "response_format": ("text", "What the answer must look like: see [structured output](../concepts/structured-output.md)."),
+    "structured_outputs": ("none", "The same, as vLLM asks for it. Only one of these fields may be set."),
+    "guided_json": ("none", "vLLM's older name for `structured_outputs.json`."),
+    "guided_regex": ("none", "vLLM's older name for `structured_outputs.regex`."),
+    "guided_choice": ("none", "vLLM's older name for `structured_outputs.choice`."),
+    "guided_grammar": ("none", "vLLM's older name for `structured_outputs.grammar`."),
     "cache_salt": ("none", "The prefix cache is shared only with requests that have the same salt."),
     **dict.fromkeys(
         (
