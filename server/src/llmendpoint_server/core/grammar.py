@@ -11,7 +11,7 @@ from llmendpoint_server.errors import InvalidRequest
 Kind = Literal["json_schema", "regex", "choice", "lark"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Grammar:
     """`text`, by `kind`: a JSON schema; a regular expression of Rust's crate `regex`, for the whole answer; a JSON list of the
     strings that the answer may be; a grammar in llguidance's variant of Lark, which may hold JSON schemas (`%json {…}`), regular

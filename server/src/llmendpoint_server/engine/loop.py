@@ -21,12 +21,15 @@ from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.core.sequence import Status
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
 from llmendpoint_server.engine.bring_up import ModelInfo
+from llmendpoint_server.engine.sampling.masks import Masks
 
 _WARM_UP_TOKENS = 4
 
 
 class Runner(Protocol):
-    """Computes batches; raises what torch raises."""
+    """Computes batches; raises what torch raises. `masks`: None: no request may have a grammar."""
+
+    masks: Masks | None
 
     def run(self, batch: Batch) -> list[Sampled]: ...
 

@@ -6,6 +6,8 @@ when a step's result is known, and a sequence that was preempted, or whose step 
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Row
@@ -57,6 +59,12 @@ class Masks:
         self._tokenizer: LLTokenizer | None = None
         self._executor = LLExecutor(min(threads, THREADS_MAX))
         self._thread = ThreadPoolExecutor(1, "masks")
+        self._compiling = ThreadPoolExecutor(1, "grammars")
+        self._making = threading.Lock()
+        """held while the tokenizer is made"""
+        self._lock = threading.Lock()
+        """of the two that follow: the threads and the engine's loop use them"""
+        self._live: WeakKeyDictionary[Grammar, LLMatcher] = WeakKeyDictionary()
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
         self._of: WeakKeyDictionary[Sequence, Matching] = WeakKeyDictionary()
 
@@ -65,15 +73,19 @@ class Masks:
         asked = [row for row in rows if row.sequence.request.sampling.grammar is not None and row.sample]
         return self._thread.submit(self._masks, asked) if asked else None
 
+    def knows(self, grammar: Grammar) -> bool:
+        """Whether it is compiled."""
+        with self._lock:
+            return self._found(grammar) is not None
+
     def prepare(self, grammar: Grammar) -> Future[None]:
-        """Compile a grammar that will be needed. What cannot be compiled is the fault of the sequence that needs it."""
-        return self._thread.submit(self._try, grammar)
+        """Compile a grammar that will be needed, and keep it as long as somebody has it. What cannot be compiled is the fault of the
+        sequence that needs it."""
+        return self._compiling.submit(self._try, grammar)
 
     def _try(self, grammar: Grammar) -> None:
-        try:
+        with contextlib.suppress(guidance.BadGrammar):
             self._start(grammar)
-        except guidance.BadGrammar:
-            pass
 
     def _masks(self, rows: list[Scheduled]) -> Mapping[Sequence, Mask]:
         found: dict[Sequence, Mask] = {}
@@ -123,15 +135,22 @@ class Masks:
 
     def _start(self, grammar: Grammar) -> LLMatcher:
         """A matcher that has seen nothing, to be copied. Raises BadGrammar."""
-        found = self._compiled.get(grammar)
-        if found is None:
+        with self._making:
             if self._tokenizer is None:
                 self._tokenizer = self._make_tokenizer()
-            found = self._compiled[grammar] = guidance.compiled(self._tokenizer, grammar)
-        self._compiled.move_to_end(grammar)
-        if len(self._compiled) > COMPILED_KEPT:
-            self._compiled.popitem(last=False)
+        with self._lock:
+            found = self._found(grammar)
+        if found is None:
+            found = guidance.compiled(self._tokenizer, grammar)
+        with self._lock:
+            self._live[grammar] = self._compiled[grammar] = found
+            self._compiled.move_to_end(grammar)
+            if len(self._compiled) > COMPILED_KEPT:
+                self._compiled.popitem(last=False)
         return found
+
+    def _found(self, grammar: Grammar) -> LLMatcher | None:
+        return self._live.get(grammar) or self._compiled.get(grammar)
 
 
 def _fault(matcher: LLMatcher) -> str:
