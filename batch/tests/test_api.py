@@ -1,4 +1,4 @@
-"""The real `openai` SDK against the real service: uploads, batches, their results, and refusals that name the field."""
+"""docs/concepts/batches.md: the `openai` SDK uploads, makes batches and reads results, and a refusal names the field."""
 
 import asyncio
 from collections.abc import AsyncIterator

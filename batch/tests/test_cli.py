@@ -1,4 +1,4 @@
-"""`kubectl llm batch` against the real service, with a stand-in for the API server's proxy."""
+"""docs/concepts/batches.md: `kubectl llm batch` submits, waits and shows results, against the real service."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The decisions without a disk or a network: lanes, outcomes, the service's time, an upload's bounds."""
+"""docs/concepts/batches.md: batches take turns, busy endpoints are waited for, and a clock that jumps deletes nothing."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A service that is killed without warning loses no line and answers none twice."""
+"""docs/concepts/batches.md: a service that is killed without warning loses no line and answers none twice."""
 
 import asyncio
 import os

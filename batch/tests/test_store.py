@@ -1,4 +1,4 @@
-"""The database under any order of steps and crashes: a line has one answer, and the counts are those of the lines."""
+"""docs/concepts/batches.md: in any order of steps and crashes a line has one answer, and the counts are those of the lines."""
 
 import shutil
 import sqlite3

@@ -1,4 +1,4 @@
-"""Endpoints that have no room, time that runs out, a disk that is full, files past their time."""
+"""docs/concepts/batches.md: endpoints without room are waited for, windows end, a full disk loses nothing, old files go."""
 
 import asyncio
 import sqlite3

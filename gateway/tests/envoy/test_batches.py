@@ -1,4 +1,4 @@
-"""docs/guides/batches.md: /v1/files and /v1/batches go to the batch service, streamed, and wait while it starts anew."""
+"""docs/concepts/batches.md: /v1/files and /v1/batches go to the batch service, streamed, and wait while it starts anew."""
 
 import asyncio
 import json
