@@ -29,7 +29,12 @@ MADE: dict[str, Parts] = {
     },
     "chart.md": {"values": chart_values},
     "cli.md": {"commands": commands, **{name: partial(sample, name) for name in SAMPLES}},
-    "metrics.md": {"operator": operator_metrics, "gateway": gateway_metrics, "batch": batch_metrics, "engine": engine_metrics},
+    "metrics.md": {
+        "operator": operator_metrics,
+        "gateway": gateway_metrics,
+        "batch": batch_metrics,
+        "engine": engine_metrics,
+    },
 }
 
 

@@ -7,7 +7,8 @@ from tests.repository.names import ROOT, broken_links
 
 PAGE = ROOT / "docs" / "contribute" / "where-to-change.md"
 CODE = {
-    part: ROOT / part / "src" / f"llmendpoint_{part}" for part in ("operator", "gateway", "server", "cli", "batch")
+    part: ROOT / part / "src" / f"llmendpoint_{part}"
+    for part in ("operator", "gateway", "server", "cli", "batch")
 }
 PLACES = {
     **CODE,

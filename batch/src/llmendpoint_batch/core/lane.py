@@ -9,6 +9,8 @@ from collections import deque
 
 FIRST_WAIT, LONGEST_OWN_WAIT = 0.5, 60.0
 """Seconds without a Retry-After: doubled from the first each time, up to the second."""
+LEAST_WAIT = 0.1
+"""Seconds, also where the Retry-After is 0: the same line would be refused thousands of times a second."""
 
 
 class Lane:
@@ -67,7 +69,7 @@ class Lane:
             return
         if now >= self._until:
             self.limit = max(1, self.limit // 2)
-        wait = self._wait if seconds is None else seconds
+        wait = self._wait if seconds is None else max(seconds, LEAST_WAIT)
         self._until = max(self._until, now + wait * (1 + jitter / 4))
         if seconds is None:
             self._wait = min(LONGEST_OWN_WAIT, 2 * self._wait)
