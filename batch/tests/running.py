@@ -47,16 +47,16 @@ class Process:
 
 
 @asynccontextmanager
-async def service(data: Path, gateway: str, *more: str) -> AsyncIterator[Process]:
-    """Started, and answering. Killed at the end."""
+async def service(data: Path, gateway: str, *more: str, log: int | None = None) -> AsyncIterator[Process]:
+    """Started, and answering. Killed at the end. `log`: where it goes; None: with that of the tests."""
     port, state_port = free_port(), free_port()
     arguments = [
         "--data", str(data), "--gateway", gateway, "--host", "127.0.0.1", "--port", str(port),
         "--state-port", str(state_port), *more,
     ]  # fmt: skip
     forker = await asyncio.create_subprocess_exec(
-        sys.executable, str(PRELOADED), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
+        sys.executable, str(PRELOADED), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log
+    )  # fmt: skip
     process = Process(forker, arguments, f"http://127.0.0.1:{port}")
     try:
         await process.start()

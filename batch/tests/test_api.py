@@ -206,6 +206,11 @@ async def test_all_files_together_have_a_bound(stage: Stage) -> None:
         ({"files": {"file": b"x"}, "data": {"purpose": "fine-tune"}}, 400, 'must be "batch"'),
         ({"files": {"file": b"x"}, "data": {"purpose": "p" * 200}}, 400, "longer than 100"),
         ({"files": {"other": b"x"}, "data": {"purpose": "batch"}}, 400, "Unknown field"),
+        (
+            {"files": {"file": b"x"}, "data": {"purpose": "batch", "expires_after[seconds]": "3600"}},
+            400,
+            "expires",
+        ),
         ({"files": [("file", b"x"), ("file", b"y")], "data": {"purpose": "batch"}}, 400, "second file"),
     ],
 )

@@ -1,10 +1,12 @@
 """docs/concepts/batches.md: endpoints without room are waited for, windows end, a full disk loses nothing, old files go."""
 
 import asyncio
+import resource
 import sqlite3
 from collections import Counter
 from pathlib import Path
 
+import openai
 import pytest
 from aiohttp import web
 
@@ -124,6 +126,33 @@ async def test_answers_wait_while_the_disk_is_full(tmp_path: Path, monkeypatch: 
     assert states == [(1,)]
     running.cancel()
     database.close()
+
+
+async def test_a_full_disk_refuses_uploads_and_loses_no_answer(tmp_path: Path) -> None:
+    """No file may grow, the database's own included."""
+    quiet = asyncio.subprocess.DEVNULL  # pytest has the log in a file, which may not grow either
+    async with serve_upstream() as upstream, service(tmp_path, upstream.url, log=quiet) as process:
+        upstream.seconds = 0.02
+        batch = await submit(process.client, lines([f"{n}" for n in range(80)]))
+        await asyncio.sleep(0.1)
+        before = resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+        for _ in range(2):
+            with pytest.raises(
+                openai.InternalServerError, match="disk of the batch service is full"
+            ) as caught:
+                await process.client.files.create(file=lines(["x"]), purpose="batch")
+            assert caught.value.status_code == 507
+        with pytest.raises(openai.InternalServerError, match="disk of the batch service is full"):
+            await process.client.batches.cancel(batch.id)
+        assert list((tmp_path / "new").iterdir()) == []
+        asked = sum(upstream.asked.values())
+        await asyncio.sleep(0.3)
+        assert sum(upstream.asked.values()) <= asked + 8, "no more lines are sent than can be kept"
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, before)
+        batch = await ended(process.client, batch.id)
+        assert batch.status == "completed"
+        assert len(await rows(process.client, batch.output_file_id)) == 80
+        assert set(upstream.asked.values()) == {1}, "what was answered was kept until there was room"
 
 
 async def test_what_is_past_its_time_is_deleted_but_not_what_a_batch_reads(tmp_path: Path) -> None:
