@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class Process:
     arguments: list[str]
     url: str
     pid: int = 0
+    clients: list[openai.AsyncOpenAI] = field(default_factory=list)
 
     async def start(self) -> None:
         assert self.forker.stdin is not None
@@ -43,7 +44,10 @@ class Process:
 
     @property
     def client(self) -> openai.AsyncOpenAI:
-        return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=10)
+        """A new one: its connections are none of a killed service."""
+        made = openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=10)
+        self.clients.append(made)
+        return made
 
 
 @asynccontextmanager
@@ -63,6 +67,8 @@ async def service(data: Path, gateway: str, *more: str, log: int | None = None) 
         await answering(process)
         yield process
     finally:
+        for client in process.clients:
+            await client.close()
         if process.pid:
             try:
                 os.kill(process.pid, signal.SIGKILL)
@@ -73,10 +79,11 @@ async def service(data: Path, gateway: str, *more: str, log: int | None = None) 
 
 
 async def answering(process: Process) -> None:
+    client = process.client
     async with asyncio.timeout(20):
         while True:
             try:
-                await process.client.files.list(limit=1)
+                await client.files.list(limit=1)
                 return
             except openai.APIConnectionError:
                 await asyncio.sleep(0.01)

@@ -1,6 +1,7 @@
 """docs/concepts/batches.md: the `openai` SDK uploads, makes batches and reads results, and a refusal names the field."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -248,6 +249,30 @@ async def test_every_refusal_has_openais_shape(stage: Stage, method: str, path: 
         response = await client.request(method, stage[0].url + path)
     assert response.status_code == status
     assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_no_form_that_is_broken_anywhere_ends_in_a_server_error(stage: Stage) -> None:
+    chance = random.Random(7)
+    form = (
+        b'--b\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\n'
+        b'content-disposition: form-data; name="file"; filename="f"\r\ncontent-type: text/plain\r\n\r\n'
+        + lines(["x"])
+        + b"\r\n--b--\r\n"
+    )
+    headers, statuses = {"content-type": "multipart/form-data; boundary=b"}, set[int]()
+    async with httpx.AsyncClient(base_url=stage[0].url, headers=headers) as client:
+        for _ in range(400):
+            body = bytearray(form)
+            for _ in range(chance.randint(1, 4)):
+                at, size = chance.randrange(len(body)), chance.randint(0, 30)
+                body[at : at + size] = chance.choice(
+                    [b"", b"\r\n", b"--b", b"\0", b"x" * 9000, bytes(body[:40])]
+                )
+            answer = await client.post("/v1/files", content=bytes(body))
+            statuses.add(answer.status_code)
+            assert answer.status_code < 500, bytes(body)
+    assert statuses >= {200, 400}
+    assert list((Path(stage[0].arguments[1]) / "new").iterdir()) == []
 
 
 async def test_an_upload_that_ends_in_the_middle_leaves_nothing(stage: Stage) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 
 from aiohttp import BodyPartReader, MultipartReader, hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from llmendpoint_batch.api.answers import shown
 from llmendpoint_batch.api.service import Service
@@ -24,6 +25,8 @@ MOST_PARTS, FIELD_BYTES = 4, 100
 FORM_BYTES = 16 << 10
 """What a form may have beside the file."""
 SILENT_SECONDS, UPLOAD_SECONDS = 60.0, 3600.0
+BAD_FORM = (ValueError, HttpProcessingError)
+"""What aiohttp's parser raises."""
 NO_FORM = "The body must be a form (multipart/form-data) with the fields purpose and file"
 
 
@@ -51,7 +54,7 @@ class Uploads:
         except TimeoutError:
             told = f"The upload stood still for {SILENT_SECONDS:.0f} s, or took over {UPLOAD_SECONDS:.0f} s."
             raise Refused(told, code="request_timeout", status=408) from None
-        except ValueError as error:
+        except BAD_FORM as error:
             raise Refused(f"{NO_FORM}: {str(error)[:200]}", code="invalid_form") from None
         finally:
             del self._sizes[file_id]
