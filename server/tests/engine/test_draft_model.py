@@ -3,6 +3,7 @@
 import gc
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,6 +103,26 @@ def test_what_was_computed_for_a_rejected_guess_is_computed_again(
         draft = follower.propose(known, 5)
         assert draft == bench.info.make_proposer().propose(known, 5), "as one that begins anew"
         known += [*draft[:2], (draft[2] + 1) % 512, 9]  # two come true, the third does not
+
+
+def test_one_that_lost_its_pages_to_another_guesses_as_before_and_each_page_is_released_once(
+    model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bring_up, "SEQUENCES", 1)
+    bench = Bench(model_folder("llama"), draft_model_path=str(model_folder("llama")))
+    followers = [bench.info.make_proposer() for _ in range(3)]
+    for _ in range(2):
+        drafts = [one.propose(list(TEXTS[3]) * 2, 5) for one in followers]
+        assert len(set(drafts)) == 1
+        assert drafts[0]
+    blocks = drafts_of(bench).blocks
+    assert blocks.held == 6  # 84 tokens of the last one
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        followers.clear()
+        gc.collect()
+    assert blocks.held == 0
+    assert sorted(blocks.allocate(blocks.pages)) == list(range(blocks.pages))
 
 
 def test_a_sequence_that_is_longer_than_the_draft_models_has_no_guesses(
