@@ -17,7 +17,7 @@ from llmendpoint_server.api.messages import Message
 from llmendpoint_server.errors import InvalidRequest
 
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "n": (1,), "best_of": (1,), "echo": (False,), "suffix": ("",), "logprobs": (False,), "top_logprobs": (0,),
+    "echo": (False,), "suffix": ("",), "logprobs": (False,), "top_logprobs": (0,),
     "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},), "tools": ([],), "tool_choice": ("none",),
     "functions": ([],), "function_call": ("none",), "response_format": ({"type": "text"},), "modalities": (["text"],),
     "audio": (), "prediction": (), "reasoning_effort": (), "verbosity": (), "web_search_options": (),
@@ -64,9 +64,9 @@ class GenerationBody(Body):
     prompt_cache_key: CallerText = None
     prompt_cache_retention: CallerText = None
     parallel_tool_calls: bool | None = None
+    n: Annotated[int, Meta(ge=limits.N_MIN, le=limits.N_MAX)] | None = None
+    best_of: Annotated[int, Meta(ge=limits.N_MIN, le=limits.N_MAX)] | None = None
     # Not implemented: see UNSUPPORTED.
-    n: Raw = NOT_GIVEN
-    best_of: Raw = NOT_GIVEN
     echo: Raw = NOT_GIVEN
     suffix: Raw = NOT_GIVEN
     logprobs: Raw = NOT_GIVEN
@@ -93,6 +93,11 @@ class GenerationBody(Body):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
     @property
+    def answers(self) -> int:
+        """To each prompt."""
+        return self.n or 1
+
+    @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
@@ -109,6 +114,12 @@ class GenerationBody(Body):
         ]
         if refused:
             raise _unsupported(refused)
+        if self.best_of is not None and self.best_of != self.answers:
+            raise InvalidRequest(
+                f"best_of is {self.best_of}, and this server returns every answer that it makes: best_of must be equal to n "
+                f"({self.answers}). Leave it out.",
+                param="best_of",
+            )
         if self.stream_options is not None and not self.stream:
             raise InvalidRequest(
                 "stream_options is only for requests with stream set to true.", param="stream_options"
@@ -131,23 +142,26 @@ class CompletionBody(GenerationBody, kw_only=True):
 
     prompt_field: ClassVar[str] = "prompt"
 
-    def single_prompt(self) -> str | list[int]:
-        """The one prompt, as text or token ids. Raises InvalidRequest for none or several."""
+    def prompts(self) -> list[str] | list[list[int]]:
+        """Each prompt, as text or token ids. Raises InvalidRequest for none or too many."""
         if isinstance(self.prompt, str):
-            return self.prompt
-        items = self.prompt
-        kinds = set(map(type, items))
-        if kinds == {int}:
-            return items  # type: ignore[return-value]  # all of them are ids
+            return [self.prompt]
+        kinds = set(map(type, self.prompt))
         if len(kinds) > 1:
             raise must_be("prompt")
-        only = items[0] if len(items) == 1 else None
-        if not only or isinstance(only, int):
+        found: Any = [self.prompt] if kinds == {int} else self.prompt
+        if not all(found) or not found:
             raise InvalidRequest(
-                f"prompt holds {len(items)} prompts; send exactly one, as a string or a list of token ids.",
+                "prompt is empty, or one of its prompts is; send at least one token for each.", param="prompt"
+            )
+        most = limits.ANSWERS_MAX // self.answers
+        if len(found) > most:
+            raise InvalidRequest(
+                f"prompt holds {len(found)} prompts; with n {self.answers} it takes at most {most}: prompts times n is "
+                f"at most {limits.ANSWERS_MAX}.",
                 param="prompt",
             )
-        return only
+        return found  # type: ignore[no-any-return]
 
 
 def _unsupported(names: list[str]) -> InvalidRequest:

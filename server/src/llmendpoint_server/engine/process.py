@@ -110,8 +110,8 @@ def _handle(engine: Engine, message: protocol.ToEngine | protocol.UnreadableRequ
             return engine.add(request)
         case protocol.UnreadableRequest(request_id, detail):
             return [RequestOutput(request_id, finish=FinishReason.FAILED, detail=detail)]
-        case protocol.AbortRequest(request_id):
-            return engine.abort(request_id)
+        case protocol.AbortRequest(request_id, index):
+            return engine.abort(request_id, index)
         case protocol.Drain():
             engine.scheduler.draining = True
             return []
