@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from collections.abc import Sequence as Row
+from functools import cache
 
 import numpy as np
 import torch
@@ -28,14 +29,21 @@ def rule_out(logits: torch.Tensor, lines: Row[Line], masks: Mapping[Sequence, Ma
         return
     places = [place for place, _ in masked]
     bits = np.stack([row for _, row in masked])
-    ruled_out = torch.from_numpy(
-        np.unpackbits(~bits.view(np.uint8), axis=1, bitorder="little").view(np.bool_)
-    )
-    ruled_out = ruled_out[:, : logits.shape[1]].to(logits.device, non_blocking=True)
+    eights = torch.from_numpy(bits.view(np.uint8)).to(logits.device).int()
+    added = torch.nn.functional.embedding(eights, _table(logits.device)).view(len(places), -1)
+    added = added[:, : logits.shape[1]]
     if len(places) == len(lines):
-        logits.masked_fill_(ruled_out, -math.inf)
+        logits += added
     else:
-        logits[places] = logits[places].masked_fill_(ruled_out, -math.inf)
+        logits[places] += added
+
+
+@cache
+def _table(device: torch.device) -> torch.Tensor:
+    """What each byte of a mask adds to the logits of its 8 tokens, the lowest bit first: 0 to an allowed one, else -inf. Several times as
+    fast as masked_fill, and a logit that is not a number stays one."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    return torch.from_numpy(np.where(bits, 0.0, -math.inf).astype(np.float32)).to(device)
 
 
 def force_ends(logits: torch.Tensor, lines: Row[Line], masks: Mapping[Sequence, Mask]) -> None:
