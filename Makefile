@@ -10,7 +10,7 @@ export NO_MKDOCS_2_WARNING := 1
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-.venv/.stamp: requirements/dev.txt requirements/docs.txt requirements/bootstrap.txt requirements/native.txt fit/pyproject.toml verdicts/pyproject.toml operator/pyproject.toml probe/pyproject.toml gateway/pyproject.toml server/pyproject.toml cli/pyproject.toml $(wildcard server/native/kernels/*) server/native/setup.py server/native/pyproject.toml
+.venv/.stamp: requirements/dev.txt requirements/docs.txt requirements/bootstrap.txt requirements/native.txt fit/pyproject.toml verdicts/pyproject.toml operator/pyproject.toml probe/pyproject.toml gateway/pyproject.toml server/pyproject.toml cli/pyproject.toml batch/pyproject.toml $(wildcard server/native/kernels/*) server/native/setup.py server/native/pyproject.toml
 	@./tests/bootstrap.sh
 
 venv: .venv/.stamp ## the Python environment, from the lock files

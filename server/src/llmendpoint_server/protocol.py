@@ -38,7 +38,7 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     `model_path`: a local directory in transformers' layout (config.json, *.safetensors). `model_revision`: what
     names the content of these files, for the root of the prefix cache's hash chain. None: the engine chooses by the
     model and the machine. `max_batched_tokens`: what one step computes. `kv_cache_memory`: bytes.
-    `speculative_method`: how tokens are guessed ahead; None: they are not.
+    `speculative_method`: how tokens are guessed ahead, if not by the model in `draft_model_path`; both None: they are not.
     """
 
     model_path: str
@@ -54,6 +54,7 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     kv_cache_memory: int | None = None
     prefix_caching: bool = True
     speculative_method: Literal["ngram"] | None = None
+    draft_model_path: str | None = None
     num_speculative_tokens: int | None = None
 
 

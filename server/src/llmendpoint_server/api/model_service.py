@@ -33,6 +33,7 @@ def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMM
 
 
 def make_configure(settings: Settings, folder: Path) -> Configure:
+    draft = settings.draft_model
     return Configure(
         model_path=str(folder),
         model_revision=content_revision(folder),
@@ -47,6 +48,7 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         kv_cache_memory=settings.kv_cache_memory,
         prefix_caching=settings.prefix_caching,
         speculative_method=settings.speculative_method,
+        draft_model_path=str(resolve_model(draft, flag="--draft-model")) if draft else None,
         num_speculative_tokens=settings.num_speculative_tokens,
     )
 

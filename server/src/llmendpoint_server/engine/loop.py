@@ -145,7 +145,7 @@ def _detail(error: Exception) -> str:
 
 
 def _most_guessed(settings: protocol.Configure) -> int:
-    if settings.speculative_method is None:
+    if settings.speculative_method is None and settings.draft_model_path is None:
         return 0
     return settings.num_speculative_tokens or DEFAULT_DRAFT_TOKENS
 
@@ -165,4 +165,4 @@ def make_scheduler(settings: protocol.Configure, info: ModelInfo) -> Scheduler:
         max_queued_tokens=settings.max_queued_tokens,
         num_speculative_tokens=_most_guessed(settings),
     )
-    return Scheduler(config, BlockManager(info.kv_pages, info.page_size))
+    return Scheduler(config, BlockManager(info.kv_pages, info.page_size), info.make_proposer)
