@@ -29,7 +29,9 @@ OF_THE_MODEL = "the model's `generation_config.json`"
 MEANINGS: dict[str, tuple[str, str]] = {
     "model": ("required", "Which endpoint is asked: `namespace/name`, or one of its served names."),
     "messages": ("required", "`chat/completions` only: the conversation."),
-    "prompt": ("required", "`completions` only: the text to continue."),
+    "prompt": ("required", "`completions` only: the text to continue, or several texts."),
+    "n": ("1", "How many answers to make to each prompt."),
+    "best_of": ("`n`", "Accepted if it is equal to `n`: every answer that is made is returned."),
     "stream": ("false", "Send the answer token by token, as server-sent events."),
     "stream_options.include_usage": ("false", "With `stream`: one more chunk at the end, with the token counts."),
     "stream_options.include_obfuscation": ("", NO_EFFECT),

@@ -24,6 +24,10 @@ STOP_STRING_CHARACTERS_MAX = 256
 STOP_TOKEN_IDS_MAX = 128
 N_MIN, N_MAX = 1, 128
 """Answers to one prompt. Both included."""
+ANSWERS_MAX = 256
+"""Prompts of one body times `n`."""
+PROMPTS_TOKENS_MAX = 2**18
+"""Of all prompts of one body together; more if the model takes one prompt that is longer."""
 LOGPROBS_MAX = 20
 """Alternatives of one token, beside the chosen one; 0 is allowed."""
 PROMPT_LOGPROBS_VALUES_MAX = 2**17

@@ -26,7 +26,7 @@ def request(name: str, regex: str | None, n: int = 1) -> Request:
     return Request(name, (1,), SamplingParams(5, grammar=grammar), n=n)
 
 
-def wait(held: Held) -> list[Request]:
+def wait(held: Held) -> list[tuple[Request, set[int]]]:
     end = time.monotonic() + 20
     while time.monotonic() < end:
         if found := held.ready():
@@ -42,7 +42,7 @@ def test_a_request_is_held_until_its_grammar_is_compiled_or_cannot_be(masks: Mas
         assert held.takes(asked)
         assert held.hold(asked) == []
         assert len(held) == 1
-        assert wait(held) == [asked]
+        assert wait(held) == [(asked, set())]
         assert not held
     assert not held.takes(request("again", "a{3}")), "it is compiled"
     assert not held.takes(request("free", None))
@@ -57,4 +57,16 @@ def test_a_held_request_can_be_aborted_and_more_than_the_bound_are_refused(masks
         (FinishReason.ABORTED, 0), (FinishReason.ABORTED, 1),
     ]  # fmt: skip
     assert held.abort("one") == []
+    assert not held
+
+
+def test_answers_of_a_held_request_can_be_aborted_one_by_one(masks: Masks) -> None:
+    held = Held(masks, 8)
+    asked = request("two", "d{3}", n=2)
+    assert held.hold(asked) == []
+    assert held.abort("two", 1) == []
+    assert wait(held) == [(asked, {1})]
+    assert held.hold(request("all", "e{3}", n=2)) == []
+    assert held.abort("all", 0) == []
+    assert len(held.abort("all", 1)) == 2
     assert not held

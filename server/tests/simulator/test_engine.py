@@ -74,8 +74,8 @@ async def test_the_highest_priority_runs_next() -> None:
         engine.submit(waiting(priority.value, priority))
     began = []
     for last in ("running", "high", "normal"):
-        engine.forget(last)
-        began += [name for name, one in engine._sequences.items() if one.task is not None]
+        next(stream for stream in engine._sequences if stream.id == last).close()
+        began += [stream.id for stream, one in engine._sequences.items() if one.task is not None]
     assert began == ["high", "normal", "low"]
     await engine.stop()
 
@@ -90,7 +90,7 @@ async def test_a_low_request_gives_its_place_in_a_full_queue_to_another_one() ->
     )  # fmt: skip
     assert end.retry_after >= 1
     assert engine.stats.waiting == 1
-    engine.forget("running")
+    next(stream for stream in engine._sequences if stream.id == "running").close()
     assert (await normal.next()).finish is None
     assert engine.stats.counters.refused_tokens == 1
     await engine.stop()

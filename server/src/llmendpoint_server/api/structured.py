@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Meta, Raw
 
 from llmendpoint_server import limits
+from llmendpoint_server.api.fields import NOT_GIVEN
 from llmendpoint_server.api.grammars import Asked
 from llmendpoint_server.api.sampling_fields import SamplingFields
 from llmendpoint_server.core.grammar import Grammar, Kind
 from llmendpoint_server.errors import InvalidRequest
 
-NOT_GIVEN = Raw(b"null")
 ANY_OBJECT = '{"type": "object"}'
 
 Text = Annotated[str, Meta(min_length=1)] | None

@@ -113,10 +113,10 @@ class Scheduler:
         ends = [end for name in ids for end in members.end(name, FinishReason.EXPIRED, why)]
         return [replace(end, retry_after=again) for end in ends]
 
-    def abort(self, request_id: str) -> list[RequestOutput]:
+    def abort(self, request_id: str, index: int | None = None) -> list[RequestOutput]:
         """End a request at once, with one end for each of its answers that has none; its pages are free on return. Empty if
-        it has ended already, or is in the faults."""
-        return self._members.end(request_id, FinishReason.ABORTED)
+        it has ended already, or is in the faults. `index`: the one answer to end; the others go on."""
+        return self._members.end(request_id, FinishReason.ABORTED, index=index)
 
     def fail(self, request_id: str, detail: str) -> list[RequestOutput]:
         """End a request that could not be computed. Returns what `abort` returns."""

@@ -18,7 +18,8 @@ class Held:
     def __init__(self, masks: Masks | None, most: int) -> None:
         self._masks = masks
         self._most = most
-        self._requests: dict[str, tuple[Request, Future[None]]] = {}
+        self._requests: dict[str, tuple[Request, Future[None], set[int]]] = {}
+        """the set: the answers that are not wanted any more"""
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -35,21 +36,29 @@ class Held:
         assert self._masks is not None, "it must be held"
         if len(self._requests) >= self._most:
             return _ends(request, FinishReason.REJECTED, DETAIL, 1.0)
-        self._requests[request.id] = request, self._masks.prepare(grammar)
+        self._requests[request.id] = request, self._masks.prepare(grammar), set()
         return []
 
-    def ready(self) -> list[Request]:
-        """Those whose grammar is compiled, or cannot be, each returned once."""
-        done = [request for request, compiled in self._requests.values() if compiled.done()]
-        for request in done:
+    def ready(self) -> list[tuple[Request, set[int]]]:
+        """Those whose grammar is compiled, or cannot be, each returned once, and which of its answers are to be aborted."""
+        done = [
+            (request, unwanted) for request, compiled, unwanted in self._requests.values() if compiled.done()
+        ]
+        for request, _ in done:
             del self._requests[request.id]
         return done
 
-    def abort(self, request_id: str) -> list[RequestOutput]:
-        found = self._requests.pop(request_id, None)
+    def abort(self, request_id: str, index: int | None = None) -> list[RequestOutput]:
+        """End a request; with `index`, once that is said of each of its answers."""
+        found = self._requests.get(request_id)
         if found is None:
             return []
-        request, compiled = found
+        request, compiled, unwanted = found
+        if index is not None:
+            unwanted.add(index)
+            if len(unwanted) < request.n:
+                return []
+        del self._requests[request_id]
         compiled.cancel()
         return _ends(request, FinishReason.ABORTED)
 

@@ -53,8 +53,8 @@ class Engine:
                 RequestOutput(request.id, finish=FinishReason.FAILED, detail=_detail(error))
             ]
 
-    def abort(self, request_id: str) -> list[RequestOutput]:
-        return self.scheduler.abort(request_id) + self._faults()
+    def abort(self, request_id: str, index: int | None = None) -> list[RequestOutput]:
+        return self.scheduler.abort(request_id, index) + self._faults()
 
     def step(self) -> list[RequestOutput]:
         """Compute one batch. If a batch raises any exception, its halves are computed, until the request at fault is

@@ -98,8 +98,10 @@ def compute(connection: Connection, engine: Engine) -> int:
         idle_for = POLL_SECONDS if held else HEARTBEAT_SECONDS
         for message in connection.receive(idle_for if scheduler.idle else 0):
             outputs += _handle(engine, held, message)
-        for request in held.ready():
+        for request, aborted in held.ready():
             outputs += engine.add(request)
+            for index in aborted:
+                outputs += engine.abort(request.id, index)
         if not scheduler.idle:
             outputs += engine.step()
         messages: list[protocol.FromEngine] = [protocol.StepOutput(tuple(outputs))] if outputs else []
@@ -119,8 +121,8 @@ def _handle(
             return engine.add(request)
         case protocol.UnreadableRequest(request_id, detail):
             return [RequestOutput(request_id, finish=FinishReason.FAILED, detail=detail)]
-        case protocol.AbortRequest(request_id):
-            return held.abort(request_id) or engine.abort(request_id)
+        case protocol.AbortRequest(request_id, index):
+            return held.abort(request_id, index) or engine.abort(request_id, index)
         case protocol.Drain():
             engine.scheduler.draining = True
             return []
