@@ -152,6 +152,9 @@ def nested(depth: int) -> str:
 EXPLOSIVE: dict[str, Any] = {
     "a large enum": schema_format({"enum": [f"value {place}" for place in range(60_000)]}),
     "many optional properties": schema_format(
+        {"type": "object", "properties": {f"p{place}": {} for place in range(600)}}
+    ),
+    "very many optional properties": schema_format(
         {"type": "object", "properties": {f"p{place}": {} for place in range(4_000)}}
     ),
     "a multiple of a large number": schema_format({"type": "integer", "multipleOf": 1_000_003}),
