@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from llmendpoint_server import protocol
-from llmendpoint_server.core.request import Request, RequestOutput
+from llmendpoint_server.core.request import Request, RequestOutput, TokenLogprobs
 from llmendpoint_server.exits import EngineEnd
 
 
@@ -16,6 +16,8 @@ class Stream(Protocol):
     aborted."""
 
     index: int
+    prompt_logprobs: list[TokenLogprobs | None]
+    """of answer 0, if the request asks for them; there before the first token of any answer"""
 
     @property
     def answers(self) -> Sequence[Stream]:
@@ -72,7 +74,10 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]: ...
 
-    def decode(self, tokens: Sequence[int]) -> str: ...
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str: ...
+
+    def token(self, token: int) -> tuple[str, bytes]:
+        """The text that a token has inside a text, and its bytes. A part of a character has a text that shows its bytes."""
 
     def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The prompt's text, up to where the assistant's answer begins. Raises InvalidRequest."""
