@@ -179,7 +179,7 @@ def test_the_log_has_one_line_per_request_and_never_the_prompt(
             "/v1/chat/completions", json=body | {"stream": stream}, headers={"x-request-id": f"log-{stream}"}
         )
     http.post(
-        "/v1/chat/completions", json=body | {"n": 5, "user": secret}, headers={"x-request-id": "log-error"}
+        "/v1/chat/completions", json=body | {"n": 0, "user": secret}, headers={"x-request-id": "log-error"}
     )
 
     def lines_of(name: str) -> list[dict[str, Any]]:

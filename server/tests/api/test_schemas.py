@@ -42,7 +42,7 @@ def judge(kind: type[GenerationBody], data: bytes) -> InvalidRequest | None:
             for at, message in enumerate(body.messages):
                 assert set(message.for_template(f"messages[{at}]")) <= {"role", "content", "name"}
         elif isinstance(body, CompletionBody):
-            body.single_prompt()
+            body.prompts()
     except InvalidRequest as refusal:
         return refusal
     return None

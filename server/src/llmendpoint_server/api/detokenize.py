@@ -118,17 +118,19 @@ class StopStrings:
         self._stops = tuple(stop for stop in stops if stop)
         self._held = ""
         self.any = bool(self._stops)
-        self.found = False
+        self.found: str | None = None
+        """the stop string that ended the text"""
 
     def push(self, piece: str) -> str:
         """The text before the earliest stop string. Without one: all but a possible beginning of one."""
-        if not self._stops or self.found:
-            return "" if self.found else piece
+        if not self._stops or self.found is not None:
+            return piece if self.found is None else ""
         text = self._held + piece
-        places = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        places = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if places:
-            self.found, self._held = True, ""
-            return text[: min(places)]
+            at, self.found = min(places)
+            self._held = ""
+            return text[:at]
         keep = max(self._overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
@@ -159,8 +161,13 @@ class TextStream:
         self._stops = StopStrings(stops)
 
     @property
-    def stopped(self) -> bool:
+    def stop(self) -> str | None:
+        """The stop string that was found."""
         return self._stops.found
+
+    @property
+    def stopped(self) -> bool:
+        return self._stops.found is not None
 
     def push(self, tokens: Sequence[int]) -> tuple[str, int]:
         """Returns the text that became certain, and how many tokens were taken: those after a stop string are not.
@@ -180,4 +187,4 @@ class TextStream:
 
     def finish(self) -> str:
         shown = self._stops.push(self._detokenizer.finish())
-        return shown if self._stops.found else shown + self._stops.finish()
+        return shown if self.stopped else shown + self._stops.finish()

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from llmendpoint_server import limits
+from llmendpoint_server.api import sampling_fields, structured
 from llmendpoint_server.errors import InvalidRequest
 
 SHOWN_CHARACTERS = 64
@@ -27,7 +28,9 @@ FORMS: dict[str, str] = {
     "messages[].content[].type": "'text'",
     "messages[].content[].text": "a string",
     "messages[].name": f"a string of at most {limits.NAME_CHARACTERS_MAX} characters",
-    "prompt": "one prompt: a string, or a list of token ids (whole numbers)",
+    "prompt": "a string, a list of token ids (whole numbers), or a list of strings or of lists of token ids, which are several prompts",
+    "n": f"a whole number from {limits.N_MIN} to {limits.N_MAX}",
+    "best_of": "equal to n",
     "stream": _FLAG,
     "stream_options": "an object with include_usage",
     "stream_options.include_usage": _FLAG,
@@ -47,6 +50,8 @@ FORMS: dict[str, str] = {
     f"strings of at most {limits.METADATA_VALUE_MAX} characters",
     "store": _FLAG,
     "parallel_tool_calls": _FLAG,
+    **sampling_fields.FORMS,
+    **structured.FORMS,
 } | dict.fromkeys(
     ("user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"), _CALLER
 )  # fmt: skip

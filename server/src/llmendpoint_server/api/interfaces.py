@@ -12,7 +12,14 @@ from llmendpoint_server.exits import EngineEnd
 
 
 class Stream(Protocol):
-    """Outputs of one request. Close it when no more are wanted; a request that still runs is then aborted."""
+    """Outputs of one answer of a request. Close it when no more are wanted; an answer that is still made is then
+    aborted."""
+
+    index: int
+
+    @property
+    def answers(self) -> Sequence[Stream]:
+        """The streams of all answers of the request, by index."""
 
     async def next(self) -> RequestOutput:
         """The next output. Outputs that have already arrived are merged into it. Not to be called after a `finish`."""
@@ -44,7 +51,7 @@ class Engine(Protocol):
     async def stop(self) -> None: ...
 
     def submit(self, request: Request) -> Stream:
-        """Send a request to the engine. Raises Unavailable if this replica takes none."""
+        """Send a request to the engine. Returns the stream of its first answer. Raises Unavailable if this replica takes none."""
 
     def drain(self) -> None:
         """Refuse new requests at once. Running ones go on."""

@@ -13,10 +13,11 @@ from starlette.responses import Response
 from llmendpoint_server import limits
 from llmendpoint_server.api.decoding import BodyDecoder, check_model
 from llmendpoint_server.api.explain import FORMS, missing
+from llmendpoint_server.api.fields import Body
+from llmendpoint_server.api.messages import Message
 from llmendpoint_server.api.off_loop import OffLoop
 from llmendpoint_server.api.preprocess import encode_within
 from llmendpoint_server.api.responses import json_response
-from llmendpoint_server.api.schemas import Body, Message
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.errors import InvalidRequest, PromptTooLong, Unavailable
 from llmendpoint_server.protocol import Loaded
