@@ -14,7 +14,7 @@ from llmendpoint_server import limits
 from llmendpoint_server.api.body import LARGE_AT_ONCE, LARGE_BYTES, PLACE_WAIT_S
 from llmendpoint_server.api.engine_stream import UNREAD_TOKENS_MAX
 from llmendpoint_server.api.explain import FORMS
-from llmendpoint_server.api.preprocess import WAITING_MAX
+from llmendpoint_server.api.off_loop import WAITING_MAX
 from llmendpoint_server.api.schemas import (
     DEFAULT_COMPLETION_TOKENS,
     UNSUPPORTED,

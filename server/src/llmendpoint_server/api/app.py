@@ -14,10 +14,12 @@ from starlette.routing import Route
 from llmendpoint_server.api.completions import Completions
 from llmendpoint_server.api.disconnect import ClientGone
 from llmendpoint_server.api.interfaces import Engine
+from llmendpoint_server.api.off_loop import OffLoop
 from llmendpoint_server.api.openapi import make_document
 from llmendpoint_server.api.request_log import RequestLog
 from llmendpoint_server.api.responses import error_body, error_response, json_response
 from llmendpoint_server.api.service import Service
+from llmendpoint_server.api.tokenization import Tokenization
 from llmendpoint_server.errors import RequestError, unknown_model
 
 STARTING = ("loading", "warming")
@@ -137,8 +139,14 @@ def _document_route(routes: list[Route], version: str) -> Route:
 
 def make_app(service: Service) -> FastAPI:
     """`Completions` reads bodies itself, because OpenAI's errors have a shape of their own."""
-    completions = Completions(service)
+    off_loop = OffLoop()
+    completions, tokenization = Completions(service, off_loop), Tokenization(service, off_loop)
     posts = {"/v1/chat/completions": completions.chat, "/v1/completions": completions.text}
+    for prefix in ("", "/v1"):  # the first is vLLM's, the second passes the gateway
+        posts |= {
+            f"{prefix}/tokenize": tokenization.tokenize,
+            f"{prefix}/detokenize": tokenization.detokenize,
+        }
     routes = [Route(path, handler, methods=["POST"]) for path, handler in posts.items()]
     routes += status_routes(service)
     return FastAPI(

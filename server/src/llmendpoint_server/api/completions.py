@@ -17,6 +17,7 @@ from llmendpoint_server.api.disconnect import ClientGone, unless_gone
 from llmendpoint_server.api.generation import Generation, collect
 from llmendpoint_server.api.http_answer import WRITE_SOON, WriteSoon
 from llmendpoint_server.api.interfaces import Stream
+from llmendpoint_server.api.off_loop import OffLoop
 from llmendpoint_server.api.prepared import Prepared
 from llmendpoint_server.api.preprocess import Preprocessor
 from llmendpoint_server.api.responses import Usage, error_event, json_response
@@ -67,9 +68,9 @@ class EventStream(Response):
 class Completions:
     """`/v1/chat/completions` and `/v1/completions`."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, off_loop: OffLoop) -> None:
         self._service = service
-        self._preprocessor = Preprocessor(service)
+        self._preprocessor = Preprocessor(service, off_loop)
 
     async def chat(self, request: Request) -> Response:
         return await self._complete(request, ChatBody, ChatShape, "chatcmpl-")

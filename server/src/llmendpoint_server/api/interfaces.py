@@ -79,5 +79,14 @@ class Tokenizer(Protocol):
     def token(self, token: int) -> tuple[str, bytes]:
         """The text that a token has inside a text, and its bytes. A part of a character has a text that shows its bytes."""
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The prompt's text, up to where the assistant's answer begins. Raises InvalidRequest."""
+    def full_text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, that of special ones included."""
+
+    def names(self, tokens: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary has it."""
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """The prompt's text. It ends where the assistant's answer begins, or without `add_generation_prompt` after the
+        last message. Raises InvalidRequest."""

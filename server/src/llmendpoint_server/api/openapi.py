@@ -13,6 +13,7 @@ from llmendpoint_server.api.explain import FORMS
 from llmendpoint_server.api.openapi_answers import ANSWERS, Schema, ref
 from llmendpoint_server.api.openapi_types import Components
 from llmendpoint_server.api.schemas import UNSUPPORTED, ChatBody, CompletionBody
+from llmendpoint_server.api.tokenization import DetokenizeBody, TokenizeBody
 
 REFUSALS = {
     400: "The body, a field or a header is wrong; `param` names it.",
@@ -26,11 +27,19 @@ REFUSALS = {
 BODIES: dict[str, type[msgspec.Struct]] = {
     "/v1/chat/completions": ChatBody,
     "/v1/completions": CompletionBody,
+    "/tokenize": TokenizeBody,
+    "/v1/tokenize": TokenizeBody,
+    "/detokenize": DetokenizeBody,
+    "/v1/detokenize": DetokenizeBody,
 }
 """The type that reads each route's body. A route that is not here has a body that is not described."""
 SHOWN = {
     "/v1/chat/completions": "ChatCompletion",
     "/v1/completions": "Completion",
+    "/tokenize": "Tokens",
+    "/v1/tokenize": "Tokens",
+    "/detokenize": "Text",
+    "/v1/detokenize": "Text",
     "/v1/models": "Models",
     "/v1/models/{name}": "Model",
     "/health": "Status",
@@ -47,7 +56,7 @@ def make_document(routes: Iterable[BaseRoute], version: str) -> bytes:
     """The document as JSON."""
     components = Components()
     components.add(BODIES.values())
-    for kind in BODIES.values():
+    for kind in (ChatBody, CompletionBody):
         _describe(components.schemas[kind.__name__]["properties"])
     paths = {
         _CONVERTER.sub(r"{\1}", route.path): _operations(route)

@@ -129,6 +129,15 @@ ANSWERS: dict[str, Schema] = {
             "usage": ref("Usage"),
         }
     ),
+    "Tokens": obj(
+        {
+            "count": COUNT,
+            "max_model_len": COUNT,
+            "tokens": TOKENS,
+            "token_strs": nullable(array(STRING)),
+        }
+    ),
+    "Text": obj({"prompt": STRING}),
     "Model": obj(
         {
             "id": STRING,

@@ -123,8 +123,20 @@ class ModelTokenizer:
         text: str = self._tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens)
         return text
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The prompt's text, up to where the assistant's answer begins. Raises InvalidRequest."""
+    def full_text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, that of special ones included."""
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=False)
+        return text
+
+    def names(self, tokens: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary has it; empty for one that it has not."""
+        return [self._tokenizer.id_to_token(token) or "" for token in tokens]
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """The prompt's text. It ends where the assistant's answer begins, or without `add_generation_prompt` after the
+        last message. Raises InvalidRequest."""
         if self._template is None:
             raise InvalidRequest(
                 "This model has no chat template: send text to /v1/completions instead, or add a chat_template.jinja "
@@ -132,7 +144,9 @@ class ModelTokenizer:
                 param="messages",
             )
         try:
-            return self._template.render(messages=messages, add_generation_prompt=True, **self._special)
+            return self._template.render(
+                messages=messages, add_generation_prompt=add_generation_prompt, **self._special
+            )
         except TemplateRefusal as error:
             raise InvalidRequest(
                 f"The model's chat template refuses these messages: {error}", param="messages"

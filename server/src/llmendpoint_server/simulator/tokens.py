@@ -54,5 +54,13 @@ class ByteTokenizer:
         data = token.to_bytes(BYTES + 1).lstrip(b"\x00")[1:]
         return data.decode(errors="replace"), data
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def full_text(self, tokens: Sequence[int]) -> str:
+        return decode(tokens)
+
+    def names(self, tokens: Sequence[int]) -> list[str]:
+        return [decode([token]) for token in tokens]
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+    ) -> str:
         return render_chat(messages)
