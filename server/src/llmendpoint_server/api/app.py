@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from llmendpoint_server.api.completions import Completions
 from llmendpoint_server.api.disconnect import ClientGone
@@ -20,6 +20,8 @@ from llmendpoint_server.api.request_log import RequestLog
 from llmendpoint_server.api.responses import error_body, error_response, json_response
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.api.tokenization import Tokenization
+from llmendpoint_server.api.web_socket import PATH as SOCKET_PATH
+from llmendpoint_server.api.web_socket import stream
 from llmendpoint_server.errors import RequestError, unknown_model
 
 STARTING = ("loading", "warming")
@@ -151,7 +153,7 @@ def make_app(service: Service) -> FastAPI:
     routes += status_routes(service)
     return FastAPI(
         openapi_url=None,
-        routes=[*routes, _document_route(routes, service.version)],
+        routes=[*routes, _document_route(routes, service.version), WebSocketRoute(SOCKET_PATH, stream)],
         exception_handlers={
             RequestError: on_request_error,
             HTTPException: on_http_exception,
