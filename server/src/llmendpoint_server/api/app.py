@@ -15,6 +15,7 @@ from llmendpoint_server.api.completions import Completions
 from llmendpoint_server.api.disconnect import ClientGone
 from llmendpoint_server.api.interfaces import Engine
 from llmendpoint_server.api.off_loop import OffLoop
+from llmendpoint_server.api.openapi import make_document
 from llmendpoint_server.api.request_log import RequestLog
 from llmendpoint_server.api.responses import error_body, error_response, json_response
 from llmendpoint_server.api.service import Service
@@ -125,6 +126,17 @@ async def on_client_gone(request: Request, error: Exception) -> Response:
     return Response(status_code=499)  # for the log only: the caller is gone
 
 
+def _document_route(routes: list[Route], version: str) -> Route:
+    made: list[bytes] = []
+
+    async def document(_: Request) -> Response:
+        if not made:  # with the first question: a server starts without it
+            made.append(await asyncio.to_thread(make_document, routes, version))
+        return Response(made[0], media_type="application/json")
+
+    return Route("/openapi.json", document)
+
+
 def make_app(service: Service) -> FastAPI:
     """`Completions` reads bodies itself, because OpenAI's errors have a shape of their own."""
     off_loop = OffLoop()
@@ -136,9 +148,10 @@ def make_app(service: Service) -> FastAPI:
             f"{prefix}/detokenize": tokenization.detokenize,
         }
     routes = [Route(path, handler, methods=["POST"]) for path, handler in posts.items()]
+    routes += status_routes(service)
     return FastAPI(
         openapi_url=None,
-        routes=[*routes, *status_routes(service)],
+        routes=[*routes, _document_route(routes, service.version)],
         exception_handlers={
             RequestError: on_request_error,
             HTTPException: on_http_exception,
