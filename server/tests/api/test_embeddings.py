@@ -1,5 +1,4 @@
-"""docs/api.md: /v1/embeddings of the whole server with small models: OpenAI's shape, transformers' vectors, bounds, and the same
-behaviour under load as for text."""
+"""docs/api.md: the whole server gives transformers' vectors in OpenAI's shape, and behaves under load as it does for text."""
 
 from __future__ import annotations
 
