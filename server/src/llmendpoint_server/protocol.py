@@ -98,6 +98,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     attention: str = "none"
     kernels: str = "none"
     quantization: str = "none"
+    prefix_caching: bool = True
 
 
 class StepOutput(msgspec.Struct, tag="output", frozen=True):

@@ -11,9 +11,10 @@ from starlette.types import Receive, Scope, Send
 
 from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.disconnect import ClientGone, unless_gone
-from llmendpoint_server.api.generation import Generation, Record, collect
+from llmendpoint_server.api.generation import Generation, collect
 from llmendpoint_server.api.http_answer import WRITE_SOON, WriteSoon
 from llmendpoint_server.api.preprocess import Prepared, Preprocessor
+from llmendpoint_server.api.record import Record
 from llmendpoint_server.api.responses import (
     ChatShape,
     Events,
@@ -96,6 +97,7 @@ class Completions:
         service, record = self._service, request.state.record
         request_id = prefix + uuid.uuid4().hex
         record.request_id, record.streamed, record.prompt_tokens = request_id, asked.stream, len(asked.prompt)
+        record.max_tokens = asked.sampling.max_tokens
         shape = shape_class(request_id, int(time.time()), service.served_names[0])
         generation = self._start(request_id, asked, urgency, record)
         handed_over = False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.interfaces import Engine, Stream
 from llmendpoint_server.api.metrics import Metrics
+from llmendpoint_server.api.record import Record, Times
 from llmendpoint_server.api.responses import Usage
 from llmendpoint_server.core.request import FinishReason, RequestOutput
 from llmendpoint_server.errors import (
@@ -18,20 +18,6 @@ from llmendpoint_server.errors import (
     QueueFull,
     Unavailable,
 )
-
-
-@dataclass
-class Record:
-    """The data of this request's log line: ids, sizes and times, never text."""
-
-    request_id: str = ""
-    streamed: bool = False
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    finish: str = ""
-    first_token_s: float | None = None
-
 
 Show = Callable[[str, str | None], bool]
 """Takes text that became certain, and with the last piece the finish reason in OpenAI's word. Returns whether it takes
@@ -165,6 +151,8 @@ class Generation:
         self._stream.close()
         record, usage = self._record, self.usage
         record.output_tokens, record.cached_tokens = usage.completion_tokens, usage.cached_tokens
+        if (stream := self._stream).began:
+            record.times = Times(self._started, stream.began, stream.first_token, self._last_token)
         if not record.finish:
             record.finish = "abort"
             self._metrics.count_finished("abort")

@@ -12,7 +12,13 @@ from llmendpoint_server.exits import EngineEnd
 
 
 class Stream(Protocol):
-    """Outputs of one request. Close it when no more are wanted; a request that still runs is then aborted."""
+    """Outputs of one request. Close it when no more are wanted; a request that still runs is then aborted.
+
+    `began`, `first_token`: when the engine began to compute the request, and when it had its first token (seconds, as
+    the request's `arrival`); 0 before it."""
+
+    began: float
+    first_token: float
 
     async def next(self) -> RequestOutput:
         """The next output. Outputs that have already arrived are merged into it. Not to be called after a `finish`."""

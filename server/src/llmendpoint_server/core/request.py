@@ -127,7 +127,8 @@ class RequestOutput(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     With `STOP` the last token is the one that ended it; it is not part of the text. `cached_tokens`: prompt tokens that
     came from the prefix cache. `detail` and `retry_after` (seconds) explain `REJECTED`, `EXPIRED` and `FAILED`.
-    `logprobs`: one for each of `tokens`, if the request asks for them.
+    `logprobs`: one for each of `tokens`, if the request asks for them. `began`, `first_token`: in the output with an
+    answer's first token, when the engine began to compute it, and when it had that token (seconds, as `arrival`).
 
     A Struct without empty fields, because one is encoded and decoded for each token.
     """
@@ -140,3 +141,5 @@ class RequestOutput(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     retry_after: float = 0.0
     logprobs: tuple[TokenLogprobs, ...] = ()
     index: int = 0
+    began: float = 0.0
+    first_token: float = 0.0

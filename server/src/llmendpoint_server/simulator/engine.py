@@ -208,6 +208,7 @@ class SimulatedEngine:
 
     def _run(self, sequence: Sequence) -> None:
         self._observe()
+        sequence.began = time.monotonic()
         sequence.task = self._spawn(self._generate(sequence))
 
     async def _generate(self, sequence: Sequence) -> None:
@@ -242,10 +243,13 @@ class SimulatedEngine:
             if position == 0:
                 self._counters.prompt_tokens += len(request.prompt)
             sequence.generated += 1
-            self._counters.steps += 1
+            self._counters.count_step(1 if position else len(request.prompt))
             self._counters.generated_tokens += 1
             finish = last if position + 1 == len(tokens) else None
-            self._deliver(sequence, RequestOutput(request.id, tokens[position : position + 1], finish))
+            times = {} if position else {"began": sequence.began, "first_token": time.monotonic()}
+            self._deliver(
+                sequence, RequestOutput(request.id, tokens[position : position + 1], finish, **times)
+            )
 
     def _deliver(self, sequence: Sequence, output: RequestOutput) -> None:
         sequence.stream.deliver(output)
