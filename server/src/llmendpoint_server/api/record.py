@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -34,6 +35,18 @@ class Times:
     @property
     def inference(self) -> float:
         return self.last_token - self.began
+
+
+def together(answers: Sequence[Times]) -> Times | None:
+    """Of all answers to a body: from the first one that began to the last token of any."""
+    if not answers:
+        return None
+    return Times(
+        answers[0].arrived,
+        min(one.began for one in answers),
+        min(one.first_token for one in answers),
+        max(one.last_token for one in answers),
+    )
 
 
 @dataclass
