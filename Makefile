@@ -10,7 +10,7 @@ export NO_MKDOCS_2_WARNING := 1
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-.venv/.stamp: requirements/dev.txt requirements/docs.txt requirements/bootstrap.txt requirements/native.txt fit/pyproject.toml verdicts/pyproject.toml operator/pyproject.toml probe/pyproject.toml gateway/pyproject.toml server/pyproject.toml cli/pyproject.toml $(wildcard server/native/kernels/*) server/native/setup.py server/native/pyproject.toml
+.venv/.stamp: requirements/dev.txt requirements/docs.txt requirements/bootstrap.txt requirements/native.txt fit/pyproject.toml verdicts/pyproject.toml operator/pyproject.toml probe/pyproject.toml gateway/pyproject.toml server/pyproject.toml cli/pyproject.toml batch/pyproject.toml $(wildcard server/native/kernels/*) server/native/setup.py server/native/pyproject.toml
 	@./tests/bootstrap.sh
 
 venv: .venv/.stamp ## the Python environment, from the lock files
@@ -82,6 +82,9 @@ bench-api: .venv/.stamp ## CPU of the engine's API process for each streamed tok
 bench-speculation: .venv/.stamp ## tokens/s with guessed tokens beside without, on answers that copy and on answers that do not
 	@$(PY) -m tests.bench.speculation
 
+bench-structured: .venv/.stamp ## the time between tokens with a grammar beside free text, 8 at a time
+	@$(PY) -m tests.bench.structured
+
 bench-gateway: .venv/.stamp ## CPU per decision and latency beside a direct call
 	@$(PY) -m tests.bench.gateway
 
@@ -125,4 +128,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-serving bench-speculation bench-gateway bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-serving bench-speculation bench-structured bench-gateway bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference

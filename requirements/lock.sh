@@ -5,11 +5,11 @@ cd "$(dirname "$0")/.."
 UV=${UV:-.venv/bin/uv}
 compile() { "$UV" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-emit-package llmendpoint-fit --no-emit-package llmendpoint-verdicts "$@"; }
 echo 'uv>=0.13,<0.14' | compile - -o requirements/bootstrap.txt
-compile requirements/dev.in operator/pyproject.toml probe/pyproject.toml gateway/pyproject.toml server/pyproject.toml cli/pyproject.toml --extra envoy -o requirements/dev.txt
+compile requirements/dev.in operator/pyproject.toml probe/pyproject.toml gateway/pyproject.toml server/pyproject.toml cli/pyproject.toml batch/pyproject.toml --extra envoy -o requirements/dev.txt
 # The images' locks take the versions that the tests run with.
 # The operator's image holds the probe, too.
 compile operator/pyproject.toml probe/pyproject.toml -c requirements/dev.txt -o requirements/operator.txt
-for part in gateway server cli; do
+for part in gateway server cli batch; do
   compile "$part/pyproject.toml" -c requirements/dev.txt -o "requirements/$part.txt"
 done
 # What compiles the CPU kernels.

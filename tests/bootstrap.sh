@@ -19,7 +19,7 @@ echo "bootstrap: installing the locked Python packages into .venv (torch is larg
 [ -x .venv/bin/uv ] || download .venv/bin/python -m pip install --quiet --require-hashes -r requirements/bootstrap.txt
 # Compiled, as in the images: where Python writes no bytecode itself, each start of an engine compiles 2,200 modules (5 s).
 download .venv/bin/uv pip sync --quiet --compile-bytecode --require-hashes --allow-empty-requirements requirements/bootstrap.txt requirements/native.txt requirements/dev.txt requirements/docs.txt
-download .venv/bin/uv pip install --quiet --no-deps -e fit -e verdicts -e operator -e probe -e gateway -e server -e cli
+download .venv/bin/uv pip install --quiet --no-deps -e fit -e verdicts -e operator -e probe -e gateway -e server -e cli -e batch
 # The server runs without its CPU kernels, only slower.
 if [ "$(uname -m)" = x86_64 ] && command -v g++ >/dev/null; then
   echo "bootstrap: compiling the server's CPU kernels"

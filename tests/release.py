@@ -25,7 +25,7 @@ DIST = ROOT / "dist"
 TOOLS = ROOT / "build" / "release-tools"
 CHART = ROOT / "charts" / "llmendpoint"
 CHART_BUILD = ROOT / "build" / "release-chart"
-PROJECTS = (".", "fit", "verdicts", "operator", "probe", "gateway", "server", "server/native", "cli")
+PROJECTS = (".", "fit", "verdicts", "operator", "probe", "gateway", "server", "server/native", "cli", "batch")
 WHEELS = ("fit", "verdicts", "cli")
 """The CLI, and what it shares with the operator. The other packages are released as images."""
 PLATFORMS = "linux/amd64,linux/arm64"
@@ -54,6 +54,7 @@ class Image:
 IMAGES = (
     Image("operator", "Dockerfile.operator"),
     Image("gateway", "Dockerfile.gateway", "official"),
+    Image("batch", "Dockerfile.batch"),
     Image("server", "Dockerfile.server", "server"),
     Image("simulator", "Dockerfile.server", "simulator"),
 )

@@ -37,9 +37,12 @@ class GatewayProcess:
     """The two processes; `close` ends them. `folder` holds their sockets and logs. `bounds`: other values for names of
     core/envoy/bounds.py in Envoy; whatever this machine has, Envoy's memory limit is DEFAULT_MEMORY_BYTES."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, **bounds: Any) -> None:
+    def __init__(
+        self, folder: Path, kubeconfig: Path, batch_service: str | None = None, **bounds: Any
+    ) -> None:
         self.folder, self.kubeconfig, self.bounds = folder, kubeconfig, bounds
         self.port, self.http_port = free_port(), free_port()
+        self.batch_service = batch_service
         self.socket = folder / "control.sock"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.start_picker()
@@ -61,7 +64,8 @@ class GatewayProcess:
         self.picker = self._start("picker", *reach, "--hold-seconds", str(HOLD_SECONDS))
 
     def start_envoy(self) -> None:
-        self.envoy = self._start("envoy", "--port", str(self.port))
+        batches = ("--batch-service", self.batch_service) if self.batch_service else ()
+        self.envoy = self._start("envoy", "--port", str(self.port), *batches)
 
     def _start(self, command: str, *options: str) -> subprocess.Popen[bytes]:
         program = ["-m", "llmendpoint_gateway"]

@@ -14,11 +14,13 @@ from unittest.mock import Mock
 import uvloop
 
 from llmendpoint_server import protocol
+from llmendpoint_server.api.answer import Account, Answer, Record
 from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.engine_client import MANY_STREAMS, EngineClient
-from llmendpoint_server.api.generation import Generation, Record
+from llmendpoint_server.api.generation import Generation
 from llmendpoint_server.api.metrics import Metrics
-from llmendpoint_server.api.responses import ChatShape, Events, Usage
+from llmendpoint_server.api.responses import Usage
+from llmendpoint_server.api.shapes import ChatShape, Events
 from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.core.request import Request, RequestOutput, SamplingParams
 from llmendpoint_server.weights.locate import resolve_model
@@ -34,9 +36,10 @@ async def _stream(client: EngineClient, name: str, tokenizer: ModelTokenizer, me
     """One streamed answer, as `completions` makes it; its bytes go nowhere."""
     stream = client.submit(Request(name, (1,), SamplingParams(10**6)))
     text, usage = TextStream(tokenizer.decode, (), tokenizer.plain), Usage(1)
-    generation = Generation(client, stream, text, usage, metrics, Record(), time.monotonic())
-    events = Events(ChatShape(name, 0, "demo"), include_usage=False)
-    await generation.read(lambda piece, _: bool(events.piece(piece)))
+    account = Account(client, metrics, Record(), usage, time.monotonic())
+    answer = Answer(0, stream, text, account)
+    events = Events(ChatShape(name, 0, "demo"), usage)
+    await Generation([answer], account).read(lambda piece: bool(events.piece(piece)))
 
 
 async def microseconds_a_token() -> float:

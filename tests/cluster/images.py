@@ -46,6 +46,7 @@ class Image:
 IMAGES = (
     Image("operator", None, ("bootstrap.txt", "operator.txt")),
     Image("gateway", "envoy-from-wheel", ("bootstrap.txt", "gateway-envoy.txt")),
+    Image("batch", None, ("bootstrap.txt", "batch.txt")),
     Image("server", "no-torch", ("bootstrap.txt", "native.txt"), compiles=True),
     Image("simulator", "simulator", ("bootstrap.txt", "simulator.txt"), source="server"),
 )

@@ -32,6 +32,7 @@ class Images:
     gateway: str
     server: str
     simulator: str | None = None
+    batch: str | None = None
     site_packages: Path | None = None
 
     def values(self) -> Values:
@@ -43,6 +44,7 @@ class Images:
             "runtime": {"image": _image(self.server), **self._shared_libraries()},
             "simulator": simulator,
             "models": {"image": _image(self.simulator)} if self.simulator else {},
+            "batch": {"image": _image(self.batch)} if self.batch else {},
         }
 
     @property

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.demo import product as chart
 from tests.demo.product import NAMESPACE as SYSTEM
 from tests.e2e.product import NAMESPACE, START_LIMIT_S, Object, Product, is_ready
 
+BATCH_CLAIM = "batch-data"
 CHAT_SPEC: Object = {
     "model": {"source": "embedded://demo", "servedNames": ["chat"]},
     "replicas": 2,
@@ -43,8 +45,12 @@ def product(node: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": restricted}}
         )
     node.apply(*images.volume(NAMESPACE))
-    gateway = {"replicas": 1, "service": {"type": "NodePort"}, "drainSeconds": 5}
-    chart.install(node, chart.merged(images.values(), {"gateway": gateway}), tmp_path_factory.mktemp("helm"))
+    node.apply(*writable_volume(BATCH_CLAIM, tmp_path_factory.mktemp("batches"), SYSTEM))
+    more: Object = {
+        "gateway": {"replicas": 1, "service": {"type": "NodePort"}, "drainSeconds": 5},
+        "batch": {"enabled": True, "storage": {"existingClaim": BATCH_CLAIM}},
+    }
+    chart.install(node, chart.merged(images.values(), more), tmp_path_factory.mktemp("helm"))
     wait_for("operator and gateway are ready", lambda: _platform_ready(node), START_LIMIT_S, every_s=0.5)
     [port] = node.get("service", "llmendpoint-gateway", "-n", SYSTEM)["spec"]["ports"]
     yield Product(node, f"http://{node.instance.address}:{port['nodePort']}")
@@ -60,6 +66,14 @@ def chat(product: Product) -> str:
     return "chat"
 
 
+def writable_volume(name: str, folder: Path, namespace: str) -> list[Object]:
+    """A volume on the node's `folder`, and its claim, for one pod."""
+    made = image_builds.local_volume(name, folder, namespace=namespace)
+    for item in made:
+        item["spec"]["accessModes"] = ["ReadWriteOnce"]
+    return made
+
+
 def _platform_ready(cluster: Cluster) -> bool:
     pods = cluster.get("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/component in (operator, gateway)")[
         "items"
@@ -71,8 +85,8 @@ def _platform_ready(cluster: Cluster) -> bool:
 def _clean(cluster: Cluster, images: chart.Images, keep_release: bool) -> None:
     """A borrowed cluster is left as it was."""
     cluster.kubectl("delete", "namespace", NAMESPACE, timeout=120)
-    for volume in images.volume(NAMESPACE)[:1]:
-        cluster.kubectl("delete", "persistentvolume", volume["metadata"]["name"])
+    for volume in (images.volume(NAMESPACE)[0]["metadata"]["name"], f"{SYSTEM}-{BATCH_CLAIM}"):
+        cluster.kubectl("delete", "persistentvolume", volume, "--wait=false")
     if not keep_release:
         cluster.helm("uninstall", chart.RELEASE, "--namespace", SYSTEM)
         cluster.kubectl("delete", "namespace", SYSTEM, timeout=120)

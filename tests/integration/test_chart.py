@@ -11,6 +11,8 @@ import pytest
 import yaml
 from cryptography import x509
 
+from llmendpoint_batch.__main__ import make_parser as batch_parser
+from llmendpoint_batch.__main__ import read_settings
 from llmendpoint_gateway.__main__ import make_parser
 from llmendpoint_gateway.serve.identity.token_reviews import AUDIENCE
 from llmendpoint_operator.__main__ import parse
@@ -54,6 +56,8 @@ def test_lint_has_nothing_to_complain_about(control_plane: Cluster) -> None:
         ("gateway.leaveSeconds=3601", "at '/gateway/leaveSeconds': maximum"),
         ("gateway.leaveSeconds=1.5", "at '/gateway/leaveSeconds': got number, want integer"),
         ('gateway.leaveSeconds="5"', "at '/gateway/leaveSeconds': got string, want integer"),
+        ("batch.concurrency=0", "at '/batch/concurrency': minimum"),
+        ('batch.storage.existingClaim="A_b"', "at '/batch/storage/existingClaim'"),
         ("operator.replica=2", "additional properties 'replica' not allowed"),
         ('gateway.service.type="Nodeport"', "at '/gateway/service/type': value must be one of"),
         ('operator.image.repository="Bad Name"', "at '/operator/image/repository'"),
@@ -90,6 +94,50 @@ def test_the_api_server_takes_every_object_under_restricted_pod_security(install
         pod = {**deployment["spec"]["template"], "apiVersion": "v1", "kind": "Pod"}
         pod["metadata"] = {"name": deployment["metadata"]["name"], "namespace": "llm-test"}
         installed.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
+
+
+def test_the_batch_service_is_off_until_it_is_asked_for(control_plane: Cluster) -> None:
+    assert "llmendpoint-batch" not in json.dumps(render(control_plane))
+
+
+def test_the_batch_service_has_one_pod_a_volume_and_no_rights(control_plane: Cluster) -> None:
+    objects = render(
+        control_plane, "batch.enabled=true", "batch.storage.sizeGi=4", "gateway.service.port=8080"
+    )
+    mine = [item for item in objects if item["metadata"]["name"] == "llmendpoint-batch"]
+    assert {item["kind"] for item in mine} == {
+        "ServiceAccount", "PersistentVolumeClaim", "Service", "Deployment", "NetworkPolicy",
+    }  # fmt: skip
+    [deployment] = of_kind(mine, "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    settings = read_settings(batch_parser().parse_args(pod["containers"][0]["args"]))
+    assert settings.gateway == "http://llmendpoint-gateway.llm-test.svc:8080"
+    assert settings.bounds.storage_bytes == 2 << 30
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    assert not pod["automountServiceAccountToken"]
+    for kind in ("RoleBinding", "ClusterRoleBinding"):
+        assert "llmendpoint-batch" not in json.dumps(of_kind(objects, kind))
+    [gateway] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-gateway"]
+    envoy = make_parser().parse_args(gateway["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert envoy.batch_service == "llmendpoint-batch.llm-test.svc:80"
+    [policy] = of_kind(mine, "NetworkPolicy")
+    [api, state] = policy["spec"]["ingress"]
+    assert api["ports"][0]["port"] == 8080
+    assert len(api["from"]) == 1, "the gateway alone"
+    assert state["ports"][0]["port"] == 8081
+    for item in mine:
+        control_plane.kubectl(
+            "apply", "--dry-run=server", "-n", "default", "-f", "-",
+            stdin=yaml.safe_dump({**item, "metadata": {**item["metadata"], "namespace": "default"}}),
+        )  # fmt: skip
+
+
+def test_the_batch_service_takes_a_claim_that_is_there(control_plane: Cluster) -> None:
+    objects = render(control_plane, "batch.enabled=true", 'batch.storage.existingClaim="mine"')
+    assert not of_kind(objects, "PersistentVolumeClaim")
+    [deployment] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-batch"]
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    assert volumes[0]["persistentVolumeClaim"] == {"claimName": "mine"}
 
 
 def test_with_a_watched_namespace_no_cluster_wide_role_reaches_endpoints(control_plane: Cluster) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.reference import api
 from tests.reference.chart import chart_values
 from tests.reference.commands import commands, sample
-from tests.reference.metrics import engine_metrics, gateway_metrics, operator_metrics
+from tests.reference.metrics import batch_metrics, engine_metrics, gateway_metrics, operator_metrics
 from tests.reference.pages import Parts, fill
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference"
@@ -29,7 +29,12 @@ MADE: dict[str, Parts] = {
     },
     "chart.md": {"values": chart_values},
     "cli.md": {"commands": commands, **{name: partial(sample, name) for name in SAMPLES}},
-    "metrics.md": {"operator": operator_metrics, "gateway": gateway_metrics, "engine": engine_metrics},
+    "metrics.md": {
+        "operator": operator_metrics,
+        "gateway": gateway_metrics,
+        "batch": batch_metrics,
+        "engine": engine_metrics,
+    },
 }
 
 

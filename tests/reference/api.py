@@ -14,8 +14,9 @@ from llmendpoint_server import limits
 from llmendpoint_server.api.body import LARGE_AT_ONCE, LARGE_BYTES, PLACE_WAIT_S
 from llmendpoint_server.api.engine_stream import UNREAD_TOKENS_MAX
 from llmendpoint_server.api.explain import FORMS
-from llmendpoint_server.api.preprocess import DEFAULT_COMPLETION_TOKENS, WAITING_MAX
+from llmendpoint_server.api.preprocess import WAITING_MAX
 from llmendpoint_server.api.schemas import (
+    DEFAULT_COMPLETION_TOKENS,
     UNSUPPORTED,
     ChatBody,
     CompletionBody,
@@ -29,10 +30,13 @@ OF_THE_MODEL = "the model's `generation_config.json`"
 MEANINGS: dict[str, tuple[str, str]] = {
     "model": ("required", "Which endpoint is asked: `namespace/name`, or one of its served names."),
     "messages": ("required", "`chat/completions` only: the conversation."),
-    "prompt": ("required", "`completions` only: the text to continue."),
+    "prompt": ("required", "`completions` only: the text to continue, or several texts."),
+    "n": ("1", "How many answers to make to each prompt."),
+    "best_of": ("`n`", "Accepted if it is equal to `n`: every answer that is made is returned."),
     "stream": ("false", "Send the answer token by token, as server-sent events."),
     "stream_options.include_usage": ("false", "With `stream`: one more chunk at the end, with the token counts."),
     "stream_options.include_obfuscation": ("", NO_EFFECT),
+    "stream_options.continuous_usage_stats": ("false", "With `include_usage`: the token counts so far in every chunk."),
     "max_tokens": (
         f"chat: all that the model's length leaves; completions: {DEFAULT_COMPLETION_TOKENS}",
         "Most tokens of the answer. A higher value than the model's length leaves is lowered to that.",
@@ -41,15 +45,46 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "temperature": (f"{OF_THE_MODEL}, else 1", "How random the choice of tokens is. 0 always takes the likeliest."),
     "top_p": (f"{OF_THE_MODEL}, else 1", "Choose among the likeliest tokens that together have this probability."),
     "top_k": (f"{OF_THE_MODEL}, else no limit", "Choose among this many of the likeliest tokens."),
+    "min_p": (
+        f"{OF_THE_MODEL}, else 0",
+        "Choose among the tokens that have at least this share of the likeliest one's probability.",
+    ),
+    "frequency_penalty": ("0", "Lowers a token's logit by this much each time that the answer has it."),
+    "presence_penalty": ("0", "Lowers a token's logit by this much if the answer has it."),
+    "repetition_penalty": (
+        f"{OF_THE_MODEL}, else 1",
+        "Divides the logit of a token that prompt or answer has, if it is positive; otherwise multiplies it.",
+    ),
+    "logit_bias": ("none", "Added to the logits of these tokens."),
+    "min_tokens": ("0", "No end token and none of `stop_token_ids` comes before so many tokens."),
     "seed": ("random", "Where the random choice starts."),
     "stop": ("none", "The answer ends before the first of these texts."),
     "stop_token_ids": ("none", "The answer ends before the first of these tokens."),
     "ignore_eos": ("false", "Go on after the model's own end token."),
+    "response_format": ("text", "What the answer must look like: see [structured output](../concepts/structured-output.md)."),
+    "structured_outputs": ("none", "The same, as vLLM asks for it. Only one of these fields may be set."),
+    "guided_json": ("none", "vLLM's older name for `structured_outputs.json`."),
+    "guided_regex": ("none", "vLLM's older name for `structured_outputs.regex`."),
+    "guided_choice": ("none", "vLLM's older name for `structured_outputs.choice`."),
+    "guided_grammar": ("none", "vLLM's older name for `structured_outputs.grammar`."),
+    "logprobs": (
+        "none",
+        "`chat/completions`: show the log probability of each token. `completions`: how many of the likeliest tokens to show beside it.",
+    ),
+    "top_logprobs": ("0", "`chat/completions` with `logprobs`: how many of the likeliest tokens to show beside each token."),
+    "prompt_logprobs": ("none", "The log probabilities of the prompt's tokens, with so many alternatives. Not with `stream`."),
+    "echo": ("false", "`completions` only: each answer begins with its prompt. `max_tokens` may then be 0."),
+    "return_token_ids": ("false", "Show the token ids of prompt and answers."),
+    "return_tokens_as_token_ids": ("false", "Log probabilities name tokens as `token_id:5`, which is unique."),
+    "include_stop_str_in_output": ("false", "What ended the answer is part of its text."),
+    "skip_special_tokens": ("true", "Leave the model's special tokens out of the text."),
+    "add_special_tokens": ("chat: false; completions: true", "Begin the prompt as the model's tokenizer begins a text."),
+    "truncate_prompt_tokens": ("none", "Keep only so many of the prompt's last tokens."),
     "cache_salt": ("none", "The prefix cache is shared only with requests that have the same salt."),
     **dict.fromkeys(
         (
             "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-            "prompt_cache_retention", "parallel_tool_calls",
+            "prompt_cache_retention", "parallel_tool_calls", "reasoning_effort", "verbosity", "priority",
         ),
         ("", NO_EFFECT),
     ),
@@ -72,7 +107,7 @@ def taken_fields() -> Iterator[str]:
     for name in dict.fromkeys((*own, *(f.name for f in msgspec.structs.fields(GenerationBody)))):
         if name == "stream_options":
             yield from (f"{name}.{f.name}" for f in msgspec.structs.fields(StreamOptions))
-        elif name not in UNSUPPORTED:
+        elif name in FORMS:
             yield name
 
 
@@ -80,6 +115,7 @@ def unsupported() -> str:
     rows = (
         (f"`{name}`", " or ".join(f"`{json.dumps(value)}`" for value in (None, *neutral)))
         for name, neutral in UNSUPPORTED.items()
+        if name not in FORMS
     )
     return table(("field", "accepted only as"), rows)
 

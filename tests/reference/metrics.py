@@ -1,4 +1,4 @@
-"""Every metric that the operator, the gateway and the engine register, from their own registries.
+"""Every metric that the operator, the gateway, the batch service and the engine register, from their own registries.
 
 The simulator has the engine's metrics; the probe has none.
 """
@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from llmendpoint_batch.metrics import Metrics as BatchMetrics
 from llmendpoint_gateway.serve.collectors import EnvoyCollector, StateCollector
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.metrics import Metrics as GatewayMetrics
@@ -54,6 +55,10 @@ def operator_metrics() -> str:
 
 def gateway_metrics() -> str:
     return _table([*registered(GatewayMetrics().registry), *_families(_gateway_collectors())])
+
+
+def batch_metrics() -> str:
+    return _table(registered(BatchMetrics().registry))
 
 
 def engine_metrics() -> str:

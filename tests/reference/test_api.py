@@ -17,7 +17,7 @@ from tests.reference.__main__ import PAGES
 Error = tuple[int, str]
 
 HEAD = Head("POST", "/x", Unknown(), 0)
-OF_ENVOY = {400, 408, 413, 415, 431, 503, 504}
+OF_ENVOY = {400, 404, 408, 413, 415, 431, 503, 504}
 """Statuses of the answers that Envoy makes by itself."""
 
 

@@ -7,7 +7,8 @@ from tests.repository.names import ROOT, broken_links
 
 PAGE = ROOT / "docs" / "contribute" / "where-to-change.md"
 CODE = {
-    part: ROOT / part / "src" / f"llmendpoint_{part}" for part in ("operator", "gateway", "server", "cli")
+    part: ROOT / part / "src" / f"llmendpoint_{part}"
+    for part in ("operator", "gateway", "server", "cli", "batch")
 }
 PLACES = {
     **CODE,
@@ -20,6 +21,7 @@ TESTS = {
     "gateway": ROOT / "gateway/tests",
     "server": ROOT / "server/tests",
     "cli": ROOT / "cli/tests/cli_unit",
+    "batch": ROOT / "batch/tests",
     "fit": ROOT / "fit/tests/fit_unit",
     "verdicts": ROOT / "verdicts/tests/verdicts_unit",
     "chart": ROOT / "tests/integration",

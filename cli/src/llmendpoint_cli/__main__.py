@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from . import plan, rollout
+from . import batch, plan, rollout
 from .errors import CliError
 from .scale import EXAMPLES as SCALE_EXAMPLES
 from .scale import scale
@@ -33,6 +33,7 @@ Examples:
   kubectl llm rollout status chat
   kubectl llm rollout promote chat
   kubectl llm plan Qwen/Qwen3-8B --accelerator l4
+  kubectl llm batch submit requests.jsonl
 """
 
 app = typer.Typer(
@@ -50,6 +51,7 @@ app.command("top", epilog=TOP_EXAMPLES)(top)
 app.command("scale", epilog=SCALE_EXAMPLES)(scale)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.add_typer(rollout.app, name="rollout")
+app.add_typer(batch.app, name="batch")
 
 
 def main() -> None:

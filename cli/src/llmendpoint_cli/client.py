@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -81,6 +81,42 @@ class Client:
         where = f"/namespaces/{quote(namespace)}" if namespace else ""
         found = self._list(f"/api/v1{where}/pods", {**CACHED, "labelSelector": GATEWAY_SELECTOR})
         return [pod for pod in found if (pod.get("status") or {}).get("phase") == "Running"]
+
+    def services(self, namespace: str | None, selector: str) -> list[Json]:
+        """Those with these labels, of one namespace or of all."""
+        where = f"/namespaces/{quote(namespace)}" if namespace else ""
+        return self._list(f"/api/v1{where}/services", {**CACHED, "labelSelector": selector})
+
+    def proxied(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        read: Callable[[http.client.HTTPResponse], T],
+        body: Callable[[], Iterable[bytes]] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> T:
+        """What `read` makes of an answer, which may be large, over a connection of its own. `body` is called again where
+        expired credentials were renewed."""
+
+        def ask() -> tuple[int, tuple[str, list[T]]]:
+            connection = self._connect()
+            try:
+                given = {**self._headers(), **(headers or {})}
+                connection.request(method, self._base.path + path, body() if body else None, given)
+                response = connection.getresponse()
+                if response.status >= 300:
+                    return response.status, (response.read(1 << 16).decode(errors="replace"), [])
+                return response.status, ("", [read(response)])
+            except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+                raise Unreachable(f"no answer from {what}: {error}") from None
+            finally:
+                connection.close()
+
+        status, (text, found) = self._renewing(ask)
+        if status >= 300:
+            raise _service_error(status, text, what)
+        return found[0]
 
     def demand(self, pod: Json) -> Json:
         """What a gateway knows of each endpoint now: the first line of its `/demand`, a stream that does not end by
@@ -209,6 +245,17 @@ def _time_of(date: str | None) -> datetime | None:
         return parsedate_to_datetime(date or "")
     except ValueError:
         return None
+
+
+def _service_error(status: int, text: str, what: str) -> CliError:
+    """An error in OpenAI's shape is the service's; any other is the API server's."""
+    try:
+        message = str(json.loads(text)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return _error(status, text, what)
+    if status >= 500:
+        return Unreachable(message)
+    return NotFound(message) if status == 404 else Refused(message)
 
 
 def _error(status: int, text: str, what: str) -> CliError:

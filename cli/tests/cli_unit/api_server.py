@@ -37,7 +37,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def respond(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.asked.append((self.command, self.path, dict(self.headers), json.loads(body or "null")))
+        is_json = "json" in self.headers.get("Content-Type", "json")
+        read = json.loads(body or "null") if is_json else body
+        self.server.asked.append((self.command, self.path, dict(self.headers), read))
         given = next((self.server.answers[part] for part in self.server.answers if part in self.path), None)
         status, content = given or self.server.answer
         if self.server.token and self.headers.get("Authorization") != f"Bearer {self.server.token}":
@@ -51,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
         self.close_connection = self.server.hang_up
 
-    do_GET = do_PATCH = respond  # noqa: N815 - the standard library's names
+    do_GET = do_PATCH = do_POST = respond  # noqa: N815 - the standard library's names
 
     def log_message(self, *_: object) -> None:
         return

@@ -55,6 +55,9 @@ def make_parser() -> argparse.ArgumentParser:
     envoy = commands.add_parser("envoy", help="write Envoy's bootstrap and become Envoy")
     envoy.add_argument("--port", type=int, default=8080, help="the OpenAI API (8080)")
     envoy.add_argument("--envoy-binary", type=Path, metavar="PATH", help="where it is not found by itself")
+    envoy.add_argument(
+        "--batch-service", type=_address, metavar="HOST:PORT", help="of /v1/files and /v1/batches (not served)"
+    )  # fmt: skip
     drain = commands.add_parser("drain", help="have clients go elsewhere, before the pod is stopped")
     drain.add_argument(
         "--seconds", type=float, default=300.0, metavar="S", help="after which what still runs is cut (300)"
@@ -84,7 +87,9 @@ def main() -> None:
 
 
 def run_envoy_command(arguments: argparse.Namespace) -> None:
-    run_envoy(arguments.socket, arguments.host, arguments.port, arguments.envoy_binary)
+    run_envoy(
+        arguments.socket, arguments.host, arguments.port, arguments.envoy_binary, arguments.batch_service
+    )
 
 
 def run_drain_command(arguments: argparse.Namespace) -> None:
@@ -114,6 +119,13 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
         trusted_hops=arguments.trusted_hops,
     )
     uvloop.run(run_picker(settings))
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        raise argparse.ArgumentTypeError(f"must be HOST:PORT, got {text!r}")
+    return text
 
 
 COMMANDS = {"picker": run_picker_command, "envoy": run_envoy_command, "drain": run_drain_command}

@@ -33,7 +33,7 @@ from xds.type.matcher.v3 import http_inputs_pb2  # noqa: F401
 
 from llmendpoint_gateway.core.envoy.bootstrap import make_bootstrap
 from llmendpoint_gateway.core.envoy.bounds import Share
-from llmendpoint_gateway.core.envoy.resources import NO_LIMITS, make_cluster, make_endpoints
+from llmendpoint_gateway.core.envoy.resources import NO_LIMITS, Resource, make_cluster, make_endpoints
 from llmendpoint_gateway.core.envoy.routes import make_routes
 from llmendpoint_gateway.core.envoy.snapshot import Health, Host
 from llmendpoint_gateway.core.envoy.xds import CLUSTER, ENDPOINTS
@@ -42,7 +42,7 @@ from llmendpoint_gateway.serve.envoy import open_files
 from llmendpoint_gateway.serve.envoy.process import find_envoy
 from llmendpoint_gateway.serve.envoy.protos import pack
 
-BOOTSTRAP = make_bootstrap(
+ARGUMENTS = (
     "/run/gateway/control.sock",
     "/run/gateway/decisions.sock",
     "/run/gateway/envoy-inner.sock",
@@ -53,10 +53,13 @@ BOOTSTRAP = make_bootstrap(
     "i-1",
     Share(),
 )
+BOOTSTRAP = make_bootstrap(*ARGUMENTS)
+WITH_BATCHES = make_bootstrap(*ARGUMENTS, "llmendpoint-batch.llm.svc:80")
 
 
-def test_every_resource_parses_as_its_type() -> None:
-    bootstrap = ParseDict(BOOTSTRAP, bootstrap_pb2.Bootstrap())
+@pytest.mark.parametrize("config", [BOOTSTRAP, WITH_BATCHES])
+def test_every_resource_parses_as_its_type(config: Resource) -> None:
+    bootstrap = ParseDict(config, bootstrap_pb2.Bootstrap())
     assert bootstrap.static_resources.listeners[0].name == "openai"
     assert pack(CLUSTER, make_cluster("a/chat/r1")).type_url == CLUSTER
     hosts = (Host("10.0.0.1:8000", Health.HEALTHY), Host("[fd00::1]:8000", Health.DRAINING))

@@ -87,7 +87,7 @@ def test_a_path_that_is_not_there_is_404_in_openais_shape(gateway: Gateway) -> N
         ("OPTIONS", CHAT, 405, "method_not_allowed", {}),
         ("DELETE", "/v1/models/x", 405, "method_not_allowed", {}),
         ("GET", CHAT, 405, "method_not_allowed", {}),
-        ("POST", "/v1/batches", 404, "unknown_url", {"json": {"input_file_id": "x"}}),
+        ("POST", "/v1/batches", 404, "batch_service_off", {"json": {"input_file_id": "x"}}),
         ("POST", "/v1/load_lora_adapter", 404, "unknown_url", {"json": {"model": "x"}}),
         ("POST", CHAT, 415, "unsupported_media_type", {"files": {"file": b"x"}, "data": {"model": "x"}}),
         (

@@ -18,15 +18,39 @@ SEED_MIN, SEED_MAX = -(2**63), 2**63 - 1
 """Both included: an int64."""
 MAX_TOKENS_MIN, MAX_TOKENS_MAX = 1, 2**31 - 1
 """Both included; the model's length is the real bound."""
-STOP_STRINGS_MAX = 4
+STOP_STRINGS_MAX = 16
 STOP_STRING_CHARACTERS_MAX = 256
 """For one stop string, which has at least one character."""
 STOP_TOKEN_IDS_MAX = 128
 N_MIN, N_MAX = 1, 128
 """Answers to one prompt. Both included."""
+ANSWERS_MAX = 256
+"""Prompts of one body times `n`."""
+PROMPTS_TOKENS_MAX = 2**18
+"""Of all prompts of one body together; more if the model takes one prompt that is longer."""
+PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
+LOGPROBS_VALUES_MAX = 2**20
+"""Of one body whose answers are not streamed: tokens, times alternatives and one. Each takes some 130 bytes of memory."""
 LOGPROBS_MAX = 20
 """Alternatives of one token, beside the chosen one; 0 is allowed."""
+PROMPT_LOGPROBS_VALUES_MAX = 2**17
+"""Of one request: the tokens of its prompt, times `prompt_logprobs` and one. Each takes some 130 bytes of memory."""
+PENALTY_MIN, PENALTY_MAX = -2.0, 2.0
+"""Both included, for frequency_penalty and presence_penalty; 0 is off."""
+REPETITION_PENALTY_MIN, REPETITION_PENALTY_MAX = 0.01, 10.0
+"""Both included; 1 is off. A smaller one would make logits that float32 cannot hold."""
+MIN_P_MIN, MIN_P_MAX = 0.0, 1.0
+"""Both included; 0 is off."""
+LOGIT_BIAS_MIN, LOGIT_BIAS_MAX = -100.0, 100.0
+"""Both included, for one token."""
+LOGIT_BIAS_TOKENS_MAX = 1024
 CACHE_SALT_CHARACTERS_MAX = 256
+GRAMMAR_BYTES_MAX = 128 * 2**10
+"""For a JSON schema, a grammar, or a list of choices as JSON."""
+REGEX_BYTES_MAX = 8 * 2**10
+CHOICES_MAX = 1_000
+GRAMMAR_SECONDS_MAX = 2.0
+"""Until a grammar compiles, with the first tokens that it allows."""
 
 DEADLINE_HEADER = "x-llmendpoint-deadline-ms"
 DEADLINE_MS_MIN, DEADLINE_MS_MAX = 1, 86_400_000

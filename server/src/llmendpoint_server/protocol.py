@@ -4,7 +4,7 @@ One Unix stream socket; each frame is a 4-byte big-endian length and a msgpack b
 process starts `python -m llmendpoint_server.engine --socket-fd N`, sends `Configure`, and reads `StateChanged`
 (loading), `Loaded`, and `StateChanged` (warming, then ready). Then requests go one way, and `StepOutput` the other.
 Either side ends when it reads end of file. The API process handles stop strings and detokenization, and aborts a
-request that has produced enough.
+request, or one answer of it, that has produced enough.
 
 The life of a request: `AddRequest`, then any number of `StepOutput` entries for its id. The last of them for each of its n
 answers, and only the last, has a `finish`. That holds for rejected, aborted and failed requests too; one that could not be
@@ -38,7 +38,7 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     `model_path`: a local directory in transformers' layout (config.json, *.safetensors). `model_revision`: what
     names the content of these files, for the root of the prefix cache's hash chain. None: the engine chooses by the
     model and the machine. `max_batched_tokens`: what one step computes. `kv_cache_memory`: bytes.
-    `speculative_method`: how tokens are guessed ahead; None: they are not.
+    `speculative_method`: how tokens are guessed ahead, if not by the model in `draft_model_path`; both None: they are not.
     """
 
     model_path: str
@@ -54,6 +54,7 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     kv_cache_memory: int | None = None
     prefix_caching: bool = True
     speculative_method: Literal["ngram"] | None = None
+    draft_model_path: str | None = None
     num_speculative_tokens: int | None = None
 
 
@@ -62,7 +63,10 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True):
 
 
 class AbortRequest(msgspec.Struct, tag="abort", frozen=True):
+    """`index`: the one answer to end; None: all of them."""
+
     id: str
+    index: int | None = None
 
 
 class Drain(msgspec.Struct, tag="drain", frozen=True):

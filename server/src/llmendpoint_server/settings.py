@@ -62,6 +62,7 @@ class Settings:
     kv_cache_memory: int | None = None
     prefix_caching: bool = True
     speculative_method: Literal["ngram"] | None = None
+    draft_model: str | None = None
     num_speculative_tokens: int | None = None
     drain_timeout: float = 600.0
     step_timeout: float = 120.0
@@ -182,8 +183,10 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help="never share pages between equal prompts")  # fmt: skip
     add("--speculative-method", choices=("ngram",),
         help="guess tokens ahead and check several in one step; ngram: guess that what followed the last few tokens before follows them again (default: off)")  # fmt: skip
+    add("--draft-model", metavar="MODEL",
+        help="a small model with the same tokenizer, which guesses tokens ahead; written like --model (default: off)")  # fmt: skip
     add("--num-speculative-tokens", type=draft_tokens, metavar="N",
-        help=f"tokens that are guessed at a time with --speculative-method, at most {MOST_DRAFT_TOKENS} (default: {DEFAULT_DRAFT_TOKENS})")  # fmt: skip
+        help=f"tokens that are guessed at a time with --speculative-method or --draft-model, at most {MOST_DRAFT_TOKENS} (default: {DEFAULT_DRAFT_TOKENS})")  # fmt: skip
 
 
 def default_name(model: str) -> str:
@@ -206,7 +209,13 @@ def settings_from(options: dict[str, Any], parser: argparse.ArgumentParser) -> S
             f"argument --max-num-batched-tokens: {tokens} is less than --max-num-seqs {sequences}, and each sequence "
             "computes at least one token in a step; raise the first or lower the second"
         )
-    if options["num_speculative_tokens"] and not options["speculative_method"]:
-        parser.error("argument --num-speculative-tokens: it needs --speculative-method=ngram")
+    if options["draft_model"] and options["speculative_method"]:
+        parser.error(
+            "argument --draft-model: it guesses instead of --speculative-method; leave one of them out"
+        )
+    if options["num_speculative_tokens"] and not (options["speculative_method"] or options["draft_model"]):
+        parser.error(
+            "argument --num-speculative-tokens: it needs --speculative-method=ngram or --draft-model"
+        )
     names = tuple(dict.fromkeys(options.pop("served_model_name"))) or (default_name(options["model"]),)
     return Settings(served_names=names, **options)

@@ -1,6 +1,7 @@
 """A stand-in for the engine process, at the wire: speaks `protocol`, computes nothing.
 
-It generates the tokens of its prompt again and again, one per step, and misbehaves as FAKE_ENGINE (JSON) says:
+It generates the tokens of its prompt again and again, one per step; answer k of a request begins with the prompt's token
+k. It misbehaves as FAKE_ENGINE (JSON) says:
 `delay` seconds per step, `max_running` requests at once, `die_with` that many running (after a few steps, exit code 9,
 no word), `hang_up_with` that many running (it closes its socket, and stays), `deaf` (once it is ready it reads nothing),
 `stall_with` that many requests (it goes on beating, and makes no step), `lose_after` so many tokens of a request (as if the
@@ -19,10 +20,30 @@ import time
 
 from llmendpoint_server import protocol
 from llmendpoint_server.core.counters import Counters
-from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
+from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, TokenLogprobs
 
 OPTIONS = json.loads(os.environ.get("FAKE_ENGINE", "{}"))
 MAX_MODEL_LEN = 2048
+
+
+def ends(request_id: str, index: int | None, name: tuple[str, int]) -> bool:
+    return name[0] == request_id and index in (None, name[1])
+
+
+def scored(
+    request: Request, token: int, finish: FinishReason | None, index: int, first: bool
+) -> RequestOutput:
+    """A token has log probability -1, the first alternative is token 5 with -0.5, the second token 6 with -1.5, and so on."""
+    sampling = request.sampling
+
+    def score(token: int, most: int) -> TokenLogprobs:
+        return TokenLogprobs(token, -1.0, tuple((5 + at, -0.5 - at) for at in range(most)))
+
+    said = () if sampling.logprobs is None else (score(token, sampling.logprobs),)
+    told: tuple[TokenLogprobs | None, ...] = ()
+    if sampling.prompt_logprobs is not None and first and not index:
+        told = (None, *(score(one, sampling.prompt_logprobs) for one in request.prompt[1:]))
+    return RequestOutput(request.id, (token,), finish, logprobs=said, index=index, prompt_logprobs=told)
 
 
 class FakeEngine:
@@ -30,8 +51,9 @@ class FakeEngine:
         self.connection = connection
         self.reader = protocol.EngineReader()
         self.limit = 256
-        self.running: dict[str, tuple[Request, int]] = {}
-        self.waiting: list[Request] = []
+        self.running: dict[tuple[str, int], tuple[Request, int]] = {}
+        """by id and answer: the request, and how many tokens it has"""
+        self.waiting: list[tuple[Request, int]] = []
         self.counters = Counters()
         self.draining = False
 
@@ -44,7 +66,7 @@ class FakeEngine:
                 self.limit = message.max_queued_requests
                 self.load(message)
             case protocol.AddRequest(request=request):
-                full = len(self.waiting) >= self.limit and len(self.running) >= self.max_running
+                full = len(self.waiting) + len(self.running) >= self.limit + self.max_running
                 if self.draining or full:
                     refusal = RequestOutput(
                         request.id,
@@ -55,10 +77,13 @@ class FakeEngine:
                     )
                     self.send(protocol.StepOutput((refusal,)))
                 else:
-                    self.waiting.append(request)
-            case protocol.AbortRequest(id=request_id):
-                self.running.pop(request_id, None)
-                self.waiting = [request for request in self.waiting if request.id != request_id]
+                    self.waiting += [(request, index) for index in range(request.n)]
+            case protocol.AbortRequest(request_id, index):
+                for name in [name for name in self.running if ends(request_id, index, name)]:
+                    del self.running[name]
+                self.waiting = [
+                    one for one in self.waiting if not ends(request_id, index, (one[0].id, one[1]))
+                ]
             case protocol.Drain():
                 self.draining = True
 
@@ -84,8 +109,8 @@ class FakeEngine:
 
     def step(self) -> None:
         while self.waiting and len(self.running) < self.max_running:
-            request = self.waiting.pop(0)
-            self.running[request.id] = (request, 0)
+            request, index = self.waiting.pop(0)
+            self.running[request.id, index] = (request, 0)
         self.counters.steps += 1
         started = [done for _, done in self.running.values() if done > 5]
         if len(started) >= OPTIONS.get("die_with", float("inf")):
@@ -94,20 +119,23 @@ class FakeEngine:
             self.connection.close()
             time.sleep(600)
         outputs = []
-        for request, done in list(self.running.values()):
-            token = request.prompt[done % len(request.prompt)]
+        for name, (request, done) in list(self.running.items()):
+            index = name[1]
+            token = request.prompt[(done + index) % len(request.prompt)]
             finish = FinishReason.LENGTH if done + 1 >= request.sampling.max_tokens else None
             if token in request.sampling.stop_token_ids:
                 finish = FinishReason.STOP
             if done == OPTIONS.get("lose_after"):
                 detail = "The engine lost this request: KeyError."
-                outputs.append(RequestOutput(request.id, finish=FinishReason.LOST, detail=detail))
-                del self.running[request.id]
+                outputs.append(
+                    RequestOutput(request.id, finish=FinishReason.LOST, detail=detail, index=index)
+                )
+                del self.running[name]
                 continue
-            outputs.append(RequestOutput(request.id, (token,), finish))
-            self.running[request.id] = (request, done + 1)
+            outputs.append(scored(request, token, finish, index, first=not done))
+            self.running[name] = (request, done + 1)
             if finish:
-                del self.running[request.id]
+                del self.running[name]
         self.counters.generated_tokens += sum(len(output.tokens) for output in outputs)
         self.send(protocol.StepOutput(tuple(outputs)), self.stats())
         time.sleep(OPTIONS.get("delay", 0.0))

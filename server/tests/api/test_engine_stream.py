@@ -81,7 +81,7 @@ async def test_what_a_slow_reader_has_not_read_is_one_output_and_has_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine_stream, "UNREAD_TOKENS_MAX", 100)
-    forgotten: list[str] = []
+    forgotten: list[EngineStream] = []
     ours = EngineStream("a", forgotten.append)
     before = len(gc.get_objects())
     for token in range(100):
@@ -89,7 +89,7 @@ async def test_what_a_slow_reader_has_not_read_is_one_output_and_has_a_bound(
     assert len(gc.get_objects()) < before + 20
     assert forgotten == []
     ours.deliver(output(100))
-    assert forgotten == ["a"]  # the engine is told to stop
+    assert forgotten == [ours]  # the engine is told to stop
     ours.deliver(output(101))
     last = await ours.next()
     assert last.tokens == tuple(range(101))
@@ -143,6 +143,7 @@ class Turns:
         self.client.connection_made(Mock(is_closing=lambda: False, get_write_buffer_size=lambda: 0))
         self.client.data_received(protocol.encode(protocol.StateChanged("ready")))
         self.seen: list[tuple[str, tuple[int, ...]]] = []
+        self.streams: dict[str, EngineStream] = {}
         self.names = [str(number) for number in range(requests)]
         self.reading = [asyncio.create_task(self._read(name)) for name in self.names]
 
@@ -151,7 +152,8 @@ class Turns:
             self.seen.append((name, output.tokens))
             return output.finish is None
 
-        await self.client.submit(Request(name, (1,), SamplingParams(9))).read(reader)
+        self.streams[name] = self.client.submit(Request(name, (1,), SamplingParams(9)))
+        await self.streams[name].read(reader)
 
     async def step(self, token: int, ending: str = "") -> list[tuple[str, tuple[int, ...]]]:
         """One step with this token for each request. Returns what readers got of it at once."""
@@ -200,5 +202,5 @@ async def test_tokens_of_a_request_that_was_dropped_go_nowhere() -> None:
     many = Turns(MANY_STREAMS)
     await many.step(1)
     await many.step(2)
-    many.client.forget("3")
+    many.streams["3"].close()
     assert await many.turn() == [(name, (2,)) for name in many.names if name != "3"]

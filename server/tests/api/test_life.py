@@ -115,7 +115,7 @@ def test_the_time_to_the_first_token_has_tokenizing_in_it() -> None:
 
 
 FAULTS = """
-from llmendpoint_server.api import detokenize, preprocess, responses
+from llmendpoint_server.api import detokenize, preprocess, shapes
 from llmendpoint_server.api.tokenizer import ModelTokenizer
 def failing(function, mark):
     def call(*given, **named):
@@ -134,7 +134,7 @@ def failing_push(self, tokens):
         raise RuntimeError(self.seen)
     return text, taken
 detokenize.TextStream.push = failing_push
-responses.Shape.whole = failing(responses.Shape.whole, "fail-writing")
+shapes.Shape.whole = failing(shapes.Shape.whole, "fail-writing")
 """
 
 

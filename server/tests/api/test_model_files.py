@@ -74,15 +74,24 @@ def test_sampling_defaults_come_from_the_model(model: Path) -> None:
     assert read_sampling_defaults(model) == SamplingDefaults()
 
 
-def test_top_k_comes_from_the_model_and_a_warning_names_what_the_sampler_lacks(model: Path) -> None:
-    config = {"do_sample": True, "top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1, "typical_p": 1.0}
+def test_all_that_changes_a_draw_comes_from_the_model_and_a_warning_names_what_the_sampler_lacks(
+    model: Path,
+) -> None:
+    served = {"top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1}
+    config = {"do_sample": True, **served, "max_new_tokens": 512, "typical_p": 0.5, "num_beams": 4}
     (model / "generation_config.json").write_text(json.dumps(config))
     with structlog.testing.capture_logs() as lines:
-        assert read_sampling_defaults(model) == SamplingDefaults(top_k=20)
+        assert read_sampling_defaults(model) == SamplingDefaults(**served, max_tokens=512)  # type: ignore[arg-type]  # top_k is whole
     assert [(line["log_level"], line["field"]) for line in lines] == [
-        ("warning", "min_p"),
-        ("warning", "repetition_penalty"),
+        ("warning", "typical_p"),
+        ("warning", "num_beams"),
     ]
+
+
+def test_a_greedy_model_keeps_its_repetition_penalty(model: Path) -> None:
+    config = {"do_sample": False, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1}
+    (model / "generation_config.json").write_text(json.dumps(config))
+    assert read_sampling_defaults(model) == SamplingDefaults(temperature=0.0, repetition_penalty=1.1)
 
 
 @pytest.mark.parametrize(

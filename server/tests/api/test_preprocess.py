@@ -18,7 +18,8 @@ from starlette.requests import Request
 from llmendpoint_server import protocol
 from llmendpoint_server.api import preprocess
 from llmendpoint_server.api.disconnect import ClientGone
-from llmendpoint_server.api.preprocess import Cancelled, Preprocessor, encode_within
+from llmendpoint_server.api.encoding import Cancelled, encode_within
+from llmendpoint_server.api.preprocess import Preprocessor
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 from llmendpoint_server.api.schemas import CompletionBody
 from llmendpoint_server.errors import InvalidRequest, PromptTooLong, QueueFull
@@ -41,7 +42,10 @@ class Words:
         runs = sum(a.isspace() != b.isspace() for a, b in pairwise(text)) + bool(text)
         return (1,) * (runs + add_special_tokens)
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        raise NotImplementedError
+
+    def token(self, token: int) -> tuple[str, bytes]:
         raise NotImplementedError
 
     def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
@@ -117,7 +121,7 @@ async def test_a_caller_that_leaves_while_it_waits_for_a_thread_is_never_tokeniz
     with pytest.raises(ClientGone):
         await second
     tokenizer.go_on.set()
-    assert len((await first).prompt) > 2**13
+    assert (await first).prompt_tokens > 2**13
     assert len(tokenizer.texts) == 1
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from llmendpoint_server.api.model_service import make_configure
+from llmendpoint_server.errors import ModelNotFound
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.settings import Settings, make_parser, parse
+from llmendpoint_server.weights.locate import resolve_model
 
 CONTRACTS = Path(__file__).parents[3] / "docs/contribute/contracts.md"
 
@@ -84,6 +86,7 @@ def test_memory_is_a_kubernetes_quantity(text: str, amount: int) -> None:
             "--num-speculative-tokens",
         ),
         (["--model", "m", "--num-speculative-tokens", "3"], "--num-speculative-tokens"),
+        (["--model", "m", "--speculative-method", "ngram", "--draft-model", "d"], "--draft-model"),
         (["--model", "m", "--surprise"], "--surprise"),
         ([], "--model"),
     ],
@@ -114,6 +117,14 @@ def test_the_bound_in_tokens_follows_the_bound_in_requests_unless_it_is_set(
 ) -> None:
     settings = parse(["--model", "m", *flags])
     assert make_configure(settings, tmp_path).max_queued_tokens == tokens
+
+
+def test_a_draft_model_is_found_as_the_model_is_and_named_if_it_is_not(tmp_path: Path) -> None:
+    settings = parse(["--model", "m", "--draft-model", "embedded://demo", "--num-speculative-tokens", "3"])
+    assert make_configure(settings, tmp_path).draft_model_path == str(resolve_model("embedded://demo"))
+    missing = parse(["--model", "m", "--draft-model", "/no/such/folder"])
+    with pytest.raises(ModelNotFound, match="--draft-model /no/such/folder"):
+        make_configure(missing, tmp_path)
 
 
 def test_every_setting_that_the_engine_knows_reaches_it(tmp_path: Path) -> None:

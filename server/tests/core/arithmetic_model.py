@@ -6,11 +6,12 @@ when a slot that a sequence reads holds anything else, and answers with a functi
 
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
+from dataclasses import replace
 
 from llmendpoint_server.core.batch import NOTHING, Batch, Sampled, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.config import SchedulerConfig
-from llmendpoint_server.core.request import FinishReason, Priority, Request, SamplingParams
+from llmendpoint_server.core.request import FinishReason, Priority, Request, SamplingParams, TokenLogprobs
 from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.core.speculation import PromptLookup, Proposer, accept
 
@@ -43,7 +44,10 @@ class Machine:
                 assert self.slots[slot] == tokens[: position + 1], (
                     "a page holds somebody else's keys and values"
                 )
-            sampled.append(self.sample(row) if row.sample else NOTHING)
+            scores = tuple(
+                TokenLogprobs(tokens[place + 1], -float(sum(tokens[: place + 1]))) for place in row.scored
+            )
+            sampled.append(replace(self.sample(row) if row.sample else NOTHING, prompt_logprobs=scores))
         return sampled
 
     def sample(self, row: Scheduled) -> Sampled:
@@ -68,6 +72,12 @@ class Guesser:
             token = next_token(known + draft)
             draft += ((token + 1) % VOCAB if self.wrong and place % self.wrong == 0 else token,)
         return draft
+
+
+def scores_of(prompt: tuple[int, ...]) -> tuple[TokenLogprobs | None, ...]:
+    """What the machine says of a prompt."""
+    places = range(1, len(prompt))
+    return None, *(TokenLogprobs(prompt[place], -float(sum(prompt[:place]))) for place in places)
 
 
 def make_scheduler(
@@ -109,8 +119,11 @@ def request(
     priority: Priority = Priority.NORMAL,
     deadline: float | None = None,
     n: int = 1,
+    prompt_logprobs: int | None = None,
 ) -> Request:
-    sampling = SamplingParams(max_tokens, temperature=0, ignore_eos=ignore_eos)
+    sampling = SamplingParams(
+        max_tokens, temperature=0, ignore_eos=ignore_eos, prompt_logprobs=prompt_logprobs
+    )
     return Request(name, prompt, sampling, arrival, salt, priority, deadline, n)
 
 

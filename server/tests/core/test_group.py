@@ -97,6 +97,22 @@ def test_an_abort_ends_all_answers_whatever_they_have(steps: int) -> None:
     assert scheduler.waiting == scheduler.running == 0
 
 
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize("index", [0, 2])
+def test_an_abort_of_one_answer_ends_it_alone(steps: int, index: int) -> None:
+    scheduler, machine = make_scheduler(pages=40, max_num_seqs=4), Machine(2)
+    scheduler.add(request("a", PROMPT, 9, n=4), seed=0)
+    for _ in range(steps):
+        step(scheduler, machine)
+    assert [(end.index, end.finish) for end in scheduler.abort("a", index)] == [(index, FinishReason.ABORTED)]
+    assert scheduler.abort("a", index) == []
+    done = finish(scheduler, machine)
+    others = {("a", other) for other in range(4) if other != index}
+    assert done.keys() == others
+    assert scheduler.idle
+    assert scheduler.blocks.held == 0
+
+
 def test_an_answer_that_is_not_a_number_fails_all_of_its_request_and_no_other() -> None:
     scheduler, machine = make_scheduler(pages=40, max_num_seqs=5, budget=30), Machine(2)
     scheduler.add(request("bad", PROMPT, n=3), seed=0)

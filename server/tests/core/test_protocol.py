@@ -10,7 +10,9 @@ from llmendpoint_server.errors import InvalidRequest, ProtocolError
 REQUEST = Request(
     "r1",
     (1, 2, 3),
-    SamplingParams(max_tokens=5, temperature=0.5, seed=-7, stop_token_ids=frozenset({9})),
+    SamplingParams(
+        max_tokens=5, temperature=0.5, seed=-7, stop_token_ids=frozenset({9}), logit_bias=((3, -1.5),)
+    ),
     1.5,
 )
 TO_ENGINE = [
@@ -26,6 +28,7 @@ FROM_ENGINE = [
     protocol.StepOutput(
         (protocol.RequestOutput("r2", (4,), logprobs=(TokenLogprobs(4, -0.5, ((4, -0.5),)),)),)
     ),
+    protocol.StepOutput((protocol.RequestOutput("r3", prompt_logprobs=(None, TokenLogprobs(4, -0.5))),)),
     protocol.Stats(waiting=1, kv_usage=0.25),
 ]
 
@@ -76,6 +79,19 @@ def test_a_frame_beyond_the_limit_is_refused_before_it_is_read() -> None:
         ("seed", -(2**63) - 1),
         ("logprobs", -1),
         ("logprobs", 21),
+        ("prompt_logprobs", -1),
+        ("prompt_logprobs", 21),
+        ("min_p", -0.1),
+        ("min_p", 1.1),
+        ("min_p", float("nan")),
+        ("frequency_penalty", -2.1),
+        ("frequency_penalty", 2.1),
+        ("presence_penalty", -2.1),
+        ("presence_penalty", 2.1),
+        ("repetition_penalty", 0.0),
+        ("repetition_penalty", 11.0),
+        ("min_tokens", -1),
+        ("min_tokens", 6),
     ],
 )
 def test_a_sampling_parameter_out_of_range_is_refused_by_name(field: str, value: float) -> None:
@@ -91,6 +107,24 @@ def test_more_stop_token_ids_than_allowed_are_refused_by_name() -> None:
     ) as caught:
         SamplingParams(5, stop_token_ids=frozenset(range(limits.STOP_TOKEN_IDS_MAX + 1)))
     assert caught.value.param == "stop_token_ids"
+
+
+@pytest.mark.parametrize(
+    ("bias", "why"),
+    [
+        (((7, 100.5),), r"logit_bias\[7\] is 100.5; it must be -100.0 to 100.0"),
+        (((7, float("nan")),), "it must be -100.0 to 100.0"),
+        (((7, 1.0), (7, 2.0)), "names a token twice"),
+        (tuple((token, 1.0) for token in range(1025)), "holds 1025 tokens; it takes at most 1024"),
+    ],
+    ids=["value", "nan", "twice", "count"],
+)
+def test_a_logit_bias_out_of_its_bounds_is_refused_by_name(
+    bias: tuple[tuple[int, float], ...], why: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=why) as caught:
+        SamplingParams(5, logit_bias=bias)
+    assert caught.value.param == "logit_bias"
 
 
 def test_a_cache_salt_beyond_its_limit_is_refused_by_name() -> None:

@@ -1,7 +1,10 @@
 """docs/concepts/architecture.md: the engine batches continuously on a paged cache, and no sequence reads what another one wrote."""
 
+from typing import Any
+
 import pytest
 
+from llmendpoint_server import limits
 from llmendpoint_server.core.batch import NOTHING, Sampled
 from llmendpoint_server.core.queue import AGING_SECONDS
 from llmendpoint_server.core.request import (
@@ -406,3 +409,21 @@ def test_log_probabilities_end_with_the_token_that_ends_the_request() -> None:
     (output,) = scheduler.update(scheduler.schedule(0.0), [Sampled((3, 4, 5), scores)], 0.5)
     assert output.tokens == (3, 4)
     assert output.logprobs == scores[:2]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"logit_bias": ((VOCAB, 1.0),)}, "logit_bias has a token id outside 0 to 6"),
+        ({"logit_bias": ((-1, 1.0),)}, "logit_bias has a token id outside 0 to 6"),
+        ({"prompt_logprobs": 20}, "prompt_logprobs asks for 42 values"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_the_model_is_refused_where_the_request_is_admitted(
+    asked: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PROMPT_LOGPROBS_VALUES_MAX", 41)
+    (end,) = make_scheduler().add(Request("a", (1, 2), SamplingParams(2, **asked)), seed=0)
+    assert end.finish is FinishReason.FAILED
+    assert why in end.detail

@@ -1,16 +1,19 @@
 """docs/concepts/architecture.md: whatever happens, every answer ends once, no page leaks, and no sequence reads what another wrote."""
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
+from llmendpoint_server.core import planning
+from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.queue import AGING_SECONDS, order_of
-from llmendpoint_server.core.request import FinishReason, Priority, Request, RequestOutput
+from llmendpoint_server.core.request import FinishReason, Priority, Request, RequestOutput, TokenLogprobs
 from llmendpoint_server.core.sequence import Sequence, Status
-from server.tests.core.arithmetic_model import Guesser, Machine, expected, make_scheduler, request
+from server.tests.core.arithmetic_model import Guesser, Machine, expected, make_scheduler, request, scores_of
 
 Answer = tuple[str, int]
 """The request's id, and the answer's index."""
@@ -21,6 +24,7 @@ class SchedulerStates(RuleBasedStateMachine):
     failures."""
 
     @initialize(
+        scored_at_once=st.sampled_from([1, 3, 128]),
         pages=st.integers(2, 10),
         page_size=st.integers(1, 4),
         max_num_seqs=st.integers(1, 4),
@@ -33,11 +37,14 @@ class SchedulerStates(RuleBasedStateMachine):
         wrong=st.integers(0, 4),
         speculative=st.integers(0, 7),
     )
-    def start(self, window: int | None, at_once: int, wrong: int, **config: int) -> None:
+    def start(self, window: int | None, at_once: int, wrong: int, scored_at_once: int, **config: int) -> None:
+        self.scored_at_once = scored_at_once
         self.scheduler = make_scheduler(window=window, proposer=lambda: Guesser(wrong), **config)  # type: ignore[arg-type]  # caching is a bool
         self.machine = Machine(config["page_size"], window, at_once)
         self.sent: dict[str, Request] = {}
         self.got: dict[Answer, tuple[int, ...]] = {}
+        self.told: dict[Answer, tuple[TokenLogprobs | None, ...]] = {}
+        """log probabilities of the prompt"""
         self.ended: dict[Answer, FinishReason] = {}
         self.at_fault: set[str] = set()
         """ids of the requests that may fail"""
@@ -48,9 +55,18 @@ class SchedulerStates(RuleBasedStateMachine):
         answer = output.id, output.index
         assert answer not in self.ended, "an output after the last one"
         assert output.finish is not FinishReason.FAILED or output.id in self.at_fault
+        self.told[answer] += output.prompt_logprobs
+        if output.tokens and output.finish is not FinishReason.FAILED:
+            self.check_told(answer)
         self.got[answer] += output.tokens
         if output.finish is not None:
             self.ended[answer] = output.finish
+
+    def check_told(self, answer: Answer) -> None:
+        """When an answer begins, all is told of its prompt, once: by answer 0, if it was asked for."""
+        request = self.sent[answer[0]]
+        asked = request.sampling.prompt_logprobs is not None and not answer[1]
+        assert self.told[answer] == (scores_of(request.prompt) if asked else ())
 
     @property
     def live(self) -> set[str]:
@@ -65,6 +81,7 @@ class SchedulerStates(RuleBasedStateMachine):
         priority=st.sampled_from(Priority),
         patience=st.none() | st.floats(0, 60),
         n=st.sampled_from([1, 1, 2, 4]),
+        prompt_logprobs=st.sampled_from([None, None, 0]),
     )
     def arrive(self, prompt: tuple[int, ...], patience: float | None, **asked: Any) -> None:
         deadline = None if patience is None else self.now + patience
@@ -73,6 +90,7 @@ class SchedulerStates(RuleBasedStateMachine):
         if len(prompt) >= self.scheduler.config.max_model_len:
             self.at_fault.add(new.id)
         self.got |= {(new.id, index): () for index in range(new.n)}
+        self.told |= {(new.id, index): () for index in range(new.n)}
         for end in self.scheduler.add(new, 0, self.now):
             assert end.retry_after >= 1 or end.finish is FinishReason.FAILED
             if end.id != new.id:
@@ -106,7 +124,10 @@ class SchedulerStates(RuleBasedStateMachine):
             self.take(output)
         idle = self.scheduler.idle
         waited, ran = list(self.scheduler._members.waiting), set(self.scheduler._members.running)
-        self.flight = self.scheduler.schedule(self.now)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(planning, "SCORED_AT_ONCE", self.scored_at_once)
+            self.flight = self.scheduler.schedule(self.now)
+        assert sum(len(row.scored) for row in self.flight.rows) <= self.scored_at_once
         self.check_order(waited, set(self.scheduler._members.running) - ran)
         assert bool(self.flight.rows) is not idle, "there is work, and nothing was scheduled"
         assert not self.flight.decoding or self.flight.prompt_tokens <= self.scheduler._pace._allowed
@@ -121,7 +142,7 @@ class SchedulerStates(RuleBasedStateMachine):
             row.sequence.id for row in self.flight.rows if self.spoiled(row, poison) and not row.draft
         }
         self.sampled = [
-            Sampled((-1,)) if new.tokens and self.spoiled(row, poison) else new
+            replace(new, tokens=(-1,)) if new.tokens and self.spoiled(row, poison) else new
             for row, new in zip(self.flight.rows, self.machine.run(self.flight), strict=True)
         ]
 

@@ -136,6 +136,28 @@ def test_replayed_steps_give_the_tokens_of_computed_ones(
     assert recorder.replays > NEW_TOKENS
 
 
+def changing(n: int) -> SamplingParams:
+    """Some rows are drawn from changed logits, beside the graph."""
+    return (
+        sampling(n)
+        if n % 2
+        else replace(sampling(n), frequency_penalty=1.5, min_p=0.01, logit_bias=((9, 3.0),))
+    )
+
+
+def test_rows_that_change_their_logits_share_a_replay_with_rows_that_do_not(
+    make_engine: Callable[..., Engine],
+) -> None:
+    recorder = Recorder()
+    found = answers(make_engine("llama", recorder), changing)
+    assert found == answers(make_engine("llama", None), changing)
+    plain = answers(make_engine("llama", None), sampling)
+    assert [found[name] == plain[name] for name in sorted(found)] == [
+        bool(int(name) % 2) for name in sorted(found)
+    ]
+    assert recorder.replays > NEW_TOKENS
+
+
 def test_tokens_stay_when_sequences_are_preempted_between_replays(
     make_engine: Callable[..., Engine],
 ) -> None:

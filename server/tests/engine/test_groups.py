@@ -1,7 +1,10 @@
 """docs/concepts/architecture.md: an answer depends on its request's seed and on its index, not on what shares the batch."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.engine.loop import Engine
@@ -9,6 +12,15 @@ from server.tests.engine.test_speculation import Bench, page_bytes, prompts
 
 N = 4
 SAMPLING = SamplingParams(30, temperature=0.9, seed=11, ignore_eos=True)
+CHANGING = replace(
+    SAMPLING,
+    min_p=0.02,
+    frequency_penalty=0.4,
+    presence_penalty=0.3,
+    repetition_penalty=1.2,
+    logit_bias=((7, 2.0), (9, -100.0)),
+)
+"""Its tokens depend on all that stand before them, so they show if some were counted twice, or not at all."""
 
 
 def answers(engine: Engine, requests: list[Request]) -> dict[tuple[str, int], list[int]]:
@@ -23,16 +35,17 @@ def answers(engine: Engine, requests: list[Request]) -> dict[tuple[str, int], li
     return found
 
 
+@pytest.mark.parametrize("sampling", [SAMPLING, CHANGING], ids=["plain", "changing"])
 def test_seeded_answers_are_the_same_alone_in_company_preempted_and_with_drafts(
-    model_folder: Callable[[str], Path],
+    sampling: SamplingParams, model_folder: Callable[[str], Path]
 ) -> None:
     prompt, *others = prompts((21, 5, 17, 30))
     bench = Bench(model_folder("qwen3"))
-    asked = Request("several", prompt, SAMPLING, n=N)
-    company = [Request(str(number), other, SAMPLING, n=2) for number, other in enumerate(others)]
+    asked = Request("several", prompt, sampling, n=N)
+    company = [Request(str(number), other, sampling, n=2) for number, other in enumerate(others)]
     alone = answers(bench.plain(), [asked])
     assert len({tuple(answer) for answer in alone.values()}) == N, "each answer is another one"
-    single = answers(bench.plain(), [Request("several", prompt, SAMPLING)])
+    single = answers(bench.plain(), [Request("several", prompt, sampling)])
     assert single["several", 0] == alone["several", 0]
     few = Bench(
         model_folder("qwen3"),

@@ -5,19 +5,21 @@ In float32, beside transformers' own forward.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from llmendpoint_server.core import planning
 from llmendpoint_server.core.batch import Sampled, Scheduled
 from llmendpoint_server.core.request import Request, RequestOutput, SamplingParams, TokenLogprobs
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.core.speculation import Tokens
 from llmendpoint_server.engine.loop import Engine
 from llmendpoint_server.engine.sampling.logprobs import with_logprobs
-from server.tests.engine.test_speculation import Bench, prompts
+from server.tests.engine.test_speculation import Bench, generate, page_bytes, prompts
 
 NEW_TOKENS = 20
 
@@ -94,3 +96,60 @@ def test_a_seeded_answer_is_the_same_and_its_log_probabilities_are_transformers_
         assert [[score for _, score in one.top] for one in got] == [
             pytest.approx(line, abs=1e-4) for line in want.topk(3).values.tolist()
         ]
+
+
+def told_of(engine: Engine, requests: list[Request]) -> dict[str, list[TokenLogprobs | None]]:
+    """What is said of each request's prompt, by all of its answers. All are sent at once."""
+    for request in requests:
+        assert engine.add(request) == []
+    told: dict[str, list[TokenLogprobs | None]] = {request.id: [] for request in requests}
+    while not engine.scheduler.idle:
+        for output in engine.step():
+            assert not output.detail
+            told[output.id] += output.prompt_logprobs
+    assert engine.scheduler.blocks.held == 0
+    return told
+
+
+def check_told(folder: Path, prompt: Tokens, told: list[TokenLogprobs | None]) -> None:
+    """It is what transformers' own forward says."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.inference_mode():
+        want = model(torch.tensor([prompt])).logits[0, :-1].log_softmax(-1)
+    first, *rest = told
+    assert first is None
+    found = [one for one in rest if one is not None]
+    assert [one.token for one in found] == list(prompt[1:])
+    own = want.gather(1, torch.tensor(prompt[1:])[:, None])[:, 0].tolist()
+    assert [one.logprob for one in found] == pytest.approx(own, abs=1e-4)
+    best = [pytest.approx(line, abs=1e-4) for line in want.topk(2).values.tolist()]
+    assert [[score for _, score in one.top] for one in found] == best
+
+
+@pytest.mark.parametrize("shape", ["llama", "gemma3_text"])
+def test_those_of_a_prompt_are_transformers_own_in_chunks_from_the_cache_and_preempted(
+    shape: str, model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, texts = model_folder(shape), prompts((60, 1, 33, 47, 20))
+    asked = SamplingParams(30, temperature=0, ignore_eos=True, prompt_logprobs=2, logprobs=0)
+    requests = [Request(str(number), text, asked, n=1 + number % 2) for number, text in enumerate(texts)]
+    bench = Bench(folder, max_batched_tokens=24)
+    alone = bench.plain()
+    expected = {request.id: told_of(alone, [request])[request.id] for request in requests}
+    for request, text in zip(requests, texts, strict=True):
+        check_told(folder, text, expected[request.id])
+    again = {request.id: told_of(alone, [request])[request.id] for request in requests}
+    monkeypatch.setattr(planning, "SCORED_AT_ONCE", 5)
+    few = Bench(folder, max_batched_tokens=24, max_model_len=112, kv_cache_memory=8 * page_bytes(bench))
+    crowded = few.plain()
+    for found in (again, told_of(crowded, requests)):
+        for request, text in zip(requests, texts, strict=True):
+            check_told(folder, text, found[request.id])
+    assert crowded.scheduler.counters.preemptions > 0
+
+
+def test_a_prompt_that_is_told_changes_no_token_of_an_answer(model_folder: Callable[[str], Path]) -> None:
+    bench, texts = Bench(model_folder("llama"), max_batched_tokens=16), prompts((5, 40))
+    plain = [SamplingParams(NEW_TOKENS, temperature=0.8, seed=4, ignore_eos=True)] * 2
+    told = [replace(one, prompt_logprobs=0) for one in plain]
+    assert generate(bench.plain(), texts, told) == generate(bench.plain(), texts, plain)

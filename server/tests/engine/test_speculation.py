@@ -54,6 +54,10 @@ class Bench:
     def plain(self) -> Engine:
         return Engine(self.runner, make_scheduler(self.settings, self.info))
 
+    def speculating_by_lookup(self) -> Engine:
+        on = Configure(**{**_fields(self.settings), "speculative_method": "ngram"})
+        return Engine(self.runner, make_scheduler(on, self.info))
+
     def speculating(self, answers: dict[Tokens, list[int]]) -> Engine:
         on = Configure(**{**_fields(self.settings), "speculative_method": "ngram"})
         config = make_scheduler(on, self.info).config
@@ -234,8 +238,8 @@ def answers(draft: Tokens, count: int = 6000) -> list[Tokens]:
     while short := [sequence for sequence in sequences if len(sequence.tokens) < 4]:
         rows = [(sequence, place) for sequence in short for place in range(len(draft) + 1)]
         logits = TABLE[[(sequence.tokens[-1], *draft)[place] for sequence, place in rows]].log()
-        positions = [len(sequence.tokens) + place for sequence, place in rows]
-        sampled = iter(Sampler()(logits, [sequence for sequence, _ in rows], positions))
+        guesses = [draft[:place] for _, place in rows]
+        sampled = iter(Sampler()(logits, [sequence for sequence, _ in rows], guesses))
         for sequence in short:
             sequence.tokens += accept(draft, tuple(itertools.islice(sampled, len(draft) + 1)))
         draft = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 import pytest
@@ -73,8 +74,8 @@ async def test_the_highest_priority_runs_next() -> None:
         engine.submit(waiting(priority.value, priority))
     began = []
     for last in ("running", "high", "normal"):
-        engine.forget(last)
-        began += [name for name, one in engine._sequences.items() if one.task is not None]
+        next(stream for stream in engine._sequences if stream.id == last).close()
+        began += [stream.id for stream, one in engine._sequences.items() if one.task is not None]
     assert began == ["high", "normal", "low"]
     await engine.stop()
 
@@ -89,7 +90,7 @@ async def test_a_low_request_gives_its_place_in_a_full_queue_to_another_one() ->
     )  # fmt: skip
     assert end.retry_after >= 1
     assert engine.stats.waiting == 1
-    engine.forget("running")
+    next(stream for stream in engine._sequences if stream.id == "running").close()
     assert (await normal.next()).finish is None
     assert engine.stats.counters.refused_tokens == 1
     await engine.stop()
@@ -102,4 +103,23 @@ async def test_the_waiting_prompts_have_a_bound_in_tokens() -> None:
     refusal = await engine.submit(waiting("refused")).next()
     assert refusal.finish is FinishReason.REJECTED
     assert "the limit is 3 (--max-queued-tokens)" in refusal.detail
+    await engine.stop()
+
+
+async def test_log_probabilities_are_told_of_prompt_and_answer_as_they_are_asked_for() -> None:
+    engine = SimulatedEngine(Settings("any", ("any",)), Behaviour(load_time=0, ttft=0, itl=0))
+    await engine.start()
+    await asyncio.gather(*engine._tasks)
+    asked = SamplingParams(1, logprobs=3, prompt_logprobs=0)
+    output = await engine.submit(Request("told", (5, 6, 7), asked)).next()
+    (said,) = output.logprobs
+    assert said.token == output.tokens[0]
+    assert said.top[0] == (said.token, said.logprob)
+    assert len({token for token, _ in said.top}) == 3
+    assert sum(math.exp(score) for _, score in said.top) < 1
+    first, *rest = output.prompt_logprobs
+    assert first is None
+    assert [one and (one.token, one.top) for one in rest] == [(6, ()), (7, ())]
+    silent = await engine.submit(Request("silent", (5, 6, 7), SamplingParams(1))).next()
+    assert (silent.logprobs, silent.prompt_logprobs) == ((), ())
     await engine.stop()

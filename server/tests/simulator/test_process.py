@@ -178,3 +178,12 @@ def test_a_foreign_engine_says_nothing_of_readiness_and_is_healthy_before_it_can
         assert (server.status("/ready"), server.status("/load")) == (404, 404)
         server.wait_for("an answer", lambda: ask(server).status_code == 200)
         assert httpx.get(server.url + "/v1/models").json()["data"][0]["id"] == "any"
+
+
+def test_structured_output_is_a_400_that_names_the_simulator() -> None:
+    with simulator() as server:
+        server.wait_ready()
+        refused = ask(server, response_format={"type": "json_object"})
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "response_format"
+        assert "simulator" in refused.json()["error"]["message"]

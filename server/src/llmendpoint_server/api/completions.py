@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterator
+from functools import partial
 
 from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from llmendpoint_server.api.answer import Account, Answer, Record
 from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.disconnect import ClientGone, unless_gone
-from llmendpoint_server.api.generation import Generation, Record, collect
+from llmendpoint_server.api.generation import Generation, collect
 from llmendpoint_server.api.http_answer import WRITE_SOON, WriteSoon
-from llmendpoint_server.api.preprocess import Prepared, Preprocessor
-from llmendpoint_server.api.responses import (
-    ChatShape,
-    Events,
-    Shape,
-    TextShape,
-    Usage,
-    error_event,
-    json_response,
-)
+from llmendpoint_server.api.interfaces import Stream
+from llmendpoint_server.api.prepared import Prepared
+from llmendpoint_server.api.preprocess import Preprocessor
+from llmendpoint_server.api.responses import Usage, error_event, json_response
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody
 from llmendpoint_server.api.service import Service
+from llmendpoint_server.api.shapes import ChatShape, Events, Shape, TextShape
 from llmendpoint_server.api.urgency import Urgency, read_urgency
 from llmendpoint_server.core.request import Request as EngineRequest
 from llmendpoint_server.errors import EngineEnded, RequestError, Unavailable
 
 
 class EventStream(Response):
-    """Server-sent events of one generation. Closes the generation after the last event, or when the caller is gone."""
+    """Server-sent events of one body's answers. Closes the generation after the last event, or when the caller is gone."""
 
     media_type = "text/event-stream"
 
@@ -40,7 +38,6 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._generation = generation
         self._events = events
-        self._complete = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -51,21 +48,14 @@ class EventStream(Response):
             self._generation.close()
 
     async def _send_all(self, send: Send, write: WriteSoon) -> None:
-        async def send_more(body: bytes) -> None:
+        async def send_more(body: bytes = b"") -> None:
             """Waits first, if the caller does not keep up."""
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
-        def show(text: str, reason: str | None) -> bool:
-            if reason is None:
-                return write(self._events.piece(text))
-            self._complete = True
-            return write(self._events.last(text, reason, self._generation.usage))
-
+        event = self._events.piece
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
-            while not self._complete:
-                await self._generation.read(show)
-                await send_more(b"")
+            await self._generation.read(lambda piece: write(event(piece)), send_more)
         except RequestError as error:
             self._generation.mark_failed()
             await send_more(error_event(error))
@@ -95,18 +85,23 @@ class Completions:
         asked = await self._preprocessor.read(kind, request)
         service, record = self._service, request.state.record
         request_id = prefix + uuid.uuid4().hex
-        record.request_id, record.streamed, record.prompt_tokens = request_id, asked.stream, len(asked.prompt)
-        shape = shape_class(request_id, int(time.time()), service.served_names[0])
+        record.request_id, record.streamed, record.prompt_tokens = (
+            request_id,
+            asked.stream,
+            asked.prompt_tokens,
+        )
+        shape = shape_class(request_id, int(time.time()), service.served_names[0], asked.view)
         generation = self._start(request_id, asked, urgency, record)
         handed_over = False
         try:
             await unless_gone(request.receive, generation.begin())
             if asked.stream:
-                answer = EventStream(generation, Events(shape, asked.include_usage))
+                events = Events(shape, generation.usage, len(generation.answers))
+                answer = EventStream(generation, events)
                 handed_over = True
                 return answer
-            text, reason = await unless_gone(request.receive, collect(generation))
-            return json_response(shape.whole(text, reason, generation.usage))
+            answers = await unless_gone(request.receive, collect(generation))
+            return json_response(shape.whole(answers, generation.usage))
         except RequestError:
             generation.mark_failed()
             raise
@@ -115,17 +110,40 @@ class Completions:
                 generation.close()
 
     def _start(self, request_id: str, asked: Prepared, urgency: Urgency, record: Record) -> Generation:
-        """Nothing may fail after `submit`: only the returned generation frees the request in the engine."""
+        """Nothing is left in the engine if one of the prompts is refused. Afterwards only the returned generation frees
+        the requests there."""
         service = self._service
-        text = TextStream(service.tokenizer.decode, asked.stops, service.tokenizer.plain)
-        usage = Usage(len(asked.prompt))
-        order = EngineRequest(
-            request_id, asked.prompt, asked.sampling, asked.arrived, asked.salt, urgency.priority,
-            urgency.deadline(asked.arrived),
-        )  # fmt: skip
-        return Generation(
-            service.engine, service.engine.submit(order), text, usage, service.metrics, record, asked.arrived
+        account = Account(service.engine, service.metrics, record, Usage(asked.prompt_tokens), asked.arrived)
+        streams: list[Stream] = []
+        try:
+            for order in self._orders(request_id, asked, urgency):
+                streams += service.engine.submit(order).answers
+            answers = [
+                Answer(index, stream, self._text(asked), account, asked.make_reader(), asked.view)
+                for index, stream in enumerate(streams)
+            ]
+        except BaseException:
+            for stream in streams:
+                stream.close()
+            raise
+        return Generation(answers, account)
+
+    def _text(self, asked: Prepared) -> TextStream:
+        tokenizer = self._service.tokenizer
+        decode = (
+            tokenizer.decode if asked.skip_special else partial(tokenizer.decode, skip_special_tokens=False)
         )
+        return TextStream(
+            decode, asked.stops, tokenizer.plain, asked.view.include_stop, asked.sampling.min_tokens
+        )
+
+    def _orders(self, request_id: str, asked: Prepared, urgency: Urgency) -> Iterator[EngineRequest]:
+        """One for each prompt."""
+        for at, prompt in enumerate(asked.prompts):
+            yield EngineRequest(
+                request_id if len(asked.prompts) == 1 else f"{request_id}-{at}", prompt, asked.sampling, asked.arrived,
+                asked.salt, urgency.priority, urgency.deadline(asked.arrived), asked.view.answers,
+            )  # fmt: skip
 
     def _check_ready(self) -> None:
         engine = self._service.engine

@@ -112,23 +112,27 @@ class Detokenizer:
 
 
 class StopStrings:
-    """Holds back text that may begin a stop string. `push` returns the text that may be shown."""
+    """Holds back text that may begin a stop string. `push` returns the text that may be shown. `include`: the stop string is,
+    too."""
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], include: bool = False) -> None:
         self._stops = tuple(stop for stop in stops if stop)
+        self._include = include
         self._held = ""
         self.any = bool(self._stops)
-        self.found = False
+        self.found: str | None = None
+        """the stop string that ended the text"""
 
     def push(self, piece: str) -> str:
         """The text before the earliest stop string. Without one: all but a possible beginning of one."""
-        if not self._stops or self.found:
-            return "" if self.found else piece
+        if not self._stops or self.found is not None:
+            return piece if self.found is None else ""
         text = self._held + piece
-        places = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        places = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if places:
-            self.found, self._held = True, ""
-            return text[: min(places)]
+            at, self.found = min(places)
+            self._held = ""
+            return text[: at + len(self.found) if self._include else at]
         keep = max(self._overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
@@ -147,20 +151,29 @@ class StopStrings:
 
 
 class TextStream:
-    """Tokens in, text to show out. After `stopped` is true, no more text comes."""
+    """Tokens in, text to show out. After `stopped` is true, no more text comes. `include_stop`: the stop string is shown.
+    `min_tokens`: in the text of so many tokens no stop string is looked for."""
 
     def __init__(
         self,
         decode: Callable[[Sequence[int]], str],
         stops: Sequence[str],
         plain: Mapping[int, str] = NO_PLAIN,
+        include_stop: bool = False,
+        min_tokens: int = 0,
     ) -> None:
         self._detokenizer = Detokenizer(decode, plain)
-        self._stops = StopStrings(stops)
+        self._stops = StopStrings(stops, include_stop)
+        self._unsearched = min_tokens
+
+    @property
+    def stop(self) -> str | None:
+        """The stop string that was found."""
+        return self._stops.found
 
     @property
     def stopped(self) -> bool:
-        return self._stops.found
+        return self._stops.found is not None
 
     def push(self, tokens: Sequence[int]) -> tuple[str, int]:
         """Returns the text that became certain, and how many tokens were taken: those after a stop string are not.
@@ -172,12 +185,17 @@ class TextStream:
             return self._detokenizer.push(tokens), len(tokens)
         text, taken = "", 0
         for token in tokens:
-            text += self._stops.push(self._detokenizer.push((token,)))
+            piece = self._detokenizer.push((token,))
             taken += 1
+            if self._unsearched:
+                self._unsearched -= 1
+                text += piece
+                continue
+            text += self._stops.push(piece)
             if self.stopped:
                 break
         return text, taken
 
     def finish(self) -> str:
         shown = self._stops.push(self._detokenizer.finish())
-        return shown if self._stops.found else shown + self._stops.finish()
+        return shown if self.stopped else shown + self._stops.finish()

@@ -13,7 +13,7 @@ from typing import cast
 import structlog
 
 from llmendpoint_server import protocol
-from llmendpoint_server.api.engine_stream import EngineStream
+from llmendpoint_server.api.engine_stream import EngineStream, streams_of
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.watchdog import Watchdog
 from llmendpoint_server.errors import EngineFailed, ProtocolError, QueueFull, Unavailable
@@ -53,6 +53,7 @@ class EngineClient(asyncio.Protocol):
         self._command = tuple(command)
         self._reader = protocol.ApiReader()
         self._streams: dict[str, EngineStream] = {}
+        """by the request's id: that of its first answer"""
         self._due: list[EngineStream] = []
         """those whose tokens wait for the next turn"""
         self._next_turn = 0.0
@@ -96,7 +97,7 @@ class EngineClient(asyncio.Protocol):
         return len(self._streams)
 
     def submit(self, request: Request) -> EngineStream:
-        """Send a request to the engine. Raises Unavailable if this replica takes no requests, QueueFull if the backlog
+        """Send a request to the engine. Returns the stream of its first answer. Raises Unavailable if this replica takes no requests, QueueFull if the backlog
         of messages is full, EngineFailed if the request cannot be encoded. After an error nothing is registered."""
         transport = self._transport
         if self.state != "ready" or transport is None or transport.is_closing():
@@ -113,15 +114,18 @@ class EngineClient(asyncio.Protocol):
                 "The engine is busy: its backlog of requests is full. Try again.", retry_after=1.0
             )
         transport.write(frame)
-        stream = self._streams[request.id] = EngineStream(request.id, self.forget)
+        stream = self._streams[request.id] = streams_of(request.id, request.n, self._forget)
         self.idle.clear()
         return stream
 
-    def forget(self, request_id: str) -> None:
-        stream = self._streams.pop(request_id, None)
-        if stream is not None:
-            if not stream.ended:
-                self._send(protocol.AbortRequest(request_id))
+    def _forget(self, stream: EngineStream) -> None:
+        if self._streams.get(stream.id) is not stream.answers[0]:
+            return
+        if not stream.ended:
+            index = stream.index if len(stream.answers) > 1 else None
+            self._send(protocol.AbortRequest(stream.id, index))
+        if all(answer.closed for answer in stream.answers):
+            del self._streams[stream.id]
             if not self._streams:
                 self.idle.set()
 
@@ -137,7 +141,7 @@ class EngineClient(asyncio.Protocol):
         the request. If the engine has failed it counts as failed instead, because that request may be the cause."""
         self._hand_over()
         well = self.failure() is None
-        for stream in self._streams.values():
+        for stream in [answer for first in self._streams.values() for answer in first.answers]:
             reason = FinishReason.REJECTED if well and not stream.begun else FinishReason.FAILED
             stream.deliver(RequestOutput(stream.id, (), reason, detail=detail))
 
@@ -189,6 +193,8 @@ class EngineClient(asyncio.Protocol):
             stream = streams.get(output.id)
             if stream is None:
                 continue
+            if output.index:
+                stream = stream.answers[output.index]
             if stream.begun and output.finish is None:
                 if not stream.waiting:
                     due.append(stream)
@@ -204,7 +210,7 @@ class EngineClient(asyncio.Protocol):
         self._next_turn = self._loop.time() + TURN_SECONDS
         due, self._due = self._due, []
         for stream in due:
-            if self._streams.get(stream.id) is stream:
+            if not stream.closed:
                 stream.hand_over()
 
     def _take(self, message: protocol.Stats | protocol.Loaded | protocol.StateChanged) -> None:

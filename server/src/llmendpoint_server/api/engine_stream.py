@@ -1,4 +1,4 @@
-"""The outputs of one request, from the engine's side of the API process to the answer's."""
+"""The outputs of one answer of a request, from the engine's side of the API process to the answer's."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Callable
 from llmendpoint_server.core.request import FinishReason, RequestOutput, TokenLogprobs
 
 UNREAD_TOKENS_MAX = 2**16
-"""Of one request, 8 bytes each. A caller that reads so much slower than its answer is made loses the rest of it."""
+"""Of one answer, 8 bytes each. A caller that reads so much slower than its answer is made loses the rest of it."""
 UNREAD_LOGPROBS_MAX = 2**11
-"""Tokens of one request with their log probabilities: 20 alternatives take about 3 KiB."""
+"""Tokens of one answer with their log probabilities: 20 alternatives take about 3 KiB."""
 
 Reader = Callable[[RequestOutput], bool]
 """Takes an output, and returns whether it takes another one now."""
 
 
 class EngineStream:
-    """Outputs of one request. `forget` is called when nothing more will be read.
+    """Outputs of one answer of a request. `forget` is called when nothing more will be read.
 
     While there is a reader, it gets each output in the call that delivers it. No task wakes up for a token: with many
     streams that costs more than all else that is done for the token. What waits is kept as one output.
     """
 
-    def __init__(self, request_id: str, forget: Callable[[str], None]) -> None:
+    def __init__(self, request_id: str, forget: Callable[[EngineStream], None], index: int = 0) -> None:
         self._forget = forget
         self._cached_tokens = 0
         self._last: RequestOutput | None = None
@@ -32,7 +32,16 @@ class EngineStream:
         self._read: asyncio.Future[None] | None = None
         """done when the reader takes no more"""
         self._logprobs: list[TokenLogprobs] = []
-        self.id = request_id
+        self.prompt_logprobs: list[TokenLogprobs | None] = []
+        """of answer 0; they are there before the first token of any answer. Their number is bounded where the request is
+        admitted"""
+        self._told = False
+        """an output had them"""
+        self.id, self.index = request_id, index
+        self.answers: tuple[EngineStream, ...] = (self,)
+        """those of all answers of the request, by index"""
+        self.closed = False
+        """nothing more will be read"""
         self.waiting = array("q")
         """tokens for the next `hand_over`, or for the next reader"""
         self.begun = False
@@ -78,6 +87,8 @@ class EngineStream:
         self.waiting.extend(output.tokens)
         if output.logprobs:
             self._logprobs += output.logprobs
+        if output.prompt_logprobs:
+            self.prompt_logprobs += output.prompt_logprobs
         if len(self.waiting) > UNREAD_TOKENS_MAX or len(self._logprobs) > UNREAD_LOGPROBS_MAX:
             self._cut()
 
@@ -94,20 +105,30 @@ class EngineStream:
     def _take(self) -> RequestOutput:
         """All that waits, as one output."""
         tokens, logprobs, last = tuple(self.waiting), tuple(self._logprobs), self._last
+        told = () if self._told else tuple(self.prompt_logprobs)
+        self._told = True
         del self.waiting[:]
         self._logprobs.clear()
         if last is None:
-            return RequestOutput(self.id, tokens, None, self._cached_tokens, logprobs=logprobs)
+            return RequestOutput(
+                self.id,
+                tokens,
+                None,
+                self._cached_tokens,
+                logprobs=logprobs,
+                index=self.index,
+                prompt_logprobs=told,
+            )
         self.ended = True
         return RequestOutput(
-            self.id, tokens, last.finish, self._cached_tokens, last.detail, last.retry_after, logprobs
-        )
+            self.id, tokens, last.finish, self._cached_tokens, last.detail, last.retry_after, logprobs, self.index, told
+        )  # fmt: skip
 
     def _cut(self) -> None:
         if self._reader is None and self._last is None:
             detail = f"The caller left {len(self.waiting)} tokens of its answer unread."
-            self._last = RequestOutput(self.id, finish=FinishReason.FAILED, detail=detail)
-            self._forget(self.id)
+            self._last = RequestOutput(self.id, finish=FinishReason.FAILED, detail=detail, index=self.index)
+            self.close()
 
     def _end_reading(self, error: Exception | None) -> None:
         self._reader = None
@@ -119,4 +140,14 @@ class EngineStream:
             self._read.set_exception(error)
 
     def close(self) -> None:
-        self._forget(self.id)
+        if not self.closed:
+            self.closed = True
+            self._forget(self)
+
+
+def streams_of(request_id: str, answers: int, forget: Callable[[EngineStream], None]) -> EngineStream:
+    """The stream of a request's first answer; its `answers` are those of all."""
+    streams = tuple(EngineStream(request_id, forget, index) for index in range(answers))
+    for stream in streams:
+        stream.answers = streams
+    return streams[0]

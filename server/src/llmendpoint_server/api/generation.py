@@ -1,185 +1,96 @@
-"""One completion from the parsed body to its last event; the same for chat and text, streamed or not."""
+"""All answers to one body, from the engine's first outputs to their last pieces; the same for chat and text, streamed or
+not."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from llmendpoint_server.api.detokenize import TextStream
-from llmendpoint_server.api.interfaces import Engine, Stream
-from llmendpoint_server.api.metrics import Metrics
-from llmendpoint_server.api.responses import Usage
-from llmendpoint_server.core.request import FinishReason, RequestOutput
-from llmendpoint_server.errors import (
-    DeadlineExceeded,
-    EngineEnded,
-    EngineFailed,
-    QueueFull,
-    Unavailable,
-)
+from llmendpoint_server.api.answer import Account, Answer
+from llmendpoint_server.api.pieces import Piece, Show, Whole
 
 
-@dataclass
-class Record:
-    """The data of this request's log line: ids, sizes and times, never text."""
-
-    request_id: str = ""
-    streamed: bool = False
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    finish: str = ""
-    first_token_s: float | None = None
-
-
-Show = Callable[[str, str | None], bool]
-"""Takes text that became certain, and with the last piece the finish reason in OpenAI's word. Returns whether it takes
-another piece now."""
+async def at_once() -> None:
+    """For a reader that always keeps up."""
 
 
 class Generation:
-    """Runs one request. `begin` waits for the first token, so that a refusal still has its own HTTP status.
+    """Runs the answers of one body. An error in one fails all. `begin` waits for the first token, so that a refusal still
+    has its own HTTP status."""
 
-    `arrived`: when the body was whole, before it was tokenized (monotonic seconds). All that a caller waits for counts
-    as latency.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        stream: Stream,
-        text: TextStream,
-        usage: Usage,
-        metrics: Metrics,
-        record: Record,
-        arrived: float,
-    ) -> None:
-        self._engine, self._stream, self._text = engine, stream, text
-        self._metrics, self._record = metrics, record
-        self._first: RequestOutput | None = None
-        self._started = self._last_token = arrived
-        self.usage = usage
+    def __init__(self, answers: Sequence[Answer], account: Account) -> None:
+        self.answers, self._account = answers, account
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failed = False
+        self.usage = account.usage
 
     async def begin(self) -> None:
-        """Wait for the first output. Raises QueueFull, DeadlineExceeded, Unavailable or EngineFailed; nothing has been
-        sent to the caller then."""
-        output = await self._stream.next()
-        self._check(output)
-        self._first = output
-
-    def _check(self, output: RequestOutput) -> None:
-        match output.finish:
-            case FinishReason.REJECTED if self._engine.state == "ready":
-                message = f"The queue is full: {output.detail}. Try again after the seconds in Retry-After."
-                raise QueueFull(message, retry_after=output.retry_after)
-            case FinishReason.EXPIRED:
-                message = f"The deadline cannot be met: {output.detail}. Try again after the seconds in Retry-After."
-                raise DeadlineExceeded(message, retry_after=output.retry_after)
-            case FinishReason.REJECTED:
-                raise Unavailable(f"This replica is {self._engine.state}. Try again.", retry_after=1.0)
-            case FinishReason.LOST:
-                raise Unavailable(f"{output.detail} Try again.", retry_after=1.0)
-            case FinishReason.FAILED if self._engine.failure() is not None:
-                raise EngineEnded(output.detail)
-            case FinishReason.FAILED:
-                raise EngineFailed(output.detail or "The engine could not compute this request.")
-            case FinishReason.ABORTED:
-                raise EngineFailed("The request was cancelled.")
-            case _:
-                pass
-
-    def _measure(self, tokens: int) -> None:
-        if not tokens:
+        """Wait for the first output of any answer. Raises QueueFull, DeadlineExceeded, Unavailable or EngineFailed; nothing
+        has been sent to the caller then."""
+        if len(self.answers) == 1:
+            await self.answers[0].begin()
             return
-        now = time.monotonic()
-        if self.usage.completion_tokens == 0:
-            self._record.first_token_s = now - self._started
-            self._metrics.first_token.observe(now - self._started)
-        else:
-            # Tokens that arrive together share the time.
-            self._metrics.inter_token.observe((now - self._last_token) / tokens, tokens)
-        self._last_token = now
-        self.usage.completion_tokens += tokens
+        self._tasks = [asyncio.create_task(answer.begin()) for answer in self.answers]
+        await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in self._tasks:
+            if task.done():
+                task.result()
 
-    async def read(self, show: Show) -> None:
-        """Give the answer to `show` as it becomes certain, until `show` returns False or has the last piece. Raises
+    async def read(self, show: Show, keep_up: Callable[[], Awaitable[None]] = at_once) -> None:
+        """To be called after `begin`. Give all answers to `show` as they become certain. When it takes no more for now, wait for `keep_up`. Raises
         EngineFailed in the middle if the engine fails."""
+        if len(self.answers) == 1:
+            await self.answers[0].read(show, keep_up)
+            return
 
-        def take(output: RequestOutput) -> bool:
-            if output.cached_tokens:
-                self.usage.cached_tokens = max(self.usage.cached_tokens, output.cached_tokens)
-            if output.finish is None:
-                text = self._advance(output.tokens)
-                if not self._text.stopped:
-                    return show(text, None) if text else True
-                reason = "stop"
-            else:
-                text, reason = self._take_last(output, show)
-            self._finish(reason)
-            show(text, reason)
-            return False
+        async def read_one(answer: Answer, beginning: asyncio.Task[None]) -> None:
+            await beginning
+            await answer.read(show, keep_up)
 
-        if (first := self._first) is not None:
-            self._first = None
-            if not take(first):
-                return
-        await self._stream.read(take)
-
-    def _advance(self, tokens: Sequence[int], ending: int = 0) -> str:
-        """The text that became certain. `ending`: tokens after these that have no text, and count. The engine knows no
-        stop strings: closing the stream aborts the request there. Tokens after a stop string that arrived with it are
-        not counted: how many there are depends on load."""
-        text, taken = self._text.push(tokens)
-        self._measure(taken if self._text.stopped else taken + ending)
-        return text
-
-    def _take_last(self, output: RequestOutput, show: Show) -> tuple[str, str]:
-        """The rest of the text, and the finish reason. If the request has failed, shows what became certain before, and
-        raises."""
-        ended_by_token = output.finish is FinishReason.STOP
-        text = self._advance(output.tokens[:-1], 1) if ended_by_token else self._advance(output.tokens)
-        if self._text.stopped:
-            return text, "stop"
-        if not ended_by_token and output.finish is not FinishReason.LENGTH:
-            if text:
-                show(text, None)
-            self._check(output)
-        text += self._text.finish()
-        return text, "stop" if ended_by_token or self._text.stopped else "length"
-
-    def _finish(self, reason: str) -> None:
-        spent = time.monotonic() - self._started
-        self._record.finish = reason
-        self._metrics.count_finished(reason)
-        self._metrics.end_to_end.observe(spent)
-        if self.usage.completion_tokens > 1 and self._record.first_token_s is not None:
-            after_first = spent - self._record.first_token_s
-            self._metrics.per_output_token.observe(after_first / (self.usage.completion_tokens - 1))
+        reading = [
+            asyncio.create_task(read_one(answer, beginning))
+            for answer, beginning in zip(self.answers, self._tasks, strict=True)
+        ]
+        self._tasks += reading
+        try:
+            await asyncio.gather(*reading)
+        finally:  # after an error nothing more may be shown
+            _cancel(reading)
 
     def mark_failed(self) -> None:
-        self._record.finish = "error"
+        self._failed = True
+        self._account.record.finish = "error"
 
     def close(self) -> None:
         """Free everything in the engine. Must be called when nothing more will be read, however it ended."""
-        self._stream.close()
-        record, usage = self._record, self.usage
+        _cancel(self._tasks)
+        for answer in self.answers:
+            answer.close()
+        record, usage = self._account.record, self.usage
         record.output_tokens, record.cached_tokens = usage.completion_tokens, usage.cached_tokens
-        if not record.finish:
+        if not self._failed and not all(answer.ended for answer in self.answers):
             record.finish = "abort"
-            self._metrics.count_finished("abort")
+            self._account.metrics.count_finished("abort")
 
 
-async def collect(generation: Generation) -> tuple[str, str]:
-    """The whole answer and its finish reason."""
-    parts: list[str] = []
-    reason = ""
+def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        if not task.done():
+            task.cancel()
+        elif not task.cancelled():
+            task.exception()  # retrieved, so that asyncio does not report it as unseen
 
-    def show(text: str, finish: str | None) -> bool:
-        nonlocal reason
-        parts.append(text)
-        reason = finish or ""
+
+async def collect(generation: Generation) -> list[Whole]:
+    """The whole answers, by index."""
+    answers = [Whole(index) for index in range(len(generation.answers))]
+
+    def show(piece: Piece) -> bool:
+        answers[piece.index].add(piece)
         return True
 
     await generation.read(show)
-    return "".join(parts), reason
+    for whole, answer in zip(answers, generation.answers, strict=True):
+        whole.prompt_scores = answer.prompt_scores
+    return answers

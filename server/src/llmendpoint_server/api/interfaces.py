@@ -7,12 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from llmendpoint_server import protocol
-from llmendpoint_server.core.request import Request, RequestOutput
+from llmendpoint_server.core.request import Request, RequestOutput, TokenLogprobs
 from llmendpoint_server.exits import EngineEnd
 
 
 class Stream(Protocol):
-    """Outputs of one request. Close it when no more are wanted; a request that still runs is then aborted."""
+    """Outputs of one answer of a request. Close it when no more are wanted; an answer that is still made is then
+    aborted."""
+
+    index: int
+    prompt_logprobs: list[TokenLogprobs | None]
+    """of answer 0, if the request asks for them; there before the first token of any answer"""
+
+    @property
+    def answers(self) -> Sequence[Stream]:
+        """The streams of all answers of the request, by index."""
 
     async def next(self) -> RequestOutput:
         """The next output. Outputs that have already arrived are merged into it. Not to be called after a `finish`."""
@@ -44,7 +53,7 @@ class Engine(Protocol):
     async def stop(self) -> None: ...
 
     def submit(self, request: Request) -> Stream:
-        """Send a request to the engine. Raises Unavailable if this replica takes none."""
+        """Send a request to the engine. Returns the stream of its first answer. Raises Unavailable if this replica takes none."""
 
     def drain(self) -> None:
         """Refuse new requests at once. Running ones go on."""
@@ -65,7 +74,10 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]: ...
 
-    def decode(self, tokens: Sequence[int]) -> str: ...
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str: ...
+
+    def token(self, token: int) -> tuple[str, bytes]:
+        """The text that a token has inside a text, and its bytes. A part of a character has a text that shows its bytes."""
 
     def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The prompt's text, up to where the assistant's answer begins. Raises InvalidRequest."""

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from llmendpoint_server.api.engine_client import ENGINE_COMMAND, EngineClient
+from llmendpoint_server.api.grammars import Grammars
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults, read_sampling_defaults
 from llmendpoint_server.api.service import Service
@@ -27,11 +28,12 @@ def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMM
     metrics = Metrics(engine, settings.served_names[0])
     return Service(
         engine, tokenizer, metrics, settings.served_names, _sampling(folder), version("llmendpoint-server"),
-        uuid.uuid4().hex, int(time.time()), settings.default_deadline_ms,
+        uuid.uuid4().hex, int(time.time()), settings.default_deadline_ms, Grammars(folder),
     )  # fmt: skip
 
 
 def make_configure(settings: Settings, folder: Path) -> Configure:
+    draft = settings.draft_model
     return Configure(
         model_path=str(folder),
         model_revision=content_revision(folder),
@@ -46,6 +48,7 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         kv_cache_memory=settings.kv_cache_memory,
         prefix_caching=settings.prefix_caching,
         speculative_method=settings.speculative_method,
+        draft_model_path=str(resolve_model(draft, flag="--draft-model")) if draft else None,
         num_speculative_tokens=settings.num_speculative_tokens,
     )
 

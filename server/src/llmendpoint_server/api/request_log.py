@@ -13,7 +13,7 @@ import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from llmendpoint_server.api.generation import Record
+from llmendpoint_server.api.answer import Record
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.responses import error_body, json_response
 

@@ -1,4 +1,4 @@
-"""Answers in OpenAI's shape: errors, completions, chunks of a stream."""
+"""Answers in OpenAI's shape: errors, and what all routes answer with. `shapes` has the completions."""
 
 from __future__ import annotations
 
@@ -61,82 +61,3 @@ class Usage:
             "total_tokens": self.prompt_tokens + self.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
-
-
-class Shape:
-    """What differs between chat and text completions. `head` is in every answer and chunk."""
-
-    full_object: str
-    chunk_object: str
-
-    def __init__(self, request_id: str, created: int, model: str) -> None:
-        self.head = {"id": request_id, "created": created, "model": model}
-
-    def full_choice(self, text: str) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def chunk_choice(self, text: str, first: bool) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def whole(self, text: str, reason: str, usage: Usage) -> dict[str, Any]:
-        choice = {"index": 0, **self.full_choice(text), "logprobs": None, "finish_reason": reason}
-        return {**self.head, "object": self.full_object, "choices": [choice], "usage": usage.as_dict()}
-
-    def chunk(self, text: str, reason: str | None, *, first: bool, with_usage: bool) -> bytes:
-        choice = {"index": 0, **self.chunk_choice(text, first), "logprobs": None, "finish_reason": reason}
-        body = {**self.head, "object": self.chunk_object, "choices": [choice]}
-        if with_usage:  # OpenAI sends null in every chunk but the last
-            body["usage"] = None
-        return b"data: " + encode_json(body) + b"\n\n"
-
-    def usage_chunk(self, usage: Usage) -> bytes:
-        body = {**self.head, "object": self.chunk_object, "choices": [], "usage": usage.as_dict()}
-        return b"data: " + encode_json(body) + b"\n\n"
-
-
-class ChatShape(Shape):
-    full_object = "chat.completion"
-    chunk_object = "chat.completion.chunk"
-
-    def full_choice(self, text: str) -> dict[str, Any]:
-        return {"message": {"role": "assistant", "content": text, "refusal": None}}
-
-    def chunk_choice(self, text: str, first: bool) -> dict[str, Any]:
-        if first:
-            return {"delta": {"role": "assistant", "content": text}}
-        return {"delta": {"content": text} if text else {}}
-
-
-class TextShape(Shape):
-    full_object = chunk_object = "text_completion"
-
-    def full_choice(self, text: str) -> dict[str, Any]:
-        return {"text": text}
-
-    def chunk_choice(self, text: str, first: bool) -> dict[str, Any]:
-        return {"text": text}
-
-
-class Events:
-    """The server-sent events of one streamed answer. The first has the role."""
-
-    def __init__(self, shape: Shape, include_usage: bool) -> None:
-        self._shape, self._include_usage = shape, include_usage
-        self._first = True
-        # All chunks in the middle are the same but for their text, so the rest is encoded once.
-        chunk = shape.chunk("\0", None, first=False, with_usage=include_usage)
-        self._before, _, self._after = chunk.rpartition(encode_json("\0"))
-
-    def piece(self, text: str) -> bytes:
-        if self._first:
-            return self._chunk(text, None)
-        return b"%b%b%b" % (self._before, encode_json(text), self._after)
-
-    def last(self, text: str, reason: str, usage: Usage) -> bytes:
-        """The last piece of the answer, and all that follows it."""
-        usage_chunk = self._shape.usage_chunk(usage) if self._include_usage else b""
-        return self._chunk(text, reason) + usage_chunk + DONE
-
-    def _chunk(self, text: str, reason: str | None) -> bytes:
-        first, self._first = self._first, False
-        return self._shape.chunk(text, reason, first=first, with_usage=self._include_usage)

@@ -8,122 +8,40 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import Meta, Raw
 
 from llmendpoint_server import limits
-from llmendpoint_server.api.explain import explain, missing, must_be
+from llmendpoint_server.api.explain import FORMS, explain, must_be
+from llmendpoint_server.api.fields import NOT_GIVEN, Body, is_neutral
+from llmendpoint_server.api.messages import Message
+from llmendpoint_server.api.structured import StructuredFields
 from llmendpoint_server.errors import InvalidRequest
 
-NOT_GIVEN = Raw(b"null")
-
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "n": (1,), "best_of": (1,), "echo": (False,), "suffix": ("",), "logprobs": (False,), "top_logprobs": (0,),
-    "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},), "tools": ([],), "tool_choice": ("none",),
-    "functions": ([],), "function_call": ("none",), "response_format": ({"type": "text"},), "modalities": (["text"],),
-    "audio": (), "prediction": (), "reasoning_effort": (), "verbosity": (), "web_search_options": (),
+    "tools": ([],), "tool_choice": ("none",), "functions": ([],), "function_call": ("none",), "modalities": (["text"],),
+    "audio": (), "prediction": (), "web_search_options": (), "use_beam_search": (False,), "length_penalty": (1,),
+    "bad_words": ([],), "allowed_token_ids": ([],), "logits_processors": ([],), "spaces_between_special_tokens": (True,),
+    "echo": (False,), "suffix": ("",), "top_logprobs": (0,),
 }  # fmt: skip
-"""OpenAI's fields that this server does not implement, with their neutral values (null is always neutral)."""
-LONGEST_NEUTRAL = 64
-"""Bytes. A longer value of a field above is not neutral; it is refused without being decoded."""
-TOOL_ROLES = ("tool", "function")
-ROLES = ("system", "developer", "user", "assistant")
+"""Fields of OpenAI and vLLM that this server, or one kind of its bodies, does not implement, with their neutral values (null is
+always neutral)."""
+
+DEFAULT_COMPLETION_TOKENS = 16
+"""The default of OpenAI's /v1/completions for max_tokens."""
 
 CallerText = Annotated[str, Meta(max_length=limits.CALLER_CHARACTERS_MAX)] | None
 Count = Annotated[int, Meta(ge=limits.MAX_TOKENS_MIN, le=limits.MAX_TOKENS_MAX)] | None
+Alternatives = Annotated[int, Meta(ge=0, le=limits.LOGPROBS_MAX)] | None
 StopString = Annotated[str, Meta(min_length=1, max_length=limits.STOP_STRING_CHARACTERS_MAX)]
-
-
-class Body(msgspec.Struct, forbid_unknown_fields=True):
-    pass
 
 
 class StreamOptions(Body):
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
-class Part(Body):
-    type: Annotated[str, Meta(max_length=limits.NAME_CHARACTERS_MAX)]
-    text: str | UnsetType = UNSET
-    # Declared so that their refusal says what is not supported.
-    image_url: Raw = NOT_GIVEN
-    input_audio: Raw = NOT_GIVEN
-    file: Raw = NOT_GIVEN
-    refusal: Raw = NOT_GIVEN
-
-
-ANSWER_FIELDS = ("refusal", "annotations", "audio", "function_call", "tool_calls")
-"""What OpenAI's answers carry beside their text. SDKs send it back, empty, when an answer becomes a chat's next
-message."""
-
-
-class Message(Body):
-    role: Annotated[str, Meta(max_length=limits.NAME_CHARACTERS_MAX)]
-    content: str | Annotated[list[Part], Meta(max_length=limits.PARTS_MAX)] | UnsetType | None = UNSET
-    name: Annotated[str, Meta(max_length=limits.NAME_CHARACTERS_MAX)] | None = None
-    refusal: Raw = NOT_GIVEN
-    annotations: Raw = NOT_GIVEN
-    audio: Raw = NOT_GIVEN
-    function_call: Raw = NOT_GIVEN
-    tool_calls: Raw = NOT_GIVEN
-    tool_call_id: Raw = NOT_GIVEN
-
-    def for_template(self, place: str) -> dict[str, str]:
-        """Plain text under the roles that templates know (`developer` is OpenAI's newer name for `system`).
-
-        `place`: where the message is, for the errors. Raises InvalidRequest.
-        """
-        self._check(place)
-        if isinstance(self.content, str):
-            text = self.content
-        elif isinstance(self.content, list):
-            text = "".join([_text_of(part, f"{place}.content[{at}]") for at, part in enumerate(self.content)])
-        elif self.content is UNSET:
-            raise missing(f"{place}.content")
-        else:
-            raise must_be(f"{place}.content")
-        role = "system" if self.role == "developer" else self.role
-        return {"role": role, "content": text} | ({"name": self.name} if self.name else {})
-
-    def _check(self, place: str) -> None:
-        if self.role in TOOL_ROLES:
-            raise InvalidRequest(
-                f"{place}.role is {self.role!r}, and this server does not support tools: neither tool calls nor their "
-                f"results. The roles are {', '.join(ROLES)}.",
-                param=f"{place}.role",
-            )
-        if self.role not in ROLES:
-            raise must_be(f"{place}.role")
-        for field in ANSWER_FIELDS:
-            value = getattr(self, field)
-            if value is not NOT_GIVEN and not _is_neutral(value, ([], "")):
-                what = (
-                    "this server does not support tools"
-                    if "call" in field
-                    else "this server takes text alone"
-                )
-                raise InvalidRequest(
-                    f"{place}.{field} is not supported: {what}. Leave it out.", param=f"{place}.{field}"
-                )
-        if self.tool_call_id is not NOT_GIVEN:
-            raise InvalidRequest(
-                f"{place}.tool_call_id is not supported: this server does not support tools. Leave it out.",
-                param=f"{place}.tool_call_id",
-            )
-
-
-def _text_of(part: Part, place: str) -> str:
-    if part.type != "text":
-        raise InvalidRequest(
-            f"{place}.type is {part.type[:64]!r}, and this server takes text alone: the type must be 'text'.",
-            param=f"{place}.type",
-        )
-    if isinstance(part.text, str):
-        return part.text
-    raise missing(f"{place}.text")
-
-
-class GenerationBody(Body):
+class GenerationBody(StructuredFields, kw_only=True, forbid_unknown_fields=True):
     """What both kinds of completion share. None: not given."""
 
     model: Annotated[str, Meta(min_length=1, max_length=limits.MODEL_CHARACTERS_MAX)]
@@ -152,28 +70,27 @@ class GenerationBody(Body):
     safety_identifier: CallerText = None
     prompt_cache_key: CallerText = None
     prompt_cache_retention: CallerText = None
+    reasoning_effort: CallerText = None
+    verbosity: CallerText = None
     parallel_tool_calls: bool | None = None
+    n: Annotated[int, Meta(ge=limits.N_MIN, le=limits.N_MAX)] | None = None
+    best_of: Annotated[int, Meta(ge=limits.N_MIN, le=limits.N_MAX)] | None = None
     # Not implemented: see UNSUPPORTED.
-    n: Raw = NOT_GIVEN
-    best_of: Raw = NOT_GIVEN
-    echo: Raw = NOT_GIVEN
-    suffix: Raw = NOT_GIVEN
-    logprobs: Raw = NOT_GIVEN
-    top_logprobs: Raw = NOT_GIVEN
-    frequency_penalty: Raw = NOT_GIVEN
-    presence_penalty: Raw = NOT_GIVEN
-    logit_bias: Raw = NOT_GIVEN
     tools: Raw = NOT_GIVEN
     tool_choice: Raw = NOT_GIVEN
     functions: Raw = NOT_GIVEN
     function_call: Raw = NOT_GIVEN
-    response_format: Raw = NOT_GIVEN
     modalities: Raw = NOT_GIVEN
     audio: Raw = NOT_GIVEN
     prediction: Raw = NOT_GIVEN
-    reasoning_effort: Raw = NOT_GIVEN
-    verbosity: Raw = NOT_GIVEN
     web_search_options: Raw = NOT_GIVEN
+    use_beam_search: Raw = NOT_GIVEN
+    length_penalty: Raw = NOT_GIVEN
+    bad_words: Raw = NOT_GIVEN
+    allowed_token_ids: Raw = NOT_GIVEN
+    logits_processors: Raw = NOT_GIVEN
+    spaces_between_special_tokens: Raw = NOT_GIVEN
+    suffix: Raw = NOT_GIVEN
 
     prompt_field: ClassVar[str]
 
@@ -182,31 +99,64 @@ class GenerationBody(Body):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
     @property
-    def include_usage(self) -> bool:
-        return self.stream_options is not None and bool(self.stream_options.include_usage)
+    def answers(self) -> int:
+        """To each prompt."""
+        return self.n or 1
 
     @property
     def most_tokens(self) -> int | None:
-        return self.max_tokens
+        """None: all that the model's length leaves."""
+        raise NotImplementedError
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many each token's log probabilities list; None: none are shown."""
+        raise NotImplementedError
+
+    @property
+    def prompt_alternatives(self) -> int | None:
+        return self.prompt_logprobs
+
+    @property
+    def echoes(self) -> bool:
+        """The answers begin with their prompt."""
+        return False
 
     def check(self) -> None:
         """Checks that types cannot express. Raises InvalidRequest."""
         refused = [
             name
-            for name, neutral in UNSUPPORTED.items()
-            if (value := getattr(self, name)) is not NOT_GIVEN and not _is_neutral(value, neutral)
+            for name in self.__struct_fields__
+            if name in UNSUPPORTED
+            and isinstance(value := getattr(self, name), Raw)
+            and value is not NOT_GIVEN
+            and not is_neutral(value, UNSUPPORTED[name])
         ]
         if refused:
             raise _unsupported(refused)
+        if self.best_of is not None and self.best_of != self.answers:
+            raise InvalidRequest(
+                f"best_of is {self.best_of}, and this server returns every answer that it makes: best_of must be equal to n "
+                f"({self.answers}). Leave it out.",
+                param="best_of",
+            )
         if self.stream_options is not None and not self.stream:
             raise InvalidRequest(
                 "stream_options is only for requests with stream set to true.", param="stream_options"
+            )
+        if self.prompt_logprobs is not None and self.stream:
+            raise InvalidRequest(
+                "prompt_logprobs is only for requests without stream: a stream does not show the prompt.",
+                param="prompt_logprobs",
             )
 
 
 class ChatBody(GenerationBody, kw_only=True):
     messages: Annotated[list[Message], Meta(min_length=1, max_length=limits.MESSAGES_MAX)]
     max_completion_tokens: Count = None
+    logprobs: bool | None = None
+    top_logprobs: Alternatives = None
+    echo: Raw = NOT_GIVEN
 
     prompt_field: ClassVar[str] = "messages"
 
@@ -214,40 +164,74 @@ class ChatBody(GenerationBody, kw_only=True):
     def most_tokens(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
 
+    @property
+    def alternatives(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    def check(self) -> None:
+        super().check()
+        if self.top_logprobs and not self.logprobs:
+            raise InvalidRequest(
+                "top_logprobs is only for requests with logprobs set to true.", param="top_logprobs"
+            )
+
 
 class CompletionBody(GenerationBody, kw_only=True):
     prompt: str | list[int | str | list[int]]
+    max_tokens: Annotated[int, Meta(ge=0, le=limits.MAX_TOKENS_MAX)] | None = None
+    logprobs: Alternatives = None
+    echo: bool | None = None
+    top_logprobs: Raw = NOT_GIVEN
 
     prompt_field: ClassVar[str] = "prompt"
 
-    def single_prompt(self) -> str | list[int]:
-        """The one prompt, as text or token ids. Raises InvalidRequest for none or several."""
+    @property
+    def most_tokens(self) -> int | None:
+        """0: the engine still makes one, which is not shown."""
+        return DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
+
+    @property
+    def alternatives(self) -> int | None:
+        return self.logprobs
+
+    @property
+    def prompt_alternatives(self) -> int | None:
+        if not self.echoes or self.logprobs is None:
+            return self.prompt_logprobs
+        return max(self.logprobs, self.prompt_logprobs or 0)
+
+    @property
+    def echoes(self) -> bool:
+        return bool(self.echo)
+
+    def check(self) -> None:
+        super().check()
+        if self.max_tokens == 0 and not self.echo:
+            raise InvalidRequest(
+                f"max_tokens must be {FORMS['max_tokens']}; 0 is only for requests with echo set to true.",
+                param="max_tokens",
+            )
+
+    def prompts(self) -> list[str] | list[list[int]]:
+        """Each prompt, as text or token ids. Raises InvalidRequest for none or too many."""
         if isinstance(self.prompt, str):
-            return self.prompt
-        items = self.prompt
-        kinds = set(map(type, items))
-        if kinds == {int}:
-            return items  # type: ignore[return-value]  # all of them are ids
+            return [self.prompt]
+        kinds = set(map(type, self.prompt))
         if len(kinds) > 1:
             raise must_be("prompt")
-        only = items[0] if len(items) == 1 else None
-        if not only or isinstance(only, int):
+        found: Any = [self.prompt] if kinds == {int} else self.prompt
+        if not all(found) or not found:
             raise InvalidRequest(
-                f"prompt holds {len(items)} prompts; send exactly one, as a string or a list of token ids.",
+                "prompt is empty, or one of its prompts is; send at least one token for each.", param="prompt"
+            )
+        most = limits.ANSWERS_MAX // self.answers
+        if len(found) > most:
+            raise InvalidRequest(
+                f"prompt holds {len(found)} prompts; with n {self.answers} it takes at most {most}: prompts times n is "
+                f"at most {limits.ANSWERS_MAX}.",
                 param="prompt",
             )
-        return only
-
-
-def _is_neutral(value: Raw, neutrals: tuple[Any, ...]) -> bool:
-    """Whether an unsupported field's value is neutral. 0 and false differ."""
-    data = bytes(value)
-    if len(data) > LONGEST_NEUTRAL:
-        return False
-    given = msgspec.json.decode(data)
-    return given is None or any(
-        given == neutral and isinstance(given, bool) == isinstance(neutral, bool) for neutral in neutrals
-    )
+        return found  # type: ignore[no-any-return]
 
 
 def _unsupported(names: list[str]) -> InvalidRequest:

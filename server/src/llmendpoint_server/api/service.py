@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from llmendpoint_server.api.grammars import Grammars
 from llmendpoint_server.api.interfaces import Engine, Tokenizer
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
@@ -23,3 +24,4 @@ class Service:
     instance: str
     started: int
     default_deadline_ms: int | None = None
+    grammars: Grammars = field(default_factory=lambda: Grammars(None))

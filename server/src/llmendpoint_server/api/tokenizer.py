@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 from llmendpoint_server.api.detokenize import NO_PLAIN
 from llmendpoint_server.api.plain_tokens import PlainTokens, joins_texts
+from llmendpoint_server.api.token_texts import TokenTexts
 from llmendpoint_server.errors import InvalidRequest, ModelNotFound
 
 TOKENS_REMEMBERED = 2**16
@@ -95,6 +96,7 @@ class ModelTokenizer:
             lambda token: str(self._tokenizer.decode([token], skip_special_tokens=True))
         )
         self.plain = self._plain_tokens()
+        self.token = TokenTexts(self._tokenizer).of
         # Values are a string or, in files of older versions, a dictionary with the string under "content".
         special = {name: config.get(name) for name in SPECIAL_TOKENS}
         self._special = {
@@ -115,10 +117,10 @@ class ModelTokenizer:
         [encoding] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return tuple(encoding.ids)
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        if len(tokens) == 1:
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        if len(tokens) == 1 and skip_special_tokens:
             return self._decode_one(tokens[0])
-        text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens)
         return text
 
     def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 
+from llmendpoint_server import limits
 from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import MAX_RETRY_AFTER, Lives, place_wait, retry_after
@@ -78,6 +79,13 @@ class Admission:
             return f"The prompt has {length} tokens; it must have 1 to {limit - 1}."
         if not (min(request.prompt) >= 0 and max(request.prompt) < self._config.vocab_size):
             return f"The prompt has a token id outside 0 to {self._config.vocab_size - 1}."
+        sampling = request.sampling
+        if any(not 0 <= token < self._config.vocab_size for token, _ in sampling.logit_bias):
+            return f"logit_bias has a token id outside 0 to {self._config.vocab_size - 1}."
+        if sampling.prompt_logprobs is not None:
+            values, most = length * (1 + sampling.prompt_logprobs), limits.PROMPT_LOGPROBS_VALUES_MAX
+            if values > most:
+                return f"prompt_logprobs asks for {values} values, the prompt's tokens times {1 + sampling.prompt_logprobs}; at most {most} are given."
         return None
 
     def _rejected(

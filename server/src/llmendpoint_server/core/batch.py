@@ -24,6 +24,15 @@ class Scheduled:
         return self.start + self.count - len(self.draft) == len(self.sequence.tokens)
 
     @property
+    def scored(self) -> range:
+        """The positions whose logits say how probable the prompt's next token was, which the request wants to know."""
+        sequence = self.sequence
+        if not sequence.scores:
+            return range(0)
+        end = min(self.start + self.count, len(sequence.request.prompt) - 1)
+        return range(max(self.start, sequence.scored - 1), end)
+
+    @property
     def tokens(self) -> list[int]:
         """The `count` tokens to compute."""
         return self.sequence.tokens[self.start : self.start + self.count] + list(self.draft)
@@ -32,13 +41,17 @@ class Scheduled:
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """What a step gave for a row. `tokens`, in their order: none where the row does not sample, and one or more where it does. A
-    negative token means that the model's output was not a number. `logprobs`: one for each token, where the request asks for them."""
+    negative token means that the model's output was not a number. `logprobs`: one for each token, where the request asks for them.
+    `prompt_logprobs`: one for each position that the row scores, of the token that follows it. `fault`: why the request cannot go
+    on; then the tokens mean nothing."""
 
     tokens: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
+    fault: str = ""
 
     def first(self, count: int) -> Sampled:
-        return Sampled(self.tokens[:count], self.logprobs[:count])
+        return Sampled(self.tokens[:count], self.logprobs[:count], self.prompt_logprobs)
 
 
 NOTHING = Sampled(())
@@ -73,7 +86,7 @@ class Batch:
 
 def check_fits(batch: Batch, sampled: Rows[Sampled]) -> None:
     """Raises ValueError if not just the rows that sample have tokens, or if not just those that ask for log probabilities have
-    them, one for each token."""
+    them, one for each token of the answer or of the prompt."""
     if [bool(one.tokens) for one in sampled] != [row.sample for row in batch.rows]:
         given = [len(one.tokens) for one in sampled]
         raise ValueError(f"The model gave {given} tokens for {len(batch.rows)} rows.")
@@ -81,6 +94,9 @@ def check_fits(batch: Batch, sampled: Rows[Sampled]) -> None:
         wanted = 0 if row.sequence.request.sampling.logprobs is None else len(one.tokens)
         if len(one.logprobs) != wanted:
             raise ValueError(f"The model gave {len(one.logprobs)} log probabilities for {wanted} tokens.")
+        if len(one.prompt_logprobs) != len(row.scored):
+            told = f"{len(one.prompt_logprobs)} log probabilities for {len(row.scored)} tokens of a prompt"
+            raise ValueError(f"The model gave {told}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from llmendpoint_server.core.prefix import PageHash
 from llmendpoint_server.core.queue import order_of
 from llmendpoint_server.core.randomness import member_seed
 from llmendpoint_server.core.request import Request
-from llmendpoint_server.core.sequence import Sequence
+from llmendpoint_server.core.sequence import Sequence, ends_of
 
 
 @dataclass(slots=True, eq=False)
@@ -32,9 +32,17 @@ class Group:
             member.ready = True
 
 
-def make_group(request: Request, seed: int, root: PageHash, number: int, page_size: int | None) -> Group:
+def make_group(
+    request: Request,
+    seed: int,
+    root: PageHash,
+    number: int,
+    page_size: int | None,
+    eos_token_ids: frozenset[int] = frozenset(),
+) -> Group:
     """`root`: of the names of its pages. `number`: how many sequences came before. `page_size`: None without a prefix
-    cache."""
+    cache. `eos_token_ids`: of the model."""
+    ends = ends_of(request, eos_token_ids)
     shared = (len(request.prompt) - 1) // page_size * page_size if page_size else 0
     return Group(
         request,
@@ -48,6 +56,7 @@ def make_group(request: Request, seed: int, root: PageHash, number: int, page_si
                 index=index,
                 ready=index == 0,
                 shared=shared if index else 0,
+                ends=ends,
             )
             for index in range(request.n)
         ],

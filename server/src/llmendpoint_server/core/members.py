@@ -105,17 +105,23 @@ class Members:
         sequence.status, sequence.decoding = Status.WAITING, False
         self.waiting.push(sequence)
 
-    def end(self, request_id: str, reason: FinishReason, detail: str = "") -> list[RequestOutput]:
-        """End a request at once: one end for each answer that has none. Empty if there is no such request, or it is in
-        `faults`."""
+    def end(
+        self, request_id: str, reason: FinishReason, detail: str = "", index: int | None = None
+    ) -> list[RequestOutput]:
+        """End a request at once, or its one answer `index`: one end for each answer that has none. Empty if there is no
+        such request, or it is in `faults`."""
         group = self.groups.get(request_id)
+        if group is not None and index is not None:
+            # If it is the one that computes the prompt, the others would wait for that forever.
+            group.prompt_computed()
         ends = (
             []
             if group is None
             else [
                 self.guard(self.finish, member, reason, NOTHING, detail)
                 for member in list(group.members)
-                if member.status is not Status.FINISHED  # a fault of the one before ends them all
+                if index in (None, member.index)
+                and member.status is not Status.FINISHED  # a fault of the one before ends them all
             ]
         )
         return [end for end in ends if end is not None]
@@ -143,5 +149,5 @@ def output_of(
 ) -> RequestOutput:
     return RequestOutput(
         sequence.id, sampled.tokens, finish, sequence.cached_tokens, detail,
-        logprobs=sampled.logprobs, index=sequence.index,
+        logprobs=sampled.logprobs, index=sequence.index, prompt_logprobs=sampled.prompt_logprobs,
     )  # fmt: skip

@@ -42,7 +42,7 @@ class Paging:
             return []
         size = self._blocks.page_size
         # The last token is always computed: the next one is sampled from its logits.
-        names = sequence.page_names(self._prefix_key, size, (len(sequence.tokens) - 1) // size)
+        names = sequence.page_names(self._prefix_key, size, sequence.cacheable // size)
         return self._blocks.find(names)
 
     def name(self, sequence: Sequence) -> None:

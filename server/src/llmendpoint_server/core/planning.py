@@ -3,7 +3,7 @@
 A step takes at most `max_batched_tokens`: first one token of every sequence that decodes, then prompts in the order of
 the queue, cut into chunks if they do not fit. While others decode, `pace` bounds these chunks. If pages run out, the
 last sequence in that order is preempted: it releases its pages and is computed again later; its generated tokens are
-kept.
+kept. A prompt whose log probabilities are asked for is computed in smaller chunks.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from llmendpoint_server.core.members import Members
 from llmendpoint_server.core.pace import Pace
 from llmendpoint_server.core.paging import Paging
 from llmendpoint_server.core.sequence import Sequence, Status
+
+SCORED_AT_ONCE = 128
+"""Positions of prompts whose log probabilities one step computes: each has logits as large as the vocabulary."""
 
 
 class Planning:
@@ -40,10 +43,13 @@ class Planning:
         self._admission = admission
         self._drafting = drafting
         self._counters = counters
+        self._scorable = 0
+        """positions of prompts that the step may still score"""
 
     def rows(self) -> list[Scheduled]:
         """The rows of the next step. Some may be of sequences that have ended since they were scheduled."""
         members, rows = self._members, list[Scheduled]()
+        self._scorable = SCORED_AT_ONCE
         budget, beyond_pace = self._config.max_batched_tokens, 0
         # Decodes first: a long prompt may delay a token by one step's budget, never keep it out of the step.
         for decoding in (True, False):
@@ -86,9 +92,12 @@ class Planning:
         if sequence.remaining < 1:
             raise ValueError("It runs, and has nothing to compute.")
         count = min(sequence.remaining, budget)
+        if sequence.scores:
+            count = min(count, max(sequence.cacheable - sequence.computed, 0) + self._scorable)
         if not count or not self._make_room(sequence, sequence.computed + count, rows):
             return 0
         rows.append(Scheduled(sequence, sequence.computed, count))
+        self._scorable -= len(rows[-1].scored)
         return count
 
     def _draft(self, rows: list[Scheduled], budget: int) -> None:

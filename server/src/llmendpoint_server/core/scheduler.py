@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
+from dataclasses import replace as replace_fields
 
 from msgspec.structs import replace
 
 from llmendpoint_server.core.admission import DEADLINE_PASSED, DISPLACED, Admission
-from llmendpoint_server.core.batch import Batch, Fault, Sampled, Scheduled, check_fits
+from llmendpoint_server.core.batch import NOTHING, Batch, Fault, Sampled, Scheduled, check_fits
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.counters import Counters
@@ -86,7 +87,9 @@ class Scheduler:
         chosen = request.sampling.seed
         root = root_hash(self.config.prefix_key, Weights(self.config.model_revision), request.salt)
         size = self.blocks.page_size if self.config.prefix_caching else None
-        group = make_group(request, seed if chosen is None else chosen, root, self._arrivals, size)
+        group = make_group(
+            request, seed if chosen is None else chosen, root, self._arrivals, size, self.config.eos_token_ids
+        )
         verdict = self._admission.judge(group, members.running, self.draining, now)
         if verdict.refusal is not None:
             return [replace(verdict.refusal, index=index) for index in range(request.n)]
@@ -110,10 +113,10 @@ class Scheduler:
         ends = [end for name in ids for end in members.end(name, FinishReason.EXPIRED, why)]
         return [replace(end, retry_after=again) for end in ends]
 
-    def abort(self, request_id: str) -> list[RequestOutput]:
+    def abort(self, request_id: str, index: int | None = None) -> list[RequestOutput]:
         """End a request at once, with one end for each of its answers that has none; its pages are free on return. Empty if
-        it has ended already, or is in the faults."""
-        return self._members.end(request_id, FinishReason.ABORTED)
+        it has ended already, or is in the faults. `index`: the one answer to end; the others go on."""
+        return self._members.end(request_id, FinishReason.ABORTED, index=index)
 
     def fail(self, request_id: str, detail: str) -> list[RequestOutput]:
         """End a request that could not be computed. Returns what `abort` returns."""
@@ -162,13 +165,21 @@ class Scheduler:
             self._members.preempt(sequence)
             return None
         self._compute(sequence, row.count - len(row.draft))
+        if sequence.scores:
+            sampled = self._score(sequence, sampled)
         if not sampled.tokens:
-            return None
+            return output_of(sequence, sampled) if sampled.prompt_logprobs else None
         if not sequence.generated and not sequence.index:
             self.counters.prompt_tokens += len(sequence.request.prompt)
             self._members.groups[sequence.id].prompt_computed()
         sequence.decoding = True
         return self._append(sequence, row.draft, sampled)
+
+    def _score(self, sequence: Sequence, sampled: Sampled) -> Sampled:
+        """Count what was told of the prompt. Its first token follows nothing, and has no probability."""
+        told = sampled.prompt_logprobs if sequence.scored else (None, *sampled.prompt_logprobs)
+        sequence.scored += len(told)
+        return replace_fields(sampled, prompt_logprobs=told)
 
     def _compute(self, sequence: Sequence, count: int) -> None:
         """The next `count` tokens of the sequence have keys and values."""
@@ -178,6 +189,8 @@ class Scheduler:
 
     def _append(self, sequence: Sequence, draft: tuple[int, ...], sampled: Sampled) -> RequestOutput:
         """What follows the token that ends the request is dropped."""
+        if sampled.fault:
+            return self._members.finish(sequence, FinishReason.FAILED, NOTHING, sampled.fault)
         reason, accepted = None, agreed(draft, sampled.tokens)
         for number, token in enumerate(sampled.tokens, start=1):
             if token < 0:
@@ -186,7 +199,7 @@ class Scheduler:
                 return self._members.finish(sequence, FinishReason.FAILED, sampled.first(number - 1), detail)
             sequence.tokens.append(token)
             self.counters.generated_tokens += 1
-            reason = finish_reason(sequence, self.config.eos_token_ids, self.config.max_model_len)
+            reason = finish_reason(sequence, self.config.max_model_len)
             if reason is not None:
                 sampled = sampled.first(number)
                 break

@@ -19,7 +19,7 @@ class Status(enum.Enum):
     FINISHED = "finished"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Sequence:
     """`tokens` is prompt and output; the first `computed` of them have keys and values in the pages of `table`.
 
@@ -55,6 +55,10 @@ class Sequence:
     """Whether it may begin; see `group`"""
     shared: int = 0
     """tokens of the prompt that it expects in the prefix cache"""
+    scored: int = 0
+    """tokens of the prompt whose log probabilities were told, if they are asked for"""
+    ends: frozenset[int] = frozenset()
+    """the tokens that end it"""
 
     @property
     def id(self) -> str:
@@ -64,6 +68,17 @@ class Sequence:
     def held(self) -> list[int]:
         """The pages of `table` that are not released."""
         return self.table[self.released :]
+
+    @property
+    def scores(self) -> bool:
+        """Whether log probabilities of its prompt are still to be told."""
+        asked = self.request.sampling.prompt_logprobs is not None and self.index == 0
+        return asked and self.scored < len(self.request.prompt)
+
+    @property
+    def cacheable(self) -> int:
+        """Of so many of its first tokens no logits are needed, so that their keys and values may come from the prefix cache."""
+        return max(self.scored - 1, 0) if self.scores else len(self.tokens) - 1
 
     @property
     def remaining(self) -> int:
@@ -97,14 +112,17 @@ class Sequence:
         return self.names[1 : pages + 1]
 
 
-def finish_reason(
-    sequence: Sequence, eos_token_ids: frozenset[int], max_model_len: int
-) -> FinishReason | None:
+def ends_of(request: Request, eos_token_ids: frozenset[int]) -> frozenset[int]:
+    """The tokens that end an answer to the request."""
+    sampling = request.sampling
+    without_eos = sampling.ignore_eos and sampling.grammar is None  # a grammar ends by such a token
+    return sampling.stop_token_ids if without_eos else sampling.stop_token_ids | eos_token_ids
+
+
+def finish_reason(sequence: Sequence, max_model_len: int) -> FinishReason | None:
     """Why the sequence's newest token ends it; None if it does not."""
-    sampling = sequence.request.sampling
-    token = sequence.tokens[-1]
-    if token in sampling.stop_token_ids or (token in eos_token_ids and not sampling.ignore_eos):
+    if sequence.tokens[-1] in sequence.ends:
         return FinishReason.STOP
-    if sequence.generated >= sampling.max_tokens or len(sequence.tokens) >= max_model_len:
+    if sequence.generated >= sequence.request.sampling.max_tokens or len(sequence.tokens) >= max_model_len:
         return FinishReason.LENGTH
     return None

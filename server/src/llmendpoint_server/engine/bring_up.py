@@ -12,9 +12,17 @@ import structlog
 import torch
 
 from llmendpoint_server.core.batch_limits import sequences_that_pay, tokens_in_time
+from llmendpoint_server.core.blocks import BlockManager
+from llmendpoint_server.core.speculation import PromptLookup, Proposer
 from llmendpoint_server.engine import gate, loading, measuring, native, surgery
 from llmendpoint_server.engine.attention.cache import PagedCache
 from llmendpoint_server.engine.attention.choice import MakeBackend, Needs, choose, reference
+from llmendpoint_server.engine.draft_model import (
+    MEMORY_SHARE,
+    SEQUENCES,
+    DraftModel,
+    check_vocabulary,
+)
 from llmendpoint_server.engine.graphs import CudaRecorder, sizes_for
 from llmendpoint_server.engine.headroom import free_for_cache
 from llmendpoint_server.engine.linear import Quantization
@@ -23,7 +31,9 @@ from llmendpoint_server.engine.machine import available_memory
 from llmendpoint_server.engine.measuring import StepTimes
 from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.runner import ModelRunner
+from llmendpoint_server.engine.sampling.masks import Masks
 from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
+from llmendpoint_server.guidance import make_tokenizer
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.resources import usable_threads
 
@@ -56,6 +66,8 @@ class ModelInfo:
     """the backend's class, in lower case"""
     kernels: str = "none"
     """the variant of the CPU kernels"""
+    make_proposer: Callable[[], Proposer] = PromptLookup
+    """what guesses ahead, if anything is to"""
 
 
 def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
@@ -72,6 +84,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     bytes_per_page = probe.bytes_per_page * page_size // probe.page_size
     vocab_size = int(loading.text_config(model.config).vocab_size)
     longest = wanted_length(settings, loading.config_max_model_len(model.config))
+    draft = Draft(settings, folder, vocab_size, longest, device, dtype) if settings.draft_model_path else None
 
     def measured() -> tuple[int, int]:
         if device.type != "cpu":
@@ -86,14 +99,17 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     )
     limits = max_num_seqs, max_batched_tokens, longest
     free = _free_memory(ModelRunner(model, make_backend(2)), device, limits)
+    free = max(0, free - draft.take(free)) if draft else free
     pages, max_model_len = size_cache(settings, free, page_size, bytes_per_page, longest, max_num_seqs)
-    runner = ModelRunner(model, make_backend(pages + 1), kernels)
+    ends = loading.eos_token_ids(model)
+    masks = Masks(lambda: make_tokenizer(folder.path, vocab_size, ends), usable_threads())
+    runner = ModelRunner(model, make_backend(pages + 1), kernels, masks)
     if device.type == "cuda" and runner.backend.captures:
         runner.capture(CudaRecorder(device), max_num_seqs, max_batched_tokens, max_model_len)
     info = ModelInfo(
         architecture=folder.architecture,
         vocab_size=vocab_size,
-        eos_token_ids=loading.eos_token_ids(model),
+        eos_token_ids=ends,
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
         max_model_len=max_model_len,
@@ -105,8 +121,45 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         load_seconds=time.monotonic() - began,
         attention=type(runner.backend).__name__.lower(),
         kernels=kernels.variant if kernels else "none",
+        make_proposer=draft.model().follower if draft else PromptLookup,
     )
     return runner, info
+
+
+class Draft:
+    """A draft model on its way up: loaded and checked at once, before memory is measured; its pages are made last."""
+
+    def __init__(
+        self,
+        settings: Configure,
+        folder: Folder,
+        vocab_size: int,
+        longest: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        own = loading.open_folder(settings.draft_model_path or "")
+        gate.refuse_by_config(own.architecture, own.config)
+        size = int(loading.text_config(own.config).vocab_size)
+        check_vocabulary(folder.path, own.path, (vocab_size, size))
+        kernels = native.find(device, dtype)
+        self._model, probe, self._make_backend, self._kernels = prepare(
+            own, device, dtype, kernels, settings.quantization
+        )
+        self._longest = min(longest, loading.config_max_model_len(self._model.config))
+        self._page_size = self._make_backend(1).cache.page_size
+        self._bytes_per_page = probe.bytes_per_page * self._page_size // probe.page_size
+        self._pages = 0
+
+    def take(self, free: int) -> int:
+        """Bytes of its pages, of the `free` ones for KV caches."""
+        wanted = SEQUENCES * -(-self._longest // self._page_size)
+        self._pages = min(wanted, int(free * MEMORY_SHARE) // self._bytes_per_page)
+        return (self._pages + 1) * self._bytes_per_page
+
+    def model(self) -> DraftModel:
+        runner = ModelRunner(self._model, self._make_backend(self._pages + 1), self._kernels)
+        return DraftModel(runner, BlockManager(self._pages, self._page_size), self._longest)
 
 
 def batch_limits(settings: Configure, measured: Callable[[], tuple[int, int]]) -> tuple[int, int]:

@@ -21,12 +21,15 @@ from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.core.sequence import Status
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
 from llmendpoint_server.engine.bring_up import ModelInfo
+from llmendpoint_server.engine.sampling.masks import Masks
 
 _WARM_UP_TOKENS = 4
 
 
 class Runner(Protocol):
-    """Computes batches; raises what torch raises."""
+    """Computes batches; raises what torch raises. `masks`: None: no request may have a grammar."""
+
+    masks: Masks | None
 
     def run(self, batch: Batch) -> list[Sampled]: ...
 
@@ -50,8 +53,8 @@ class Engine:
                 RequestOutput(request.id, finish=FinishReason.FAILED, detail=_detail(error))
             ]
 
-    def abort(self, request_id: str) -> list[RequestOutput]:
-        return self.scheduler.abort(request_id) + self._faults()
+    def abort(self, request_id: str, index: int | None = None) -> list[RequestOutput]:
+        return self.scheduler.abort(request_id, index) + self._faults()
 
     def step(self) -> list[RequestOutput]:
         """Compute one batch. If a batch raises any exception, its halves are computed, until the request at fault is
@@ -142,7 +145,7 @@ def _detail(error: Exception) -> str:
 
 
 def _most_guessed(settings: protocol.Configure) -> int:
-    if settings.speculative_method is None:
+    if settings.speculative_method is None and settings.draft_model_path is None:
         return 0
     return settings.num_speculative_tokens or DEFAULT_DRAFT_TOKENS
 
@@ -162,4 +165,4 @@ def make_scheduler(settings: protocol.Configure, info: ModelInfo) -> Scheduler:
         max_queued_tokens=settings.max_queued_tokens,
         num_speculative_tokens=_most_guessed(settings),
     )
-    return Scheduler(config, BlockManager(info.kv_pages, info.page_size))
+    return Scheduler(config, BlockManager(info.kv_pages, info.page_size), info.make_proposer)

@@ -15,6 +15,7 @@ from llmendpoint_server import protocol
 from llmendpoint_server.core.request import FinishReason, RequestOutput
 from llmendpoint_server.engine.bring_up import ModelInfo, load
 from llmendpoint_server.engine.connection import HEARTBEAT_SECONDS, Connection
+from llmendpoint_server.engine.held import POLL_SECONDS, Held
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.errors import LoadError, ProtocolError
 
@@ -90,28 +91,38 @@ def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
 def compute(connection: Connection, engine: Engine) -> int:
     """The loop: take what has arrived, run one step, send its outputs."""
     told_idle = False
+    held = Held(engine.runner.masks, engine.scheduler.config.max_queued_requests)
     while True:
         scheduler = engine.scheduler
         outputs: list[RequestOutput] = []
-        for message in connection.receive(HEARTBEAT_SECONDS if scheduler.idle else 0):
-            outputs += _handle(engine, message)
+        idle_for = POLL_SECONDS if held else HEARTBEAT_SECONDS
+        for message in connection.receive(idle_for if scheduler.idle else 0):
+            outputs += _handle(engine, held, message)
+        for request, aborted in held.ready():
+            outputs += engine.add(request)
+            for index in aborted:
+                outputs += engine.abort(request.id, index)
         if not scheduler.idle:
             outputs += engine.step()
         messages: list[protocol.FromEngine] = [protocol.StepOutput(tuple(outputs))] if outputs else []
-        if scheduler.draining and scheduler.idle and not told_idle:
+        if scheduler.draining and scheduler.idle and not held and not told_idle:
             messages.append(protocol.StateChanged("draining", "idle"))
             told_idle = True
         connection.send(*messages, engine.stats())
 
 
-def _handle(engine: Engine, message: protocol.ToEngine | protocol.UnreadableRequest) -> list[RequestOutput]:
+def _handle(
+    engine: Engine, held: Held, message: protocol.ToEngine | protocol.UnreadableRequest
+) -> list[RequestOutput]:
     match message:
+        case protocol.AddRequest(request) if held.takes(request):
+            return held.hold(request)
         case protocol.AddRequest(request):
             return engine.add(request)
         case protocol.UnreadableRequest(request_id, detail):
             return [RequestOutput(request_id, finish=FinishReason.FAILED, detail=detail)]
-        case protocol.AbortRequest(request_id):
-            return engine.abort(request_id)
+        case protocol.AbortRequest(request_id, index):
+            return held.abort(request_id, index) or engine.abort(request_id, index)
         case protocol.Drain():
             engine.scheduler.draining = True
             return []

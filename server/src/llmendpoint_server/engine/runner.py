@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 
 import torch
@@ -15,20 +17,25 @@ from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.graphs import Graphs, Recorder
 from llmendpoint_server.engine.loading import CausalLM
 from llmendpoint_server.engine.native import Kernels
-from llmendpoint_server.engine.sampling.logprobs import with_logprobs
+from llmendpoint_server.engine.sampling.logprobs import of_prompts, with_logprobs
+from llmendpoint_server.engine.sampling.masks import Mask, Masks
 from llmendpoint_server.engine.sampling.sampler import Sampler
 from llmendpoint_server.engine.step import Step
 
 
 class ModelRunner:
-    """`backend` has one page more than the scheduler, the last one. With `kernels` tokens are drawn by them."""
+    """`backend` has one page more than the scheduler, the last one. With `kernels` tokens are drawn by them. Without `masks` no
+    request may have a grammar."""
 
-    def __init__(self, model: CausalLM, backend: Backend, kernels: Kernels | None = None) -> None:
+    def __init__(
+        self, model: CausalLM, backend: Backend, kernels: Kernels | None = None, masks: Masks | None = None
+    ) -> None:
         self.model = model
         self.backend = backend
         self._sample = Sampler(kernels)
         self._spare = spare_row(backend.cache.pages - 1)
         self._graphs: Graphs | None = None
+        self.masks = masks
 
     def capture(self, recorder: Recorder, rows: int, tokens: int, longest: int) -> None:
         """Compute decode steps of up to `rows` rows by CUDA graphs from now on, if the model can be captured. `tokens`: of the
@@ -40,31 +47,42 @@ class ModelRunner:
 
     def run(self, batch: Batch) -> list[Sampled]:
         """Compute a batch. Returns what each row got, in the batch's order."""
-        if self._graphs is not None and self._graphs.fit(batch):
-            step, drawn = self._graphs.run(batch)
-            logits = self._graphs.logits
+        step, logits, drawn, masks = self._computed(batch)
+        rows = [batch.rows[place] for place in step.sampled]
+        tokens = iter(drawn)
+        new = [Sampled(accept(row.draft, tuple(islice(tokens, len(row.draft) + 1)))) for row in rows]
+        found: list[Sampled] = [NOTHING] * len(batch.rows)
+        with torch.inference_mode():
+            for place, one in zip(step.sampled, with_logprobs(logits, rows, new), strict=True):
+                mask = masks.get(batch.rows[place].sequence)
+                found[place] = replace(one, fault=mask.fault) if mask is not None and mask.fault else one
+            if step.scored:
+                scored = [batch.rows[place] for place in step.scored]
+                for place, told in zip(step.scored, of_prompts(logits[len(drawn) :], scored), strict=True):
+                    found[place] = replace(found[place], prompt_logprobs=told)
+        return found
+
+    def _computed(self, batch: Batch) -> tuple[Step, torch.Tensor, list[int], Mapping[Sequence, Mask]]:
+        """The step, its logits, a token for each of their rows that belongs to a row that samples, the first ones, and what
+        the sequences with a grammar were allowed."""
+        pending = self.masks.begin(batch.rows) if self.masks is not None else None
+        graphs = self._graphs if self._graphs is not None and self._graphs.fit(batch) else None
+        if graphs is not None:
+            step, drawn = graphs.run(batch)
+            logits = graphs.logits
         else:
             step = self.backend.prepare(batch)
             logits = forward(self.model, self.backend, step)
-            drawn = self._drawn(logits, step, batch)
-        found: list[Sampled] = [NOTHING] * len(batch.rows)
-        if step.sampled:
-            rows = [batch.rows[place] for place in step.sampled]
-            tokens = iter(drawn)
-            new = [Sampled(accept(row.draft, tuple(islice(tokens, len(row.draft) + 1)))) for row in rows]
-            with torch.inference_mode():
-                new = with_logprobs(logits, rows, new)
-            for place, one in zip(step.sampled, new, strict=True):
-                found[place] = one
-        return found
-
-    def _drawn(self, logits: torch.Tensor, step: Step, batch: Batch) -> list[int]:
-        """A token for each of the step's `logit_rows`, whose `logits` these are."""
         rows = [batch.rows[place] for place in step.sampled]
-        ahead = [(row.sequence, guessed) for row in rows for guessed in range(len(row.draft) + 1)]
-        positions = [len(sequence.tokens) + guessed for sequence, guessed in ahead]
+        lines = [(row.sequence, row.draft[:place]) for row in rows for place in range(len(row.draft) + 1)]
+        sequences, guesses = [sequence for sequence, _ in lines], [guessed for _, guessed in lines]
+        masks = pending.result() if pending is not None else {}
         with torch.inference_mode():
-            return self._sample(logits, [sequence for sequence, _ in ahead], positions) if rows else []
+            if graphs is not None:
+                drawn = self._sample.redraw(logits, sequences, drawn, guesses, masks)
+            else:
+                drawn = self._sample(logits[: len(lines)], sequences, guesses, masks) if lines else []
+        return step, logits, drawn, masks
 
     def check(self) -> None:
         """Compute one token in a page that no request uses. An exception here is the device's fault, not a request's."""

@@ -90,17 +90,26 @@ class Step:
         self.rows = [row for _, row in ordered]
         self.sampled: list[int] = []
         """places in the batch of the rows that sample; each has as many `logit_rows` as it has tokens in its draft, and one"""
+        self.scored: list[int] = []
+        """places in the batch of the rows that score their prompt; each has a row of logits for each position that it scores, after
+        those of all rows that sample"""
         logit_rows: list[int] = []
+        scored_rows: list[int] = []
         end = 0
         for i, row in ordered:
             end += row.count
             if row.sample:
                 self.sampled.append(i)
                 logit_rows += range(end - 1 - len(row.draft), end)
+            if scored := row.scored:
+                self.scored.append(i)
+                first = end - row.count - row.start
+                scored_rows += range(first + scored.start, first + scored.stop)
         if padding:
             self.rows += padding
             logit_rows += range(end, end + len(padding))
         self._inputs = inputs
+        logit_rows += scored_rows
         self.loaded = inputs.load(self.rows, logit_rows or [end - 1])
         self.ids, self.positions = self.loaded.ids, self.loaded.positions
         self.logit_rows = self.loaded.logit_rows

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from llmendpoint_server import protocol
-from llmendpoint_server.api.engine_stream import EngineStream
+from llmendpoint_server.api.engine_stream import EngineStream, streams_of
 from llmendpoint_server.core.admission import DEADLINE_PASSED, DISPLACED, too_late
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives, place_wait, retry_after
@@ -21,6 +21,7 @@ from llmendpoint_server.errors import Unavailable
 from llmendpoint_server.exits import EngineEnd
 from llmendpoint_server.settings import Settings
 from llmendpoint_server.simulator.behaviour import Behaviour, Fate, answer_tokens, fate, waits
+from llmendpoint_server.simulator.scores import scored
 from llmendpoint_server.simulator.sequence import Sequence
 from llmendpoint_server.simulator.tokens import END, VOCABULARY
 
@@ -30,7 +31,7 @@ PAGE_SIZE = 16
 
 
 class SimulatedEngine:
-    """Runs `max_num_seqs` requests at once. Others wait in the order, and within the bounds, of the engine's queue."""
+    """Runs `max_num_seqs` answers at once. Others wait in the order, and within the bounds, of the engine's queue."""
 
     def __init__(self, settings: Settings, behaviour: Behaviour) -> None:
         self._behaviour = behaviour
@@ -43,7 +44,7 @@ class SimulatedEngine:
         self._frozen = False
         self._lives = Lives()
         self._observed = 0.0
-        self._sequences: dict[str, Sequence] = {}
+        self._sequences: dict[EngineStream, Sequence] = {}
         self._waiting: WaitingQueue[Sequence] = WaitingQueue(
             settings.max_queued_requests, settings.queued_tokens
         )
@@ -103,7 +104,7 @@ class SimulatedEngine:
 
     @property
     def in_flight(self) -> int:
-        return len(self._sequences)
+        return len({stream.id for stream in self._sequences})
 
     @property
     def _running(self) -> int:
@@ -125,30 +126,33 @@ class SimulatedEngine:
         )
 
     def submit(self, request: Request) -> EngineStream:
-        """Raises Unavailable if this replica takes no requests."""
+        """Returns the stream of the first answer. Raises Unavailable if this replica takes no requests."""
         if self.state != "ready":
             raise Unavailable(f"This replica is {self.state}: {self.detail}. Try again.", retry_after=1.0)
-        stream = EngineStream(request.id, self.forget)
-        sequence = Sequence(self._numbers + 1, request, stream)
-        refusal = self._refusal(sequence)
+        first = streams_of(request.id, request.n, self._forget)
+        sequences = [Sequence(self._numbers + 1, request, stream) for stream in first.answers]
+        refusal = self._refusal(sequences)
         if refusal is not None:
-            stream.deliver(refusal)
-            return stream
+            for stream in first.answers:
+                stream.deliver(refusal)
+            return first
         self._numbers += 1
-        self._sequences[request.id] = sequence
-        self.idle.clear()
-        if self._running < self._limits.max_num_seqs:
-            self._run(sequence)
-        else:
-            self._wait(sequence)
-        return stream
+        for sequence in sequences:
+            self._sequences[sequence.stream] = sequence
+            self.idle.clear()
+            if self._running < self._limits.max_num_seqs:
+                self._run(sequence)
+            else:
+                self._wait(sequence)
+        return first
 
-    def _refusal(self, sequence: Sequence) -> RequestOutput | None:
-        """Decided as in the engine's `core/admission.py`."""
+    def _refusal(self, sequences: list[Sequence]) -> RequestOutput | None:
+        """Decided as in the engine's `core/admission.py`, for all answers of a request."""
+        sequence, count = sequences[0], len(sequences)
         request, free = sequence.request, self._limits.max_num_seqs - self._running
-        full = self._waiting.full(free)
-        bound = full or self._waiting.too_long(sequence.due)
-        gone = self._waiting.displaced_by(sequence, 1, sequence.due, free) if bound else []
+        full, due = self._waiting.full(free, count), count * sequence.due
+        bound = full or self._waiting.too_long(due)
+        gone = self._waiting.displaced_by(sequence, count, due, free) if bound else []
         if bound and not gone:
             self._counters.count_refusal(by_requests=full is not None)
             return self._reject(request, bound.why, bound.leave_first)
@@ -245,16 +249,16 @@ class SimulatedEngine:
             self._counters.steps += 1
             self._counters.generated_tokens += 1
             finish = last if position + 1 == len(tokens) else None
-            self._deliver(sequence, RequestOutput(request.id, tokens[position : position + 1], finish))
+            self._deliver(sequence, scored(request, position, tokens[position], finish))
 
     def _deliver(self, sequence: Sequence, output: RequestOutput) -> None:
         sequence.stream.deliver(output)
         if output.finish is not None:
             self._leave(sequence)
 
-    def forget(self, request_id: str) -> None:
-        """This request's outputs are not read any more."""
-        sequence = self._sequences.get(request_id)
+    def _forget(self, stream: EngineStream) -> None:
+        """This answer's outputs are not read any more."""
+        sequence = self._sequences.get(stream)
         if sequence is not None:
             if sequence.task is not None:
                 sequence.task.cancel()
@@ -262,10 +266,10 @@ class SimulatedEngine:
 
     def _leave(self, sequence: Sequence) -> None:
         """Make room: the first waiting request runs."""
-        if sequence.task is not None and sequence.request.id in self._sequences:
+        if sequence.task is not None and sequence.stream in self._sequences:
             self._observe()
             self._lives.end()
-        self._sequences.pop(sequence.request.id, None)
+        self._sequences.pop(sequence.stream, None)
         self._waiting.discard(sequence)
         while (first := self._waiting.first) is not None and self._running < self._limits.max_num_seqs:
             self._waiting.remove(first)

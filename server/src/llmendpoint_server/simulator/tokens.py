@@ -47,8 +47,12 @@ class ByteTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         return encode(text)
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return decode(tokens)
+
+    def token(self, token: int) -> tuple[str, bytes]:
+        data = token.to_bytes(BYTES + 1).lstrip(b"\x00")[1:]
+        return data.decode(errors="replace"), data
 
     def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
         return render_chat(messages)

@@ -14,8 +14,8 @@ EMBEDDED = Path(__file__).with_name("embedded")
 KNOWN_SOURCES = "embedded://demo, file:///path, hf://org/name or a plain path"
 
 
-def resolve_model(source: str, revision: str | None = None) -> Path:
-    """The folder that `--model` means. An hf:// model is downloaded at `revision` unless the cache has it.
+def resolve_model(source: str, revision: str | None = None, flag: str = "--model") -> Path:
+    """The folder that `flag` means. An hf:// model is downloaded at `revision` unless the cache has it.
 
     Raises BadConfiguration for a kind of source that this server does not load, ModelNotFound if there is no model,
     ModelUnavailable if the hub does not answer.
@@ -27,7 +27,7 @@ def resolve_model(source: str, revision: str | None = None) -> Path:
         url = urlsplit(source)
         if url.netloc not in ("", "localhost"):
             raise BadConfiguration(
-                f"--model {source}: a file URL has three slashes, as in file:///{url.netloc}{url.path}"
+                f"{flag} {source}: a file URL has three slashes, as in file:///{url.netloc}{url.path}"
             )
         folder = Path(unquote(url.path))
     elif scheme == "hf":
@@ -36,21 +36,21 @@ def resolve_model(source: str, revision: str | None = None) -> Path:
         folder = EMBEDDED / rest
         if rest not in (known := sorted(path.name for path in EMBEDDED.glob("*") if path.is_dir())):
             raise ModelNotFound(
-                f"--model {source}: there is no embedded model {rest!r}; there is {', '.join(known)}"
+                f"{flag} {source}: there is no embedded model {rest!r}; there is {', '.join(known)}"
             )
     else:
         hint = "; the operator mounts a claim and passes its path" if scheme == "pvc" else ""
         raise BadConfiguration(
-            f"--model {source}: {scheme}:// is not a source that this server loads{hint}. Use {KNOWN_SOURCES}."
+            f"{flag} {source}: {scheme}:// is not a source that this server loads{hint}. Use {KNOWN_SOURCES}."
         )
-    return check_folder(folder, source)
+    return check_folder(folder, source, flag)
 
 
-def check_folder(folder: Path, source: str) -> Path:
+def check_folder(folder: Path, source: str, flag: str = "--model") -> Path:
     if not folder.is_dir():
-        raise ModelNotFound(f"--model {source}: {folder} is not a folder with a model in it.")
+        raise ModelNotFound(f"{flag} {source}: {folder} is not a folder with a model in it.")
     if missing := lacking(path.name for path in folder.iterdir() if path.is_file()):
-        raise ModelNotFound(f"--model {source}: {folder} has no {missing}")
+        raise ModelNotFound(f"{flag} {source}: {folder} has no {missing}")
     return folder.resolve()
 
 

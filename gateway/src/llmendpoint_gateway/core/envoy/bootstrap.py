@@ -1,5 +1,6 @@
 """Envoy's bootstrap: its bounds, the listeners, the two connections to the picker, and ADS for the rest."""
 
+from llmendpoint_gateway.core.envoy.batches import make_batch_cluster
 from llmendpoint_gateway.core.envoy.bounds import MAX_RESETS, Share
 from llmendpoint_gateway.core.envoy.listener import (
     INNER_STATS_NAME,
@@ -47,12 +48,13 @@ def make_bootstrap(
     admin_socket: str,
     instance: str,
     share: Share,
+    batch_service: str | None = None,
 ) -> Resource:
     """`control` and `decisions` are the picker's sockets; `inner` is Envoy's own. `open_share` is a file that the
     picker writes (serve/envoy/connections.py), or None if Envoy cannot watch it. `host` is the address to listen on.
 
     `instance` is new at each start, because Envoy's counters then begin at 0. The admin interface is on a Unix socket:
-    whoever reaches it can stop Envoy.
+    whoever reaches it can stop Envoy. `batch_service`: its host and port; None if there is none.
     """
     return {
         "node": {"id": instance, "cluster": "gateway", "metadata": {LIMIT: share.connections}},
@@ -89,8 +91,12 @@ def make_bootstrap(
                 make_picker_cluster(CONTROL_CLUSTER, control),
                 make_picker_cluster(PICKER_CLUSTER, decisions, share.connections),
                 make_inner_cluster(inner),
+                *([make_batch_cluster(batch_service)] if batch_service else []),
             ],
-            "listeners": [make_listener(host, port, share), make_inner_listener(inner)],
+            "listeners": [
+                make_listener(host, port, share, batch_service is not None),
+                make_inner_listener(inner),
+            ],
         },
     }
 

@@ -35,11 +35,12 @@ STATS_NAME, INNER_STATS_NAME = "openai", "large"
 MAX_LOGGED = 128  # characters of a value that a caller chose
 
 
-def make_listener(host: str, port: int, share: bounds.Share) -> Resource:
+def make_listener(host: str, port: int, share: bounds.Share, batch_service: bool = False) -> Resource:
+    """`batch_service`: there is one."""
     manager = _connection_manager(
         [make_request_ids(), *make_places(share)],
         stat_prefix=STATS_NAME,
-        route_config=make_routes(large_apart=True),
+        route_config=make_routes(large_apart=True, batch_service=batch_service),
         max_request_headers_kb=bounds.MAX_HEADERS_KB,
         common_http_protocol_options={
             "idle_timeout": bounds.IDLE_TIMEOUT,

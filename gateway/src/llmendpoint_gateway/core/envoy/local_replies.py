@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from llmendpoint_gateway.core.envoy import bounds
+from llmendpoint_gateway.core.envoy.batches import UNAVAILABLE_RETRY_AFTER, of_batches
 from llmendpoint_gateway.core.envoy.places import FULL_STATUS
 from llmendpoint_gateway.core.envoy.resources import CLUSTER_HEADER, Resource
 from llmendpoint_gateway.core.request.refusals import RESTART_RETRY_AFTER
@@ -23,6 +24,16 @@ def make_local_replies() -> Resource:
                 retry_after=RESTART_RETRY_AFTER,
             )
             | {"status_code": 503},
+            _mapper(
+                {
+                    "and_filter": {
+                        "filters": [{"response_flag_filter": {"flags": _UPSTREAM_FAILED}}, of_batches()]
+                    }
+                },
+                "The batch service does not answer now; it may be starting. Try again.",
+                "batch_service_unavailable",
+                retry_after=UNAVAILABLE_RETRY_AFTER,
+            ),
             _mapper(
                 _cut_inside(),
                 "The gateway holds as much of large requests as it can. Try again.",

@@ -1,6 +1,6 @@
 """The routes: a large body goes to the inner listener, everything else to the cluster that the picker chose."""
 
-from llmendpoint_gateway.core.envoy import bounds, priorities
+from llmendpoint_gateway.core.envoy import batches, bounds, priorities
 from llmendpoint_gateway.core.envoy.local_replies import error_json
 from llmendpoint_gateway.core.envoy.resources import CLUSTER_HEADER, KEPT_HEADER, LARGE_CLUSTER, Resource
 from llmendpoint_gateway.core.envoy.upstream_logs import CRASHED_HEADER, RETRIABLE_HEADER
@@ -12,7 +12,7 @@ REMOVED_HEADERS = ("authorization", "cookie", "proxy-authorization", "x-api-key"
 """A caller's credentials are for the gateway. An engine runs third-party code."""
 
 
-def make_routes(large_apart: bool) -> Resource:
+def make_routes(large_apart: bool, batch_service: bool = False) -> Resource:
     """Each request goes to the cluster that the picker wrote into a header.
 
     A request keeps the route table that it started with. If the table named clusters, a request that waited for the
@@ -20,7 +20,7 @@ def make_routes(large_apart: bool) -> Resource:
     So the gateway fails closed although the filter is told to fail open.
 
     `large_apart`: requests with large bodies go to the inner listener, where the picker is asked. If False, routes for
-    bodies come twice: first for the requests whose body is kept.
+    bodies come twice: first for the requests whose body is kept. `batch_service`: there is one.
     """
     exact = [{"match": {"path": path}, "route": _action("reset")} for path in COMPLETION_PATHS]
     rest = {"match": {"prefix": "/"}, "route": _action("reset-before-request")}
@@ -32,7 +32,8 @@ def make_routes(large_apart: bool) -> Resource:
     kept = [] if large_apart else [_kept(route) for route in (*exact, rest)]
     picked = [route | {"request_headers_to_remove": list(REMOVED_HEADERS)} for route in (*kept, *routes)]
     large = (_over_limit(), _beyond_numbers(), _of_unknown_length())
-    apart = [_refused_encoding(), *(_large(headers) for headers in large)]
+    of_batches = [_of_batches(path, batch_service) for path in batches.PATHS]
+    apart = [_refused_encoding(), *of_batches, *(_large(headers) for headers in large)]
     return {
         "name": "openai",
         "virtual_hosts": [
@@ -92,6 +93,27 @@ def _large(headers: list[Resource]) -> Resource:
     }
 
 
+def _of_batches(path: str, there: bool) -> Resource:
+    match = {"match": {"path_separated_prefix": path}, "typed_per_filter_config": _undecided()}
+    if there:
+        credentials = {"request_headers_to_remove": list(REMOVED_HEADERS)}
+        return match | credentials | {"route": batches.make_batch_action()}
+    return match | _direct(404, error_json(*batches.DISABLED))
+
+
+def _direct(status: int, body: str) -> Resource:
+    """Envoy's own answer, JSON."""
+    return {
+        "direct_response": {"status": status, "body": {"inline_string": body}},
+        "response_headers_to_add": [
+            {
+                "header": {"key": "content-type", "value": "application/json"},
+                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+            }
+        ],
+    }
+
+
 def _undecided() -> Resource:
     """Envoy does not collect the body, does not ask the picker, and leaves the priority for the picker to read."""
     return {
@@ -115,22 +137,14 @@ def _refused_encoding() -> Resource:
                 {"name": "content-encoding", "invert_match": True, **plain},
             ],
         },
-        "direct_response": {
-            "status": 415,
-            "body": {
-                "inline_string": error_json(
-                    "The request body is compressed (Content-Encoding). Send it without compression.",
-                    "unsupported_encoding",
-                    "invalid_request_error",
-                )
-            },
-        },
-        "response_headers_to_add": [
-            {
-                "header": {"key": "content-type", "value": "application/json"},
-                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
-            }
-        ],
+        **_direct(
+            415,
+            error_json(
+                "The request body is compressed (Content-Encoding). Send it without compression.",
+                "unsupported_encoding",
+                "invalid_request_error",
+            ),
+        ),
         "typed_per_filter_config": _undecided(),
     }
 

@@ -7,6 +7,6 @@ number of rows, nor on how a device splits the work.
 Weights, filter and draw are one step of `sampler.py`, with two implementations that give the same tokens: `in_torch.py`, whose
 stages are `weights.py`, `filters.py` and `draws.py`, and `in_kernel.py`, which is server/native/kernels/sampling.h.
 
-What changes logits before they become weights (a bias, penalties, the mask of a grammar) belongs in front of that step, in
-`sampler.py`, with its parameters in `rows.py`. Log probabilities are of the logits before all stages: `logprobs.py`.
+What changes logits before they become weights (penalties, a bias, the mask of a grammar) is in `changes.py`, for the rows that
+ask: `sampler.py` draws these rows from a copy. Log probabilities are of the logits before all stages: `logprobs.py`.
 """

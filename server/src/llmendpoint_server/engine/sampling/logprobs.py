@@ -1,7 +1,7 @@
-"""Log probabilities of chosen tokens, for the rows that ask.
+"""Log probabilities of chosen tokens and of prompts, for the rows that ask.
 
-They are the model's own: log softmax in float32 of the logits as they came, before temperature, top_p and top_k. It reads
-what was sampled and changes none of it.
+They are the model's own: log softmax in float32 of the logits as they came, before a bias, penalties, temperature, top_p and
+top_k. It reads what was sampled and changes none of it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,19 @@ def with_logprobs(logits: torch.Tensor, rows: Row[Scheduled], sampled: list[Samp
         new if most is None else Sampled(new.tokens, tuple(islice(found, len(new.tokens))))
         for new, most in zip(sampled, asked, strict=True)
     ]
+
+
+def of_prompts(logits: torch.Tensor, rows: Row[Scheduled]) -> list[tuple[TokenLogprobs, ...]]:
+    """For each of `rows`, which all score their prompt, those of the token after each position that it scores. Each has as many
+    lines of `logits` as it scores positions."""
+    asked = [(row.sequence.request, row.scored) for row in rows]
+    tokens = [
+        (request.prompt[position + 1], request.sampling.prompt_logprobs or 0)
+        for request, positions in asked
+        for position in positions
+    ]
+    found = iter(_logprobs(logits, [(line, *one) for line, one in enumerate(tokens)]))
+    return [tuple(islice(found, len(positions))) for _, positions in asked]
 
 
 def _logprobs(logits: torch.Tensor, chosen: list[tuple[int, int, int]]) -> list[TokenLogprobs]:

@@ -10,6 +10,7 @@ import torch
 from llmendpoint_server.core.randomness import uniform
 from llmendpoint_server.core.request import SamplingParams
 from llmendpoint_server.core.sequence import Sequence
+from llmendpoint_server.core.speculation import Tokens
 
 NOT_A_NUMBER = -1
 """Stands for a token if the logits hold a NaN or an infinity that no model should give."""
@@ -27,30 +28,43 @@ class Rows:
 
 
 class RowsOfBatch:
-    """Makes the arrays anew only if the parameters differ from those of the step before."""
+    """Makes the arrays anew only if the parameters differ from those of the step before. Rows whose requests change the logits
+    are greedy here, which costs least: they are drawn from other logits."""
 
     def __init__(self) -> None:
         self._params: list[SamplingParams] = []
         self._rows: Rows | None = None
 
     def __call__(
-        self, sequences: Row[Sequence], device: torch.device, positions: Row[int] | None = None
+        self, sequences: Row[Sequence], device: torch.device, guesses: Row[Tokens] | None = None
     ) -> tuple[Rows, torch.Tensor]:
-        """The arrays, and a number in [0, 1) for each row, float64. It depends on (seed, position) only; 0 if greedy.
-        `positions`: where the row's token will stand in its sequence; None: each at its sequence's end."""
-        if positions is None:
-            positions = [len(sequence.tokens) for sequence in sequences]
+        """The arrays, and a number in [0, 1) for each row, float64; see `noise_of`. `guesses`: what stands
+        between each sequence and the row's token; None: nothing."""
         params = [sequence.request.sampling for sequence in sequences]
         if self._rows is None or params != self._params:
-            self._params, self._rows = params, _rows(params, device)
-        noise = [
-            0.0 if one.greedy else uniform(sequence.seed, position)
-            for one, sequence, position in zip(params, sequences, positions, strict=True)
-        ]
-        return self._rows, torch.tensor(noise, dtype=torch.float64, device=device)
+            self._params, self._rows = params, rows_of([_plain(one) for one in params], device)
+        return self._rows, noise_of(sequences, guesses or [()] * len(sequences), device)
 
 
-def _rows(params: list[SamplingParams], device: torch.device) -> Rows:
+def noise_of(sequences: Row[Sequence], guesses: Row[Tokens], device: torch.device) -> torch.Tensor:
+    """float64 `[rows]`. It depends on (seed, position) only; 0 if greedy."""
+    noise = [
+        0.0
+        if sequence.request.sampling.greedy
+        else uniform(sequence.seed, len(sequence.tokens) + len(guessed))
+        for sequence, guessed in zip(sequences, guesses, strict=True)
+    ]
+    return torch.tensor(noise, dtype=torch.float64, device=device)
+
+
+def _plain(params: SamplingParams) -> SamplingParams:
+    return _GREEDY if params.changes_logits else params
+
+
+_GREEDY = SamplingParams(1, temperature=0)
+
+
+def rows_of(params: Row[SamplingParams], device: torch.device) -> Rows:
     def array(values: list[float] | list[int], dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor(values, dtype=dtype, device=device)
 

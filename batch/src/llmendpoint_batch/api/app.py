@@ -1,0 +1,45 @@
+"""The two ports: the API, and health and metrics."""
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from llmendpoint_batch.api.answers import errors
+from llmendpoint_batch.api.batches import Batches
+from llmendpoint_batch.api.files import Files
+from llmendpoint_batch.api.service import Service
+from llmendpoint_batch.api.uploads import Uploads
+from llmendpoint_batch.core.bounds import BODY_BYTES
+from llmendpoint_batch.metrics import Metrics
+
+
+def make_api(service: Service) -> web.Application:
+    app = web.Application(middlewares=[errors], client_max_size=BODY_BYTES)
+    uploads, files, batches = Uploads(service), Files(service), Batches(service)
+    app.add_routes(
+        [
+            web.post("/v1/files", uploads.create),
+            web.get("/v1/files", files.list),
+            web.get("/v1/files/{id}", files.get),
+            web.get("/v1/files/{id}/content", files.content),
+            web.delete("/v1/files/{id}", files.delete),
+            web.post("/v1/batches", batches.create),
+            web.get("/v1/batches", batches.list),
+            web.get("/v1/batches/{id}", batches.get),
+            web.post("/v1/batches/{id}/cancel", batches.cancel),
+        ]
+    )
+    return app
+
+
+def make_state(metrics: Metrics) -> web.Application:
+    async def healthz(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def shown(_request: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/metrics", shown)])
+    return app

@@ -1,0 +1,36 @@
+"""The limits of one batch service. Those that depend on the volume and on the endpoints are flags; the rest are here."""
+
+from dataclasses import dataclass
+
+MOST_FILES = 10_000
+MOST_UNFINISHED = 1_000
+"""Batches that are not at their end. Each has an entry in memory, and a few lines read ahead."""
+MOST_BATCHES = 100_000
+"""Batches that are kept, ended ones included."""
+LONGEST_ID = 512
+"""Characters of a custom_id."""
+LONGEST_NAME = 256
+"""Characters of a file's name."""
+MOST_METADATA, LONGEST_KEY, LONGEST_VALUE = 16, 64, 512
+"""OpenAI's bounds on metadata."""
+MOST_ERRORS = 100
+"""Faults that a failed batch lists. A file of 50,000 bad lines has no more to say."""
+ANSWER_BYTES = 16 << 20
+"""The longest answer to a line. A longer one is not kept, and the line fails."""
+SHORTEST_WINDOW, LONGEST_WINDOW = 60, 7 * 24 * 3600
+"""Seconds of a completion_window."""
+BODY_BYTES = 64 << 10
+"""The body of POST /v1/batches: its largest valid one has 10 kB."""
+IN_FLIGHT = 256
+"""Lines that are sent at a time, over all endpoints: each holds its line and its answer in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`file_bytes`: of one upload. `storage_bytes`: of all files together, after which no upload is taken. `lines`:
+    of a batch's file. `line_bytes`: of one line."""
+
+    file_bytes: int = 200 << 20
+    storage_bytes: int = 8 << 30
+    lines: int = 50_000
+    line_bytes: int = 1 << 20

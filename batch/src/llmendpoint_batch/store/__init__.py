@@ -1,0 +1,1 @@
+"""SQLite and the folder of files: the only state that outlives the process."""

@@ -1,0 +1,1 @@
+"""What moves batches on: checking, sending, writing their files, deleting."""

@@ -1,0 +1,43 @@
+"""Deletes what is past its time, and saves the service's clock."""
+
+import asyncio
+
+import structlog
+
+from llmendpoint_batch.errors import StorageFull
+from llmendpoint_batch.metrics import Metrics
+from llmendpoint_batch.store import batches, clock, files, lines
+from llmendpoint_batch.store.database import Database
+from llmendpoint_batch.store.folder import Folder
+from llmendpoint_batch.work.times import Times
+
+EVERY_SECONDS = 10.0
+SOME = 500
+"""Rows of one transaction: other writes wait for it."""
+log = structlog.get_logger()
+
+
+async def keep_house(database: Database, folder: Folder, times: Times, metrics: Metrics) -> None:
+    while True:
+        try:
+            await clean(database, folder, times, metrics)
+        except StorageFull as error:
+            metrics.storage_failures.inc()
+            log.error("nothing can be deleted now; tried again", error=str(error))
+        except Exception:
+            log.exception("what is past its time was not all deleted")
+        await asyncio.sleep(EVERY_SECONDS)
+
+
+async def clean(database: Database, folder: Folder, times: Times, metrics: Metrics) -> None:
+    await database.write(clock.save, times.to_save())
+    while old := await database.write(files.remove_old, times.age(), SOME):
+        for file_id in old:
+            await asyncio.to_thread(folder.remove, file_id)
+        log.info("deleted files past their time", files=len(old))
+    while await database.write(lines.clear, SOME):
+        pass
+    while await database.write(batches.forget_old, times.age(), SOME):
+        pass
+    _, size = await database.read(files.usage)
+    metrics.storage.set(size)

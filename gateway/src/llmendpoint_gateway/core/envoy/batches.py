@@ -1,0 +1,66 @@
+"""The way to the batch service, which keeps files and batches: past the picker, byte by byte.
+
+An upload has up to hundreds of MB, so that nothing of it is collected here. The service has one pod. While that pod starts
+anew nothing listens, so that a request waits for it a few seconds: connections that are refused are tried again, and each
+request has one of its own, because a kept connection may be that of the ended pod.
+"""
+
+from llmendpoint_gateway.core.envoy.bounds import CONNECTION_BUFFER_BYTES
+from llmendpoint_gateway.core.envoy.resources import KEEPALIVE, Resource
+
+BATCH_CLUSTER = "batch-service"
+PATHS = ("/v1/files", "/v1/batches")
+UNAVAILABLE_RETRY_AFTER = 2
+DISABLED = (
+    "Files and batches are not served here: the batch service is off (the chart's value batch.enabled).",
+    "batch_service_off",
+    "invalid_request_error",
+)
+_LIMITS = {"max_connections": 1024, "max_pending_requests": 1024, "max_requests": 1024, "max_retries": 1024}
+_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+
+def make_batch_cluster(address: str) -> Resource:
+    """`address`: host and port of its Service."""
+    host, _, port = address.rpartition(":")
+    place = {"socket_address": {"address": host.strip("[]"), "port_value": int(port)}}
+    return {
+        "name": BATCH_CLUSTER,
+        "type": "STRICT_DNS",
+        "dns_lookup_family": "V4_PREFERRED",
+        "connect_timeout": "2s",
+        "per_connection_buffer_limit_bytes": CONNECTION_BUFFER_BYTES,
+        "circuit_breakers": {"thresholds": [_LIMITS]},
+        "upstream_connection_options": {"tcp_keepalive": KEEPALIVE},
+        "typed_extension_protocol_options": {
+            _OPTIONS: {
+                "@type": f"type.googleapis.com/{_OPTIONS}",
+                "common_http_protocol_options": {"max_requests_per_connection": 1},
+                "explicit_http_config": {"http_protocol_options": {}},
+            }
+        },
+        "load_assignment": {
+            "cluster_name": BATCH_CLUSTER,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": place}}]}],
+        },
+    }
+
+
+def make_batch_action() -> Resource:
+    """Only what the service has not seen is sent again: a second upload would be a second file."""
+    return {
+        "cluster": BATCH_CLUSTER,
+        "timeout": "0s",
+        "idle_timeout": "120s",
+        "retry_policy": {
+            "retry_on": "connect-failure,refused-stream,reset-before-request",
+            "num_retries": 6,
+            "retry_back_off": {"base_interval": "0.5s", "max_interval": "3s"},
+        },
+    }
+
+
+def of_batches() -> Resource:
+    """A filter for local replies: the request is for the batch service."""
+    paths = {"string_match": {"safe_regex": {"regex": "/v1/(files|batches)([/?].*)?"}}}
+    return {"header_filter": {"header": {"name": ":path", **paths}}}

@@ -1,0 +1,109 @@
+"""docs/concepts/batches.md: /v1/files and /v1/batches go to the batch service, streamed, and wait while it starts anew."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from aiohttp import web
+
+from gateway.tests.harness import Gateway, running_gateway
+from gateway.tests.uploads import MIB
+from tests.ports import free_port
+
+PORT = free_port()
+
+
+@pytest.fixture(scope="module")
+def with_batches() -> Iterator[Gateway]:
+    with running_gateway(batch_service=f"127.0.0.1:{PORT}") as running:
+        yield running
+
+
+@asynccontextmanager
+async def batch_service() -> AsyncIterator[list[dict[str, object]]]:
+    """It tells what it was asked."""
+    asked: list[dict[str, object]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        size = 0
+        async for data in request.content.iter_any():
+            size += len(data)
+        asked.append({"path": request.path_qs, "size": size, "headers": set(request.headers)})
+        return web.json_response({"id": "x"})
+
+    app = web.Application()
+    app.add_routes([web.route("*", "/{path:.*}", answer)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", PORT, reuse_address=True).start()
+    try:
+        yield asked
+    finally:
+        await runner.cleanup()
+
+
+async def test_an_upload_above_the_limit_of_bodies_is_streamed(with_batches: Gateway) -> None:
+    def allocated() -> int:
+        return int(json.loads(with_batches.admin("/memory"))["allocated"])
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(48):
+            yield b"x" * MIB
+            most.append(await asyncio.to_thread(allocated))
+
+    most: list[int] = []
+    async with batch_service() as asked, httpx.AsyncClient(base_url=with_batches.url, timeout=60) as client:
+        before = allocated()
+        headers = {"authorization": "Bearer secret", "content-length": str(48 * MIB)}
+        answer = await client.post("/v1/files", content=pieces(), headers=headers)
+        assert answer.json() == {"id": "x"}
+        assert asked[0]["size"] == 48 * MIB
+        assert "Authorization" not in str(asked[0]["headers"])
+        assert max(most) - before < 16 * MIB
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/files?limit=2"),
+        ("DELETE", "/v1/files/file-1"),
+        ("GET", "/v1/files/file-1/content"),
+        ("POST", "/v1/batches"),
+        ("POST", "/v1/batches/batch_1/cancel"),
+    ],
+)
+async def test_every_path_of_the_service_passes(with_batches: Gateway, method: str, path: str) -> None:
+    async with batch_service() as asked, httpx.AsyncClient(base_url=with_batches.url) as client:
+        assert (await client.request(method, path)).status_code == 200
+        assert asked[0]["path"] == path
+
+
+async def test_a_request_waits_while_the_service_starts_anew(with_batches: Gateway) -> None:
+    async with httpx.AsyncClient(base_url=with_batches.url, timeout=30) as client:
+        async with batch_service():
+            assert (await client.get("/v1/batches")).status_code == 200
+        asking = asyncio.create_task(client.get("/v1/batches"))
+        await asyncio.sleep(0.7)
+        assert not asking.done()
+        async with batch_service():
+            assert (await asking).status_code == 200
+
+
+async def test_a_service_that_stays_away_is_told_of(with_batches: Gateway) -> None:
+    async with httpx.AsyncClient(base_url=with_batches.url, timeout=60) as client:
+        answer = await client.get("/v1/files")
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "2"
+    assert answer.json()["error"]["code"] == "batch_service_unavailable"
+
+
+@pytest.mark.parametrize("path", ["/v1/files", "/v1/batches/batch_1", "/v1/files?purpose=batch"])
+async def test_without_the_service_the_answer_says_so(gateway: Gateway, path: str) -> None:
+    async with httpx.AsyncClient(base_url=gateway.url) as client:
+        answer = await client.get(path)
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/json"
+    assert "batch.enabled" in answer.json()["error"]["message"]

@@ -1,0 +1,157 @@
+"""The tokens that a grammar allows next, for the rows that have one: computed in a thread while the model computes the step.
+
+Each sequence has its own matcher, which is told the sequence's tokens before its next mask is computed. So nothing has to be told
+when a step's result is known, and a sequence that was preempted, or whose step is computed again, goes on where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Row
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+from llguidance import LLExecutor, LLMatcher, LLTokenizer
+
+from llmendpoint_server import guidance
+from llmendpoint_server.core.batch import Scheduled
+from llmendpoint_server.core.grammar import Grammar
+from llmendpoint_server.core.sequence import Sequence
+
+COMPILED_KEPT = 16
+"""Grammars that are kept for requests to come; a typical one takes less than 1 MB."""
+THREADS_MAX = 4
+BITS = 32
+
+
+@dataclass(slots=True)
+class Matching:
+    """A sequence's matcher, which knows the first `known` tokens of its answer."""
+
+    matcher: LLMatcher
+    known: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What one sequence may say. `bits`: int32 `[1 + tokens of its draft, words]`, a bit for each token, the first one the lowest. `ends`:
+    the grammar is at its end, and only these tokens may come. `fault`: why the grammar cannot go on; then the rest says nothing."""
+
+    bits: npt.NDArray[np.int32]
+    ends: tuple[int, ...] = ()
+    fault: str = ""
+
+
+NONE: Mapping[Sequence, Mask] = {}
+
+
+class Masks:
+    """`make_tokenizer`: called once, when the first grammar comes."""
+
+    def __init__(self, make_tokenizer: Callable[[], LLTokenizer], threads: int) -> None:
+        self._make_tokenizer = make_tokenizer
+        self._tokenizer: LLTokenizer | None = None
+        self._executor = LLExecutor(min(threads, THREADS_MAX))
+        self._thread = ThreadPoolExecutor(1, "masks")
+        self._compiling = ThreadPoolExecutor(1, "grammars")
+        self._making = threading.Lock()
+        """held while the tokenizer is made"""
+        self._lock = threading.Lock()
+        """of the two that follow: the threads and the engine's loop use them"""
+        self._live: WeakKeyDictionary[Grammar, LLMatcher] = WeakKeyDictionary()
+        self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._of: WeakKeyDictionary[Sequence, Matching] = WeakKeyDictionary()
+
+    def begin(self, rows: Row[Scheduled]) -> Future[Mapping[Sequence, Mask]] | None:
+        """Start to compute the masks of a step's rows; None if no row that samples has a grammar."""
+        asked = [row for row in rows if row.sequence.request.sampling.grammar is not None and row.sample]
+        return self._thread.submit(self._masks, asked) if asked else None
+
+    def knows(self, grammar: Grammar) -> bool:
+        """Whether it is compiled."""
+        with self._lock:
+            return self._found(grammar) is not None
+
+    def prepare(self, grammar: Grammar) -> Future[None]:
+        """Compile a grammar that will be needed, and keep it as long as somebody has it. What cannot be compiled is the fault of the
+        sequence that needs it."""
+        return self._compiling.submit(self._try, grammar)
+
+    def _try(self, grammar: Grammar) -> None:
+        with contextlib.suppress(guidance.BadGrammar):
+            self._start(grammar)
+
+    def _masks(self, rows: list[Scheduled]) -> Mapping[Sequence, Mask]:
+        found: dict[Sequence, Mask] = {}
+        work: list[tuple[LLMatcher, int, list[int]]] = []
+        lines = 0
+        for row in rows:
+            try:
+                matcher = self._brought_up(row.sequence)
+            except guidance.BadGrammar as error:
+                found[row.sequence] = Mask(np.zeros((0, 0), np.int32), fault=str(error))
+                continue
+            work.append((matcher, lines, list(row.draft)))
+            lines += 1 + len(row.draft)
+        if not work:
+            return found
+        assert self._tokenizer is not None, "a matcher was made"
+        bits = np.full((lines, -(-self._tokenizer.vocab_size // BITS)), -1, dtype=np.int32)
+        place = bits.ctypes.data, bits.shape[1] * bits.itemsize, lines
+        if plain := [(matcher, line) for matcher, line, draft in work if not draft]:
+            self._executor.unsafe_compute_mask_ptr(plain, *place)
+        if drafted := [one for one in work if one[2]]:
+            self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted, *place)
+        rest = iter(work)
+        for row in rows:
+            if row.sequence not in found:
+                found[row.sequence] = self._mask(*next(rest), bits)
+        return found
+
+    def _mask(self, matcher: LLMatcher, line: int, draft: list[int], bits: npt.NDArray[np.int32]) -> Mask:
+        if matcher.is_error():
+            return Mask(bits[:0], fault=_fault(matcher))
+        ends = tuple(self._tokenizer.eos_tokens) if self._tokenizer and matcher.is_stopped() else ()
+        return Mask(bits[line : line + 1 + len(draft)], ends)
+
+    def _brought_up(self, sequence: Sequence) -> LLMatcher:
+        """The sequence's matcher, which knows all of its answer. Raises BadGrammar."""
+        matching = self._of.get(sequence)
+        if matching is None:
+            grammar = sequence.request.sampling.grammar
+            assert grammar is not None, "only such rows are asked for"
+            matching = self._of[sequence] = Matching(self._start(grammar).deep_copy())
+        new = sequence.tokens[len(sequence.request.prompt) + matching.known :]
+        if new and not matching.matcher.consume_tokens(new):
+            raise guidance.BadGrammar(_fault(matching.matcher))
+        matching.known += len(new)
+        return matching.matcher
+
+    def _start(self, grammar: Grammar) -> LLMatcher:
+        """A matcher that has seen nothing, to be copied. Raises BadGrammar."""
+        with self._making:
+            if self._tokenizer is None:
+                self._tokenizer = self._make_tokenizer()
+        with self._lock:
+            found = self._found(grammar)
+        if found is None:
+            found = guidance.compiled(self._tokenizer, grammar)
+        with self._lock:
+            self._live[grammar] = self._compiled[grammar] = found
+            self._compiled.move_to_end(grammar)
+            if len(self._compiled) > COMPILED_KEPT:
+                self._compiled.popitem(last=False)
+        return found
+
+    def _found(self, grammar: Grammar) -> LLMatcher | None:
+        return self._live.get(grammar) or self._compiled.get(grammar)
+
+
+def _fault(matcher: LLMatcher) -> str:
+    return f"The grammar of this request became too complex or cannot go on: {matcher.get_error()[:200]}"

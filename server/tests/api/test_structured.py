@@ -1,0 +1,182 @@
+"""docs/concepts/structured-output.md: the real `openai` SDK gets what it asks for, and a grammar that cannot be used is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+import openai
+import pytest
+from pydantic import BaseModel, Field
+
+MESSAGES: Any = [{"role": "user", "content": "What is a rollout?"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"sure": {"type": "boolean"}, "size": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["sure", "size"],
+    "additionalProperties": False,
+}
+GBNF = 'root ::= ("yes" | "no") " " [0-9]'
+
+
+class Verdict(BaseModel):
+    colour: Literal["red", "green"]
+    points: int = Field(ge=0, le=10)
+    words: list[Literal["a", "b"]] = Field(max_length=3)
+
+
+def asked(client: openai.OpenAI, **fields: Any) -> str:
+    answer = client.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=200, **_split(fields))
+    assert answer.choices[0].finish_reason == "stop"
+    return answer.choices[0].message.content or ""
+
+
+def _split(fields: dict[str, Any]) -> dict[str, Any]:
+    own = {
+        name: fields.pop(name) for name in list(fields) if name in ("response_format", "temperature", "seed")
+    }
+    return own | {"extra_body": fields}
+
+
+def schema_format(schema: Any, strict: bool | None = True) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": strict}}
+
+
+def test_a_pydantic_model_is_parsed_by_the_sdk(demo: openai.OpenAI) -> None:
+    for seed in range(3):
+        answer = demo.chat.completions.parse(
+            model="demo", messages=MESSAGES, response_format=Verdict, temperature=1, seed=seed, max_tokens=200
+        )
+        assert isinstance(answer.choices[0].message.parsed, Verdict)
+
+
+@pytest.mark.parametrize(
+    ("fields", "pattern"),
+    [
+        ({"response_format": schema_format(SCHEMA)}, None),
+        ({"response_format": schema_format(SCHEMA, strict=None)}, None),
+        ({"structured_outputs": {"json": SCHEMA}}, None),
+        ({"structured_outputs": {"json": json.dumps(SCHEMA), "whitespace_pattern": " ?"}}, None),
+        ({"guided_json": SCHEMA}, None),
+        (
+            {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
+            r'\{"sure":\w+,"size":\d+\}',
+        ),
+        ({"structured_outputs": {"regex": "[a-c]{3}-\\d"}}, r"[a-c]{3}-\d"),
+        ({"guided_regex": "[a-c]{3}-\\d"}, r"[a-c]{3}-\d"),
+        ({"structured_outputs": {"choice": ["yes", "no"]}}, "yes|no"),
+        ({"guided_choice": ["yes", "no"]}, "yes|no"),
+        ({"structured_outputs": {"grammar": 'start: "x=" /[0-9]{2}/'}}, r"x=\d\d"),
+        ({"guided_grammar": GBNF}, r"(yes|no) \d"),
+        ({"response_format": {"type": "text"}, "guided_choice": ["yes"]}, "yes"),
+    ],
+)
+def test_the_answer_follows_what_was_asked_for(fields: Any, pattern: str | None, demo: openai.OpenAI) -> None:
+    text = asked(demo, **fields)
+    if pattern is None:
+        assert set(json.loads(text)) == {"sure", "size"}
+    else:
+        assert re.fullmatch(pattern, text)
+
+
+def test_json_object_gives_an_object_and_max_tokens_may_cut_it(demo: openai.OpenAI) -> None:
+    answer = demo.chat.completions.create(
+        model="demo", messages=MESSAGES, response_format={"type": "json_object"}, max_tokens=40
+    )
+    [choice] = answer.choices
+    assert (choice.message.content or "").startswith("{")
+    assert choice.finish_reason == "length" or isinstance(json.loads(choice.message.content or ""), dict)
+
+
+def test_a_streamed_answer_is_the_whole_one(demo: openai.OpenAI) -> None:
+    fields: Any = {"response_format": schema_format(SCHEMA), "temperature": 1.0, "seed": 4}
+    whole = asked(demo, **fields)
+    chunks = demo.chat.completions.create(
+        model="demo", messages=MESSAGES, max_tokens=200, stream=True, **_split(dict(fields))
+    )
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole
+
+
+def test_a_completion_takes_the_same_fields(demo: openai.OpenAI) -> None:
+    answer = demo.completions.create(
+        model="demo", prompt="Well,", extra_body={"guided_choice": ["yes", "no"]}
+    )
+    assert answer.choices[0].text in ("yes", "no")
+
+
+SCHEMA_FIELD = "response_format.json_schema.schema"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "says"),
+    [
+        ({"response_format": schema_format({"not": {"type": "string"}})}, SCHEMA_FIELD, "not"),
+        ({"response_format": schema_format({"type": "objct"})}, SCHEMA_FIELD, "objct"),
+        ({"response_format": schema_format({"$ref": "#"})}, SCHEMA_FIELD, "No text follows it"),
+        ({"response_format": schema_format({"$ref": "https://example.com/x"})}, SCHEMA_FIELD, "example.com"),
+        ({"response_format": schema_format([])}, SCHEMA_FIELD, "must be a JSON schema"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "Missing"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}}, SCHEMA_FIELD, "Missing"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type", "'json_object'"),
+        ({"response_format": []}, "response_format", "must be an object"),
+        ({"structured_outputs": {}}, "structured_outputs", "exactly one"),
+        ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", "exactly one"),
+        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs", "structural_tag"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs", "length"),
+        ({"structured_outputs": {"choice": ["a"] * 1001}}, "structured_outputs", "1000"),
+        ({"structured_outputs": {"regex": "(a"}}, "structured_outputs.regex", "unclosed group"),
+        ({"structured_outputs": {"regex": "(a)\\1"}}, "structured_outputs.regex", "backreferences"),
+        ({"structured_outputs": {"regex": "a" * 9000}}, "structured_outputs.regex", "8192"),
+        ({"structured_outputs": {"grammar": "start: nowhere"}}, "structured_outputs.grammar", "nowhere"),
+        ({"guided_grammar": "start: " + "(" * 5000 + '"a"' + ")" * 5000}, "guided_grammar", "nested"),
+        ({"guided_regex": 5}, "guided_regex", "regular expression"),
+        ({"guided_choice": ["a"], "guided_regex": "a"}, "guided_choice", "exclude each other"),
+    ],
+)
+def test_what_cannot_be_served_is_a_400_that_names_the_field(
+    fields: Any, param: str, says: str, demo: openai.OpenAI
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        asked(demo, **fields)
+    assert refused.value.param == param
+    assert says in refused.value.message
+
+
+def nested(depth: int) -> str:
+    return '{"type": "array", "items": ' * depth + "{}" + "}" * depth
+
+
+EXPLOSIVE: dict[str, Any] = {
+    "a large enum": schema_format({"enum": [f"value {place}" for place in range(60_000)]}),
+    "many optional properties": schema_format(
+        {"type": "object", "properties": {f"p{place}": {} for place in range(600)}}
+    ),
+    "very many optional properties": schema_format(
+        {"type": "object", "properties": {f"p{place}": {} for place in range(4_000)}}
+    ),
+    "a multiple of a large number": schema_format({"type": "integer", "multipleOf": 1_000_003}),
+    "10,000 alternatives": schema_format({"anyOf": [{"const": f"value {place}"} for place in range(10_000)]}),
+    "deep nesting": schema_format(json.loads(nested(400))),
+    "a product of alternatives": schema_format(
+        {"allOf": [{"anyOf": [{"required": [f"{side}{place}"]} for side in "ab"]} for place in range(20)]}
+    ),
+}
+
+
+@pytest.mark.parametrize("what", EXPLOSIVE)
+def test_a_grammar_that_explodes_is_a_400_in_bounded_time_and_others_go_on(
+    what: str, demo: openai.OpenAI
+) -> None:
+    with ThreadPoolExecutor() as pool:
+        began = time.monotonic()
+        refused = pool.submit(asked, demo, response_format=EXPLOSIVE[what])
+        free = demo.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=5)
+        assert free.choices[0].finish_reason == "length"
+        with pytest.raises(openai.BadRequestError) as error:
+            refused.result()
+        assert time.monotonic() - began < 10
+    assert error.value.param == SCHEMA_FIELD
+    assert asked(demo, guided_choice=["yes"]) == "yes", "the next grammar is served"
