@@ -66,14 +66,10 @@ class Source:
 
     def more(self) -> Reading[bool]:
         """Wait for more text. False: the answer has ended."""
-        if self.ended:
-            return False
         before = len(self.text)
-        while len(self.text) == before:
+        while len(self.text) == before and not self.ended:
             yield
-            if self.ended:
-                return len(self.text) > before
-        return True
+        return len(self.text) > before
 
     def peek(self, count: int = 1) -> Reading[str]:
         """The next characters, without reading them. Fewer only at the answer's end."""

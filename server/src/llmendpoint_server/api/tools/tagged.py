@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llmendpoint_server.api.tools.json_text import parse
@@ -31,7 +31,7 @@ Schemas = Mapping[str, Mapping[str, Any]]
 class TaggedParameters(MarkedReader):
     """Gives the arguments of one call after another, parameter by parameter."""
 
-    markers = ("<tool_call>",)
+    markers: Sequence[str] = ("<tool_call>",)
     value_end: str
     newline_around = False
     """a line break after the opening tag and before the closing one belongs to the tags"""
