@@ -16,6 +16,8 @@ from starlette.requests import Request
 
 from llmendpoint_server import limits
 from llmendpoint_server.api.body import LARGE_BYTES, BodyReader, LargeBodies
+from llmendpoint_server.api.chat import Chat, read_chat
+from llmendpoint_server.api.chat_options import TooSlow
 from llmendpoint_server.api.disconnect import unless_gone
 from llmendpoint_server.api.encoding import Cancelled, encode_within
 from llmendpoint_server.api.prepared import Prepared, check_ids, make_sampling, make_view
@@ -27,6 +29,8 @@ from llmendpoint_server.resources import usable_threads
 
 INLINE_BYTES = 2**14
 """A body up to this size takes about 5 ms at worst."""
+INLINE_RENDER_SECONDS = 0.005
+"""For the chat template of such a body; what takes longer is done again in a thread."""
 THREADS_MAX = 4
 WAITING_MAX = 64
 """Bodies that wait for a thread; one more is refused with 429."""
@@ -55,7 +59,10 @@ class Preprocessor:
             body = await reader.read(request)
             arrived = time.monotonic()
             if len(body) <= INLINE_BYTES:
-                prepared = self.prepare(kind, body, arrived, threading.Event())
+                try:
+                    prepared = self.prepare(kind, body, arrived, threading.Event(), INLINE_RENDER_SECONDS)
+                except TooSlow:
+                    prepared = await unless_gone(request.receive, self._in_thread(kind, body, arrived))
             else:
                 prepared = await unless_gone(request.receive, self._in_thread(kind, body, arrived))
         if prepared.grammar is not None:
@@ -90,9 +97,15 @@ class Preprocessor:
             work.exception()  # retrieved, so that asyncio does not report it as unseen
 
     def prepare(
-        self, kind: type[GenerationBody], data: bytearray, arrived: float, cancelled: threading.Event
+        self,
+        kind: type[GenerationBody],
+        data: bytearray,
+        arrived: float,
+        cancelled: threading.Event,
+        seconds: float = limits.RENDER_SECONDS_MAX,
     ) -> Prepared:
-        """Everything after the body has arrived. Raises InvalidRequest, PromptTooLong, UnknownModel or Cancelled."""
+        """Everything after the body has arrived. Raises InvalidRequest, PromptTooLong, UnknownModel or Cancelled; TooSlow if
+        a chat is not rendered in so many seconds and they are fewer than the limit."""
         if cancelled.is_set():
             raise Cancelled
         with self._parsing if len(data) > LARGE_BYTES else nullcontext():
@@ -100,11 +113,14 @@ class Preprocessor:
         self._check_model(body.model)
         tokenizer, loaded = self._service.tokenizer, self._loaded
         if isinstance(body, ChatBody):
-            prompts, texts = [self._chat_prompt(body, cancelled)], [""]
+            chat = read_chat(body, self._service.answer_format, tokenizer, seconds)
+            special = bool(body.add_special_tokens)
+            prompts, texts = [self._encode(chat.prompt, body, special=special, cancelled=cancelled)], [""]
         else:
             assert isinstance(body, CompletionBody)
             prompts, texts = self._text_prompts(body, cancelled)
-        asked = body.grammar()
+            chat = Chat("", body.grammar())
+        asked = chat.grammar
         grammar = asked.grammar if asked is not None else None
         return Prepared(
             tuple(prompts),
@@ -116,12 +132,9 @@ class Preprocessor:
             asked,
             make_view(body, prompts, texts, tokenizer, loaded),
             skip_special=body.skip_special_tokens is not False,
+            reader=chat.reader,
+            markers=chat.markers,
         )
-
-    def _chat_prompt(self, body: ChatBody, cancelled: threading.Event) -> tuple[int, ...]:
-        messages = [message.for_template(f"messages[{at}]") for at, message in enumerate(body.messages)]
-        text = self._service.tokenizer.render_chat(messages)
-        return self._encode(text, body, special=bool(body.add_special_tokens), cancelled=cancelled)
 
     def _text_prompts(
         self, body: CompletionBody, cancelled: threading.Event

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+
+from llmendpoint_server.api.chat_options import PLAIN_CHAT, ChatOptions, Messages, joined
+from llmendpoint_server.limits import RENDER_SECONDS_MAX
 
 BYTES = 4
 END = 0
@@ -29,8 +31,8 @@ def decode(tokens: Sequence[int]) -> str:
     return b"".join(part[1:] for part in parts if part[:1] == b"\x01").decode(errors="replace")
 
 
-def render_chat(messages: Sequence[Mapping[str, Any]]) -> str:
-    return MESSAGE_END.join(f"{message['role']}: {message['content']}" for message in messages)
+def render_chat(messages: Messages) -> str:
+    return MESSAGE_END.join(f"{message['role']}: {joined(message['content'])}" for message in messages)
 
 
 def last_user_message(prompt: str) -> str:
@@ -54,5 +56,10 @@ class ByteTokenizer:
         data = token.to_bytes(BYTES + 1).lstrip(b"\x00")[1:]
         return data.decode(errors="replace"), data
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def keeping(self, markers: frozenset[str]) -> Callable[[Sequence[int]], str]:
+        return self.decode
+
+    def render_chat(
+        self, messages: Messages, options: ChatOptions = PLAIN_CHAT, seconds: float = RENDER_SECONDS_MAX
+    ) -> str:
         return render_chat(messages)
