@@ -14,6 +14,7 @@ from llmendpoint_server.api.interfaces import Tokenizer
 from llmendpoint_server.api.messages import for_template
 from llmendpoint_server.api.schemas import ChatBody
 from llmendpoint_server.api.tools.asked import read_tools
+from llmendpoint_server.api.tools.plan import plan
 from llmendpoint_server.api.tools.readers import AnswerFormat, Schemas
 from llmendpoint_server.api.tools.reasoning import FirstCallReader, SilentReader
 from llmendpoint_server.errors import InvalidRequest
@@ -41,23 +42,20 @@ def read_chat(body: ChatBody, form: AnswerFormat, tokenizer: Tokenizer, seconds:
     options = chat_options(body, tools.shown if tools else None)
     messages = for_template(body.messages)
     prompt = tokenizer.render_chat(messages, options, seconds)
-    grammar = body.grammar()
+    asked = body.grammar()
     if tools is None and form.plain:
-        return Chat(prompt, grammar)
+        return Chat(prompt, asked)
     inside = (
         form.stays_inside(joined(messages[-1]["content"]))
         if options.continue_final
         else form.begins_inside(prompt)
     )
+    planned = plan(form, tools, asked, tokenizer.special_id, inside=inside)
     schemas = tools.schemas() if tools else {}
     silent = body.include_reasoning is False
     first_only = tools is not None and not tools.parallel
-    return Chat(
-        prompt,
-        grammar,
-        partial(_make_reader, form, schemas, inside, silent, first_only),
-        form.markers,
-    )
+    reader = partial(_make_reader, planned.form, schemas, inside, silent, first_only)
+    return Chat(prompt, planned.grammar, reader, planned.form.markers)
 
 
 def _make_reader(

@@ -84,6 +84,9 @@ class Tokenizer(Protocol):
     def keeping(self, markers: frozenset[str]) -> Callable[[Sequence[int]], str]:
         """A `decode` that leaves out special tokens, but not these."""
 
+    def special_id(self, text: str) -> int | None:
+        """The id of the special token with this text, if there is one."""
+
     def render_chat(
         self, messages: Messages, options: ChatOptions = PLAIN_CHAT, seconds: float = RENDER_SECONDS_MAX
     ) -> str:

@@ -94,6 +94,9 @@ class ModelTokenizer:
 
         return decode
 
+    def special_id(self, text: str) -> int | None:
+        return self._special_ids.get(text)
+
     @property
     def template_text(self) -> str:
         """All of the model's chat templates: how they are written shows how its answers are."""

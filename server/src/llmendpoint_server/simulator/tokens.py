@@ -59,6 +59,9 @@ class ByteTokenizer:
     def keeping(self, markers: frozenset[str]) -> Callable[[Sequence[int]], str]:
         return self.decode
 
+    def special_id(self, text: str) -> int | None:
+        return None
+
     def render_chat(
         self, messages: Messages, options: ChatOptions = PLAIN_CHAT, seconds: float = RENDER_SECONDS_MAX
     ) -> str:

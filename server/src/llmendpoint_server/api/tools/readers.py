@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from llmendpoint_server.api.deltas import AnswerReader
+from llmendpoint_server.api.tools import frames
 from llmendpoint_server.api.tools.call_objects import (
     GraniteReader,
     HermesReader,
@@ -19,6 +20,7 @@ from llmendpoint_server.api.tools.call_objects import (
     PhiReader,
 )
 from llmendpoint_server.api.tools.framed import DeepSeekReader, KimiReader, MistralReader
+from llmendpoint_server.api.tools.frames import Frame
 from llmendpoint_server.api.tools.gemma import FunctionGemmaReader, GemmaReader
 from llmendpoint_server.api.tools.harmony import HarmonyReader
 from llmendpoint_server.api.tools.pythonic import PythonicReader
@@ -62,6 +64,11 @@ class ToolFormat:
     seen: tuple[str, ...]
     markers: tuple[str, ...] = ()
     new_id: NewId = field(default=new_call_id)
+    frames: tuple[tuple[str, Frame], ...] = ()
+    """for grammars, with what a template has that writes calls so; none: the arguments are no JSON"""
+
+    def frame(self, template: str) -> Frame | None:
+        return next((frame for seen, frame in self.frames if seen in template), None)
 
 
 @dataclass(frozen=True)
@@ -84,29 +91,35 @@ HARMONY_MARKERS = (
 
 # The first whose text a template has is taken, so those with rarer text stand first.
 TOOL_FORMATS = {format.name: format for format in (
-    ToolFormat(HARMONY, lambda new_id, _: HarmonyReader(new_id), ("<|channel|>",), HARMONY_MARKERS),
+    ToolFormat(HARMONY, lambda new_id, _: HarmonyReader(new_id), ("<|channel|>",), HARMONY_MARKERS,
+        frames=(("", frames.HARMONY),)),
     ToolFormat("kimi_k2", lambda new_id, _: KimiReader(new_id), ("<|tool_calls_section_begin|>",),
         ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_end|>",
-         "<|tool_call_argument_begin|>")),
+         "<|tool_call_argument_begin|>"), frames=(("", frames.KIMI),)),
     ToolFormat("deepseek_v3", lambda new_id, _: DeepSeekReader(new_id), ("<｜tool▁calls▁begin｜>",),
-        ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>")),
+        ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
+        frames=(("```json", frames.DEEPSEEK_FENCED), ("", frames.DEEPSEEK))),
     ToolFormat("gemma4", lambda new_id, _: GemmaReader(new_id), ("<|tool_call>",),
         ("<|tool_call>", "<tool_call|>", '<|"|>')),
     ToolFormat("functiongemma", lambda new_id, _: FunctionGemmaReader(new_id), ("<start_function_call>",),
         ("<start_function_call>", "<end_function_call>", "<escape>")),
     ToolFormat("mistral", lambda new_id, _: MistralReader(new_id), ("[TOOL_CALLS]",),
-        ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"), short_call_id),
+        ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"), short_call_id,
+        (("[ARGS]", frames.MISTRAL), ("", frames.MISTRAL_LIST))),
     ToolFormat("qwen3_coder", QwenCoderReader, ("<function=",), ("<tool_call>", "</tool_call>")),
     ToolFormat("glm45", GlmReader, ("<arg_key>",),
         ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")),
     ToolFormat("phi4_mini_json", lambda new_id, _: PhiReader(new_id), ("<|/tool_call|>",),
-        ("<|tool_call|>", "<|/tool_call|>")),
-    ToolFormat("granite", lambda new_id, _: GraniteReader(new_id), ("<|tool_call|>",), ("<|tool_call|>", "<tool_call>")),
-    ToolFormat("hermes", lambda new_id, _: HermesReader(new_id), ("<tool_call>",), ("<tool_call>", "</tool_call>")),
+        ("<|tool_call|>", "<|/tool_call|>"), frames=(("", frames.PHI),)),
+    ToolFormat("granite", lambda new_id, _: GraniteReader(new_id), ("<|tool_call|>",), ("<|tool_call|>", "<tool_call>"),
+        frames=(("", frames.GRANITE),)),
+    ToolFormat("hermes", lambda new_id, _: HermesReader(new_id), ("<tool_call>",), ("<tool_call>", "</tool_call>"),
+        frames=(("", frames.HERMES),)),
     ToolFormat("pythonic", lambda new_id, schemas: PythonicReader(new_id, schemas.keys()),
         ("<|python_start|>", "func_name1(params_name1"), ("<|python_start|>", "<|python_end|>")),
     ToolFormat("llama3_json", lambda new_id, schemas: LlamaReader(new_id, schemas.keys()),
-        ("<|python_tag|>", '"parameters": dictionary'), ("<|python_tag|>",)),
+        ("<|python_tag|>", '"parameters": dictionary'), ("<|python_tag|>",),
+        frames=(("", frames.LLAMA),)),
 )}  # fmt: skip
 
 REASONING_FORMATS = {format.name: format for format in (
@@ -131,10 +144,12 @@ AUTO, NONE = "auto", "none"
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """What one model's answers hold. `tools` None: calls in its answers cannot be read."""
+    """What one model's answers hold. `tools` None: calls in its answers cannot be read. `frame`: for grammars that
+    make calls; None: those of another form are made."""
 
     tools: ToolFormat | None = None
     reasoning: ReasoningFormat | None = None
+    frame: Frame | None = None
 
     @property
     def harmony(self) -> bool:
@@ -182,7 +197,8 @@ def detect(template: str) -> AnswerFormat:
     """The format of a model with this chat template."""
     tools = _first(TOOL_FORMATS, template)
     harmony = tools is not None and tools.name == HARMONY
-    return AnswerFormat(tools, None if harmony else _first(REASONING_FORMATS, template))
+    reasoning = None if harmony else _first(REASONING_FORMATS, template)
+    return AnswerFormat(tools, reasoning, tools.frame(template) if tools else None)
 
 
 def choose(template: str, tools: str, reasoning: str, *, shows_tools: bool) -> AnswerFormat:
@@ -195,7 +211,7 @@ def choose(template: str, tools: str, reasoning: str, *, shows_tools: bool) -> A
     by_reasoning = found.reasoning
     if reasoning != AUTO:
         by_reasoning = REASONING_FORMATS.get(REASONING_NAMES.get(reasoning, reasoning))
-    return AnswerFormat(by_tools, by_reasoning)
+    return AnswerFormat(by_tools, by_reasoning, by_tools.frame(template) if by_tools else None)
 
 
 F = TypeVar("F", ToolFormat, ReasoningFormat)
