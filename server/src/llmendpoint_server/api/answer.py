@@ -11,6 +11,7 @@ from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.interfaces import Engine, Stream
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.pieces import Piece, Show
+from llmendpoint_server.api.record import Record, Times
 from llmendpoint_server.api.responses import Usage
 from llmendpoint_server.api.view import PLAIN, View
 from llmendpoint_server.core.request import FinishReason, RequestOutput, TokenLogprobs
@@ -21,19 +22,6 @@ from llmendpoint_server.errors import (
     QueueFull,
     Unavailable,
 )
-
-
-@dataclass
-class Record:
-    """The data of this request's log line: ids, sizes and times, never text."""
-
-    request_id: str = ""
-    streamed: bool = False
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    finish: str = ""
-    first_token_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +41,31 @@ class Account:
 
 MOST_HELD = 64
 """Tokens that are shown, at the latest, though they brought no text."""
+
+
+def check(output: RequestOutput, engine: Engine) -> None:
+    """Raises QueueFull, DeadlineExceeded, Unavailable or EngineFailed if the request has ended by one of them."""
+    match output.finish:
+        case FinishReason.REJECTED if engine.state == "ready":
+            message = f"The queue is full: {output.detail}. Try again after the seconds in Retry-After."
+            raise QueueFull(message, retry_after=output.retry_after)
+        case FinishReason.EXPIRED:
+            message = (
+                f"The deadline cannot be met: {output.detail}. Try again after the seconds in Retry-After."
+            )
+            raise DeadlineExceeded(message, retry_after=output.retry_after)
+        case FinishReason.REJECTED:
+            raise Unavailable(f"This replica is {engine.state}. Try again.", retry_after=1.0)
+        case FinishReason.LOST:
+            raise Unavailable(f"{output.detail} Try again.", retry_after=1.0)
+        case FinishReason.FAILED if engine.failure() is not None:
+            raise EngineEnded(output.detail)
+        case FinishReason.FAILED:
+            raise EngineFailed(output.detail or "The engine could not compute this request.")
+        case FinishReason.ABORTED:
+            raise EngineFailed("The request was cancelled.")
+        case _:
+            pass
 
 
 class Answer:
@@ -90,7 +103,7 @@ class Answer:
         """Wait for the first output. Raises QueueFull, DeadlineExceeded, Unavailable or EngineFailed; nothing has been
         shown then."""
         output = await self._stream.next()
-        self._check(output)
+        check(output, self._account.engine)
         self._first = output
 
     async def read(self, show: Show, keep_up: Callable[[], Awaitable[None]]) -> None:
@@ -109,27 +122,14 @@ class Answer:
     def close(self) -> None:
         self._stream.close()
 
-    def _check(self, output: RequestOutput) -> None:
-        engine = self._account.engine
-        match output.finish:
-            case FinishReason.REJECTED if engine.state == "ready":
-                message = f"The queue is full: {output.detail}. Try again after the seconds in Retry-After."
-                raise QueueFull(message, retry_after=output.retry_after)
-            case FinishReason.EXPIRED:
-                message = f"The deadline cannot be met: {output.detail}. Try again after the seconds in Retry-After."
-                raise DeadlineExceeded(message, retry_after=output.retry_after)
-            case FinishReason.REJECTED:
-                raise Unavailable(f"This replica is {engine.state}. Try again.", retry_after=1.0)
-            case FinishReason.LOST:
-                raise Unavailable(f"{output.detail} Try again.", retry_after=1.0)
-            case FinishReason.FAILED if engine.failure() is not None:
-                raise EngineEnded(output.detail)
-            case FinishReason.FAILED:
-                raise EngineFailed(output.detail or "The engine could not compute this request.")
-            case FinishReason.ABORTED:
-                raise EngineFailed("The request was cancelled.")
-            case _:
-                pass
+    @property
+    def times(self) -> Times | None:
+        """None if it has no token."""
+        stream = self._stream
+        if not stream.began:
+            return None
+        last = max(self._last_token, stream.first_token)
+        return Times(self._account.arrived, stream.began, stream.first_token, last)
 
     @property
     def prompt_scores(self) -> Sequence[TokenLogprobs | None]:
@@ -206,7 +206,7 @@ class Answer:
         if not ended_by_token and output.finish is not FinishReason.LENGTH:
             if text:
                 self._show_text(text)
-            self._check(output)
+            check(output, self._account.engine)
         text += self._text.finish()
         if (stop := self._text.stop) is not None:
             self._end(text, "stop", stop)

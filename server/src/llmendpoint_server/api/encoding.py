@@ -5,15 +5,12 @@ from __future__ import annotations
 import threading
 
 from llmendpoint_server.api.interfaces import Tokenizer
+from llmendpoint_server.api.off_loop import Cancelled
 from llmendpoint_server.errors import PromptTooLong
 
 SLICE_CHARACTERS = 2**16
 USUAL_CHARACTERS = 4
 """Characters of a usual token. A text with more of them for each token that fits may be far too long."""
-
-
-class Cancelled(Exception):
-    """The caller is gone, so this prompt is not needed any more."""
 
 
 def encode_within(

@@ -6,6 +6,7 @@ import asyncio
 from array import array
 from collections.abc import Callable
 
+from llmendpoint_server.core.pooling.request import Vector
 from llmendpoint_server.core.request import FinishReason, RequestOutput, TokenLogprobs
 
 UNREAD_TOKENS_MAX = 2**16
@@ -46,6 +47,8 @@ class EngineStream:
         """tokens for the next `hand_over`, or for the next reader"""
         self.begun = False
         """a token has arrived"""
+        self.began = self.first_token = 0.0
+        """of the request's first token, as in its output; 0 before it"""
         self.ended = False
         """the last output has been read"""
 
@@ -76,6 +79,8 @@ class EngineStream:
         if self._last is not None:
             return
         self.keep(output)
+        if output.began and not self.began:
+            self.began, self.first_token = output.began, output.first_token
         self.begun = self.begun or bool(output.tokens)
         self._cached_tokens = max(self._cached_tokens, output.cached_tokens)
         if output.finish is not None:
@@ -143,6 +148,17 @@ class EngineStream:
         if not self.closed:
             self.closed = True
             self._forget(self)
+
+
+class VectorStream(EngineStream):
+    """The vectors of a request, and then its one end. `next` waits for the end."""
+
+    def __init__(self, request_id: str, inputs: int, forget: Callable[[EngineStream], None]) -> None:
+        super().__init__(request_id, forget)
+        self.vectors: list[bytes] = [b""] * inputs
+
+    def take(self, vector: Vector) -> None:
+        self.vectors[vector.index] = vector.values
 
 
 def streams_of(request_id: str, answers: int, forget: Callable[[EngineStream], None]) -> EngineStream:

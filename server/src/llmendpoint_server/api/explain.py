@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -75,10 +76,10 @@ _MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?([^`
 _PLACE = re.compile(r".* - at (?:`key` in )?`\$\.?([^`]*)`", re.S)
 
 
-def must_be(place: str) -> InvalidRequest:
+def must_be(place: str, forms: Mapping[str, str] = FORMS) -> InvalidRequest:
     """The error for the field at `place`, such as `messages[3].role`. An item without a form of its own is its list's
     fault."""
-    while place and (form := FORMS.get(re.sub(r"\[\d+\]", "[]", place))) is None:
+    while place and (form := forms.get(re.sub(r"\[\d+\]", "[]", place))) is None:
         place = place[: max(place.rfind("["), place.rfind("."), 0)]
     if not place:
         return InvalidRequest("The request's body must be a JSON object.")
@@ -89,8 +90,8 @@ def missing(place: str) -> InvalidRequest:
     return InvalidRequest(f"Missing parameter: {place}.", param=place)
 
 
-def explain(error: Exception) -> InvalidRequest:
-    """The 400 for an error from msgspec."""
+def explain(error: Exception, forms: Mapping[str, str] = FORMS) -> InvalidRequest:
+    """The 400 for an error from msgspec. `forms`: what the fields of this kind of body must be."""
     if isinstance(error, RecursionError):
         return InvalidRequest("The request's body is JSON that is nested too deeply.")
     if not isinstance(error, msgspec.ValidationError):
@@ -102,7 +103,7 @@ def explain(error: Exception) -> InvalidRequest:
     if found := _MISSING.fullmatch(text):
         return missing(_join(found[2], found[1]))
     found = _PLACE.fullmatch(text)
-    return must_be(found[1] if found else "")
+    return must_be(found[1] if found else "", forms)
 
 
 def _what(error: Exception) -> str:

@@ -1,119 +1,54 @@
-"""From the HTTP request to the engine's request: read, check, render, tokenize.
-
-Small bodies are prepared in the event loop, the others in a few threads. Tokenizing releases Python's lock, and the
-rest is bounded (see `body` and `limits`), so that no body blocks the event loop for long.
-"""
+"""From the HTTP request to the engine's request: read, check, render, tokenize."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, nullcontext
+from functools import partial
 
 from starlette.requests import Request
 
 from llmendpoint_server import limits
-from llmendpoint_server.api.body import LARGE_BYTES, BodyReader, LargeBodies
 from llmendpoint_server.api.chat import Chat, read_chat
-from llmendpoint_server.api.chat_options import TooSlow
 from llmendpoint_server.api.disconnect import unless_gone
-from llmendpoint_server.api.encoding import Cancelled, encode_within
+from llmendpoint_server.api.encoding import encode_within
+from llmendpoint_server.api.off_loop import Cancelled, OffLoop, Turn
 from llmendpoint_server.api.prepared import Prepared, check_ids, make_sampling, make_view
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
 from llmendpoint_server.api.service import Service
-from llmendpoint_server.errors import InvalidRequest, QueueFull, unknown_model
+from llmendpoint_server.errors import InvalidRequest, unknown_model
 from llmendpoint_server.protocol import Loaded
-from llmendpoint_server.resources import usable_threads
-
-INLINE_BYTES = 2**14
-"""A body up to this size takes about 5 ms at worst."""
-INLINE_RENDER_SECONDS = 0.005
-"""For the chat template of such a body; what takes longer is done again in a thread."""
-THREADS_MAX = 4
-WAITING_MAX = 64
-"""Bodies that wait for a thread; one more is refused with 429."""
 
 
 class Preprocessor:
     """Prepares the requests of one server."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, off_loop: OffLoop) -> None:
         self._service = service
-        self._large = LargeBodies()
-        threads = min(THREADS_MAX, usable_threads())
-        self._pool = ThreadPoolExecutor(threads, "preprocess")
-        self._free = asyncio.Semaphore(threads)
-        self._waiting = 0
-        self._parsing = threading.Lock()
-        """A large body is decoded in one call that holds Python's lock. One at a time, so that all else runs between
-        two of them."""
+        self._off_loop = off_loop
 
     async def read(self, kind: type[ChatBody] | type[CompletionBody], request: Request) -> Prepared:
         """Read and prepare a request. Raises RequestError, or ClientGone."""
         loaded = self._loaded
-        values = limits.BODY_VALUES_MAX + (loaded.max_model_len if kind is CompletionBody else 0)
-        async with AsyncExitStack() as held:
-            reader = BodyReader(self._large, held, loaded.max_model_len, values)
-            body = await reader.read(request)
-            arrived = time.monotonic()
-            if len(body) <= INLINE_BYTES:
-                try:
-                    prepared = self.prepare(kind, body, arrived, threading.Event(), INLINE_RENDER_SECONDS)
-                except TooSlow:
-                    prepared = await unless_gone(request.receive, self._in_thread(kind, body, arrived))
-            else:
-                prepared = await unless_gone(request.receive, self._in_thread(kind, body, arrived))
+        length = loaded.max_model_len
+        values = limits.BODY_VALUES_MAX + (length if kind is CompletionBody else 0)
+        prepared = await self._off_loop.read(request, length, values, partial(self.prepare, kind))
         if prepared.grammar is not None:
             check = self._service.grammars.check(prepared.grammar, loaded)
             await unless_gone(request.receive, check)
         return prepared
 
-    async def _in_thread(self, kind: type[GenerationBody], body: bytearray, arrived: float) -> Prepared:
-        if self._waiting >= WAITING_MAX:
-            raise QueueFull(
-                f"{self._waiting} prompts wait to be tokenized already. Try again after the seconds in Retry-After.",
-                retry_after=1.0,
-            )
-        self._waiting += 1
-        try:
-            await self._free.acquire()
-        finally:
-            self._waiting -= 1
-        cancelled = threading.Event()
-        work = asyncio.get_running_loop().run_in_executor(
-            self._pool, self.prepare, kind, body, arrived, cancelled
-        )
-        work.add_done_callback(self._free_thread)
-        try:
-            return await asyncio.shield(work)  # a thread cannot be cancelled, only asked to stop
-        finally:
-            cancelled.set()
-
-    def _free_thread(self, work: asyncio.Future[Prepared]) -> None:
-        self._free.release()
-        if not work.cancelled():
-            work.exception()  # retrieved, so that asyncio does not report it as unseen
-
     def prepare(
-        self,
-        kind: type[GenerationBody],
-        data: bytearray,
-        arrived: float,
-        cancelled: threading.Event,
-        seconds: float = limits.RENDER_SECONDS_MAX,
+        self, kind: type[GenerationBody], data: bytearray, arrived: float, cancelled: Turn
     ) -> Prepared:
-        """Everything after the body has arrived. Raises InvalidRequest, PromptTooLong, UnknownModel or Cancelled; TooSlow if
-        a chat is not rendered in so many seconds and they are fewer than the limit."""
+        """Everything after the body has arrived. Raises InvalidRequest, PromptTooLong, UnknownModel, Cancelled or TooSlow."""
         if cancelled.is_set():
             raise Cancelled
-        with self._parsing if len(data) > LARGE_BYTES else nullcontext():
+        with self._off_loop.parsing(data):
             body = parse_body(kind, data)
         self._check_model(body.model)
         tokenizer, loaded = self._service.tokenizer, self._loaded
         if isinstance(body, ChatBody):
-            chat = read_chat(body, self._service.answer_format, tokenizer, seconds)
+            chat = read_chat(body, self._service.answer_format, tokenizer, cancelled.seconds)
             special = bool(body.add_special_tokens)
             prompts, texts = [self._encode(chat.prompt, body, special=special, cancelled=cancelled)], [""]
         else:

@@ -22,6 +22,7 @@ from llmendpoint_server.api.template_style import find_style
 from llmendpoint_server.api.templates import ChatTemplate, TemplateRefusal
 from llmendpoint_server.api.token_texts import TokenTexts
 from llmendpoint_server.api.tools.generic import with_tools_as_text
+from llmendpoint_server.core.pooling.request import Input
 from llmendpoint_server.errors import InvalidRequest, ModelNotFound
 from llmendpoint_server.limits import RENDER_SECONDS_MAX
 
@@ -78,6 +79,21 @@ class ModelTokenizer:
         [encoding] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return tuple(encoding.ids)
 
+    def encode_input(
+        self, text: str, second: str | None = None, *, most: int | None = None, special: bool = True
+    ) -> Input:
+        texts = [text] if second is None else [text, second]
+        parts = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        if most is not None:
+            own = self._tokenizer.num_special_tokens_to_add(second is not None) if special else 0
+            lengths = cut_lengths([len(part) for part in parts], most - own)
+            for part, length in zip(parts, lengths, strict=True):
+                part.truncate(length)
+        pair = parts[1] if len(parts) > 1 else None
+        whole = self._tokenizer.post_process(parts[0], pair, special)
+        types = whole.type_ids
+        return Input(tuple(whole.ids), types.index(1) if 1 in types else 0)
+
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         if len(tokens) == 1 and skip_special_tokens:
             return self._decode_one(tokens[0])
@@ -106,6 +122,15 @@ class ModelTokenizer:
     def shows_tools(self) -> bool:
         """Whether a template of the model tells it of the functions that it may call."""
         return any(named.style.tools for named in self._templates.values())
+
+    def full_text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, that of special ones included."""
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=False)
+        return text
+
+    def names(self, tokens: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary has it; empty for one that it has not."""
+        return [self._tokenizer.id_to_token(token) or "" for token in tokens]
 
     def render_chat(
         self, messages: Messages, options: ChatOptions = PLAIN_CHAT, seconds: float = RENDER_SECONDS_MAX
@@ -162,6 +187,18 @@ def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
         for name, value in special.items()
         if value
     }
+
+
+def cut_lengths(lengths: Sequence[int], most: int) -> list[int]:
+    """Of one text or two: the longer is cut, so that both together have at most `most`."""
+    left = max(most, 0)
+    if sum(lengths) <= left:
+        return list(lengths)
+    if len(lengths) == 1:
+        return [left]
+    first, second = lengths
+    kept = min(first, max(left - second, left - left // 2))
+    return [kept, left - kept]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

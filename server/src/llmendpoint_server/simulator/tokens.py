@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from llmendpoint_server.api.chat_options import PLAIN_CHAT, ChatOptions, Messages, joined
+from llmendpoint_server.core.pooling.request import Input
 from llmendpoint_server.limits import RENDER_SECONDS_MAX
 
 BYTES = 4
@@ -49,6 +50,11 @@ class ByteTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         return encode(text)
 
+    def encode_input(
+        self, text: str, second: str | None = None, *, most: int | None = None, special: bool = True
+    ) -> Input:
+        return Input(encode(text + (second or ""))[:most])
+
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return decode(tokens)
 
@@ -61,6 +67,12 @@ class ByteTokenizer:
 
     def special_id(self, text: str) -> int | None:
         return None
+
+    def full_text(self, tokens: Sequence[int]) -> str:
+        return decode(tokens)
+
+    def names(self, tokens: Sequence[int]) -> list[str]:
+        return [decode([token]) for token in tokens]
 
     def render_chat(
         self, messages: Messages, options: ChatOptions = PLAIN_CHAT, seconds: float = RENDER_SECONDS_MAX
