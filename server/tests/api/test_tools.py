@@ -1,4 +1,4 @@
-"""docs/reference/api.md: tools, their calls and reasoning, whole and streamed, through the real server and the real `openai` SDK."""
+"""docs/concepts/tools.md: tools, their calls and reasoning, whole and streamed, through the real server and the real `openai` SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/api.md: the whole server calls functions when a request demands it, and their arguments follow their schemas."""
+"""docs/concepts/tools.md: the whole server calls functions when a request demands it, and their arguments follow their schemas."""
 
 from __future__ import annotations
 

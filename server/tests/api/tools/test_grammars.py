@@ -1,4 +1,4 @@
-"""docs/reference/api.md: a call that a request demands follows its function's schema, in the form that the model writes."""
+"""docs/concepts/tools.md: a call that a request demands follows its function's schema, in the form that the model writes."""
 
 from __future__ import annotations
 

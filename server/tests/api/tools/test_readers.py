@@ -1,4 +1,4 @@
-"""docs/reference/api.md: a call is read from the text of an answer, in the format that the model writes, as it comes."""
+"""docs/concepts/tools.md: a call is read from the text of an answer, in the format that the model writes, as it comes."""
 
 from __future__ import annotations
 

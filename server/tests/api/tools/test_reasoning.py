@@ -1,4 +1,4 @@
-"""docs/reference/api.md: what a model thinks before it answers is told apart from the answer."""
+"""docs/concepts/tools.md: what a model thinks before it answers is told apart from the answer."""
 
 from __future__ import annotations
 
