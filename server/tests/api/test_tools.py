@@ -12,6 +12,7 @@ from typing import Any
 import openai
 import pytest
 
+from llmendpoint_server.api.off_loop import INLINE_BYTES
 from llmendpoint_server.weights.locate import resolve_model
 from server.tests.api.tools.answers import CASES, PARIS, SCHEMAS, Case
 from server.tests.server_process import ServerProcess
@@ -169,6 +170,17 @@ def test_the_last_message_is_continued(client: openai.OpenAI) -> None:
     )
     message = answer.choices[0].message
     assert (message.content, getattr(message, "reasoning_content", None)) == ("Yes.", "more.")
+
+
+def test_a_chat_whose_template_is_slow_is_rendered_off_the_event_loop_and_answered(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(resolve_model("embedded://demo"), tmp_path / "model"))
+    compared = "{% for a in messages %}{% for b in messages %}{% if a.role != b.role %}x{% endif %}{% endfor %}{% endfor %}"
+    (folder / "chat_template.jinja").write_text(compared + "{{ messages[-1].content }}")
+    messages: Any = [*[{"role": "user", "content": "a"}] * 300, *asking("Yes.")]
+    assert len(json.dumps(messages)) < INLINE_BYTES
+    with speaker(model=str(folder)) as client:
+        answer = client.chat.completions.create(model="demo", messages=messages)
+        assert answer.choices[0].message.content == "Yes."
 
 
 CITY = {"type": "function", "function": {"name": "f"}}

@@ -64,6 +64,7 @@ class ModelTokenizer:
         )
         self.plain = self._plain_tokens()
         added = self._tokenizer.get_added_tokens_decoder()
+        self._keeping: dict[frozenset[str], Callable[[Sequence[int]], str]] = {}
         self._special_ids = {token.content: at for at, token in added.items() if token.special}
         self.token = TokenTexts(self._tokenizer).of
 
@@ -101,6 +102,11 @@ class ModelTokenizer:
         return text
 
     def keeping(self, markers: frozenset[str]) -> Callable[[Sequence[int]], str]:
+        if (decode := self._keeping.get(markers)) is None:
+            decode = self._keeping[markers] = self._make_keeping(markers)  # a model has one set or two
+        return decode
+
+    def _make_keeping(self, markers: frozenset[str]) -> Callable[[Sequence[int]], str]:
         if not (kept := self._special_ids.keys() & markers):
             return self.decode
         dropped = frozenset(token for text, token in self._special_ids.items() if text not in kept)
