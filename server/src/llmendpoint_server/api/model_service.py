@@ -14,6 +14,7 @@ from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults, read_sampling_defaults
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.api.tokenizer import ModelTokenizer
+from llmendpoint_server.api.traces import make_traces
 from llmendpoint_server.errors import ModelNotFound
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.settings import Settings
@@ -26,9 +27,13 @@ def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMM
     tokenizer = ModelTokenizer(folder)
     engine = EngineClient(make_configure(settings, folder), settings.step_timeout, engine_command)
     metrics = Metrics(engine, settings.served_names[0])
+    name, release, instance = settings.served_names[0], version("llmendpoint-server"), uuid.uuid4().hex
     return Service(
-        engine, tokenizer, metrics, settings.served_names, _sampling(folder), version("llmendpoint-server"),
-        uuid.uuid4().hex, int(time.time()), settings.default_deadline_ms, Grammars(folder),
+        engine, tokenizer, metrics, settings.served_names, _sampling(folder), release, instance, int(time.time()),
+        settings.default_deadline_ms, grammars=Grammars(folder),
+        traces=make_traces(
+            settings.otlp_traces_endpoint, settings.trace_sampling, name, release, instance, metrics
+        ),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from llmendpoint_server.api.grammars import Grammars
 from llmendpoint_server.api.interfaces import Engine, Tokenizer
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
+from llmendpoint_server.api.traces import Traces, Untraced
 
 
 @dataclass
@@ -24,4 +25,5 @@ class Service:
     instance: str
     started: int
     default_deadline_ms: int | None = None
+    traces: Traces = field(default_factory=Untraced)
     grammars: Grammars = field(default_factory=lambda: Grammars(None))
