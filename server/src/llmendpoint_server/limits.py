@@ -66,6 +66,12 @@ WIDE_CHARACTERS_FLOOR, WIDE_CHARACTERS_PER_TOKEN = 2**20, 6
 each token of the model's length. Each character of its text takes 4 bytes in memory."""
 BODY_VALUES_MAX = 65_536
 """Fields and list items of a body. A list of token ids may have one more for each token of the model's length."""
+INPUTS_MAX = 2_048
+"""Texts of one body that get a vector each."""
+INPUTS_TOKENS_MAX = 2**19
+"""Of all of them together."""
+VECTOR_VALUES_MAX = 2**22
+"""Numbers of all vectors of one answer: 16 MiB, and about 90 MB of JSON."""
 TOKENS_COUNTED_FLOOR, TOKENS_COUNTED_LENGTHS = 2**18, 2
 """The most tokens that /tokenize and /detokenize take: the first, or so many times the model's length if that is more.
 What is counted may be longer than a prompt; a tokenizer takes some 150 bytes for each token."""

@@ -23,6 +23,7 @@ from llmendpoint_server.api.off_loop import Cancelled, OffLoop
 from llmendpoint_server.api.preprocess import Preprocessor
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 from llmendpoint_server.api.schemas import CompletionBody
+from llmendpoint_server.core.pooling.request import Input
 from llmendpoint_server.errors import InvalidRequest, PromptTooLong, QueueFull
 
 FITS = 1000
@@ -42,6 +43,11 @@ class Words:
         self.go_on.wait(30)
         runs = sum(a.isspace() != b.isspace() for a, b in pairwise(text)) + bool(text)
         return (1,) * (runs + add_special_tokens)
+
+    def encode_input(
+        self, text: str, second: str | None = None, *, most: int | None = None, special: bool = True
+    ) -> Input:
+        raise NotImplementedError
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         raise NotImplementedError

@@ -43,6 +43,31 @@ MOST_HELD = 64
 """Tokens that are shown, at the latest, though they brought no text."""
 
 
+def check(output: RequestOutput, engine: Engine) -> None:
+    """Raises QueueFull, DeadlineExceeded, Unavailable or EngineFailed if the request has ended by one of them."""
+    match output.finish:
+        case FinishReason.REJECTED if engine.state == "ready":
+            message = f"The queue is full: {output.detail}. Try again after the seconds in Retry-After."
+            raise QueueFull(message, retry_after=output.retry_after)
+        case FinishReason.EXPIRED:
+            message = (
+                f"The deadline cannot be met: {output.detail}. Try again after the seconds in Retry-After."
+            )
+            raise DeadlineExceeded(message, retry_after=output.retry_after)
+        case FinishReason.REJECTED:
+            raise Unavailable(f"This replica is {engine.state}. Try again.", retry_after=1.0)
+        case FinishReason.LOST:
+            raise Unavailable(f"{output.detail} Try again.", retry_after=1.0)
+        case FinishReason.FAILED if engine.failure() is not None:
+            raise EngineEnded(output.detail)
+        case FinishReason.FAILED:
+            raise EngineFailed(output.detail or "The engine could not compute this request.")
+        case FinishReason.ABORTED:
+            raise EngineFailed("The request was cancelled.")
+        case _:
+            pass
+
+
 class Answer:
     """Reads one answer of a request. `index`: among all answers of the body."""
 
@@ -78,7 +103,7 @@ class Answer:
         """Wait for the first output. Raises QueueFull, DeadlineExceeded, Unavailable or EngineFailed; nothing has been
         shown then."""
         output = await self._stream.next()
-        self._check(output)
+        check(output, self._account.engine)
         self._first = output
 
     async def read(self, show: Show, keep_up: Callable[[], Awaitable[None]]) -> None:
@@ -96,28 +121,6 @@ class Answer:
 
     def close(self) -> None:
         self._stream.close()
-
-    def _check(self, output: RequestOutput) -> None:
-        engine = self._account.engine
-        match output.finish:
-            case FinishReason.REJECTED if engine.state == "ready":
-                message = f"The queue is full: {output.detail}. Try again after the seconds in Retry-After."
-                raise QueueFull(message, retry_after=output.retry_after)
-            case FinishReason.EXPIRED:
-                message = f"The deadline cannot be met: {output.detail}. Try again after the seconds in Retry-After."
-                raise DeadlineExceeded(message, retry_after=output.retry_after)
-            case FinishReason.REJECTED:
-                raise Unavailable(f"This replica is {engine.state}. Try again.", retry_after=1.0)
-            case FinishReason.LOST:
-                raise Unavailable(f"{output.detail} Try again.", retry_after=1.0)
-            case FinishReason.FAILED if engine.failure() is not None:
-                raise EngineEnded(output.detail)
-            case FinishReason.FAILED:
-                raise EngineFailed(output.detail or "The engine could not compute this request.")
-            case FinishReason.ABORTED:
-                raise EngineFailed("The request was cancelled.")
-            case _:
-                pass
 
     @property
     def times(self) -> Times | None:
@@ -203,7 +206,7 @@ class Answer:
         if not ended_by_token and output.finish is not FinishReason.LENGTH:
             if text:
                 self._show_text(text)
-            self._check(output)
+            check(output, self._account.engine)
         text += self._text.finish()
         if (stop := self._text.stop) is not None:
             self._end(text, "stop", stop)

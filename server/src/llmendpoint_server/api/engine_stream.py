@@ -6,6 +6,7 @@ import asyncio
 from array import array
 from collections.abc import Callable
 
+from llmendpoint_server.core.pooling.request import Vector
 from llmendpoint_server.core.request import FinishReason, RequestOutput, TokenLogprobs
 
 UNREAD_TOKENS_MAX = 2**16
@@ -147,6 +148,17 @@ class EngineStream:
         if not self.closed:
             self.closed = True
             self._forget(self)
+
+
+class VectorStream(EngineStream):
+    """The vectors of a request, and then its one end. `next` waits for the end."""
+
+    def __init__(self, request_id: str, inputs: int, forget: Callable[[EngineStream], None]) -> None:
+        super().__init__(request_id, forget)
+        self.vectors: list[bytes] = [b""] * inputs
+
+    def take(self, vector: Vector) -> None:
+        self.vectors[vector.index] = vector.values
 
 
 def streams_of(request_id: str, answers: int, forget: Callable[[EngineStream], None]) -> EngineStream:

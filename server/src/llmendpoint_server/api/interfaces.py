@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from llmendpoint_server import protocol
+from llmendpoint_server.core.pooling.request import Input, PoolingRequest
 from llmendpoint_server.core.request import Request, RequestOutput, TokenLogprobs
 from llmendpoint_server.exits import EngineEnd
 
@@ -38,6 +39,18 @@ class Stream(Protocol):
     def close(self) -> None: ...
 
 
+class VectorsOf(Protocol):
+    """The vectors of one request. Close it when no more are wanted."""
+
+    vectors: list[bytes]
+    """by the inputs' order, float32 and little-endian; complete once `next` gave the end"""
+
+    async def next(self) -> RequestOutput:
+        """The end of the request."""
+
+    def close(self) -> None: ...
+
+
 class Engine(Protocol):
     """One engine. All methods are for the event loop's thread."""
 
@@ -61,6 +74,9 @@ class Engine(Protocol):
     def submit(self, request: Request) -> Stream:
         """Send a request to the engine. Returns the stream of its first answer. Raises Unavailable if this replica takes none."""
 
+    def submit_inputs(self, request: PoolingRequest) -> VectorsOf:
+        """`submit`, for a model that makes vectors."""
+
     def drain(self) -> None:
         """Refuse new requests at once. Running ones go on."""
 
@@ -79,6 +95,12 @@ class Tokenizer(Protocol):
         """The text of tokens that depends on no other token; as `Detokenizer` takes it."""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]: ...
+
+    def encode_input(
+        self, text: str, second: str | None = None, *, most: int | None = None, special: bool = True
+    ) -> Input:
+        """A text, or a pair of texts, as a model that makes vectors gets it. `most`: cut the text, of a pair the longer one,
+        so that there are at most so many tokens, special ones included."""
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str: ...
 

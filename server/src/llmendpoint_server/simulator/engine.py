@@ -13,12 +13,14 @@ from msgspec.structs import replace as timed
 
 from llmendpoint_server import protocol
 from llmendpoint_server.api.engine_stream import EngineStream, streams_of
+from llmendpoint_server.api.interfaces import VectorsOf
 from llmendpoint_server.core.admission import DEADLINE_PASSED, DISPLACED, too_late
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives, place_wait, retry_after
+from llmendpoint_server.core.pooling.request import PoolingRequest
 from llmendpoint_server.core.queue import WaitingQueue
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
-from llmendpoint_server.errors import Unavailable
+from llmendpoint_server.errors import EngineFailed, Unavailable
 from llmendpoint_server.exits import EngineEnd
 from llmendpoint_server.settings import Settings
 from llmendpoint_server.simulator.behaviour import Behaviour, Fate, answer_tokens, fate, waits
@@ -260,6 +262,10 @@ class SimulatedEngine:
         sequence.stream.deliver(output)
         if output.finish is not None:
             self._leave(sequence)
+
+    def submit_inputs(self, request: PoolingRequest) -> VectorsOf:
+        """Not reached: the API asks a model that generates for none."""
+        raise EngineFailed("The simulator generates text; it makes no vectors.")
 
     def _forget(self, stream: EngineStream) -> None:
         """This answer's outputs are not read any more."""

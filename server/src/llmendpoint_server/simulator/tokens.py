@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from llmendpoint_server.core.pooling.request import Input
+
 BYTES = 4
 END = 0
 """The end of an answer; it has no text."""
@@ -46,6 +48,11 @@ class ByteTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         return encode(text)
+
+    def encode_input(
+        self, text: str, second: str | None = None, *, most: int | None = None, special: bool = True
+    ) -> Input:
+        return Input(encode(text + (second or ""))[:most])
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return decode(tokens)
