@@ -73,6 +73,8 @@ class Settings:
     default_deadline_ms: int | None = None
     otlp_traces_endpoint: str | None = None
     trace_sampling: float = 1.0
+    tool_call_parser: str = "auto"
+    reasoning_parser: str = "auto"
 
     @property
     def queued_tokens(self) -> int:
@@ -167,6 +169,7 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
     _add_model_flags(parser)
     _add_engine_flags(parser)
     _add_trace_flags(parser)
+    _add_answer_flags(parser)
     add = parser.add_argument
     add("--host", default="0.0.0.0", help="address to listen on (default: all)")
     add("--port", type=int, default=8000,
@@ -224,6 +227,14 @@ def _add_trace_flags(parser: argparse.ArgumentParser) -> None:
         help=f"send a span for each request, with its queue, prefill and decode, to a collector by OTLP over HTTP, such as http://collector:4318/v1/traces (default: {TRACES_VARIABLE}, or none)")  # fmt: skip
     add("--trace-sampling", type=share, metavar="SHARE", default=1.0,
         help="of the requests without the header traceparent, whose sender decides otherwise (default: 1)")  # fmt: skip
+
+
+def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--tool-call-parser", choices=limits.TOOL_CALL_PARSERS, default="auto", metavar="NAME",
+        help=f"how the model writes calls of functions: {', '.join(limits.TOOL_CALL_PARSERS)} (default: auto, as its chat template says)")  # fmt: skip
+    add("--reasoning-parser", choices=limits.REASONING_PARSERS, default="auto", metavar="NAME",
+        help=f"how the model writes its reasoning: {', '.join(limits.REASONING_PARSERS)} (default: auto, as its chat template says)")  # fmt: skip
 
 
 def default_name(model: str) -> str:
