@@ -73,7 +73,7 @@ def test_a_request_is_a_span_of_its_callers_trace_with_its_phases_in_their_order
     assert said["gen_ai.response.finish_reasons"] == ["length"]
     assert said["http.response.status_code"] == answer.status_code == 200
     assert 0 < said["gen_ai.latency.time_in_queue"] < said["gen_ai.latency.time_to_first_token"]
-    assert said["gen_ai.latency.time_to_first_token"] < said["gen_ai.latency.e2e"]
+    assert said["gen_ai.latency.time_to_first_token"] <= said["gen_ai.latency.e2e"]
     if not stream:
         assert said["gen_ai.usage.input_tokens"] == answer.json()["usage"]["prompt_tokens"]
         assert said["gen_ai.response.id"] == answer.json()["id"]
