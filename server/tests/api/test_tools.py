@@ -196,7 +196,7 @@ CITY = {"type": "function", "function": {"name": "f"}}
             "tools[0].function.parameters",
             "at most 65536",
         ),
-        ({"tools": "all"}, "tools", "a list of objects"),
+        ({"tools": "all"}, "tools", "a list of at most 128 objects"),
         ({"tools": [CITY], "tool_choice": "some"}, "tool_choice", "'required'"),
         (
             {"tools": [CITY], "tool_choice": {"type": "function", "function": {"name": "g"}}},

@@ -12,14 +12,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from llmendpoint_server import limits
+from llmendpoint_server.api.chat_fields import FORMS
 from llmendpoint_server.api.fields import NOT_GIVEN
 from llmendpoint_server.errors import InvalidRequest
 
 NAME = re.compile(rf"[a-zA-Z0-9_.\-]{{1,{limits.TOOL_NAME_MAX}}}")
 ANY_ARGUMENTS = '{"type": "object"}'
-CHOICES = (
-    "'none', 'auto', 'required', or an object with type 'function' and function with a name of one in tools"
-)
+CHOICES = FORMS["tool_choice"]
 
 Must = Literal["auto", "required"]
 
@@ -75,7 +74,7 @@ class Tools:
 
 def read_tools(tools: Raw, choice: Raw, parallel: bool | None) -> Tools | None:
     """None: the answer calls nothing, and the model is told of no functions. Raises InvalidRequest."""
-    given = _decode("tools", tools, list[_Tool] | None, "a list of objects with type 'function' and function")
+    given = _decode("tools", tools, list[_Tool] | None, FORMS["tools"])
     wanted = _read_choice(choice)
     if not given:
         if wanted not in (None, "none"):
