@@ -144,7 +144,7 @@ def share(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a number from 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a share between 0 and 1, such as 0.1")
     return value
 
 
