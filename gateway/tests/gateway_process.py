@@ -38,11 +38,16 @@ class GatewayProcess:
     core/envoy/bounds.py in Envoy; whatever this machine has, Envoy's memory limit is DEFAULT_MEMORY_BYTES."""
 
     def __init__(
-        self, folder: Path, kubeconfig: Path, batch_service: str | None = None, **bounds: Any
+        self,
+        folder: Path,
+        kubeconfig: Path,
+        batch_service: str | None = None,
+        picker_flags: tuple[str, ...] = (),
+        **bounds: Any,
     ) -> None:
         self.folder, self.kubeconfig, self.bounds = folder, kubeconfig, bounds
         self.port, self.http_port = free_port(), free_port()
-        self.batch_service = batch_service
+        self.batch_service, self.picker_flags = batch_service, picker_flags
         self.socket = folder / "control.sock"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.start_picker()
@@ -61,7 +66,7 @@ class GatewayProcess:
             "--operator",
             OPERATOR,
         )
-        self.picker = self._start("picker", *reach, "--hold-seconds", str(HOLD_SECONDS))
+        self.picker = self._start("picker", *reach, "--hold-seconds", str(HOLD_SECONDS), *self.picker_flags)
 
     def start_envoy(self) -> None:
         batches = ("--batch-service", self.batch_service) if self.batch_service else ()

@@ -17,6 +17,7 @@ from llmendpoint_gateway.__main__ import make_parser
 from llmendpoint_gateway.serve.identity.token_reviews import AUDIENCE
 from llmendpoint_operator.__main__ import parse
 from llmendpoint_operator.core.endpoint.allowed import Allowed
+from llmendpoint_server.settings import parse as parse_server
 from tests.cluster import Cluster
 from tests.cluster.errors import CommandFailed
 from tests.demo.product import CHART, ROOT
@@ -73,6 +74,9 @@ def test_lint_has_nothing_to_complain_about(control_plane: Cluster) -> None:
         (f"policies.allowed.runtimes={json.dumps(['a'] * 65)}", "at '/policies/allowed/runtimes': maxItems"),
         ('policies.allowed.runtimes="*"', "at '/policies/allowed/runtimes': got string, want array"),
         ("policies.allowed.runtimes=[7]", "at '/policies/allowed/runtimes/0': got number, want string"),
+        ('traces.endpoint="collector:4318"', "at '/traces/endpoint'"),
+        ('traces.endpoint="http://me:secret@collector"', "at '/traces/endpoint'"),
+        ("traces.sampling=2", "at '/traces/sampling': maximum"),
         ('hub.allowed=["hub.example.com"]', "at '/hub/allowed/0'"),
         ('hub.allowed=["https://user@hub.example.com"]', "at '/hub/allowed/0'"),
         ('judge.allowedHosts=["https://judge.example.com"]', "at '/judge/allowedHosts/0'"),
@@ -308,6 +312,27 @@ def test_runtime_volumes_from_the_values_reach_the_runtime(control_plane: Cluste
     assert runtime["spec"]["volumes"] == [volume]
     assert runtime["spec"]["volumeMounts"] == [{"name": "cache", "mountPath": "/cache", "readOnly": True}]
     assert of_kind(render(control_plane, "runtime.install=false"), "LLMRuntime") == []
+
+
+def test_traces_from_the_values_reach_the_gateway_and_the_engines(control_plane: Cluster) -> None:
+    endpoint = "http://collector.monitoring.svc:4318/v1/traces"
+    for settings, expected in (
+        (
+            (f'traces.endpoint="{endpoint}"', "traces.sampling=0.25", "simulator.install=true"),
+            (endpoint, 0.25),
+        ),
+        ((), (None, 1.0)),
+    ):
+        objects = render(control_plane, *settings)
+        [gateway] = [
+            d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-gateway"
+        ]
+        picker = make_parser().parse_args(gateway["spec"]["template"]["spec"]["initContainers"][0]["args"])
+        assert (picker.otlp_traces_endpoint, picker.trace_sampling) == expected
+        for runtime in of_kind(objects, "LLMRuntime"):
+            values = [one["value"] for one in runtime["spec"]["args"] if "trace" in one["value"]]
+            engine = parse_server(["--model", "m", *values])
+            assert (engine.otlp_traces_endpoint, engine.trace_sampling) == expected
 
 
 def test_the_simulators_runtime_is_there_when_asked_for(control_plane: Cluster) -> None:

@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 # Must be set before grpc is imported: gRPC's fork handlers cost time and deadlock child processes.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -17,6 +18,7 @@ from llmendpoint_gateway.serve.envoy.drain import LEAST_SECONDS, run_drain
 from llmendpoint_gateway.serve.envoy.open_files import raise_open_file_limit
 from llmendpoint_gateway.serve.envoy.process import run_envoy
 
+TRACES_VARIABLE = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 DEFAULT_SOCKET = Path("/run/gateway/control.sock")
 EXAMPLES = """examples:
   llmendpoint-gateway picker --socket /run/gateway/control.sock --http-port 8081
@@ -51,6 +53,14 @@ def make_parser() -> argparse.ArgumentParser:
     picker.add_argument(
         "--trusted-hops", type=int, default=0, metavar="N",
         help="proxies in front whose x-forwarded-for tells the callers' addresses (0: the peer is the caller)",
+    )  # fmt: skip
+    picker.add_argument(
+        "--otlp-traces-endpoint", type=_collector, metavar="URL", default=os.environ.get(TRACES_VARIABLE) or None,
+        help=f"send a span for each request to a collector by OTLP over HTTP, such as http://collector:4318/v1/traces ({TRACES_VARIABLE}, or nowhere)",
+    )  # fmt: skip
+    picker.add_argument(
+        "--trace-sampling", type=_share, default=1.0, metavar="SHARE",
+        help="of the requests without the header traceparent, whose sender decides otherwise (1)",
     )  # fmt: skip
     envoy = commands.add_parser("envoy", help="write Envoy's bootstrap and become Envoy")
     envoy.add_argument("--port", type=int, default=8080, help="the OpenAI API (8080)")
@@ -117,8 +127,33 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
         hold_seconds=arguments.hold_seconds,
         operator=arguments.operator,
         trusted_hops=arguments.trusted_hops,
+        traces_endpoint=arguments.otlp_traces_endpoint,
+        trace_sampling=arguments.trace_sampling,
     )
     uvloop.run(run_picker(settings))
+
+
+def _collector(text: str) -> str:
+    try:
+        url = urlsplit(text)
+        fits = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        fits = False
+    if not fits or "@" in url.netloc:
+        raise argparse.ArgumentTypeError(
+            "must be a URL such as http://collector:4318/v1/traces; credentials go into OTEL_EXPORTER_OTLP_HEADERS"
+        )
+    return text
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, got {text[:40]!r}")
+    return value
 
 
 def _address(text: str) -> str:

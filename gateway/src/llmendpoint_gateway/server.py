@@ -49,6 +49,8 @@ async def run_picker(settings: Settings) -> None:
         settings.hold_seconds,
         first_ticket=secrets.randbits(62) + 1,  # random: no ticket equals one of the previous picker
         trusted_hops=settings.trusted_hops,
+        traces_endpoint=settings.traces_endpoint,
+        trace_sampling=settings.trace_sampling,
     )
     placement, control, registry = parts.placement, parts.control, parts.metrics.registry
     access, socket = settings.access, settings.socket
@@ -97,6 +99,7 @@ async def run_picker(settings: Settings) -> None:
         decisions.stop()
         await server.stop(None)
         await runner.cleanup()
+        await asyncio.to_thread(parts.traces.close)
         for task in done:
             task.result()  # no task ends by itself, so its error is the process's
         log.info("picker stopped")

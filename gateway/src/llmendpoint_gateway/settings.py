@@ -9,7 +9,7 @@ from llmendpoint_gateway.access import Access
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`namespace`: the only one that is served; None: all. `operator`: the user that may write
-    (serve/identity/token_reviews.py); None: no user. `hold_seconds` and `trusted_hops`: as in `--help`."""
+    (serve/identity/token_reviews.py); None: no user. The others are as in `--help`."""
 
     socket: Path
     host: str
@@ -19,3 +19,5 @@ class Settings:
     hold_seconds: float
     operator: str | None
     trusted_hops: int
+    traces_endpoint: str | None
+    trace_sampling: float

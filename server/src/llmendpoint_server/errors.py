@@ -75,9 +75,10 @@ class PromptTooLong(InvalidRequest):
     def __init__(
         self, prompt_tokens: int, max_model_len: int, param: str = "messages", *, at_least: bool = False
     ) -> None:
+        # The first words are OpenAI's and vLLM's: clients such as LiteLLM know the error by them.
         super().__init__(
-            f"The prompt has {'at least ' * at_least}{prompt_tokens} tokens, and this model takes at most {max_model_len} "
-            f"tokens of prompt and output together: shorten the prompt to at most {max_model_len - 1} tokens.",
+            f"This model's maximum context length is {max_model_len} tokens of prompt and output together. The prompt has "
+            f"{'at least ' * at_least}{prompt_tokens} tokens: shorten it to at most {max_model_len - 1} tokens.",
             param=param,
         )
 

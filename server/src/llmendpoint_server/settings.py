@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from llmendpoint_server import limits
 from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS, MOST_DRAFT_TOKENS
@@ -39,6 +41,7 @@ UNITS = {
     "Ti": 2**40,
 }
 
+TRACES_VARIABLE = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 QUEUED_TOKENS_EACH = 4096
 """Tokens of waiting prompts, by default, for each request that may wait."""
 
@@ -68,6 +71,8 @@ class Settings:
     step_timeout: float = 120.0
     revision: str | None = None
     default_deadline_ms: int | None = None
+    otlp_traces_endpoint: str | None = None
+    trace_sampling: float = 1.0
     tool_call_parser: str = "auto"
     reasoning_parser: str = "auto"
 
@@ -120,6 +125,29 @@ def deadline_ms(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
 
 
+def collector(text: str) -> str:
+    try:
+        url = urlsplit(text)
+        fits = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        fits = False
+    if not fits or "@" in url.netloc:
+        raise argparse.ArgumentTypeError(
+            "it must be a URL such as http://collector:4318/v1/traces; credentials go into OTEL_EXPORTER_OTLP_HEADERS"
+        )
+    return text
+
+
+def share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be a share between 0 and 1, such as 0.1")
+    return value
+
+
 def some_seconds(text: str) -> float:
     value = seconds(text)
     if not value:
@@ -140,6 +168,7 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
     """The flags that the operator gives to every engine of this project."""
     _add_model_flags(parser)
     _add_engine_flags(parser)
+    _add_trace_flags(parser)
     _add_answer_flags(parser)
     add = parser.add_argument
     add("--host", default="0.0.0.0", help="address to listen on (default: all)")
@@ -190,6 +219,14 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help="a small model with the same tokenizer, which guesses tokens ahead; written like --model (default: off)")  # fmt: skip
     add("--num-speculative-tokens", type=draft_tokens, metavar="N",
         help=f"tokens that are guessed at a time with --speculative-method or --draft-model, at most {MOST_DRAFT_TOKENS} (default: {DEFAULT_DRAFT_TOKENS})")  # fmt: skip
+
+
+def _add_trace_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--otlp-traces-endpoint", type=collector, metavar="URL", default=os.environ.get(TRACES_VARIABLE) or None,
+        help=f"send a span for each request, with its queue, prefill and decode, to a collector by OTLP over HTTP, such as http://collector:4318/v1/traces (default: {TRACES_VARIABLE}, or none)")  # fmt: skip
+    add("--trace-sampling", type=share, metavar="SHARE", default=1.0,
+        help="of the requests without the header traceparent, whose sender decides otherwise (default: 1)")  # fmt: skip
 
 
 def _add_answer_flags(parser: argparse.ArgumentParser) -> None:

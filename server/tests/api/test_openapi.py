@@ -103,7 +103,7 @@ def test_a_field_that_is_wrong_is_wrong_by_the_document_too(document: Any) -> No
 
 
 def test_every_route_is_in_the_document(document: Any) -> None:
-    service: Any = SimpleNamespace(version="1", served_names=(), metrics=None, engine=None)
+    service: Any = SimpleNamespace(version="1", served_names=(), metrics=None, traces=None, engine=None)
     paths = {
         route.path.replace(":path", "") for route in make_app(service).routes if isinstance(route, Route)
     }

@@ -16,7 +16,7 @@ def test_a_text_too_long_for_the_model_whatever_its_tokens_is_refused_unread(htt
     error = error_of(response)
     assert (response.status_code, error["code"]) == (400, "context_length_exceeded")
     assert "at least" in error["message"]
-    assert "at most 2048 tokens" in error["message"]
+    assert "maximum context length is 2048 tokens" in error["message"]
 
 
 @pytest.mark.parametrize(

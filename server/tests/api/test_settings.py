@@ -87,6 +87,16 @@ def test_memory_is_a_kubernetes_quantity(text: str, amount: int) -> None:
         ),
         (["--model", "m", "--num-speculative-tokens", "3"], "--num-speculative-tokens"),
         (["--model", "m", "--speculative-method", "ngram", "--draft-model", "d"], "--draft-model"),
+        (
+            ["--model", "m", "--otlp-traces-endpoint", "collector:4317"],
+            "such as http://collector:4318/v1/traces",
+        ),
+        (
+            ["--model", "m", "--otlp-traces-endpoint", "http://me:secret@collector"],
+            "OTEL_EXPORTER_OTLP_HEADERS",
+        ),
+        (["--model", "m", "--trace-sampling", "2"], "--trace-sampling"),
+        (["--model", "m", "--trace-sampling", "nan"], "--trace-sampling"),
         (["--model", "m", "--surprise"], "--surprise"),
         ([], "--model"),
     ],
@@ -140,3 +150,18 @@ def test_every_setting_that_the_engine_knows_reaches_it(tmp_path: Path) -> None:
     for name in common:
         assert getattr(chosen, name) != getattr(default, name), f"{name}: give it another value in this test"
         assert getattr(sent, name) == getattr(chosen, name), f"make_configure leaves {name} out"
+
+
+def test_the_collector_of_traces_may_come_from_opentelemetrys_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert parse(["--model", "m"]).otlp_traces_endpoint is None
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+    assert parse(["--model", "m"]).otlp_traces_endpoint is None
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://one:4318/v1/traces")
+    assert parse(["--model", "m"]).otlp_traces_endpoint == "http://one:4318/v1/traces"
+    flag = ["--otlp-traces-endpoint", "http://two:4318/v1/traces"]
+    assert parse(["--model", "m", *flag]).otlp_traces_endpoint == "http://two:4318/v1/traces"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "none")
+    with pytest.raises(SystemExit):
+        parse(["--model", "m"])

@@ -31,6 +31,16 @@ class Metrics:
             buckets=WAIT_BUCKETS,
             registry=self.registry,
         )
+        self._exported = Counter(
+            f"{PREFIX}traces_exported",
+            "Requests whose spans the collector has taken",
+            registry=self.registry,
+        )
+        self._dropped = Counter(
+            f"{PREFIX}traces_dropped",
+            "Requests whose spans are lost: the collector did not take them, or too many waited for it",
+            registry=self.registry,
+        )
         self._by_outcome: dict[str, Counter] = {}
 
     def decided(self, outcome: str, seconds: float) -> None:
@@ -39,6 +49,9 @@ class Metrics:
             counter = self._by_outcome[outcome] = self._decisions.labels(outcome)
         counter.inc()
         self._seconds.observe(seconds)
+
+    def traced(self, requests: int, *, exported: bool) -> None:
+        (self._exported if exported else self._dropped).inc(requests)
 
     def waited(self, seconds: float) -> None:
         self._waited.observe(seconds)

@@ -172,5 +172,5 @@ def make_app(service: Service) -> FastAPI:
             HTTPException: on_http_exception,
             ClientGone: on_client_gone,
         },
-        middleware=[Middleware(RequestLog, metrics=service.metrics)],
+        middleware=[Middleware(RequestLog, metrics=service.metrics, traces=service.traces)],
     )

@@ -153,6 +153,10 @@ PHASES = {
     "decode": "Time from the first token of a request to its last one",
     "inference": "Time from when the engine began to compute a request to its last token",
 }
+TRACES = {
+    "exported": "Requests whose spans the collector has taken",
+    "dropped": "Requests whose spans are lost: the collector did not take them, or too many waited for it",
+}
 LENGTHS = {
     "prompt_tokens": ("request_prompt_tokens", "Tokens of the prompt of a request"),
     "output_tokens": ("request_generation_tokens", "Tokens that a request got, of all its answers"),
@@ -216,6 +220,10 @@ class Metrics:
             "Requests that were answered with an error, by HTTP status",
             ["model_name", "status"],
             registry=registry,
+        )
+        self.traces_exported, self.traces_dropped = (
+            Counter(f"llmendpoint:traces_{what}", text, ["model_name"], registry=registry).labels(model)
+            for what, text in TRACES.items()
         )
         ready = Gauge(
             "llmendpoint:ready", "1 while GET /ready answers 200", ["model_name"], registry=registry

@@ -15,6 +15,7 @@ from llmendpoint_server.api.sampling_defaults import SamplingDefaults, read_samp
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.api.tools.readers import choose
+from llmendpoint_server.api.traces import make_traces
 from llmendpoint_server.errors import ModelNotFound
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.settings import Settings
@@ -27,9 +28,11 @@ def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMM
     tokenizer = ModelTokenizer(folder)
     engine = EngineClient(make_configure(settings, folder), settings.step_timeout, engine_command)
     metrics = Metrics(engine, settings.served_names[0])
+    name, release, instance = settings.served_names[0], version("llmendpoint-server"), uuid.uuid4().hex
     return Service(
-        engine, tokenizer, metrics, settings.served_names, _sampling(folder), version("llmendpoint-server"),
-        uuid.uuid4().hex, int(time.time()), settings.default_deadline_ms,
+        engine, tokenizer, metrics, settings.served_names, _sampling(folder), release, instance, int(time.time()),
+        settings.default_deadline_ms,
+        make_traces(settings.otlp_traces_endpoint, settings.trace_sampling, name, release, instance, metrics),
         choose(tokenizer.template_text, settings.tool_call_parser, settings.reasoning_parser, shows_tools=tokenizer.shows_tools),
         Grammars(folder),
     )  # fmt: skip

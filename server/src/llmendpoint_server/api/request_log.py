@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.record import Record
 from llmendpoint_server.api.responses import error_body, json_response
+from llmendpoint_server.api.traces import Ended, Traces
 
 QUIET = ("/health", "/ready", "/load", "/metrics")
 """Probes, pickers and scrapers ask these every second, so they get no log line."""
@@ -32,16 +33,17 @@ def _where(error: BaseException) -> list[str]:
 class RequestLog:
     """ASGI middleware: gives a request its id (`x-request-id`, the caller's own or a new one) and its log line."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, traces: Traces) -> None:
         self._app = app
-        self._metrics = metrics
+        self._metrics, self._traces = metrics, traces
         self._log = structlog.get_logger()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        headers = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
         http_id = given if given.isprintable() and 0 < len(given) <= MAX_ID_LENGTH else uuid.uuid4().hex
         record = scope.setdefault("state", {})["record"] = Record()
         started, status = time.monotonic(), 0
@@ -75,7 +77,15 @@ class RequestLog:
         finally:
             self._metrics.observe(record)
             if scope["path"] not in QUIET:
-                self._write(scope, http_id, status, time.monotonic() - started, record)
+                ended = time.monotonic()
+                self._write(scope, http_id, status, ended - started, record)
+                parent, path = (
+                    headers.get(b"traceparent", b"").decode("latin-1"),
+                    scope["path"][:MAX_PATH_LENGTH],
+                )
+                self._traces.end(
+                    Ended(parent, http_id, scope["method"], path, status, started, ended, record)
+                )
 
     def _write(self, scope: Scope, http_id: str, status: int, spent: float, record: Record) -> None:
         if scope["path"].startswith("/v1/") and status >= 400 and status != 499:

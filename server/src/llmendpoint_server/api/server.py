@@ -51,7 +51,7 @@ class Process:
 
     def __init__(self, settings: Settings, service: Service, app: ASGIApp) -> None:
         self._settings = settings
-        self._engine = service.engine
+        self._engine, self._traces = service.engine, service.traces
         self._app = app
         self._log = structlog.get_logger()
         self._stop = asyncio.Event()
@@ -81,6 +81,7 @@ class Process:
         finally:
             stopping.cancel()
             await engine.stop()
+            await asyncio.to_thread(self._traces.close)
 
     def _make_server(self) -> Uvicorn:
         settings = self._settings

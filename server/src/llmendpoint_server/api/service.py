@@ -9,6 +9,7 @@ from llmendpoint_server.api.interfaces import Engine, Tokenizer
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 from llmendpoint_server.api.tools.readers import AnswerFormat
+from llmendpoint_server.api.traces import Traces, Untraced
 
 
 @dataclass
@@ -25,5 +26,6 @@ class Service:
     instance: str
     started: int
     default_deadline_ms: int | None = None
+    traces: Traces = field(default_factory=Untraced)
     answer_format: AnswerFormat = field(default_factory=AnswerFormat)
     grammars: Grammars = field(default_factory=lambda: Grammars(None))

@@ -14,6 +14,7 @@ from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 from llmendpoint_server.api.server import serve
 from llmendpoint_server.api.service import Service
+from llmendpoint_server.api.traces import make_traces
 from llmendpoint_server.exits import exit_code_of
 from llmendpoint_server.settings import Settings
 from llmendpoint_server.simulator.behaviour import Behaviour
@@ -28,9 +29,14 @@ def run(settings: Settings, behaviour: Behaviour) -> int:
 
     def make_service() -> Service:
         engine = SimulatedEngine(settings, behaviour)
+        name, release, instance = settings.served_names[0], version("llmendpoint-server"), uuid.uuid4().hex
+        metrics = Metrics(engine, name)
+        traces = make_traces(
+            settings.otlp_traces_endpoint, settings.trace_sampling, name, release, instance, metrics
+        )
         return Service(
-            engine, ByteTokenizer(), Metrics(engine, settings.served_names[0]), settings.served_names, SamplingDefaults(),
-            version("llmendpoint-server"), uuid.uuid4().hex, int(time.time()), settings.default_deadline_ms,
+            engine, ByteTokenizer(), metrics, settings.served_names, SamplingDefaults(), release, instance, int(time.time()),
+            settings.default_deadline_ms, traces,
         )  # fmt: skip
 
     def app_of(service: Service) -> ASGIApp:

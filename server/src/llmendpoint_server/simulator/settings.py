@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 
-from llmendpoint_server.settings import Settings, add_server_flags, positive, seconds, settings_from
+from llmendpoint_server.settings import Settings, add_server_flags, positive, seconds, settings_from, share
 from llmendpoint_server.simulator.behaviour import Behaviour
 
 DESCRIPTION = """\
@@ -25,16 +25,6 @@ examples:
 in an LLMEndpoint, with the LLMRuntime `simulator`:
   runtime: {name: simulator, args: ["--error-rate=0.1", "--ttft=0.3"]}
 """
-
-
-def share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a share between 0 and 1, such as 0.1")
-    return value
 
 
 def count(text: str) -> int:

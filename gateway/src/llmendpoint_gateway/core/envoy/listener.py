@@ -22,6 +22,7 @@ from llmendpoint_gateway.core.envoy.resources import (
 )
 from llmendpoint_gateway.core.envoy.routes import BUFFER, EXT_PROC, make_routes
 from llmendpoint_gateway.core.envoy.upstream_logs import PERIOD, make_upstream_logs
+from llmendpoint_gateway.core.request.trace_context import TRACEPARENT
 
 READ_HEADERS = (
     ":path",
@@ -30,6 +31,7 @@ READ_HEADERS = (
     "content-type",
     "x-forwarded-for",
     PRIORITY_HEADER,
+    TRACEPARENT,
 )
 STATS_NAME, INNER_STATS_NAME = "openai", "large"
 MAX_LOGGED = 128  # characters of a value that a caller chose

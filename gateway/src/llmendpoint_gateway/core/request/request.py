@@ -15,7 +15,8 @@ DIGITS = 16
 
 class Head(NamedTuple):
     """What is used of the headers. `path` and `media` are cut to what an error may show. `media`: the content type if
-    it is not JSON. `encoded`: whether the body has a content encoding."""
+    it is not JSON. `encoded`: whether the body has a content encoding. `traceparent`: the caller's, as it came; one that is
+    too long to be one is empty."""
 
     method: str
     path: str
@@ -25,6 +26,7 @@ class Head(NamedTuple):
     body_follows: bool = False
     media: str = ""
     encoded: bool = False
+    traceparent: str = ""
 
 
 class Body(NamedTuple):

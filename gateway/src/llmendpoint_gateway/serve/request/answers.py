@@ -13,8 +13,10 @@ from llmendpoint_gateway.core.request.paths import ByPath
 from llmendpoint_gateway.core.request.refusals import Rejected
 from llmendpoint_gateway.core.request.replies import failed
 from llmendpoint_gateway.core.request.request import Request
+from llmendpoint_gateway.core.request.trace_context import TRACEPARENT
 from llmendpoint_gateway.serve.metrics import Metrics
 from llmendpoint_gateway.serve.request import writing
+from llmendpoint_gateway.serve.traces.traces import Traces
 
 Decision = Picked | Rejected | bytes
 """A replica, an error, or the bytes of an answer."""
@@ -27,18 +29,23 @@ log = structlog.get_logger()
 class Answers:
     """`clock`: seconds, monotonic. A stream's `state` is its Placed, once it has a replica."""
 
-    def __init__(self, placement: Placement, metrics: Metrics, clock: Callable[[], float]) -> None:
-        self._placement, self._metrics, self._clock = placement, metrics, clock
+    def __init__(
+        self, placement: Placement, metrics: Metrics, clock: Callable[[], float], traces: Traces
+    ) -> None:
+        self._placement, self._metrics, self._clock, self._traces = placement, metrics, clock, traces
 
     def give(self, stream: Stream, request: Request, decision: Decision, start: float) -> None:
         """`start`: when the decision began, by time.perf_counter."""
         if isinstance(decision, Picked):
             stream.state = placed = self._placement.take(decision, request, self._clock())
-            outcome, reply = "picked", self._route(request, placed)
+            parent = self._traces.place(stream, request.head, placed)
+            outcome, reply = "picked", self._route(request, placed, parent)
         elif isinstance(decision, Rejected):
             outcome, reply = decision.code, writing.refuse(decision)
+            self._traces.answer(stream, outcome, decision.status)
         else:
             outcome, reply = "answered", decision
+            self._traces.answer(stream, outcome, 0)
         self._metrics.decided(outcome, time.perf_counter() - start)
         stream.send(reply)
 
@@ -47,9 +54,10 @@ class Answers:
         log.exception("a request was answered with 500")
         rejected = failed()
         self._metrics.decided(rejected.code, 0.0)
+        self._traces.answer(stream, rejected.code, rejected.status)
         stream.send(writing.refuse(rejected))
 
-    def _route(self, request: Request, placed: Placed) -> bytes:
+    def _route(self, request: Request, placed: Placed, traceparent: str | None) -> bytes:
         """An answer that is not a stream begins when it is complete, so only its whole time can be limited."""
         picked, head = placed.picked, request.head
         mark = writing.TRIAL if picked.trial else None
@@ -62,5 +70,7 @@ class Answers:
             more[":path"] = head.asked.path
         if placed.kept:
             more[KEPT_HEADER] = "1"
+        if traceparent is not None:
+            more[TRACEPARENT] = traceparent
         reply = writing.route_to(picked.cluster, picked.addresses, with_body, mark, first_byte, total)
         return writing.tagged(reply, placed.tag, with_body, more)

@@ -37,6 +37,7 @@ from llmendpoint_gateway.serve.request.answers import Answers
 from llmendpoint_gateway.serve.request.held import Held, HeldRequests
 from llmendpoint_gateway.serve.request.models import ModelList
 from llmendpoint_gateway.serve.request.reading import read_body, read_head
+from llmendpoint_gateway.serve.traces.traces import Traces
 
 log = structlog.get_logger()
 
@@ -52,10 +53,11 @@ class Picker:
         held: HeldRequests,
         outcomes: Outcomes,
         clock: Callable[[], float],
+        traces: Traces,
         trusted_hops: int = 0,
     ) -> None:
         self._placement, self._answers, self._held, self._outcomes = placement, answers, held, outcomes
-        self._clock, self._trusted_hops = clock, trusted_hops
+        self._clock, self._traces, self._trusted_hops = clock, traces, trusted_hops
         self._models = ModelList()
 
     def message(self, stream: Stream, message: bytes) -> None:
@@ -70,6 +72,7 @@ class Picker:
 
     def ended(self, stream: Stream) -> None:
         """The request has ended, failed, or lost its client: free its place."""
+        self._traces.end(stream)
         state, stream.state = stream.state, None
         try:
             if isinstance(state, Placed):
@@ -84,6 +87,7 @@ class Picker:
         if isinstance(stream.state, Head):
             return Request(stream.state, scan(read_body(message)))
         head = read_head(message, self._trusted_hops, self._placement.view.paths)
+        self._traces.begin(stream, head)
         if head.body_follows and isinstance(head.asked, (ByModel, ByPath)):
             stream.state = head
             stream.send(writing.CONTINUE)
@@ -103,6 +107,8 @@ class Picker:
         decision = self._placement.place(name, self._clock(), request.caller, request.print_)
         if isinstance(decision, Picked) or not self._held.hold(stream, request, name, decision):
             self._answers.give(stream, request, decision, start)
+        else:
+            self._traces.wait(stream)
 
     def _list(self, asked: ListModels | GetModel) -> Rejected | bytes:
         """All models, or one of them."""

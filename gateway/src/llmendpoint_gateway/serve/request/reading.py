@@ -10,6 +10,7 @@ from llmendpoint_gateway.core.identity.caller import caller_of
 from llmendpoint_gateway.core.request.claim import Priority
 from llmendpoint_gateway.core.request.paths import read_path
 from llmendpoint_gateway.core.request.request import SHOWN, Head
+from llmendpoint_gateway.core.request.trace_context import LONGEST, TRACEPARENT
 
 JSON = b"application/json"
 MEDIA_TYPE = re.compile(rb"application/(?:[\w.+-]*\+)?json\s*(?:;|$)", re.IGNORECASE)
@@ -35,7 +36,12 @@ def read_head(message: bytes, trusted_hops: int = 0, declared: Collection[str] =
         not headers.end_of_stream,
         "" if not media or media == JSON or MEDIA_TYPE.match(media) else media[:SHOWN].decode("latin-1"),
         found.get("content-encoding", b"identity").lower() != b"identity",
+        _short(found.get(TRACEPARENT, b"")),
     )
+
+
+def _short(text: bytes) -> str:
+    return text.decode("latin-1") if len(text) <= LONGEST else ""
 
 
 def _priority(text: bytes) -> Priority:

@@ -1,0 +1,1 @@
+"""Spans of requests. Off by default: then nothing of OpenTelemetry is imported."""
