@@ -18,7 +18,7 @@ SEED_MIN, SEED_MAX = -(2**63), 2**63 - 1
 """Both included: an int64."""
 MAX_TOKENS_MIN, MAX_TOKENS_MAX = 1, 2**31 - 1
 """Both included; the model's length is the real bound."""
-STOP_STRINGS_MAX = 4
+STOP_STRINGS_MAX = 16
 STOP_STRING_CHARACTERS_MAX = 256
 """For one stop string, which has at least one character."""
 STOP_TOKEN_IDS_MAX = 128
@@ -28,6 +28,9 @@ ANSWERS_MAX = 256
 """Prompts of one body times `n`."""
 PROMPTS_TOKENS_MAX = 2**18
 """Of all prompts of one body together; more if the model takes one prompt that is longer."""
+PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
+LOGPROBS_VALUES_MAX = 2**20
+"""Of one body whose answers are not streamed: tokens, times alternatives and one. Each takes some 130 bytes of memory."""
 LOGPROBS_MAX = 20
 """Alternatives of one token, beside the chosen one; 0 is allowed."""
 PROMPT_LOGPROBS_VALUES_MAX = 2**17

@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -227,16 +227,26 @@ def running(server: ServerProcess) -> int:
     return int(httpx.get(server.url + "/load").json()["running"])
 
 
-def test_a_small_request_does_not_wait_for_all_of_a_large_one(slow: ServerProcess) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        large = pool.submit(httpx.post, slow.url + URL, json=BUSY, timeout=300)
-        slow.wait_for("the large one", lambda: running(slow) == 1, 30)
+def leave(server: ServerProcess, body: dict[str, Any], during: Callable[[], None]) -> None:
+    """Ask for what takes long, do something meanwhile, and leave."""
+    with httpx.Client(timeout=60) as client, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.post, server.url + URL, json=body)
+        server.wait_for("the large one", lambda: running(server) == 1, 30)
         time.sleep(0.3)
-        small = httpx.post(slow.url + URL, json={"model": "m", "input": [5, 6]}, timeout=60)
-        assert small.status_code == 200
-        assert not large.done()
-        large.cancel()
-        assert large.result().status_code == 200
+        try:
+            during()
+            assert not asked.done()
+        finally:
+            client.close()
+        assert asked.exception() is not None
+    server.wait_for("nothing to run", lambda: running(server) == 0, 20)
+
+
+def test_a_small_request_does_not_wait_for_all_of_a_large_one(slow: ServerProcess) -> None:
+    def small() -> None:
+        assert httpx.post(slow.url + URL, json={"model": "m", "input": [5, 6]}, timeout=60).status_code == 200
+
+    leave(slow, BUSY, small)
 
 
 def test_a_caller_that_leaves_frees_the_engine_and_a_full_queue_says_when_to_come_back(
@@ -267,13 +277,12 @@ def test_a_caller_that_leaves_frees_the_engine_and_a_full_queue_says_when_to_com
 
 def test_a_deadline_that_cannot_be_met_is_said_at_once(slow: ServerProcess) -> None:
     headers = {"x-llmendpoint-deadline-ms": "50", "x-llmendpoint-priority": "low"}
-    with ThreadPoolExecutor(1) as pool:
-        large = pool.submit(httpx.post, slow.url + URL, json=BUSY | {"input": [[5] * 128] * 512}, timeout=300)
-        slow.wait_for("the large one", lambda: running(slow) == 1, 30)
-        time.sleep(0.2)
+
+    def ask() -> None:
         late = httpx.post(slow.url + URL, json={"model": "m", "input": [5]}, headers=headers, timeout=60)
         assert (late.status_code, error_of(late)["code"]) == (429, "deadline_exceeded")
-        assert large.result().status_code == 200
+
+    leave(slow, BUSY, ask)
 
 
 def test_it_drains_as_a_model_that_generates(folder: Path) -> None:

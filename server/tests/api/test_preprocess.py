@@ -18,8 +18,9 @@ from starlette.requests import Request
 from llmendpoint_server import protocol
 from llmendpoint_server.api import off_loop, preprocess
 from llmendpoint_server.api.disconnect import ClientGone
+from llmendpoint_server.api.encoding import encode_within
 from llmendpoint_server.api.off_loop import Cancelled, OffLoop
-from llmendpoint_server.api.preprocess import Preprocessor, encode_within
+from llmendpoint_server.api.preprocess import Preprocessor
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 from llmendpoint_server.api.schemas import CompletionBody
 from llmendpoint_server.core.pooling.request import Input
@@ -48,10 +49,10 @@ class Words:
     ) -> Input:
         raise NotImplementedError
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         raise NotImplementedError
 
-    def full_text(self, tokens: Sequence[int]) -> str:
+    def token(self, token: int) -> tuple[str, bytes]:
         raise NotImplementedError
 
     def names(self, tokens: Sequence[int]) -> list[str]:

@@ -33,8 +33,11 @@ class EngineStream:
         self._read: asyncio.Future[None] | None = None
         """done when the reader takes no more"""
         self._logprobs: list[TokenLogprobs] = []
-        self._prompt_logprobs: list[TokenLogprobs | None] = []
-        """for the first output; their number is bounded where the request is admitted"""
+        self.prompt_logprobs: list[TokenLogprobs | None] = []
+        """of answer 0; they are there before the first token of any answer. Their number is bounded where the request is
+        admitted"""
+        self._told = False
+        """an output had them"""
         self.id, self.index = request_id, index
         self.answers: tuple[EngineStream, ...] = (self,)
         """those of all answers of the request, by index"""
@@ -86,7 +89,7 @@ class EngineStream:
         if output.logprobs:
             self._logprobs += output.logprobs
         if output.prompt_logprobs:
-            self._prompt_logprobs += output.prompt_logprobs
+            self.prompt_logprobs += output.prompt_logprobs
         if len(self.waiting) > UNREAD_TOKENS_MAX or len(self._logprobs) > UNREAD_LOGPROBS_MAX:
             self._cut()
 
@@ -103,10 +106,10 @@ class EngineStream:
     def _take(self) -> RequestOutput:
         """All that waits, as one output."""
         tokens, logprobs, last = tuple(self.waiting), tuple(self._logprobs), self._last
-        told = tuple(self._prompt_logprobs)
+        told = () if self._told else tuple(self.prompt_logprobs)
+        self._told = True
         del self.waiting[:]
         self._logprobs.clear()
-        self._prompt_logprobs.clear()
         if last is None:
             return RequestOutput(
                 self.id,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from llmendpoint_server import limits
-from llmendpoint_server.api import sampling_fields, structured
+from llmendpoint_server.api import sampling_fields, shown_fields, structured
 from llmendpoint_server.errors import InvalidRequest
 
 SHOWN_CHARACTERS = 64
@@ -35,6 +35,7 @@ FORMS: dict[str, str] = {
     "stream_options": "an object with include_usage",
     "stream_options.include_usage": _FLAG,
     "stream_options.include_obfuscation": _FLAG,
+    "stream_options.continuous_usage_stats": _FLAG,
     "max_tokens": _TOKENS,
     "max_completion_tokens": _TOKENS,
     "temperature": f"a number from {limits.TEMPERATURE_MIN:g} to {limits.TEMPERATURE_MAX:g}",
@@ -50,10 +51,18 @@ FORMS: dict[str, str] = {
     f"strings of at most {limits.METADATA_VALUE_MAX} characters",
     "store": _FLAG,
     "parallel_tool_calls": _FLAG,
+    "logprobs": f"true or false for chat/completions, a whole number from 0 to {limits.LOGPROBS_MAX} for completions",
+    "top_logprobs": f"a whole number from 0 to {limits.LOGPROBS_MAX}",
+    "echo": _FLAG,
+    **shown_fields.FORMS,
     **sampling_fields.FORMS,
     **structured.FORMS,
 } | dict.fromkeys(
-    ("user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"), _CALLER
+    (
+        "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "reasoning_effort",
+        "verbosity",
+    ),
+    _CALLER,
 )  # fmt: skip
 """What each field must be. `[]` stands for any position in a list."""
 

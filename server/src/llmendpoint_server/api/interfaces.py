@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from llmendpoint_server import protocol
 from llmendpoint_server.core.pooling.request import Input, PoolingRequest
-from llmendpoint_server.core.request import Request, RequestOutput
+from llmendpoint_server.core.request import Request, RequestOutput, TokenLogprobs
 from llmendpoint_server.exits import EngineEnd
 
 
@@ -17,6 +17,8 @@ class Stream(Protocol):
     aborted."""
 
     index: int
+    prompt_logprobs: list[TokenLogprobs | None]
+    """of answer 0, if the request asks for them; there before the first token of any answer"""
 
     @property
     def answers(self) -> Sequence[Stream]:
@@ -94,10 +96,10 @@ class Tokenizer(Protocol):
         """A text, or a pair of texts, as a model that makes vectors gets it. `most`: cut the text, of a pair the longer one,
         so that there are at most so many tokens, special ones included."""
 
-    def decode(self, tokens: Sequence[int]) -> str: ...
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str: ...
 
-    def full_text(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, that of special ones included."""
+    def token(self, token: int) -> tuple[str, bytes]:
+        """The text that a token has inside a text, and its bytes. A part of a character has a text that shows its bytes."""
 
     def names(self, tokens: Sequence[int]) -> list[str]:
         """Each token as the vocabulary has it."""

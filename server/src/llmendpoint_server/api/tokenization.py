@@ -12,11 +12,11 @@ from starlette.responses import Response
 
 from llmendpoint_server import limits
 from llmendpoint_server.api.decoding import BodyDecoder, check_model
+from llmendpoint_server.api.encoding import encode_within
 from llmendpoint_server.api.explain import FORMS, missing
 from llmendpoint_server.api.fields import Body
 from llmendpoint_server.api.messages import Message
 from llmendpoint_server.api.off_loop import OffLoop
-from llmendpoint_server.api.preprocess import encode_within
 from llmendpoint_server.api.responses import json_response
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.errors import InvalidRequest, PromptTooLong, Unavailable
@@ -123,7 +123,7 @@ class Tokenization:
             raise InvalidRequest(
                 f"tokens holds token ids outside 0 to {loaded.vocab_size - 1}.", param="tokens"
             )
-        return json_response({"prompt": self._service.tokenizer.full_text(tokens)})
+        return json_response({"prompt": self._service.tokenizer.decode(tokens, skip_special_tokens=False)})
 
 
 def _too_many(field: str, most: int) -> InvalidRequest:

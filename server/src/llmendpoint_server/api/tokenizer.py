@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 from llmendpoint_server.api.detokenize import NO_PLAIN
 from llmendpoint_server.api.plain_tokens import PlainTokens, joins_texts
+from llmendpoint_server.api.token_texts import TokenTexts
 from llmendpoint_server.core.pooling.request import Input
 from llmendpoint_server.errors import InvalidRequest, ModelNotFound
 
@@ -96,6 +97,7 @@ class ModelTokenizer:
             lambda token: str(self._tokenizer.decode([token], skip_special_tokens=True))
         )
         self.plain = self._plain_tokens()
+        self.token = TokenTexts(self._tokenizer).of
         # Values are a string or, in files of older versions, a dictionary with the string under "content".
         special = {name: config.get(name) for name in SPECIAL_TOKENS}
         self._special = {
@@ -131,15 +133,10 @@ class ModelTokenizer:
         types = whole.type_ids
         return Input(tuple(whole.ids), types.index(1) if 1 in types else 0)
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        if len(tokens) == 1:
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        if len(tokens) == 1 and skip_special_tokens:
             return self._decode_one(tokens[0])
-        text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
-        return text
-
-    def full_text(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, that of special ones included."""
-        text: str = self._tokenizer.decode(tokens, skip_special_tokens=False)
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens)
         return text
 
     def names(self, tokens: Sequence[int]) -> list[str]:

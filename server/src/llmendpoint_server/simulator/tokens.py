@@ -54,11 +54,12 @@ class ByteTokenizer:
     ) -> Input:
         return Input(encode(text + (second or ""))[:most])
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return decode(tokens)
 
-    def full_text(self, tokens: Sequence[int]) -> str:
-        return decode(tokens)
+    def token(self, token: int) -> tuple[str, bytes]:
+        data = token.to_bytes(BYTES + 1).lstrip(b"\x00")[1:]
+        return data.decode(errors="replace"), data
 
     def names(self, tokens: Sequence[int]) -> list[str]:
         return [decode([token]) for token in tokens]
