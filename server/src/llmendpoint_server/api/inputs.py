@@ -12,9 +12,9 @@ from starlette.requests import Request
 from llmendpoint_server import limits
 from llmendpoint_server.api.answer import check
 from llmendpoint_server.api.disconnect import unless_gone
+from llmendpoint_server.api.encoding import SLICE_CHARACTERS, USUAL_CHARACTERS
 from llmendpoint_server.api.interfaces import Tokenizer
 from llmendpoint_server.api.off_loop import Cancelled
-from llmendpoint_server.api.encoding import SLICE_CHARACTERS, USUAL_CHARACTERS
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.api.urgency import Urgency
 from llmendpoint_server.core.pooling.request import Input, PoolingRequest
