@@ -78,6 +78,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "return_tokens_as_token_ids": ("false", "Log probabilities name tokens as `token_id:5`, which is unique."),
     "include_stop_str_in_output": ("false", "What ended the answer is part of its text."),
     "skip_special_tokens": ("true", "Leave the model's special tokens out of the text."),
+    "add_generation_prompt": ("true", "`chat/completions` only: the prompt ends where the assistant's answer begins."),
     "add_special_tokens": ("chat: false; completions: true", "Begin the prompt as the model's tokenizer begins a text."),
     "truncate_prompt_tokens": ("none", "Keep only so many of the prompt's last tokens."),
     "cache_salt": ("none", "The prefix cache is shared only with requests that have the same salt."),

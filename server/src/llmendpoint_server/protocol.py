@@ -115,6 +115,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     task: Task = "generate"
     dimensions: int = 0
     cuts: tuple[int, ...] | None = None
+    prefix_caching: bool = True
 
 
 class Vectors(msgspec.Struct, tag="vectors", frozen=True):

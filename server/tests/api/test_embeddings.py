@@ -1,5 +1,4 @@
-"""docs/api.md: /v1/embeddings of the whole server with small models: OpenAI's shape, transformers' vectors, bounds, and the same
-behaviour under load as for text."""
+"""docs/api.md: the whole server gives transformers' vectors in OpenAI's shape, and behaves under load as it does for text."""
 
 from __future__ import annotations
 
@@ -17,7 +16,11 @@ from typing import Any
 import httpx
 import openai
 import pytest
+import schemathesis
 import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 from transformers import AutoModel, AutoTokenizer
 
 from server.tests.api.over_http import error_of
@@ -181,6 +184,27 @@ def test_a_model_that_generates_makes_no_embeddings_and_says_what_it_does(fake_s
 def test_an_unknown_model_is_not_found(server: ServerProcess) -> None:
     response = httpx.post(server.url + URL, json={"model": "other", "input": "Hi"})
     assert (response.status_code, error_of(response)["code"]) == (404, "model_not_found")
+
+
+@pytest.mark.parametrize("path", [URL, "/v1/rerank", "/v1/score"])
+def test_what_the_document_allows_never_ends_in_a_5xx_or_in_another_shape(
+    server: ServerProcess, path: str
+) -> None:
+    document = httpx.get(server.url + "/openapi.json").json()
+    operation = schemathesis.openapi.from_dict(document)[path]["POST"]
+
+    @settings(
+        max_examples=40, deadline=None, phases=[Phase.generate], database=None, derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(case=operation.as_strategy())
+    def examine(case: Any) -> None:
+        if isinstance(case.body, dict):
+            case.body["model"] = "bge"
+        checks = [not_a_server_error, status_code_conformance, response_schema_conformance]
+        case.call_and_validate(base_url=server.url, checks=checks, timeout=30)
+
+    examine()
 
 
 def test_load_metrics_and_the_log_count_inputs_as_prompts(server: ServerProcess) -> None:

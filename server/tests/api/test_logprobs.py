@@ -241,6 +241,14 @@ def test_only_the_last_tokens_of_a_prompt_are_kept_on_demand(http: httpx.Client)
     assert chat["usage"]["prompt_tokens"] == 3
 
 
+def test_the_beginning_of_the_answer_may_be_left_out_of_a_chats_prompt(http: httpx.Client) -> None:
+    body = ASK | {"return_token_ids": True}
+    usual = post(http, CHAT, body)["prompt_token_ids"]
+    without = post(http, CHAT, body | {"add_generation_prompt": False})["prompt_token_ids"]
+    assert len(without) < len(usual)
+    assert usual[: len(without)] == without
+
+
 def test_hints_of_openai_and_vllm_are_taken(http: httpx.Client) -> None:
     hints = {
         "user": "u", "store": True, "metadata": {"a": "b"}, "service_tier": "auto", "prompt_cache_key": "k",
@@ -293,6 +301,31 @@ def test_the_simulator_serves_answers_with_log_probabilities() -> None:
         }
         echo = post(http, TEXT, COMPLETE | {"echo": True, "logprobs": 1, "max_tokens": 2, "n": 2})
         assert all(choice["logprobs"]["token_logprobs"][0] is None for choice in echo["choices"])
+
+
+@pytest.mark.parametrize("stop", [None, [" the", "."]])
+def test_drawn_answers_of_the_real_engine_are_the_same_streamed_and_whole(
+    demo: openai.OpenAI, stop: Any
+) -> None:
+    asked: dict[str, Any] = {
+        "model": "demo", "messages": [{"role": "user", "content": "¿Qué es 日本? 🙂"}], "n": 3, "seed": 5, "max_tokens": 24,
+        "logprobs": True, "temperature": 1, "stop": stop,
+    }  # fmt: skip
+    whole = demo.chat.completions.create(**asked)
+    texts, reasons, counts = ["", "", ""], ["", "", ""], [0, 0, 0]
+    usage = None
+    for chunk in demo.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+            reasons[choice.index] = choice.finish_reason or ""
+            counts[choice.index] += len((choice.logprobs and choice.logprobs.content) or ())
+    assert [choice.message.content for choice in whole.choices] == texts
+    assert [choice.finish_reason for choice in whole.choices] == reasons
+    assert whole.usage is not None
+    assert usage is not None
+    assert usage.completion_tokens == whole.usage.completion_tokens == sum(counts)
+    assert usage.prompt_tokens == whole.usage.prompt_tokens
 
 
 def test_the_engines_log_probabilities_are_those_of_the_text(demo: openai.OpenAI) -> None:

@@ -1,5 +1,4 @@
-"""docs/guides/embeddings.md: a text's vector is that of transformers, whatever is computed beside it; and what cannot be served is
-refused."""
+"""docs/guides/embeddings.md: a text's vector is that of transformers, whatever is computed beside it."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.interfaces import Engine, Stream
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.pieces import Piece, Show
+from llmendpoint_server.api.record import Record, Times
 from llmendpoint_server.api.responses import Usage
 from llmendpoint_server.api.view import PLAIN, View
 from llmendpoint_server.core.request import FinishReason, RequestOutput, TokenLogprobs
@@ -21,19 +22,6 @@ from llmendpoint_server.errors import (
     QueueFull,
     Unavailable,
 )
-
-
-@dataclass
-class Record:
-    """The data of this request's log line: ids, sizes and times, never text."""
-
-    request_id: str = ""
-    streamed: bool = False
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    finish: str = ""
-    first_token_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +121,15 @@ class Answer:
 
     def close(self) -> None:
         self._stream.close()
+
+    @property
+    def times(self) -> Times | None:
+        """None if it has no token."""
+        stream = self._stream
+        if not stream.began:
+            return None
+        last = max(self._last_token, stream.first_token)
+        return Times(self._account.arrived, stream.began, stream.first_token, last)
 
     @property
     def prompt_scores(self) -> Sequence[TokenLogprobs | None]:

@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from llmendpoint_server.api.answer import Account, Answer, Record
+from llmendpoint_server.api.answer import Account, Answer
 from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.disconnect import ClientGone, unless_gone
 from llmendpoint_server.api.generation import Generation, collect
@@ -20,6 +20,7 @@ from llmendpoint_server.api.interfaces import Stream
 from llmendpoint_server.api.off_loop import OffLoop
 from llmendpoint_server.api.prepared import Prepared
 from llmendpoint_server.api.preprocess import Preprocessor
+from llmendpoint_server.api.record import Record
 from llmendpoint_server.api.responses import Usage, error_event, json_response
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody
 from llmendpoint_server.api.service import Service
@@ -91,6 +92,7 @@ class Completions:
             asked.stream,
             asked.prompt_tokens,
         )
+        record.answers, record.max_tokens = asked.view.answers, asked.sampling.max_tokens
         shape = shape_class(request_id, int(time.time()), service.served_names[0], asked.view)
         generation = self._start(request_id, asked, urgency, record)
         handed_over = False

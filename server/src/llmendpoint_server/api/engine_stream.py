@@ -47,6 +47,8 @@ class EngineStream:
         """tokens for the next `hand_over`, or for the next reader"""
         self.begun = False
         """a token has arrived"""
+        self.began = self.first_token = 0.0
+        """of the request's first token, as in its output; 0 before it"""
         self.ended = False
         """the last output has been read"""
 
@@ -77,6 +79,8 @@ class EngineStream:
         if self._last is not None:
             return
         self.keep(output)
+        if output.began and not self.began:
+            self.began, self.first_token = output.began, output.first_token
         self.begun = self.begun or bool(output.tokens)
         self._cached_tokens = max(self._cached_tokens, output.cached_tokens)
         if output.finish is not None:

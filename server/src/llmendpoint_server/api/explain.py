@@ -54,6 +54,7 @@ FORMS: dict[str, str] = {
     "logprobs": f"true or false for chat/completions, a whole number from 0 to {limits.LOGPROBS_MAX} for completions",
     "top_logprobs": f"a whole number from 0 to {limits.LOGPROBS_MAX}",
     "echo": _FLAG,
+    "add_generation_prompt": _FLAG,
     **shown_fields.FORMS,
     **sampling_fields.FORMS,
     **structured.FORMS,

@@ -9,6 +9,7 @@ from typing import Any
 
 from llmendpoint_server.api.answer import Account, Answer
 from llmendpoint_server.api.pieces import Piece, Show, Whole
+from llmendpoint_server.api.record import together
 
 
 async def at_once() -> None:
@@ -69,6 +70,7 @@ class Generation:
             answer.close()
         record, usage = self._account.record, self.usage
         record.output_tokens, record.cached_tokens = usage.completion_tokens, usage.cached_tokens
+        record.times = together([one.times for one in self.answers if one.times is not None])
         if not self._failed and not all(answer.ended for answer in self.answers):
             record.finish = "abort"
             self._account.metrics.count_finished("abort")

@@ -14,7 +14,13 @@ from llmendpoint_server.exits import EngineEnd
 
 class Stream(Protocol):
     """Outputs of one answer of a request. Close it when no more are wanted; an answer that is still made is then
-    aborted."""
+    aborted.
+
+    `began`, `first_token`: when the engine began to compute the answer, and when it had its first token (seconds, as
+    the request's `arrival`); 0 before it."""
+
+    began: float
+    first_token: float
 
     index: int
     prompt_logprobs: list[TokenLogprobs | None]

@@ -67,7 +67,8 @@ class Preprocessor:
 
     def _chat_prompt(self, body: ChatBody, cancelled: threading.Event) -> tuple[int, ...]:
         messages = [message.for_template(f"messages[{at}]") for at, message in enumerate(body.messages)]
-        text = self._service.tokenizer.render_chat(messages)
+        begins = body.add_generation_prompt is not False
+        text = self._service.tokenizer.render_chat(messages, add_generation_prompt=begins)
         return self._encode(text, body, special=bool(body.add_special_tokens), cancelled=cancelled)
 
     def _text_prompts(

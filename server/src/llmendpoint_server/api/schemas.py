@@ -156,6 +156,7 @@ class ChatBody(GenerationBody, kw_only=True):
     max_completion_tokens: Count = None
     logprobs: bool | None = None
     top_logprobs: Alternatives = None
+    add_generation_prompt: bool | None = None
     echo: Raw = NOT_GIVEN
 
     prompt_field: ClassVar[str] = "messages"

@@ -108,6 +108,7 @@ def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
         attention=info.attention,
         kernels=info.kernels,
         quantization=settings.quantization or "none",
+        prefix_caching=settings.prefix_caching,
     )
 
 

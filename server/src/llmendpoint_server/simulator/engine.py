@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import structlog
+from msgspec.structs import replace as timed
 
 from llmendpoint_server import protocol
 from llmendpoint_server.api.engine_stream import EngineStream, streams_of
@@ -214,6 +215,7 @@ class SimulatedEngine:
 
     def _run(self, sequence: Sequence) -> None:
         self._observe()
+        sequence.began = time.monotonic()
         sequence.task = self._spawn(self._generate(sequence))
 
     async def _generate(self, sequence: Sequence) -> None:
@@ -248,10 +250,13 @@ class SimulatedEngine:
             if position == 0:
                 self._counters.prompt_tokens += len(request.prompt)
             sequence.generated += 1
-            self._counters.steps += 1
+            self._counters.count_step(1 if position else len(request.prompt))
             self._counters.generated_tokens += 1
             finish = last if position + 1 == len(tokens) else None
-            self._deliver(sequence, scored(request, position, tokens[position], finish))
+            output = scored(request, position, tokens[position], finish)
+            if not position:
+                output = timed(output, began=sequence.began, first_token=time.monotonic())
+            self._deliver(sequence, output)
 
     def _deliver(self, sequence: Sequence, output: RequestOutput) -> None:
         sequence.stream.deliver(output)
