@@ -36,12 +36,12 @@ from llmendpoint_server.core.pooling.request import Input
 from llmendpoint_server.errors import InvalidRequest
 from llmendpoint_server.protocol import Loaded
 
-_TEXTS = f"a string, or a list of 1 to {limits.DOCUMENTS_MAX} strings"
+_TEXTS = f"a string, or a list of 1 to {limits.RANKED_MAX} strings"
 _FORMS = {
     "model": FORMS["model"],
     "user": FORMS["user"],
     "query": "a string",
-    "documents": f"a list of 1 to {limits.DOCUMENTS_MAX} strings, or for /v1/rerank of objects with text",
+    "documents": f"a list of 1 to {limits.RANKED_MAX} strings, or for /v1/rerank of objects with text",
     "documents[].text": "a string",
     "top_n": "a whole number; 0 is all documents",
     "return_documents": "true or false",
@@ -51,7 +51,7 @@ _FORMS = {
 Model = Annotated[str, Meta(min_length=1, max_length=limits.MODEL_CHARACTERS_MAX)] | None
 Cut = Annotated[int, Meta(ge=-1)] | None
 User = Annotated[str, Meta(max_length=limits.CALLER_CHARACTERS_MAX)] | None
-Texts = str | Annotated[list[str], Meta(min_length=1, max_length=limits.DOCUMENTS_MAX)] | None
+Texts = str | Annotated[list[str], Meta(min_length=1, max_length=limits.RANKED_MAX)] | None
 
 
 class Document(Body):
@@ -60,7 +60,7 @@ class Document(Body):
 
 class RerankBody(Body):
     query: str
-    documents: Annotated[list[str | Document], Meta(min_length=1, max_length=limits.DOCUMENTS_MAX)]
+    documents: Annotated[list[str | Document], Meta(min_length=1, max_length=limits.RANKED_MAX)]
     model: Model = None
     top_n: Annotated[int, Meta(ge=0, le=limits.TOP_K_MAX)] | None = None
     return_documents: bool | None = None
