@@ -44,7 +44,8 @@ class Images:
             "runtime": {"image": _image(self.server), **self._shared_libraries()},
             "simulator": simulator,
             "models": {"image": _image(self.simulator)} if self.simulator else {},
-            "batch": {"image": _image(self.batch)} if self.batch else {},
+            # Left out, and not empty: the chart of an earlier release refuses a value that it does not know.
+            **({"batch": {"image": _image(self.batch)}} if self.batch else {}),
         }
 
     @property

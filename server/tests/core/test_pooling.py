@@ -1,4 +1,4 @@
-"""docs/guides/embeddings.md: every input gets its vector once, small requests do not wait for large ones, and bounds hold."""
+"""docs/concepts/embeddings.md: every input gets its vector once, small requests do not wait for large ones, and bounds hold."""
 
 from __future__ import annotations
 

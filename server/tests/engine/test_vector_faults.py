@@ -1,4 +1,4 @@
-"""docs/guides/embeddings.md: an input that the model fails on ends its own request alone; a lost device ends the process."""
+"""docs/concepts/embeddings.md: an input that the model fails on ends its own request alone; a lost device ends the process."""
 
 from __future__ import annotations
 

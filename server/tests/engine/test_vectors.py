@@ -1,4 +1,4 @@
-"""docs/guides/embeddings.md: a text's vector is that of transformers, whatever is computed beside it."""
+"""docs/concepts/embeddings.md: a text's vector is that of transformers, whatever is computed beside it."""
 
 from __future__ import annotations
 
