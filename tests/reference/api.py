@@ -67,6 +67,17 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "guided_regex": ("none", "vLLM's older name for `structured_outputs.regex`."),
     "guided_choice": ("none", "vLLM's older name for `structured_outputs.choice`."),
     "guided_grammar": ("none", "vLLM's older name for `structured_outputs.grammar`."),
+    "tools": ("none", "`chat/completions` only: the functions that the answer may call: see [tools](../concepts/tools.md)."),
+    "tool_choice": ("`auto` with tools", "`chat/completions` only: whether the answer may or must call one, or which one."),
+    "parallel_tool_calls": ("true", "`chat/completions` with `tools`: the answer may have several calls."),
+    "reasoning_effort": (
+        "the template's",
+        "`chat/completions` only: a variable of the chat template. `none` also sets `enable_thinking` to false.",
+    ),
+    "include_reasoning": ("true", "`chat/completions` only: show `reasoning_content`."),
+    "chat_template_kwargs": ("none", "`chat/completions` only: variables of the chat template."),
+    "documents": ("none", "`chat/completions` only: for chat templates that know them."),
+    "continue_final_message": ("false", "`chat/completions` only: the answer goes on from the text of the last message."),
     "logprobs": (
         "none",
         "`chat/completions`: show the log probability of each token. `completions`: how many of the likeliest tokens to show beside it.",
@@ -85,7 +96,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
         (
             "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-            "prompt_cache_retention", "parallel_tool_calls", "reasoning_effort", "verbosity", "priority",
+            "prompt_cache_retention", "verbosity", "priority",
         ),
         ("", NO_EFFECT),
     ),

@@ -88,6 +88,27 @@ MODEL_CHARACTERS_MAX = 512
 MESSAGES_MAX = 8_192
 PARTS_MAX = 1_024
 """Text parts of one message."""
+TOOLS_MAX = 128
+"""Functions of one request."""
+TOOL_NAME_MAX = 64
+TOOL_PARAMETERS_BYTES_MAX = 2**16
+"""For the JSON schema of one function's parameters."""
+TOOL_CALLS_MAX = 128
+"""Calls in one message."""
+TOOL_CALL_PARSERS = (
+    "auto", "none", "deepseek_v3", "deepseek_v31", "functiongemma", "gemma4", "glm45", "granite", "hermes", "kimi_k2",
+    "llama3_json", "llama4_json", "llama4_pythonic", "mistral", "openai", "phi4_mini_json", "pythonic", "qwen3_coder",
+    "qwen3_xml",
+)  # fmt: skip
+REASONING_PARSERS = (
+    "auto", "none", "deepseek_r1", "gemma4", "glm45", "granite", "kimi", "kimi_k2", "mistral", "qwen3", "think",
+)  # fmt: skip
+"""The names that the flags take; each is a format of `api/tools/readers`, by vLLM's name where it has one."""
+TEMPLATE_VARIABLES_MAX, TEMPLATE_VARIABLES_BYTES_MAX = 64, 2**14
+"""For `chat_template_kwargs`."""
+DOCUMENTS_MAX = 256
+RENDER_SECONDS_MAX = 2.0
+"""For a model's chat template, which may compare each message with all others."""
 NAME_CHARACTERS_MAX = 256
 """For `messages[].name`."""
 CALLER_CHARACTERS_MAX = 512

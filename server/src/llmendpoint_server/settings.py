@@ -68,6 +68,8 @@ class Settings:
     step_timeout: float = 120.0
     revision: str | None = None
     default_deadline_ms: int | None = None
+    tool_call_parser: str = "auto"
+    reasoning_parser: str = "auto"
 
     @property
     def queued_tokens(self) -> int:
@@ -138,6 +140,7 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
     """The flags that the operator gives to every engine of this project."""
     _add_model_flags(parser)
     _add_engine_flags(parser)
+    _add_answer_flags(parser)
     add = parser.add_argument
     add("--host", default="0.0.0.0", help="address to listen on (default: all)")
     add("--port", type=int, default=8000,
@@ -187,6 +190,14 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help="a small model with the same tokenizer, which guesses tokens ahead; written like --model (default: off)")  # fmt: skip
     add("--num-speculative-tokens", type=draft_tokens, metavar="N",
         help=f"tokens that are guessed at a time with --speculative-method or --draft-model, at most {MOST_DRAFT_TOKENS} (default: {DEFAULT_DRAFT_TOKENS})")  # fmt: skip
+
+
+def _add_answer_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--tool-call-parser", choices=limits.TOOL_CALL_PARSERS, default="auto", metavar="NAME",
+        help=f"how the model writes calls of functions: {', '.join(limits.TOOL_CALL_PARSERS)} (default: auto, as its chat template says)")  # fmt: skip
+    add("--reasoning-parser", choices=limits.REASONING_PARSERS, default="auto", metavar="NAME",
+        help=f"how the model writes its reasoning: {', '.join(limits.REASONING_PARSERS)} (default: auto, as its chat template says)")  # fmt: skip
 
 
 def default_name(model: str) -> str:

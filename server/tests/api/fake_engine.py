@@ -6,7 +6,8 @@ k. It misbehaves as FAKE_ENGINE (JSON) says:
 no word), `hang_up_with` that many running (it closes its socket, and stays), `deaf` (once it is ready it reads nothing),
 `stall_with` that many requests (it goes on beating, and makes no step), `lose_after` so many tokens of a request (as if the
 scheduler had begun anew), `load_error` [message, exit code],
-`stay_loading`, `load_time` seconds.
+`stay_loading`, `load_time` seconds. `speak`: instead of the prompt it says what stands in the prompt between `SAY<<<` and
+`>>>END`, and then ends.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import select
 import socket
 import sys
 import time
+
+from tokenizers import Tokenizer
 
 from llmendpoint_server import protocol
 from llmendpoint_server.core.counters import Counters
@@ -51,6 +54,8 @@ class FakeEngine:
         self.connection = connection
         self.reader = protocol.EngineReader()
         self.limit = 256
+        self.vocab_size = 1761
+        self.said: dict[str, tuple[int, ...]] = {}
         self.running: dict[tuple[str, int], tuple[Request, int]] = {}
         """by id and answer: the request, and how many tokens it has"""
         self.waiting: list[tuple[Request, int]] = []
@@ -66,6 +71,8 @@ class FakeEngine:
                 self.limit = message.max_queued_requests
                 self.load(message)
             case protocol.AddRequest(request=request):
+                if OPTIONS.get("speak"):
+                    self.said[request.id] = self.find_said(request.prompt)
                 full = len(self.waiting) + len(self.running) >= self.limit + self.max_running
                 if self.draining or full:
                     refusal = RequestOutput(
@@ -87,6 +94,12 @@ class FakeEngine:
             case protocol.Drain():
                 self.draining = True
 
+    def find_said(self, prompt: tuple[int, ...]) -> tuple[int, ...]:
+        """With an end token of its own, which has no text."""
+        text = self.tokenizer.decode(prompt, skip_special_tokens=False)
+        asked = text.rpartition("SAY<<<")[2].partition(">>>END")[0]
+        return (*self.tokenizer.encode(asked, add_special_tokens=False).ids, 2)
+
     max_running = OPTIONS.get("max_running", 16)
 
     def load(self, configure: protocol.Configure) -> None:
@@ -98,10 +111,15 @@ class FakeEngine:
         if OPTIONS.get("stay_loading"):
             return
         time.sleep(OPTIONS.get("load_time", 0))
+        if OPTIONS.get("speak"):
+            self.tokenizer = Tokenizer.from_file(configure.model_path + "/tokenizer.json")
+            self.vocab_size = self.tokenizer.get_vocab_size()
         limit = configure.max_model_len or MAX_MODEL_LEN
         self.send(
             protocol.StateChanged("warming"),
-            protocol.Loaded("Fake", limit, 16, self.limit, 1761, (2, 0), "cpu", "float32", 64, 16, 0.0),
+            protocol.Loaded(
+                "Fake", limit, 16, self.limit, self.vocab_size, (2, 0), "cpu", "float32", 64, 16, 0.0
+            ),
             protocol.StateChanged("ready"),
         )
         if OPTIONS.get("deaf"):
@@ -121,9 +139,11 @@ class FakeEngine:
         outputs = []
         for name, (request, done) in list(self.running.items()):
             index = name[1]
-            token = request.prompt[(done + index) % len(request.prompt)]
+            said = self.said.get(request.id, request.prompt)
+            spoken = request.id in self.said
+            token = said[(done if spoken else done + index) % len(said)]
             finish = FinishReason.LENGTH if done + 1 >= request.sampling.max_tokens else None
-            if token in request.sampling.stop_token_ids:
+            if token in request.sampling.stop_token_ids or (spoken and done + 1 == len(said)):
                 finish = FinishReason.STOP
             if done == OPTIONS.get("lose_after"):
                 detail = "The engine lost this request: KeyError."

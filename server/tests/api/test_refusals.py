@@ -37,7 +37,10 @@ def test_a_text_too_long_for_the_model_whatever_its_tokens_is_refused_unread(htt
             "logprobs",
             "set a smaller max_tokens",
         ),
-        ({"tools": [{"type": "function"}]}, "tools", "not supported"),
+        ({"audio": {"voice": "a"}}, "audio", "not supported"),
+        ({"functions": [{"name": "f"}]}, "functions", "send tools"),
+        ({"function_call": "auto"}, "function_call", "send tool_choice"),
+        ({"chat_template": "x"}, "chat_template", "not supported"),
         ({"frequency_penalty": 2.5}, "frequency_penalty", "a number from -2 to 2"),
         ({"presence_penalty": -2.5}, "presence_penalty", "a number from -2 to 2"),
         ({"repetition_penalty": 0}, "repetition_penalty", "a number from 0.01 to 10"),
@@ -60,12 +63,12 @@ def test_a_text_too_long_for_the_model_whatever_its_tokens_is_refused_unread(htt
         ({"seed": 2**70}, "seed", "seed"),
         ({"stop_token_ids": [5000]}, "stop_token_ids", "outside"),
         ({"messages": []}, "messages", "at least 1"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "does not support tools"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id", "Missing"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "Missing"),
         (
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "x"}]}]},
-            "messages[0].tool_calls",
-            "does not support tools",
+            "messages[0].tool_calls[0].function",
+            "Missing",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
@@ -134,9 +137,9 @@ def test_every_parameter_has_bounds_and_a_type_and_the_error_says_them(
     [
         ({"content": [{"type": "text", "text": ""}] * 1025}, "messages[0].content", "at most 1024"),
         ({"content": "x", "name": "n" * 257}, "messages[0].name", "at most 256"),
-        ({"content": "x", "tool_call_id": "c"}, "messages[0].tool_call_id", "does not support tools"),
-        ({"content": None, "function_call": {"name": "f"}}, "messages[0].function_call", "support tools"),
-        ({"role": "function", "content": "x"}, "messages[0].role", "does not support tools"),
+        ({"content": "x", "tool_calls": [{"function": {"name": "f"}}]}, "messages[0].tool_calls", "role 'assistant'"),
+        ({"content": None, "function_call": {"name": "f"}}, "messages[0].function_call", "send tool_calls"),
+        ({"role": "function", "content": "x"}, "messages[0].role", "role 'tool'"),
         ({"role": "x" * 1000, "content": "x"}, "messages[0].role", "'user'"),
         ({"content": [{"type": "input_audio", "input_audio": {}}]}, "messages[0].content[0].type", "text alone"),
         ({"content": None}, "messages[0].content", "a string or a list"),
@@ -159,11 +162,11 @@ def test_more_messages_than_allowed_are_refused_with_the_number(http: httpx.Clie
 
 
 def test_all_unsupported_parameters_are_named_in_the_order_of_the_schema(http: httpx.Client) -> None:
-    asked = {"suffix": "x", "tools": [{}], "prediction": {}}
+    asked = {"suffix": "x", "audio": {}, "prediction": {}}
     for given in (asked, dict(reversed(asked.items()))):
         error = error_of(http.post("/v1/chat/completions", json=ASK | given))
-        assert error["message"].startswith("tools, prediction, suffix are not supported")
-        assert error["param"] == "tools"
+        assert error["message"].startswith("audio, prediction, suffix are not supported")
+        assert error["param"] == "audio"
 
 
 @pytest.mark.parametrize(

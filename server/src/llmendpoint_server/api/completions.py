@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from fastapi import Request
@@ -133,9 +133,9 @@ class Completions:
 
     def _text(self, asked: Prepared) -> TextStream:
         tokenizer = self._service.tokenizer
-        decode = (
-            tokenizer.decode if asked.skip_special else partial(tokenizer.decode, skip_special_tokens=False)
-        )
+        decode: Callable[[Sequence[int]], str] = tokenizer.keeping(asked.markers)
+        if not asked.skip_special:
+            decode = partial(tokenizer.decode, skip_special_tokens=False)
         return TextStream(
             decode, asked.stops, tokenizer.plain, asked.view.include_stop, asked.sampling.min_tokens
         )

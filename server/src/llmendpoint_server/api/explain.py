@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from llmendpoint_server import limits
-from llmendpoint_server.api import sampling_fields, shown_fields, structured
+from llmendpoint_server.api import chat_fields, sampling_fields, shown_fields, structured
 from llmendpoint_server.errors import InvalidRequest
 
 SHOWN_CHARACTERS = 64
@@ -22,11 +22,16 @@ FORMS: dict[str, str] = {
     "model": f"a model's name, a string of 1 to {limits.MODEL_CHARACTERS_MAX} characters",
     "messages": f"a list of at least 1 and at most {limits.MESSAGES_MAX} messages",
     "messages[]": "an object with role and content",
-    "messages[].role": "'system', 'developer', 'user' or 'assistant'",
+    "messages[].role": "'system', 'developer', 'user', 'assistant' or 'tool'",
     "messages[].content": f"a string or a list of at most {limits.PARTS_MAX} text parts",
     "messages[].content[]": "an object with type 'text' and text",
     "messages[].content[].type": "'text'",
     "messages[].content[].text": "a string",
+    "messages[].tool_calls": f"a list of at most {limits.TOOL_CALLS_MAX} calls",
+    "messages[].tool_calls[]": "an object with id, type 'function' and function with name and arguments (a string)",
+    "messages[].tool_call_id": f"the id of a call, a string of at most {limits.NAME_CHARACTERS_MAX} characters",
+    "messages[].reasoning_content": "a string",
+    "messages[].reasoning": "a string",
     "messages[].name": f"a string of at most {limits.NAME_CHARACTERS_MAX} characters",
     "prompt": "a string, a list of token ids (whole numbers), or a list of strings or of lists of token ids, which are several prompts",
     "n": f"a whole number from {limits.N_MIN} to {limits.N_MAX}",
@@ -54,14 +59,13 @@ FORMS: dict[str, str] = {
     "logprobs": f"true or false for chat/completions, a whole number from 0 to {limits.LOGPROBS_MAX} for completions",
     "top_logprobs": f"a whole number from 0 to {limits.LOGPROBS_MAX}",
     "echo": _FLAG,
-    "add_generation_prompt": _FLAG,
+    **chat_fields.FORMS,
     **shown_fields.FORMS,
     **sampling_fields.FORMS,
     **structured.FORMS,
 } | dict.fromkeys(
     (
-        "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "reasoning_effort",
-        "verbosity",
+        "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "verbosity",
     ),
     _CALLER,
 )  # fmt: skip

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from llmendpoint_server import protocol
+from llmendpoint_server.api.chat_options import PLAIN_CHAT, ChatOptions, Messages
 from llmendpoint_server.core.pooling.request import Input, PoolingRequest
 from llmendpoint_server.core.request import Request, RequestOutput, TokenLogprobs
 from llmendpoint_server.exits import EngineEnd
+from llmendpoint_server.limits import RENDER_SECONDS_MAX
 
 
 class Stream(Protocol):
@@ -107,11 +109,17 @@ class Tokenizer(Protocol):
     def token(self, token: int) -> tuple[str, bytes]:
         """The text that a token has inside a text, and its bytes. A part of a character has a text that shows its bytes."""
 
-    def names(self, tokens: Sequence[int]) -> list[str]:
-        """Each token as the vocabulary has it."""
+    def keeping(self, markers: frozenset[str]) -> Callable[[Sequence[int]], str]:
+        """A `decode` that leaves out special tokens, but not these."""
+
+    def special_id(self, text: str) -> int | None:
+        """The id of the special token with this text, if there is one."""
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self, messages: Messages, options: ChatOptions = PLAIN_CHAT, seconds: float = RENDER_SECONDS_MAX
     ) -> str:
-        """The prompt's text. It ends where the assistant's answer begins, or without `add_generation_prompt` after the
-        last message. Raises InvalidRequest."""
+        """The prompt's text, up to where the assistant's answer begins. Raises InvalidRequest; or TooSlow, if `seconds` are
+        fewer than the limit and do not suffice."""
+
+    def names(self, tokens: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary has it."""

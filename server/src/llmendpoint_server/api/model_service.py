@@ -14,6 +14,7 @@ from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults, read_sampling_defaults
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.api.tokenizer import ModelTokenizer
+from llmendpoint_server.api.tools.readers import choose
 from llmendpoint_server.errors import ModelNotFound
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.settings import Settings
@@ -28,7 +29,9 @@ def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMM
     metrics = Metrics(engine, settings.served_names[0])
     return Service(
         engine, tokenizer, metrics, settings.served_names, _sampling(folder), version("llmendpoint-server"),
-        uuid.uuid4().hex, int(time.time()), settings.default_deadline_ms, Grammars(folder),
+        uuid.uuid4().hex, int(time.time()), settings.default_deadline_ms,
+        choose(tokenizer.template_text, settings.tool_call_parser, settings.reasoning_parser, shows_tools=tokenizer.shows_tools),
+        Grammars(folder),
     )  # fmt: skip
 
 

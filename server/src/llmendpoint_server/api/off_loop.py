@@ -7,6 +7,7 @@ rest is bounded (see `body` and `limits`), so that no body blocks the event loop
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -17,8 +18,10 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from llmendpoint_server.api.body import LARGE_BYTES, BodyReader, LargeBodies
+from llmendpoint_server.api.chat_options import TooSlow
 from llmendpoint_server.api.disconnect import unless_gone
 from llmendpoint_server.errors import QueueFull
+from llmendpoint_server.limits import RENDER_SECONDS_MAX
 from llmendpoint_server.resources import usable_threads
 
 INLINE_BYTES = 2**14
@@ -27,6 +30,9 @@ THREADS_MAX = 4
 WAITING_MAX = 64
 """Bodies that wait for a thread; one more is refused with 429."""
 
+INLINE_RENDER_SECONDS = 0.005
+"""For the chat template of such a body; what takes longer is done again in a thread."""
+
 T = TypeVar("T")
 
 
@@ -34,8 +40,16 @@ class Cancelled(Exception):
     """The caller is gone, so this work is not needed any more."""
 
 
-Work = Callable[[bytearray, float, threading.Event], T]
-"""Gets the body, when it was whole (monotonic seconds), and an event that is set once the caller is gone."""
+class Turn(threading.Event):
+    """Is set once the caller is gone. `seconds`: for a chat template, before it raises TooSlow."""
+
+    def __init__(self, seconds: float = RENDER_SECONDS_MAX) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+
+Work = Callable[[bytearray, float, Turn], T]
+"""Gets the body, and when it was whole (monotonic seconds)."""
 
 
 class OffLoop:
@@ -61,12 +75,13 @@ class OffLoop:
             body = await reader.read(request)
             arrived = time.monotonic()
             if len(body) <= INLINE_BYTES:
-                return work(body, arrived, threading.Event())
+                with contextlib.suppress(TooSlow):
+                    return work(body, arrived, Turn(INLINE_RENDER_SECONDS))
             return await unless_gone(
                 request.receive, self.run(lambda cancelled: work(body, arrived, cancelled))
             )
 
-    async def run(self, work: Callable[[threading.Event], T]) -> T:
+    async def run(self, work: Callable[[Turn], T]) -> T:
         """The result of `work` in a thread. Its event is set when this call is cancelled."""
         if self._waiting >= WAITING_MAX:
             raise QueueFull(
@@ -78,7 +93,7 @@ class OffLoop:
             await self._free.acquire()
         finally:
             self._waiting -= 1
-        cancelled = threading.Event()
+        cancelled = Turn()
         task = asyncio.get_running_loop().run_in_executor(self._pool, work, cancelled)
         task.add_done_callback(self._free_thread)
         try:

@@ -14,7 +14,7 @@ from llmendpoint_server.api.explain import FORMS
 from llmendpoint_server.api.openapi_answers import ANSWERS, Schema, ref
 from llmendpoint_server.api.openapi_types import Components
 from llmendpoint_server.api.ranking import RerankBody, ScoreBody
-from llmendpoint_server.api.schemas import UNSUPPORTED, ChatBody, CompletionBody
+from llmendpoint_server.api.schemas import UNSUPPORTED, ChatBody, CompletionBody, GenerationBody
 from llmendpoint_server.api.tokenization import DetokenizeBody, TokenizeBody
 
 REFUSALS = {
@@ -65,7 +65,7 @@ def make_document(routes: Iterable[BaseRoute], version: str) -> bytes:
     components = Components()
     components.add(BODIES.values())
     for kind in (ChatBody, CompletionBody):
-        _describe(components.schemas[kind.__name__]["properties"])
+        _describe(kind, components.schemas[kind.__name__]["properties"])
     paths = {
         _CONVERTER.sub(r"{\1}", route.path): _operations(route)
         for route in routes
@@ -80,15 +80,16 @@ def make_document(routes: Iterable[BaseRoute], version: str) -> bytes:
     return msgspec.json.encode(document)
 
 
-def _describe(properties: dict[str, Schema]) -> None:
+def _describe(kind: type[GenerationBody], properties: dict[str, Schema]) -> None:
     """Say what each field must be, and which values a field takes that is not implemented."""
+    raw = {field.name for field in msgspec.structs.fields(kind) if field.type is msgspec.Raw}
     for name, schema in properties.items():
-        if name in FORMS:
-            schema["description"] = f"It must be {FORMS[name]}."
-        elif name in UNSUPPORTED:
+        if name in UNSUPPORTED and name in raw and name not in kind.served:
             schema.clear()
             schema["enum"] = [None, *UNSUPPORTED[name]]
             schema["description"] = "Not supported."
+        elif name in FORMS:
+            schema["description"] = f"It must be {FORMS[name]}."
 
 
 def _operations(route: Route) -> dict[str, Any]:

@@ -35,6 +35,9 @@ class Prepared:
     reader: Callable[[], AnswerReader] | None = None
     """makes what finds calls of tools and reasoning in an answer; None: it is all text"""
 
+    markers: frozenset[str] = frozenset()
+    """special tokens whose text the reader needs"""
+
     @property
     def prompt_tokens(self) -> int:
         return sum(map(len, self.prompts))

@@ -8,9 +8,10 @@ from functools import partial
 from starlette.requests import Request
 
 from llmendpoint_server import limits
+from llmendpoint_server.api.chat import Chat, read_chat
 from llmendpoint_server.api.disconnect import unless_gone
 from llmendpoint_server.api.encoding import encode_within
-from llmendpoint_server.api.off_loop import Cancelled, OffLoop
+from llmendpoint_server.api.off_loop import Cancelled, OffLoop, Turn
 from llmendpoint_server.api.prepared import Prepared, check_ids, make_sampling, make_view
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
 from llmendpoint_server.api.service import Service
@@ -37,9 +38,9 @@ class Preprocessor:
         return prepared
 
     def prepare(
-        self, kind: type[GenerationBody], data: bytearray, arrived: float, cancelled: threading.Event
+        self, kind: type[GenerationBody], data: bytearray, arrived: float, cancelled: Turn
     ) -> Prepared:
-        """Everything after the body has arrived. Raises InvalidRequest, PromptTooLong, UnknownModel or Cancelled."""
+        """Everything after the body has arrived. Raises InvalidRequest, PromptTooLong, UnknownModel, Cancelled or TooSlow."""
         if cancelled.is_set():
             raise Cancelled
         with self._off_loop.parsing(data):
@@ -47,11 +48,14 @@ class Preprocessor:
         self._check_model(body.model)
         tokenizer, loaded = self._service.tokenizer, self._loaded
         if isinstance(body, ChatBody):
-            prompts, texts = [self._chat_prompt(body, cancelled)], [""]
+            chat = read_chat(body, self._service.answer_format, tokenizer, cancelled.seconds)
+            special = bool(body.add_special_tokens)
+            prompts, texts = [self._encode(chat.prompt, body, special=special, cancelled=cancelled)], [""]
         else:
             assert isinstance(body, CompletionBody)
             prompts, texts = self._text_prompts(body, cancelled)
-        asked = body.grammar()
+            chat = Chat("", body.grammar())
+        asked = chat.grammar
         grammar = asked.grammar if asked is not None else None
         return Prepared(
             tuple(prompts),
@@ -63,13 +67,9 @@ class Preprocessor:
             asked,
             make_view(body, prompts, texts, tokenizer, loaded),
             skip_special=body.skip_special_tokens is not False,
+            reader=chat.reader,
+            markers=chat.markers,
         )
-
-    def _chat_prompt(self, body: ChatBody, cancelled: threading.Event) -> tuple[int, ...]:
-        messages = [message.for_template(f"messages[{at}]") for at, message in enumerate(body.messages)]
-        begins = body.add_generation_prompt is not False
-        text = self._service.tokenizer.render_chat(messages, add_generation_prompt=begins)
-        return self._encode(text, body, special=bool(body.add_special_tokens), cancelled=cancelled)
 
     def _text_prompts(
         self, body: CompletionBody, cancelled: threading.Event

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from llmendpoint_server import limits
+from llmendpoint_server.api.chat_fields import Effort
 from llmendpoint_server.api.explain import FORMS, explain, must_be
 from llmendpoint_server.api.fields import NOT_GIVEN, Body, is_neutral
 from llmendpoint_server.api.messages import Message
@@ -21,10 +22,12 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "tools": ([],), "tool_choice": ("none",), "functions": ([],), "function_call": ("none",), "modalities": (["text"],),
     "audio": (), "prediction": (), "web_search_options": (), "use_beam_search": (False,), "length_penalty": (1,),
     "bad_words": ([],), "allowed_token_ids": ([],), "logits_processors": ([],), "spaces_between_special_tokens": (True,),
-    "echo": (False,), "suffix": ("",), "top_logprobs": (0,),
+    "echo": (False,), "suffix": ("",), "top_logprobs": (0,), "chat_template": (),
 }  # fmt: skip
 """Fields of OpenAI and vLLM that this server, or one kind of its bodies, does not implement, with their neutral values (null is
 always neutral)."""
+
+REPLACED = {"functions": "tools", "function_call": "tool_choice"}
 
 DEFAULT_COMPLETION_TOKENS = 16
 """The default of OpenAI's /v1/completions for max_tokens."""
@@ -93,6 +96,8 @@ class GenerationBody(StructuredFields, kw_only=True, forbid_unknown_fields=True)
     suffix: Raw = NOT_GIVEN
 
     prompt_field: ClassVar[str]
+    served: ClassVar[tuple[str, ...]] = ()
+    """of UNSUPPORTED: what this kind of body has"""
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -128,6 +133,7 @@ class GenerationBody(StructuredFields, kw_only=True, forbid_unknown_fields=True)
             name
             for name in self.__struct_fields__
             if name in UNSUPPORTED
+            and name not in self.served
             and isinstance(value := getattr(self, name), Raw)
             and value is not NOT_GIVEN
             and not is_neutral(value, UNSUPPORTED[name])
@@ -158,8 +164,15 @@ class ChatBody(GenerationBody, kw_only=True):
     top_logprobs: Alternatives = None
     add_generation_prompt: bool | None = None
     echo: Raw = NOT_GIVEN
+    reasoning_effort: Effort | None = None
+    include_reasoning: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: Raw = NOT_GIVEN
+    documents: Raw = NOT_GIVEN
+    chat_template: Raw = NOT_GIVEN
 
     prompt_field: ClassVar[str] = "messages"
+    served: ClassVar[tuple[str, ...]] = ("tools", "tool_choice")
 
     @property
     def most_tokens(self) -> int | None:
@@ -239,6 +252,10 @@ def _unsupported(names: list[str]) -> InvalidRequest:
     if len(names) > 1:
         return InvalidRequest(
             f"{', '.join(names)} are not supported by this server: leave them out.", param=names[0]
+        )
+    if (instead := REPLACED.get(names[0])) is not None:
+        return InvalidRequest(
+            f"{names[0]} is not supported, OpenAI has replaced it: send {instead}.", param=names[0]
         )
     neutral = UNSUPPORTED[names[0]]
     instead = f" or set it to {msgspec.json.encode(neutral[0]).decode()}" if neutral else ""

@@ -11,12 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from llmendpoint_server import limits
+from llmendpoint_server.api.chat_options import ChatOptions
 from llmendpoint_server.api.decoding import BodyDecoder, check_model
 from llmendpoint_server.api.encoding import encode_within
 from llmendpoint_server.api.explain import FORMS, missing
 from llmendpoint_server.api.fields import Body
-from llmendpoint_server.api.messages import Message
-from llmendpoint_server.api.off_loop import OffLoop
+from llmendpoint_server.api.messages import Message, for_template
+from llmendpoint_server.api.off_loop import OffLoop, Turn
 from llmendpoint_server.api.responses import json_response
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.errors import InvalidRequest, PromptTooLong, Unavailable
@@ -73,11 +74,11 @@ class Tokenization:
             raise Unavailable(f"This replica is {engine.state}: {engine.detail}. Try again.", retry_after=1.0)
         return engine.loaded
 
-    def _tokenized(self, loaded: Loaded, data: bytearray, _: float, cancelled: threading.Event) -> Response:
+    def _tokenized(self, loaded: Loaded, data: bytearray, _: float, cancelled: Turn) -> Response:
         with self._off_loop.parsing(data):
             body = self._tokenize_body.decode(data)
         check_model(body.model, self._service.served_names)
-        text, field, special = self._source(body)
+        text, field, special = self._source(body, cancelled.seconds)
         if body.add_special_tokens is not None:
             special = body.add_special_tokens
         most, tokenizer = limits.tokens_counted(loaded.max_model_len), self._service.tokenizer
@@ -94,7 +95,7 @@ class Tokenization:
             "token_strs": tokenizer.names(tokens) if body.return_token_strs else None,
         })  # fmt: skip
 
-    def _source(self, body: TokenizeBody) -> tuple[str, str, bool]:
+    def _source(self, body: TokenizeBody, seconds: float) -> tuple[str, str, bool]:
         """The text, the field that it is from, and whether it gets special tokens: a template writes its own."""
         prompt, messages = body.prompt, body.messages
         if isinstance(prompt, str):
@@ -108,9 +109,9 @@ class Tokenization:
         if messages is UNSET:
             raise missing("prompt")
         assert isinstance(messages, list)
-        chat = [message.for_template(f"messages[{at}]") for at, message in enumerate(messages)]
-        begin = body.add_generation_prompt is not False
-        return self._service.tokenizer.render_chat(chat, add_generation_prompt=begin), "messages", False
+        options = ChatOptions(add_generation_prompt=body.add_generation_prompt is not False)
+        text = self._service.tokenizer.render_chat(for_template(messages), options, seconds)
+        return text, "messages", False
 
     def _text(self, loaded: Loaded, data: bytearray, _: float, cancelled: threading.Event) -> Response:
         with self._off_loop.parsing(data):

@@ -6,69 +6,32 @@ Uses `tokenizers` and jinja2 only: transformers would cost 694 MB and 5 s in thi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from jinja2 import Template, TemplateError, nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateError
 from tokenizers import Tokenizer
 
+from llmendpoint_server.api.chat_options import PLAIN_CHAT, ChatOptions, Messages, TooSlow
 from llmendpoint_server.api.detokenize import NO_PLAIN
 from llmendpoint_server.api.plain_tokens import PlainTokens, joins_texts
+from llmendpoint_server.api.template_style import find_style
+from llmendpoint_server.api.templates import ChatTemplate, TemplateRefusal
 from llmendpoint_server.api.token_texts import TokenTexts
+from llmendpoint_server.api.tools.generic import with_tools_as_text
 from llmendpoint_server.core.pooling.request import Input
 from llmendpoint_server.errors import InvalidRequest, ModelNotFound
+from llmendpoint_server.limits import RENDER_SECONDS_MAX
 
 TOKENS_REMEMBERED = 2**16
-SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
-
-
-class TemplateRefusal(TemplateError):
-    """The template itself called raise_exception()."""
-
-
-def _refuse(message: str) -> NoReturn:
-    raise TemplateRefusal(message)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON for a template. The arguments, and their order, are those of transformers."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
-class AnswerMarks(Extension):
-    """`{% generation %}…{% endgeneration %}` marks what the assistant says, for training. Here only the inside is kept."""
-
-    tags = {"generation"}  # noqa: RUF012  # as its base has it
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def compile_template(source: str) -> Template:
-    """Compile as transformers does. Sandboxed: a template comes with the weights, from a third party."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, AnswerMarks]
-    )
-    environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    # jinja's own tojson escapes for HTML, which the model would read as text.
-    environment.filters["tojson"] = _to_json
-    return environment.from_string(source)
+SPECIAL_TOKENS = (
+    "bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token",
+)  # fmt: skip
+WITH_TOOLS = "tool_use"
+"""The name of a template for requests with tools, if the model has several."""
 
 
 class ModelTokenizer:
@@ -86,8 +49,11 @@ class ModelTokenizer:
                 for name, value in _read_json(folder / "tokenizer_config.json").items()
                 if value is not None
             }
-            template = _find_template(folder, config)
-            self._template = compile_template(template) if template else None
+            special = _special_tokens(config)
+            self._templates = {
+                name: _Template(ChatTemplate(source, special))
+                for name, source in _find_templates(folder, config).items()
+            }
         except (TemplateError, ValueError) as error:
             raise ModelNotFound(f"The tokenizer files in {folder} cannot be used: {error}") from error
         except Exception as error:  # any: tokenizers raises bare Exception; the model is refused
@@ -97,14 +63,10 @@ class ModelTokenizer:
             lambda token: str(self._tokenizer.decode([token], skip_special_tokens=True))
         )
         self.plain = self._plain_tokens()
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._keeping: dict[frozenset[str], Callable[[Sequence[int]], str]] = {}
+        self._special_ids = {token.content: at for at, token in added.items() if token.special}
         self.token = TokenTexts(self._tokenizer).of
-        # Values are a string or, in files of older versions, a dictionary with the string under "content".
-        special = {name: config.get(name) for name in SPECIAL_TOKENS}
-        self._special = {
-            name: value["content"] if isinstance(value, dict) else value
-            for name, value in special.items()
-            if value
-        }
 
     def _plain_tokens(self) -> Mapping[int, str]:
         decoder = self._tokenizer.decoder
@@ -139,25 +101,58 @@ class ModelTokenizer:
         text: str = self._tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens)
         return text
 
+    def keeping(self, markers: frozenset[str]) -> Callable[[Sequence[int]], str]:
+        if (decode := self._keeping.get(markers)) is None:
+            decode = self._keeping[markers] = self._make_keeping(markers)  # a model has one set or two
+        return decode
+
+    def _make_keeping(self, markers: frozenset[str]) -> Callable[[Sequence[int]], str]:
+        if not (kept := self._special_ids.keys() & markers):
+            return self.decode
+        dropped = frozenset(token for text, token in self._special_ids.items() if text not in kept)
+
+        def decode(tokens: Sequence[int]) -> str:
+            return self.decode([token for token in tokens if token not in dropped], skip_special_tokens=False)
+
+        return decode
+
+    def special_id(self, text: str) -> int | None:
+        return self._special_ids.get(text)
+
+    @property
+    def template_text(self) -> str:
+        """All of the model's chat templates: how they are written shows how its answers are."""
+        return "\n".join(named.template.source for named in self._templates.values())
+
+    @property
+    def shows_tools(self) -> bool:
+        """Whether a template of the model tells it of the functions that it may call."""
+        return any(named.style.tools for named in self._templates.values())
+
     def names(self, tokens: Sequence[int]) -> list[str]:
         """Each token as the vocabulary has it; empty for one that it has not."""
         return [self._tokenizer.id_to_token(token) or "" for token in tokens]
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self, messages: Messages, options: ChatOptions = PLAIN_CHAT, seconds: float = RENDER_SECONDS_MAX
     ) -> str:
-        """The prompt's text. It ends where the assistant's answer begins, or without `add_generation_prompt` after the
-        last message. Raises InvalidRequest."""
-        if self._template is None:
+        if not self._templates:
             raise InvalidRequest(
                 "This model has no chat template: send text to /v1/completions instead, or add a chat_template.jinja "
                 "to the model.",
                 param="messages",
             )
+        name = WITH_TOOLS if options.tools and WITH_TOOLS in self._templates else "default"
+        named = self._templates.get(name) or next(iter(self._templates.values()))
         try:
-            return self._template.render(
-                messages=messages, add_generation_prompt=add_generation_prompt, **self._special
-            )
+            return named.render(messages, options, seconds)
+        except TooSlow:
+            if seconds < RENDER_SECONDS_MAX:
+                raise
+            raise InvalidRequest(
+                f"The model's chat template needs more than {seconds:g} s for these messages: send fewer.",
+                param="messages",
+            ) from None
         except TemplateRefusal as error:
             raise InvalidRequest(
                 f"The model's chat template refuses these messages: {error}", param="messages"
@@ -166,6 +161,33 @@ class ModelTokenizer:
             raise InvalidRequest(
                 f"The model's chat template cannot render these messages: {error}", param="messages"
             ) from error
+
+
+class _Template:
+    """A template and its style."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self.template = template
+        self.style = find_style(template)
+
+    def render(self, messages: Messages, options: ChatOptions, seconds: float) -> str:
+        style = self.style
+        if not style.tools and options.tools:
+            messages = with_tools_as_text(messages, options.tools, system=style.system)
+            options = replace(options, tools=None)
+        elif not style.calls:
+            messages = with_tools_as_text(messages, None, system=style.system)
+        return self.template.render(style.fit(messages), options, seconds)
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """Values are a string or, in files of older versions, a dictionary with the string under "content"."""
+    special = {name: config.get(name) for name in SPECIAL_TOKENS}
+    return {
+        name: value["content"] if isinstance(value, dict) else value
+        for name, value in special.items()
+        if value
+    }
 
 
 def cut_lengths(lengths: Sequence[int], most: int) -> list[int]:
@@ -187,10 +209,15 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _find_template(folder: Path, config: Mapping[str, Any]) -> str | None:
+def _find_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """By name. Most models have one, `default`."""
+    more = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in folder.glob("additional_chat_templates/*.jinja")
+    }
     if (file := folder / "chat_template.jinja").is_file():
-        return file.read_text(encoding="utf-8")
+        return {"default": file.read_text(encoding="utf-8")} | more
     template = config.get("chat_template")
     if isinstance(template, list):  # several templates with names
-        template = {item["name"]: item["template"] for item in template}.get("default")
-    return template
+        return {item["name"]: item["template"] for item in template}
+    return {"default": template} if template else {}

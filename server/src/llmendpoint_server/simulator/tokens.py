@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
+from llmendpoint_server.api.chat_options import PLAIN_CHAT, ChatOptions, Messages, joined
 from llmendpoint_server.core.pooling.request import Input
+from llmendpoint_server.limits import RENDER_SECONDS_MAX
 
 BYTES = 4
 END = 0
@@ -31,8 +32,8 @@ def decode(tokens: Sequence[int]) -> str:
     return b"".join(part[1:] for part in parts if part[:1] == b"\x01").decode(errors="replace")
 
 
-def render_chat(messages: Sequence[Mapping[str, Any]]) -> str:
-    return MESSAGE_END.join(f"{message['role']}: {message['content']}" for message in messages)
+def render_chat(messages: Messages) -> str:
+    return MESSAGE_END.join(f"{message['role']}: {joined(message['content'])}" for message in messages)
 
 
 def last_user_message(prompt: str) -> str:
@@ -61,10 +62,16 @@ class ByteTokenizer:
         data = token.to_bytes(BYTES + 1).lstrip(b"\x00")[1:]
         return data.decode(errors="replace"), data
 
+    def keeping(self, markers: frozenset[str]) -> Callable[[Sequence[int]], str]:
+        return self.decode
+
+    def special_id(self, text: str) -> int | None:
+        return None
+
     def names(self, tokens: Sequence[int]) -> list[str]:
         return [decode([token]) for token in tokens]
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self, messages: Messages, options: ChatOptions = PLAIN_CHAT, seconds: float = RENDER_SECONDS_MAX
     ) -> str:
         return render_chat(messages)

@@ -7,9 +7,16 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from llmendpoint_server.api.tools.deltas import Answer, AnswerReader, Delta, collect, merge
+from llmendpoint_server.api.deltas import (
+    AnswerReader,
+    Content,
+    Delta,
+    Reasoning,
+    ToolCallArguments,
+    ToolCallBegun,
+)
 from llmendpoint_server.api.tools.readers import TOOL_FORMATS
 
 SCHEMAS = {
@@ -71,6 +78,57 @@ CASES = [
          "<|constrain|>json<|message|>%s<|call|><|start|>assistant to=functions.now<|channel|>commentary json<|message|>{}<|call|>"
          % _PARIS, "I look."),
 ]  # fmt: skip
+
+
+def merge(deltas: Iterable[Delta]) -> list[Delta]:
+    """The same with neighbours of one kind joined. Empty content and reasoning go."""
+    joined: list[Delta] = []
+    for delta in deltas:
+        last = joined[-1] if joined else None
+        match delta, last:
+            case (Content(text), Content(before)):
+                joined[-1] = Content(before + text)
+            case (Reasoning(text), Reasoning(before)):
+                joined[-1] = Reasoning(before + text)
+            case (ToolCallArguments(index, text), ToolCallArguments(same, before)) if index == same:
+                joined[-1] = ToolCallArguments(index, before + text)
+            case (Content("") | Reasoning(""), _):
+                pass
+            case _:
+                joined.append(delta)
+    return joined
+
+
+@dataclass(frozen=True)
+class Call:
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer."""
+
+    content: str
+    reasoning: str
+    calls: tuple[Call, ...]
+
+
+def collect(deltas: Iterable[Delta]) -> Answer:
+    content = reasoning = ""
+    calls: dict[int, Call] = {}
+    for delta in deltas:
+        match delta:
+            case Content(text):
+                content += text
+            case Reasoning(text):
+                reasoning += text
+            case ToolCallBegun(index, call_id, name):
+                calls[index] = Call(call_id, name, "")
+            case ToolCallArguments(index, text):
+                calls[index] = replace(calls[index], arguments=calls[index].arguments + text)
+    return Answer(content, reasoning, tuple(calls.values()))
 
 
 def reader_of(format_name: str) -> AnswerReader:

@@ -1,4 +1,4 @@
-"""docs/reference/api.md: a call is read from the text of an answer, in the format that the model writes, as it comes."""
+"""docs/concepts/tools.md: a call is read from the text of an answer, in the format that the model writes, as it comes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmendpoint_server.api.tools.deltas import Answer, Content, ToolCallArguments
+from llmendpoint_server.api.deltas import Content, ToolCallArguments
 from llmendpoint_server.api.tools.readers import TOOL_FORMATS
 from llmendpoint_server.api.tools.source import HEAD_MAX
-from server.tests.api.tools.answers import CASES, PARIS, Case, answer_of, read, reader_of
+from server.tests.api.tools.answers import CASES, PARIS, Answer, Case, answer_of, read, reader_of
 
 FORMATS = sorted(TOOL_FORMATS)
 CASES_BY_FORMAT = {name: [case for case in CASES if case.format == name] for name in FORMATS}

@@ -1,4 +1,4 @@
-"""docs/reference/api.md: what a model thinks before it answers is told apart from the answer."""
+"""docs/concepts/tools.md: what a model thinks before it answers is told apart from the answer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmendpoint_server.api.tools.deltas import Answer, collect
 from llmendpoint_server.api.tools.readers import (
     REASONING_FORMATS,
     TOOL_FORMATS,
     AnswerFormat,
     detect,
 )
-from server.tests.api.tools.answers import SCHEMAS, read
+from server.tests.api.tools.answers import SCHEMAS, Answer, collect, read
 
 THINK = AnswerFormat(None, REASONING_FORMATS["think"])
 WITH_CALLS = AnswerFormat(TOOL_FORMATS["hermes"], REASONING_FORMATS["think"])
@@ -21,7 +20,7 @@ HARMONY = AnswerFormat(TOOL_FORMATS["openai"], None)
 
 
 def split(form: AnswerFormat, text: str, prompt: str = "") -> Answer:
-    return collect(read(form.reader(SCHEMAS, prompt=prompt), [text]))
+    return collect(read(form.reader(SCHEMAS, inside=form.begins_inside(prompt)), [text]))
 
 
 @pytest.mark.parametrize("name", sorted(REASONING_FORMATS))
@@ -80,9 +79,8 @@ def test_how_an_answer_is_cut_changes_nothing_and_nothing_is_lost(data: st.DataO
         ["<think>", "</think>", "\n", "<", "think", "Hm", " ", "</tool_call>", "<tool_call>{"]
     )
     text = "".join(data.draw(st.lists(bits, max_size=10)))
-    prompt = "<think>" if inside else ""
-    whole = read(WITH_CALLS.reader(SCHEMAS, prompt=prompt), [text])
-    assert read(WITH_CALLS.reader(SCHEMAS, prompt=prompt), text) == whole
+    whole = read(WITH_CALLS.reader(SCHEMAS, inside=inside), [text])
+    assert read(WITH_CALLS.reader(SCHEMAS, inside=inside), text) == whole
     answer = collect(whole)
     assert (answer.reasoning + answer.content).count("Hm") == text.count("Hm")
 

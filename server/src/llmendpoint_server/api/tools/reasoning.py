@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from llmendpoint_server.api.tools.deltas import AnswerReader, Delta, Reasoning
+from llmendpoint_server.api.deltas import (
+    AnswerReader,
+    Content,
+    Delta,
+    Reasoning,
+    ToolCallArguments,
+    ToolCallBegun,
+)
 from llmendpoint_server.api.tools.source import GrammarReader, Reading
 
 LINES = re.compile(r"[\r\n]*")
@@ -28,6 +35,16 @@ GRANITE_THINK = Marks(
     ("Here is my thought process:", "Here's my thought process:"),
     ("Here is my response:", "Here's my response:"),
 )
+
+
+class PlainReader:
+    """An answer that is all content."""
+
+    def push(self, text: str) -> list[Delta]:
+        return [Content(text)] if text else []
+
+    def finish(self) -> list[Delta]:
+        return []
 
 
 class _Splitter(GrammarReader):
@@ -90,6 +107,35 @@ class ReasoningReader:
         return text
 
 
-def without_reasoning(deltas: list[Delta]) -> list[Delta]:
-    """For a caller that does not want it."""
-    return [delta for delta in deltas if not isinstance(delta, Reasoning)]
+class SilentReader:
+    """For a caller that does not want the reasoning."""
+
+    def __init__(self, reader: AnswerReader) -> None:
+        self._reader = reader
+
+    def push(self, text: str) -> list[Delta]:
+        return [delta for delta in self._reader.push(text) if not isinstance(delta, Reasoning)]
+
+    def finish(self) -> list[Delta]:
+        return [delta for delta in self._reader.finish() if not isinstance(delta, Reasoning)]
+
+
+class FirstCallReader:
+    """For a caller that wants one call at most: the model may write more, which are left out."""
+
+    def __init__(self, reader: AnswerReader) -> None:
+        self._reader = reader
+
+    def push(self, text: str) -> list[Delta]:
+        return _first_call(self._reader.push(text))
+
+    def finish(self) -> list[Delta]:
+        return _first_call(self._reader.finish())
+
+
+def _first_call(deltas: list[Delta]) -> list[Delta]:
+    return [
+        delta
+        for delta in deltas
+        if not (isinstance(delta, ToolCallBegun | ToolCallArguments) and delta.index)
+    ]

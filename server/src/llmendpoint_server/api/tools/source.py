@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
-from llmendpoint_server.api.tools.deltas import (
+from llmendpoint_server.api.deltas import (
     Content,
     Delta,
     Reasoning,
