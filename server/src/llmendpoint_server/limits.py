@@ -68,6 +68,8 @@ BODY_VALUES_MAX = 65_536
 """Fields and list items of a body. A list of token ids may have one more for each token of the model's length."""
 INPUTS_MAX = 2_048
 """Texts of one body that get a vector each."""
+RANKED_MAX = 1_024
+"""Texts that are ranked by one body, or scored."""
 INPUTS_TOKENS_MAX = 2**19
 """Of all of them together."""
 VECTOR_VALUES_MAX = 2**22

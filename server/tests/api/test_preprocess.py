@@ -55,9 +55,6 @@ class Words:
     def token(self, token: int) -> tuple[str, bytes]:
         raise NotImplementedError
 
-    def full_text(self, tokens: Sequence[int]) -> str:
-        raise NotImplementedError
-
     def names(self, tokens: Sequence[int]) -> list[str]:
         raise NotImplementedError
 

@@ -18,6 +18,7 @@ from llmendpoint_server.api.embeddings import Embeddings
 from llmendpoint_server.api.interfaces import Engine
 from llmendpoint_server.api.off_loop import OffLoop
 from llmendpoint_server.api.openapi import make_document
+from llmendpoint_server.api.ranking import Ranking
 from llmendpoint_server.api.request_log import RequestLog
 from llmendpoint_server.api.responses import error_body, error_response, json_response
 from llmendpoint_server.api.service import Service
@@ -145,17 +146,21 @@ def _document_route(routes: list[Route], version: str) -> Route:
 def post_routes(service: Service) -> dict[str, Handler]:
     off_loop = OffLoop()
     completions, tokenization = Completions(service, off_loop), Tokenization(service, off_loop)
-    embeddings = Embeddings(service, off_loop)
+    embeddings, ranking = Embeddings(service, off_loop), Ranking(service, off_loop)
+    rank = partial(for_tasks, service, ("score", "embed"))
     generate, embed = partial(for_tasks, service, ("generate",)), partial(for_tasks, service, ("embed",))
     posts = {
         "/v1/chat/completions": generate(completions.chat),
         "/v1/completions": generate(completions.text),
         "/v1/embeddings": embed(embeddings.create),
+        "/v2/rerank": rank(ranking.rerank),
     }
     for prefix in ("", "/v1"):  # the first is vLLM's, the second passes the gateway
         posts |= {
             f"{prefix}/tokenize": tokenization.tokenize,
             f"{prefix}/detokenize": tokenization.detokenize,
+            f"{prefix}/rerank": rank(ranking.rerank),
+            f"{prefix}/score": rank(ranking.score),
         }
     return posts
 

@@ -50,6 +50,8 @@ class Tokenizing:
     loaded: Loaded
     cut: int | None = None
     special: bool = True
+    field: str = "input"
+    """that errors about all of them name"""
 
     def all(self, asked: Iterable[Asked | Input], cancelled: threading.Event) -> tuple[Input, ...]:
         """Raises InvalidRequest if they have too many tokens together, before all of them are tokenized."""
@@ -58,13 +60,13 @@ class Tokenizing:
         for one in asked:
             if cancelled.is_set():
                 raise Cancelled
-            found.append(self._checked("input", one) if isinstance(one, Input) else self._one(one))
+            found.append(self._checked(self.field, one) if isinstance(one, Input) else self._one(one))
             tokens += len(found[-1].tokens)
             if tokens > limits.INPUTS_TOKENS_MAX and len(found) > 1:
                 raise InvalidRequest(
                     f"The texts have more than {limits.INPUTS_TOKENS_MAX} tokens together: send some of them in a request "
                     "of their own.",
-                    param="input",
+                    param=self.field,
                 )
         return tuple(found)
 

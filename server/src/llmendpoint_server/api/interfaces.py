@@ -121,8 +121,5 @@ class Tokenizer(Protocol):
         """The prompt's text, up to where the assistant's answer begins. Raises InvalidRequest; or TooSlow, if `seconds` are
         fewer than the limit and do not suffice."""
 
-    def full_text(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, that of special ones included."""
-
     def names(self, tokens: Sequence[int]) -> list[str]:
         """Each token as the vocabulary has it."""

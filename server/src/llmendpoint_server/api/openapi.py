@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 from starlette.routing import BaseRoute, Route
 
+from llmendpoint_server.api.embeddings import EmbeddingBody
 from llmendpoint_server.api.explain import FORMS
 from llmendpoint_server.api.openapi_answers import ANSWERS, Schema, ref
 from llmendpoint_server.api.openapi_types import Components
+from llmendpoint_server.api.ranking import RerankBody, ScoreBody
 from llmendpoint_server.api.schemas import UNSUPPORTED, ChatBody, CompletionBody, GenerationBody
 from llmendpoint_server.api.tokenization import DetokenizeBody, TokenizeBody
 
@@ -31,6 +33,9 @@ BODIES: dict[str, type[msgspec.Struct]] = {
     "/v1/tokenize": TokenizeBody,
     "/detokenize": DetokenizeBody,
     "/v1/detokenize": DetokenizeBody,
+    "/v1/embeddings": EmbeddingBody,
+    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), RerankBody),
+    **dict.fromkeys(("/score", "/v1/score"), ScoreBody),
 }
 """The type that reads each route's body. A route that is not here has a body that is not described."""
 SHOWN = {
@@ -40,6 +45,9 @@ SHOWN = {
     "/v1/tokenize": "Tokens",
     "/detokenize": "Text",
     "/v1/detokenize": "Text",
+    "/v1/embeddings": "Embeddings",
+    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), "Ranking"),
+    **dict.fromkeys(("/score", "/v1/score"), "Scores"),
     "/v1/models": "Models",
     "/v1/models/{name}": "Model",
     "/health": "Status",

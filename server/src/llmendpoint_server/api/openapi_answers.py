@@ -80,6 +80,7 @@ MESSAGE = obj(
 )
 CHOICE = {"index": COUNT, "finish_reason": REASON, "stop_reason": STOP_REASON, "token_ids": TOKENS}
 HEAD = {"id": STRING, "created": COUNT, "model": STRING}
+OF_PROMPTS = obj({"prompt_tokens": COUNT, "total_tokens": COUNT})
 
 ANSWERS: dict[str, Schema] = {
     "Error": obj(
@@ -138,6 +139,42 @@ ANSWERS: dict[str, Schema] = {
         }
     ),
     "Text": obj({"prompt": STRING}),
+    "Embeddings": obj(
+        {
+            **HEAD,
+            "object": {"const": "list"},
+            "data": array(
+                obj(
+                    {
+                        "object": {"const": "embedding"},
+                        "index": COUNT,
+                        "embedding": {"anyOf": [array(NUMBER), STRING]},
+                    }
+                )
+            ),
+            "usage": OF_PROMPTS,
+        }
+    ),
+    "Ranking": obj(
+        {
+            **HEAD,
+            "results": array(
+                obj(
+                    {"index": COUNT, "relevance_score": NUMBER, "document": obj({"text": STRING})},
+                    optional=("document",),
+                )
+            ),
+            "usage": OF_PROMPTS,
+        }
+    ),
+    "Scores": obj(
+        {
+            **HEAD,
+            "object": {"const": "list"},
+            "data": array(obj({"index": COUNT, "object": {"const": "score"}, "score": NUMBER})),
+            "usage": OF_PROMPTS,
+        }
+    ),
     "Model": obj(
         {
             "id": STRING,

@@ -124,7 +124,7 @@ class Tokenization:
             raise InvalidRequest(
                 f"tokens holds token ids outside 0 to {loaded.vocab_size - 1}.", param="tokens"
             )
-        return json_response({"prompt": self._service.tokenizer.full_text(tokens)})
+        return json_response({"prompt": self._service.tokenizer.decode(tokens, skip_special_tokens=False)})
 
 
 def _too_many(field: str, most: int) -> InvalidRequest:

@@ -129,11 +129,6 @@ class ModelTokenizer:
         """Whether a template of the model tells it of the functions that it may call."""
         return any(named.style.tools for named in self._templates.values())
 
-    def full_text(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, that of special ones included."""
-        text: str = self._tokenizer.decode(tokens, skip_special_tokens=False)
-        return text
-
     def names(self, tokens: Sequence[int]) -> list[str]:
         """Each token as the vocabulary has it; empty for one that it has not."""
         return [self._tokenizer.id_to_token(token) or "" for token in tokens]

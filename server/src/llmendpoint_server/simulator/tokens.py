@@ -68,9 +68,6 @@ class ByteTokenizer:
     def special_id(self, text: str) -> int | None:
         return None
 
-    def full_text(self, tokens: Sequence[int]) -> str:
-        return decode(tokens)
-
     def names(self, tokens: Sequence[int]) -> list[str]:
         return [decode([token]) for token in tokens]
 
