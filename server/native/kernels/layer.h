@@ -20,7 +20,7 @@ struct Layer {
   long window;            // 0: none
   double input_eps, query_eps, key_eps, post_eps, scale, softcap;
 };
-static_assert(sizeof(Layer) == 27 * 8, "as Python packs it");
+static_assert(sizeof(Layer) == 35 * 8, "as Python packs it");
 
 struct Pages {
   void *keys, *values;

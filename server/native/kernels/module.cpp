@@ -51,14 +51,16 @@ PyObject* compute(bool is_bf16, Work work) {
 }
 
 PyObject* linear(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 11) return expect(count, 11);
+  if (count != 13) return expect(count, 13);
   Arguments a{args};
   const long is_bf16 = a.whole();
   Linear l;
   l.weights.w = a.address<void>();
   l.weights.scale = a.address<float>();
   l.weights.bias = a.address<float>();
-  l.weights.bytes = a.whole();
+  l.weights.zero = a.address<float>();
+  l.weights.bits = a.whole();
+  l.weights.group = a.whole();
   l.x = a.address<void>();
   l.y = a.address<void>();
   l.rows = a.whole();
@@ -233,6 +235,7 @@ PyMODINIT_FUNC MODULE_INIT() {
   PyModule_AddIntConstant(made, "PAGE", PAGE);
   PyModule_AddIntConstant(made, "VOCABULARY", sampling::LARGEST_VOCABULARY);
   PyModule_AddIntConstant(made, "BF16", bf16);
+  PyModule_AddIntConstant(made, "LAYER", sizeof(Layer));
   PyModule_AddIntConstant(made, "INPUTS", tiles ? TILE_INPUTS : 2);
   return made;
 }

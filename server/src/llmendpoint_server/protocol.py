@@ -45,7 +45,7 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     model_revision: str = ""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
-    quantization: Literal["int8"] | None = None
+    quantization: Literal["int8", "int4"] | None = None
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_queued_requests: int = 256

@@ -53,7 +53,7 @@ class Settings:
     port: int = 8000
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
-    quantization: Literal["int8"] | None = None
+    quantization: Literal["int8", "int4"] | None = None
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_batched_tokens: int | None = None
@@ -162,8 +162,8 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--device", choices=("auto", "cpu", "cuda"), default="auto",
         help="where to compute (default: auto, CUDA where there is one)")  # fmt: skip
-    add("--quantization", choices=("int8",),
-        help="keep the weights of linear layers in 8 bits: half the memory, and faster where memory is the limit; on CPU only (default: as they are)")  # fmt: skip
+    add("--quantization", choices=("int8", "int4"),
+        help="keep the weights of linear layers in 8 or 4 bits: a half or a third of the memory, and faster where memory is the limit; on CPU only (default: as the model's files have them)")  # fmt: skip
     add("--dtype", choices=("auto", "bfloat16", "float16", "float32"), default="auto",
         help="of weights and KV cache (default: auto)")  # fmt: skip
     add("--max-model-len", type=positive, metavar="TOKENS",

@@ -84,7 +84,7 @@ def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
         load_seconds=info.load_seconds,
         attention=info.attention,
         kernels=info.kernels,
-        quantization=settings.quantization or "none",
+        quantization=info.quantization,
     )
 
 

@@ -38,15 +38,13 @@ class LayerTable:
     width: int
 
 
-def pack_layer(
-    norms: Row[int], eps: Row[float], linears: Row[tuple[int, int, int, int]], rules: Rules
-) -> bytes:
+def pack_layer(norms: Row[int], eps: Row[float], linears: Row[tuple[int, ...]], rules: Rules) -> bytes:
     """`Layer` of kernels/layer.h. `norms`: addresses of weights in float32, before the attention, of queries, of keys, and before the
     feed-forward. `linears`: qkv, out, gate and up, down; each is `NativeLinear.packed`."""
     qkv, out, gate_up, down = linears
     addresses = (norms[0], *qkv, *norms[1:3], *out, norms[3], *gate_up, *down)
     return struct.pack(
-        "21q6d", *addresses, rules.sliding_window or 0, *eps, rules.scale, rules.softcap or 0.0
+        "29q6d", *addresses, rules.sliding_window or 0, *eps, rules.scale, rules.softcap or 0.0
     )
 
 
