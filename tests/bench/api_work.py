@@ -38,7 +38,7 @@ async def _stream(client: EngineClient, name: str, tokenizer: ModelTokenizer, me
     text, usage = TextStream(tokenizer.decode, (), tokenizer.plain), Usage(1)
     account = Account(client, metrics, Record(), usage, time.monotonic())
     answer = Answer(0, stream, text, account)
-    events = Events(ChatShape(name, 0, "demo"), usage, include_usage=False)
+    events = Events(ChatShape(name, 0, "demo"), usage)
     await Generation([answer], account).read(lambda piece: bool(events.piece(piece)))
 
 

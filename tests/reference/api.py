@@ -14,8 +14,9 @@ from llmendpoint_server import limits
 from llmendpoint_server.api.body import LARGE_AT_ONCE, LARGE_BYTES, PLACE_WAIT_S
 from llmendpoint_server.api.engine_stream import UNREAD_TOKENS_MAX
 from llmendpoint_server.api.explain import FORMS
-from llmendpoint_server.api.preprocess import DEFAULT_COMPLETION_TOKENS, WAITING_MAX
+from llmendpoint_server.api.off_loop import WAITING_MAX
 from llmendpoint_server.api.schemas import (
+    DEFAULT_COMPLETION_TOKENS,
     UNSUPPORTED,
     ChatBody,
     CompletionBody,
@@ -35,6 +36,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "stream": ("false", "Send the answer token by token, as server-sent events."),
     "stream_options.include_usage": ("false", "With `stream`: one more chunk at the end, with the token counts."),
     "stream_options.include_obfuscation": ("", NO_EFFECT),
+    "stream_options.continuous_usage_stats": ("false", "With `include_usage`: the token counts so far in every chunk."),
     "max_tokens": (
         f"chat: all that the model's length leaves; completions: {DEFAULT_COMPLETION_TOKENS}",
         "Most tokens of the answer. A higher value than the model's length leaves is lowered to that.",
@@ -65,11 +67,25 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "guided_regex": ("none", "vLLM's older name for `structured_outputs.regex`."),
     "guided_choice": ("none", "vLLM's older name for `structured_outputs.choice`."),
     "guided_grammar": ("none", "vLLM's older name for `structured_outputs.grammar`."),
+    "logprobs": (
+        "none",
+        "`chat/completions`: show the log probability of each token. `completions`: how many of the likeliest tokens to show beside it.",
+    ),
+    "top_logprobs": ("0", "`chat/completions` with `logprobs`: how many of the likeliest tokens to show beside each token."),
+    "prompt_logprobs": ("none", "The log probabilities of the prompt's tokens, with so many alternatives. Not with `stream`."),
+    "echo": ("false", "`completions` only: each answer begins with its prompt. `max_tokens` may then be 0."),
+    "return_token_ids": ("false", "Show the token ids of prompt and answers."),
+    "return_tokens_as_token_ids": ("false", "Log probabilities name tokens as `token_id:5`, which is unique."),
+    "include_stop_str_in_output": ("false", "What ended the answer is part of its text."),
+    "skip_special_tokens": ("true", "Leave the model's special tokens out of the text."),
+    "add_generation_prompt": ("true", "`chat/completions` only: the prompt ends where the assistant's answer begins."),
+    "add_special_tokens": ("chat: false; completions: true", "Begin the prompt as the model's tokenizer begins a text."),
+    "truncate_prompt_tokens": ("none", "Keep only so many of the prompt's last tokens."),
     "cache_salt": ("none", "The prefix cache is shared only with requests that have the same salt."),
     **dict.fromkeys(
         (
             "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-            "prompt_cache_retention", "parallel_tool_calls",
+            "prompt_cache_retention", "parallel_tool_calls", "reasoning_effort", "verbosity", "priority",
         ),
         ("", NO_EFFECT),
     ),
@@ -92,7 +108,7 @@ def taken_fields() -> Iterator[str]:
     for name in dict.fromkeys((*own, *(f.name for f in msgspec.structs.fields(GenerationBody)))):
         if name == "stream_options":
             yield from (f"{name}.{f.name}" for f in msgspec.structs.fields(StreamOptions))
-        elif name not in UNSUPPORTED:
+        elif name in FORMS:
             yield name
 
 
@@ -100,6 +116,7 @@ def unsupported() -> str:
     rows = (
         (f"`{name}`", " or ".join(f"`{json.dumps(value)}`" for value in (None, *neutral)))
         for name, neutral in UNSUPPORTED.items()
+        if name not in FORMS
     )
     return table(("field", "accepted only as"), rows)
 

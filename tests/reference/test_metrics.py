@@ -15,6 +15,7 @@ REGISTERING = {
     "gateway/src/llmendpoint_gateway/serve/collectors.py",
     "gateway/src/llmendpoint_gateway/serve/metrics.py",
     "operator/src/llmendpoint_operator/metrics.py",
+    "server/src/llmendpoint_server/api/histograms.py",
     "server/src/llmendpoint_server/api/metrics.py",
 }
 """The only modules that make metrics; tests/reference/metrics.py reads the registries of all of them."""

@@ -17,6 +17,7 @@
     │   ├── ModelNotFound        3
     │   ├── ModelUnavailable     1: the hub does not answer; a later start may succeed
     │   ├── UnsupportedArchitecture  4
+    │   │   └── UnsupportedPooling   4: the same, of a model that embeds or scores
     │   ├── FormatRefused        5: weights that are pickles
     │   ├── NoSpace              6: the model does not fit into the volume
     │   ├── AccessDenied         7: the source requires other credentials
@@ -182,6 +183,20 @@ class UnsupportedArchitecture(LoadError):
             f"The architecture {architecture!r} cannot be served: {why}. What can: {', '.join(supported)}, and other "
             "models of transformers whose every layer attends through its attention interface, in full or with a "
             "sliding window."
+        )
+        self.architecture = architecture
+        self.why = why
+
+
+class UnsupportedPooling(UnsupportedArchitecture):
+    """The same, of a model that embeds or scores."""
+
+    def __init__(self, architecture: str, why: str) -> None:
+        LoadError.__init__(
+            self,
+            f"The model ({architecture!r}), which is made to embed or to score, cannot be served: {why}. What can: encoders "
+            "and decoders of transformers with mean, cls or last-token pooling, and models that score a pair of texts with "
+            "one label.",
         )
         self.architecture = architecture
         self.why = why

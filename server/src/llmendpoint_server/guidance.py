@@ -68,12 +68,13 @@ def check(tokenizer: LLTokenizer, grammar: Grammar) -> None:
     matcher = compiled(tokenizer, grammar)
     for _ in range(TRIED_TOKENS):
         allowed = int.from_bytes(matcher.compute_bitmask(), "little")
-        if matcher.is_error():
-            text = _short(matcher.get_error())
-            raise BadGrammar("No text follows it." if text.startswith("NoExtension") else text)
         first = (allowed & -allowed).bit_length() - 1
-        if matcher.is_stopped() or first < 0 or not matcher.consume_token(first):
-            return
+        if matcher.is_stopped() or first < 0:
+            break
+        matcher.consume_token(first)
+    if matcher.is_error():
+        text = _short(matcher.get_error())
+        raise BadGrammar("No text follows it." if text.startswith("NoExtension") else text)
 
 
 def source(grammar: Grammar) -> str:

@@ -18,7 +18,7 @@ SEED_MIN, SEED_MAX = -(2**63), 2**63 - 1
 """Both included: an int64."""
 MAX_TOKENS_MIN, MAX_TOKENS_MAX = 1, 2**31 - 1
 """Both included; the model's length is the real bound."""
-STOP_STRINGS_MAX = 4
+STOP_STRINGS_MAX = 16
 STOP_STRING_CHARACTERS_MAX = 256
 """For one stop string, which has at least one character."""
 STOP_TOKEN_IDS_MAX = 128
@@ -28,6 +28,9 @@ ANSWERS_MAX = 256
 """Prompts of one body times `n`."""
 PROMPTS_TOKENS_MAX = 2**18
 """Of all prompts of one body together; more if the model takes one prompt that is longer."""
+PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
+LOGPROBS_VALUES_MAX = 2**20
+"""Of one body whose answers are not streamed: tokens, times alternatives and one. Each takes some 130 bytes of memory."""
 LOGPROBS_MAX = 20
 """Alternatives of one token, beside the chosen one; 0 is allowed."""
 PROMPT_LOGPROBS_VALUES_MAX = 2**17
@@ -63,6 +66,15 @@ WIDE_CHARACTERS_FLOOR, WIDE_CHARACTERS_PER_TOKEN = 2**20, 6
 each token of the model's length. Each character of its text takes 4 bytes in memory."""
 BODY_VALUES_MAX = 65_536
 """Fields and list items of a body. A list of token ids may have one more for each token of the model's length."""
+INPUTS_MAX = 2_048
+"""Texts of one body that get a vector each."""
+INPUTS_TOKENS_MAX = 2**19
+"""Of all of them together."""
+VECTOR_VALUES_MAX = 2**22
+"""Numbers of all vectors of one answer: 16 MiB, and about 90 MB of JSON."""
+TOKENS_COUNTED_FLOOR, TOKENS_COUNTED_LENGTHS = 2**18, 2
+"""The most tokens that /tokenize and /detokenize take: the first, or so many times the model's length if that is more.
+What is counted may be longer than a prompt; a tokenizer takes some 150 bytes for each token."""
 BODY_SECONDS_MAX = 120.0
 """From the end of the headers to the end of the body."""
 LARGE_BODY_SECONDS_MAX = 5.0
@@ -84,6 +96,11 @@ METADATA_PAIRS_MAX, METADATA_KEY_MAX, METADATA_VALUE_MAX = 16, 64, 512
 def body_bytes(max_model_len: int) -> int:
     """The largest body that a model of this length takes."""
     return min(BODY_BYTES_MAX, max(BODY_BYTES_FLOOR, BODY_BYTES_PER_TOKEN * max_model_len))
+
+
+def tokens_counted(max_model_len: int) -> int:
+    """The most tokens that /tokenize and /detokenize take for a model of this length."""
+    return max(TOKENS_COUNTED_FLOOR, TOKENS_COUNTED_LENGTHS * max_model_len)
 
 
 def wide_characters(max_model_len: int) -> int:

@@ -22,6 +22,7 @@ from typing import Literal
 import msgspec
 
 from llmendpoint_server.core.counters import Counters
+from llmendpoint_server.core.pooling.request import PoolingRequest, Vector
 from llmendpoint_server.core.request import Request
 from llmendpoint_server.core.request import RequestOutput as RequestOutput
 from llmendpoint_server.errors import ProtocolError
@@ -29,6 +30,8 @@ from llmendpoint_server.errors import ProtocolError
 MAX_FRAME_BYTES = 64 * 2**20
 _LENGTH = struct.Struct(">I")
 
+Task = Literal["generate", "embed", "score"]
+"""What a model is for: text, a vector for each text, or a number for each pair of texts."""
 State = Literal["loading", "warming", "ready", "draining", "failed"]
 
 
@@ -62,6 +65,12 @@ class AddRequest(msgspec.Struct, tag="add", frozen=True):
     request: Request
 
 
+class AddInputs(msgspec.Struct, tag="add_inputs", frozen=True):
+    """For a model that makes vectors. Its inputs come back as `Vectors`, in any order, before the request's one end."""
+
+    request: PoolingRequest
+
+
 class AbortRequest(msgspec.Struct, tag="abort", frozen=True):
     """`index`: the one answer to end; None: all of them."""
 
@@ -85,7 +94,8 @@ class StateChanged(msgspec.Struct, tag="state", frozen=True):
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     """The properties of the loaded model. Sent once, before `StateChanged("ready")`.
 
-    `attention`: the backend's name. `kernels`: the variant of the CPU kernels, or `none`.
+    `attention`: the backend's name. `kernels`: the variant of the CPU kernels, or `none`. `dimensions`: of an embedding.
+    `cuts`: the lengths to which it may be cut; empty: any; None: none.
     """
 
     architecture: str
@@ -102,6 +112,14 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     attention: str = "none"
     kernels: str = "none"
     quantization: str = "none"
+    task: Task = "generate"
+    dimensions: int = 0
+    cuts: tuple[int, ...] | None = None
+    prefix_caching: bool = True
+
+
+class Vectors(msgspec.Struct, tag="vectors", frozen=True):
+    vectors: tuple[Vector, ...]
 
 
 class StepOutput(msgspec.Struct, tag="output", frozen=True):
@@ -128,17 +146,21 @@ class _RequestId(msgspec.Struct):
 
 
 class _AddAnything(msgspec.Struct, tag="add"):
-    """What every `AddRequest` has, whatever else it holds."""
+    """What every `AddRequest` has, whatever else it holds; `_AddAnyInputs`: every `AddInputs`."""
 
     request: _RequestId
 
 
-ToEngine = Configure | AddRequest | AbortRequest | Drain
-FromEngine = StateChanged | Loaded | StepOutput | Stats
+class _AddAnyInputs(msgspec.Struct, tag="add_inputs"):
+    request: _RequestId
+
+
+ToEngine = Configure | AddRequest | AddInputs | AbortRequest | Drain
+FromEngine = StateChanged | Loaded | StepOutput | Vectors | Stats
 
 _encoder = msgspec.msgpack.Encoder()
 _to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
-_id_of_request = msgspec.msgpack.Decoder(_AddAnything)
+_id_of_request = msgspec.msgpack.Decoder(_AddAnything | _AddAnyInputs)
 _from_engine: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
 
 

@@ -20,7 +20,7 @@ import time
 
 from llmendpoint_server import protocol
 from llmendpoint_server.core.counters import Counters
-from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
+from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, TokenLogprobs
 
 OPTIONS = json.loads(os.environ.get("FAKE_ENGINE", "{}"))
 MAX_MODEL_LEN = 2048
@@ -28,6 +28,22 @@ MAX_MODEL_LEN = 2048
 
 def ends(request_id: str, index: int | None, name: tuple[str, int]) -> bool:
     return name[0] == request_id and index in (None, name[1])
+
+
+def scored(
+    request: Request, token: int, finish: FinishReason | None, index: int, first: bool
+) -> RequestOutput:
+    """A token has log probability -1, the first alternative is token 5 with -0.5, the second token 6 with -1.5, and so on."""
+    sampling = request.sampling
+
+    def score(token: int, most: int) -> TokenLogprobs:
+        return TokenLogprobs(token, -1.0, tuple((5 + at, -0.5 - at) for at in range(most)))
+
+    said = () if sampling.logprobs is None else (score(token, sampling.logprobs),)
+    told: tuple[TokenLogprobs | None, ...] = ()
+    if sampling.prompt_logprobs is not None and first and not index:
+        told = (None, *(score(one, sampling.prompt_logprobs) for one in request.prompt[1:]))
+    return RequestOutput(request.id, (token,), finish, logprobs=said, index=index, prompt_logprobs=told)
 
 
 class FakeEngine:
@@ -50,7 +66,7 @@ class FakeEngine:
                 self.limit = message.max_queued_requests
                 self.load(message)
             case protocol.AddRequest(request=request):
-                full = len(self.waiting) >= self.limit and len(self.running) >= self.max_running
+                full = len(self.waiting) + len(self.running) >= self.limit + self.max_running
                 if self.draining or full:
                     refusal = RequestOutput(
                         request.id,
@@ -116,7 +132,7 @@ class FakeEngine:
                 )
                 del self.running[name]
                 continue
-            outputs.append(RequestOutput(request.id, (token,), finish, index=index))
+            outputs.append(scored(request, token, finish, index, first=not done))
             self.running[name] = (request, done + 1)
             if finish:
                 del self.running[name]

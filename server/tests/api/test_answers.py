@@ -1,5 +1,4 @@
-"""docs/api.md: one body may ask for several answers to several prompts. Each ends by itself, and its caller can tell them
-apart.
+"""docs/api.md, "Answers": one body may ask for several answers to several prompts, and each ends by itself.
 
 The engine repeats its prompt; answer k begins with the prompt's token k.
 """

@@ -106,6 +106,22 @@ NULLABLE = (
 )  # fmt: skip
 
 
+def test_fields_of_a_message_that_mean_nothing_here_are_ignored(http: httpx.Client) -> None:
+    control = {"cache_control": {"type": "ephemeral"}}
+    messages = [
+        {"role": "system", "content": [{"type": "text", "text": "one"} | control]},
+        {"role": "user", "content": "two", "id": "m1", "name": None, "tool_calls": None} | control,
+        {"role": "assistant", "content": "three", "reasoning_content": "why", "reasoning": None, "refusal": None,
+         "annotations": [], "audio": None, "function_call": None, "provider_specific_fields": {}},
+        {"role": "user", "content": "four"},
+    ]  # fmt: skip
+    plain = [{"role": one["role"], "content": one["content"]} for one in messages]
+    answer = http.post("/v1/chat/completions", json=ASK | {"messages": messages})
+    assert answer.status_code == 200, answer.text
+    same = http.post("/v1/chat/completions", json=ASK | {"messages": plain})
+    assert answer.json()["choices"] == same.json()["choices"]
+
+
 def test_null_is_the_same_as_left_out(http: httpx.Client) -> None:
     response = http.post("/v1/chat/completions", json=dict.fromkeys(NULLABLE) | ASK | {"max_tokens": 3})
     assert response.status_code == 200

@@ -115,7 +115,7 @@ def test_the_time_to_the_first_token_has_tokenizing_in_it() -> None:
 
 
 FAULTS = """
-from llmendpoint_server.api import detokenize, preprocess, responses
+from llmendpoint_server.api import detokenize, preprocess, shapes
 from llmendpoint_server.api.tokenizer import ModelTokenizer
 def failing(function, mark):
     def call(*given, **named):
@@ -134,7 +134,7 @@ def failing_push(self, tokens):
         raise RuntimeError(self.seen)
     return text, taken
 detokenize.TextStream.push = failing_push
-responses.Shape.whole = failing(responses.Shape.whole, "fail-writing")
+shapes.Shape.whole = failing(shapes.Shape.whole, "fail-writing")
 """
 
 
@@ -191,14 +191,18 @@ def test_tokens_that_wait_for_their_turn_are_sent_before_the_failure_of_their_re
     with ServerProcess(fake={"lose_after": 30, "delay": 0.002, "max_running": 64}).wait_ready() as server:
         whole = httpx.post(server.url + URL, json=ask, timeout=30).json()["choices"][0]["text"]
 
-        def streamed(_: int) -> str:
+        def streamed(_: int) -> str | None:
+            """None: on a busy machine all of it came before the answer began, which is a 503 then."""
             body = ask | {"max_tokens": 1000, "stream": True}
-            *pieces, last = events_of(httpx.post(server.url + URL, json=body, timeout=60))
+            answer = httpx.post(server.url + URL, json=body, timeout=60)
+            if answer.status_code == 503:
+                return None
+            *pieces, last = events_of(answer)
             assert last["error"]["code"] == "unavailable"
             return "".join(event["choices"][0]["text"] for event in pieces)
 
         with ThreadPoolExecutor(40) as pool:
-            assert set(pool.map(streamed, range(40))) == {whole}
+            assert set(pool.map(streamed, range(40))) - {None} == {whole}
 
 
 def test_many_streams_at_once_get_each_its_own_whole_text() -> None:

@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from llmendpoint_server import protocol
-from llmendpoint_server.api import preprocess
+from llmendpoint_server.api import off_loop, preprocess
 from llmendpoint_server.api.disconnect import ClientGone
-from llmendpoint_server.api.preprocess import Cancelled, Preprocessor, encode_within
+from llmendpoint_server.api.encoding import encode_within
+from llmendpoint_server.api.off_loop import Cancelled, OffLoop
+from llmendpoint_server.api.preprocess import Preprocessor
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 from llmendpoint_server.api.schemas import CompletionBody
+from llmendpoint_server.core.pooling.request import Input
 from llmendpoint_server.errors import InvalidRequest, PromptTooLong, QueueFull
 
 FITS = 1000
@@ -41,10 +44,26 @@ class Words:
         runs = sum(a.isspace() != b.isspace() for a, b in pairwise(text)) + bool(text)
         return (1,) * (runs + add_special_tokens)
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def encode_input(
+        self, text: str, second: str | None = None, *, most: int | None = None, special: bool = True
+    ) -> Input:
         raise NotImplementedError
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        raise NotImplementedError
+
+    def token(self, token: int) -> tuple[str, bytes]:
+        raise NotImplementedError
+
+    def full_text(self, tokens: Sequence[int]) -> str:
+        raise NotImplementedError
+
+    def names(self, tokens: Sequence[int]) -> list[str]:
+        raise NotImplementedError
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+    ) -> str:
         raise NotImplementedError
 
 
@@ -96,7 +115,7 @@ def make(tokenizer: Words) -> Preprocessor:
         served_names=("m",),
         default_sampling=SamplingDefaults(),
     )
-    return Preprocessor(service)
+    return Preprocessor(service, OffLoop())
 
 
 LARGE = b'{"model":"m","prompt":"' + b"word " * 2**13 + b'"}'
@@ -105,7 +124,7 @@ LARGE = b'{"model":"m","prompt":"' + b"word " * 2**13 + b'"}'
 async def test_a_caller_that_leaves_while_it_waits_for_a_thread_is_never_tokenized(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(preprocess, "usable_threads", lambda: 1)
+    monkeypatch.setattr(off_loop, "usable_threads", lambda: 1)
     tokenizer, gone, never = Words(), asyncio.Event(), asyncio.Event()
     tokenizer.go_on.clear()
     preprocessor = make(tokenizer)
@@ -124,8 +143,8 @@ async def test_a_caller_that_leaves_while_it_waits_for_a_thread_is_never_tokeniz
 async def test_only_so_many_wait_to_be_tokenized_and_one_more_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(preprocess, "usable_threads", lambda: 1)
-    monkeypatch.setattr(preprocess, "WAITING_MAX", 2)
+    monkeypatch.setattr(off_loop, "usable_threads", lambda: 1)
+    monkeypatch.setattr(off_loop, "WAITING_MAX", 2)
     tokenizer, never = Words(), asyncio.Event()
     tokenizer.go_on.clear()
     preprocessor = make(tokenizer)
@@ -153,8 +172,8 @@ async def test_large_bodies_are_decoded_one_at_a_time(monkeypatch: pytest.Monkey
         raise InvalidRequest("seen enough")
 
     monkeypatch.setattr(preprocess, "parse_body", decode)
-    preprocessor = Preprocessor(SimpleNamespace())  # type: ignore[arg-type]  # it is not asked
-    body = bytearray(preprocess.LARGE_BYTES + 1)
+    preprocessor = Preprocessor(SimpleNamespace(), OffLoop())  # type: ignore[arg-type]  # it is not asked
+    body = bytearray(off_loop.LARGE_BYTES + 1)
     work = [
         asyncio.to_thread(preprocessor.prepare, CompletionBody, body, 0.0, threading.Event())
         for _ in range(3)

@@ -23,8 +23,20 @@ def test_a_text_too_long_for_the_model_whatever_its_tokens_is_refused_unread(htt
     ("change", "param", "words"),
     [
         ({"colour": "red"}, "colour", "Unknown parameter: colour"),
-        ({"n": 2}, "n", "set it to 1"),
-        ({"logprobs": True}, "logprobs", "set it to false"),
+        ({"logprobs": 2}, "logprobs", "true or false"),
+        ({"top_logprobs": 2}, "top_logprobs", "only for requests with logprobs set to true"),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "from 0 to 20"),
+        ({"echo": True}, "echo", "set it to false"),
+        ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs", "only for requests without stream"),
+        ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "from 1 to this model's length of 2048"),
+        ({"truncate_prompt_tokens": 5000}, "truncate_prompt_tokens", "from 1 to this model's length of 2048"),
+        ({"spaces_between_special_tokens": False}, "spaces_between_special_tokens", "set it to true"),
+        ({"use_beam_search": True}, "use_beam_search", "set it to false"),
+        (
+            {"logprobs": True, "top_logprobs": 20, "n": 128, "max_tokens": 2000},
+            "logprobs",
+            "set a smaller max_tokens",
+        ),
         ({"tools": [{"type": "function"}]}, "tools", "not supported"),
         ({"frequency_penalty": 2.5}, "frequency_penalty", "a number from -2 to 2"),
         ({"presence_penalty": -2.5}, "presence_penalty", "a number from -2 to 2"),
@@ -41,7 +53,7 @@ def test_a_text_too_long_for_the_model_whatever_its_tokens_is_refused_unread(htt
         ({"temperature": "hot"}, "temperature", "number"),
         ({"top_p": 0}, "top_p", "greater than 0 and at most 1"),
         ({"max_tokens": 0}, "max_tokens", "from 1 to 2147483647"),
-        ({"stop": ["a"] * 5}, "stop", "at most 4"),
+        ({"stop": ["a"] * 17}, "stop", "at most 16"),
         ({"stop": ""}, "stop", "1 to 256"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "stream"),
         ({"stream_options": {"surprise": 1}, "stream": True}, "stream_options.surprise", "Unknown parameter"),
@@ -96,11 +108,15 @@ def test_a_wrong_parameter_is_a_400_that_names_it(
         ("metadata", {"x" * 65: ""}, "at most 64"),
         ("metadata", {"x": "y" * 513}, "at most 512"),
         ("model", "x" * 513, "1 to 512"),
-        ("logprobs", 0, "not supported"),
-        ("echo", 0, "not supported"),
-        ("n", True, "not supported"),
+        ("logprobs", True, "a whole number from 0 to 20 for completions"),
+        ("logprobs", 21, "a whole number from 0 to 20 for completions"),
+        ("echo", 0, "true or false"),
+        ("max_tokens", 0, "0 is only for requests with echo"),
+        ("suffix", "x", "not supported"),
+        ("top_logprobs", 1, "not supported"),
+        ("n", True, "a whole number from 1 to 128"),
         ("frequency_penalty", False, "a number from -2 to 2"),
-        ("best_of", 1.5, "not supported"),
+        ("best_of", 1.5, "best_of must be equal to n"),
     ],
 )
 def test_every_parameter_has_bounds_and_a_type_and_the_error_says_them(
@@ -143,18 +159,18 @@ def test_more_messages_than_allowed_are_refused_with_the_number(http: httpx.Clie
 
 
 def test_all_unsupported_parameters_are_named_in_the_order_of_the_schema(http: httpx.Client) -> None:
-    asked = {"tools": [{}], "logprobs": True, "n": 2}
+    asked = {"suffix": "x", "tools": [{}], "prediction": {}}
     for given in (asked, dict(reversed(asked.items()))):
         error = error_of(http.post("/v1/chat/completions", json=ASK | given))
-        assert error["message"].startswith("n, logprobs, tools are not supported")
-        assert error["param"] == "n"
+        assert error["message"].startswith("tools, prediction, suffix are not supported")
+        assert error["param"] == "tools"
 
 
 @pytest.mark.parametrize(
     "body",
     [
         {"x" * 2**20: 1},
-        {"messages": [{"role": "user", "content": "x", "y" * 2**20: 1}]},
+        {"messages": [{"role": "y" * 2**20, "content": "x"}]},
         {"model": "z" * 2**20},
     ],
 )
@@ -167,8 +183,8 @@ def test_an_error_stays_short_whatever_the_caller_sent(http: httpx.Client, body:
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
-        (["a", "b"], "exactly one"),
-        ([], "exactly one"),
+        (["a", 1], "several prompts"),
+        ([], "at least one token for each"),
         ("", "empty"),
         ([99999], "outside"),
         ([-1], "outside"),

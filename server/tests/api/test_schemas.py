@@ -75,4 +75,4 @@ def test_bytes_are_taken_or_refused(kind: type[GenerationBody], start: bytes, en
 
 @pytest.mark.parametrize("kind", [ChatBody, CompletionBody])
 def test_every_field_says_what_it_must_be(kind: type[GenerationBody]) -> None:
-    assert {field for field in kind.__struct_fields__ if field not in FORMS} == set(UNSUPPORTED)
+    assert {field for field in kind.__struct_fields__ if field not in FORMS} <= set(UNSUPPORTED)

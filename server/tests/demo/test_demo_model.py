@@ -165,3 +165,35 @@ def test_the_metrics_count_what_the_engine_did(demo_server: ServerProcess, demo:
 
 def test_the_api_process_stays_without_torch_beside_the_real_engine(demo_server: ServerProcess) -> None:
     assert "torch" not in Path(f"/proc/{demo_server.process.pid}/maps").read_text()
+
+
+def test_the_phases_of_a_request_fill_its_latency(demo_server: ServerProcess, demo: openai.OpenAI) -> None:
+    def sums() -> dict[str, float]:
+        lines = httpx.get(demo_server.url + "/metrics").text.splitlines()
+        values = [line.split('{model_name="demo"} ') for line in lines if "_sum{" in line]
+        return {name: float(value) for name, value in values}
+
+    before = sums()
+    demo.chat.completions.create(
+        model="demo",
+        messages=[{"role": "user", "content": "Hello"}],
+        max_tokens=9,
+        extra_body={"ignore_eos": True},
+    )
+    spent = {
+        name.removeprefix("vllm:").removesuffix("_sum"): value - before[name]
+        for name, value in sums().items()
+    }
+    queue, prefill, decode = (
+        spent[f"request_{phase}_time_seconds"] for phase in ("queue", "prefill", "decode")
+    )
+    assert min(queue, prefill, decode) > 0
+    assert queue + prefill <= spent["time_to_first_token_seconds"]
+    assert queue + prefill + decode == pytest.approx(spent["e2e_request_latency_seconds"], abs=0.05)
+    assert spent["request_inference_time_seconds"] == pytest.approx(prefill + decode)
+    assert (
+        spent["request_generation_tokens"],
+        spent["request_params_max_tokens"],
+        spent["request_params_n"],
+    ) == (9, 9, 1)
+    assert spent["iteration_tokens_total"] >= spent["request_prompt_tokens"] + 8 - 1

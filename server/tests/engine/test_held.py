@@ -1,4 +1,4 @@
-"""engine/held.py: a request waits outside of the scheduler while its grammar is compiled, and no step waits for it."""
+"""docs/concepts/structured-output.md: a request waits for its grammar outside of the scheduler, and no step waits for it."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_whatever_a_load_raises_is_told_as_the_cause(
     def load(settings: protocol.Configure) -> None:
         raise error
 
-    monkeypatch.setattr(process, "load", load)
+    monkeypatch.setattr(process, "bring_up", load)
     api, ours = socket.socketpair()
     with api, ours:
         api.sendall(protocol.encode(protocol.Configure(model_path="m")))

@@ -40,6 +40,18 @@ def test_weights_come_with_configuration_and_tokenizer_but_without_code() -> Non
     assert found == ["config.json", "model.safetensors", "tokenizer.model"]
 
 
+def test_a_model_that_embeds_comes_with_what_says_how_it_pools() -> None:
+    found = chosen(
+        "config.json",
+        "model.safetensors",
+        "modules.json",
+        "1_Pooling/config.json",
+        "onnx/config.json",
+        "onnx/model.onnx",
+    )
+    assert found == ["1_Pooling/config.json", "config.json", "model.safetensors", "modules.json"]
+
+
 def test_copies_of_the_weights_in_folders_and_in_other_formats_stay_where_they_are() -> None:
     found = chosen("config.json", "m.safetensors", "original/c.safetensors", "original/params.json", "m.gguf")
     assert found == ["config.json", "m.safetensors"]

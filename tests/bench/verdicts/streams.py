@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llmendpoint_operator.observe.rollout.intervals import INTERVAL_S as SECONDS
-from llmendpoint_server.api.metrics import FIRST_TOKEN_BUCKETS
+from llmendpoint_server.api.histograms import FIRST_TOKEN_BUCKETS
 from tests.bench.verdicts.settings import Fault, Setting, Spells, Traffic
 
 EDGES = (*map(float, FIRST_TOKEN_BUCKETS), math.inf)

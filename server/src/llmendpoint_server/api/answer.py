@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from llmendpoint_server.api.deltas import AnswerReader, Delta, ToolCallBegun
@@ -11,7 +11,9 @@ from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.interfaces import Engine, Stream
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.pieces import Piece, Show
+from llmendpoint_server.api.record import Record, Times
 from llmendpoint_server.api.responses import Usage
+from llmendpoint_server.api.view import PLAIN, View
 from llmendpoint_server.core.request import FinishReason, RequestOutput, TokenLogprobs
 from llmendpoint_server.errors import (
     DeadlineExceeded,
@@ -20,19 +22,6 @@ from llmendpoint_server.errors import (
     QueueFull,
     Unavailable,
 )
-
-
-@dataclass
-class Record:
-    """The data of this request's log line: ids, sizes and times, never text."""
-
-    request_id: str = ""
-    streamed: bool = False
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    finish: str = ""
-    first_token_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -50,15 +39,33 @@ class Account:
     arrived: float
 
 
-@dataclass(frozen=True)
-class Detail:
-    """What pieces carry beside text. `stop_tokens`: the caller's own, which are named if they end an answer."""
-
-    tokens: bool = False
-    stop_tokens: frozenset[int] = frozenset()
+MOST_HELD = 64
+"""Tokens that are shown, at the latest, though they brought no text."""
 
 
-NO_DETAIL = Detail()
+def check(output: RequestOutput, engine: Engine) -> None:
+    """Raises QueueFull, DeadlineExceeded, Unavailable or EngineFailed if the request has ended by one of them."""
+    match output.finish:
+        case FinishReason.REJECTED if engine.state == "ready":
+            message = f"The queue is full: {output.detail}. Try again after the seconds in Retry-After."
+            raise QueueFull(message, retry_after=output.retry_after)
+        case FinishReason.EXPIRED:
+            message = (
+                f"The deadline cannot be met: {output.detail}. Try again after the seconds in Retry-After."
+            )
+            raise DeadlineExceeded(message, retry_after=output.retry_after)
+        case FinishReason.REJECTED:
+            raise Unavailable(f"This replica is {engine.state}. Try again.", retry_after=1.0)
+        case FinishReason.LOST:
+            raise Unavailable(f"{output.detail} Try again.", retry_after=1.0)
+        case FinishReason.FAILED if engine.failure() is not None:
+            raise EngineEnded(output.detail)
+        case FinishReason.FAILED:
+            raise EngineFailed(output.detail or "The engine could not compute this request.")
+        case FinishReason.ABORTED:
+            raise EngineFailed("The request was cancelled.")
+        case _:
+            pass
 
 
 class Answer:
@@ -71,12 +78,13 @@ class Answer:
         text: TextStream,
         account: Account,
         reader: AnswerReader | None = None,
-        detail: Detail = NO_DETAIL,
+        view: View = PLAIN,
     ) -> None:
         self._index, self._stream, self._text, self._reader = index, stream, text, reader
-        self._account, self._detail = account, detail
+        self._account, self._view = account, view
         self._usage, self._metrics = account.usage, account.metrics
-        self._plain = reader is None and not detail.tokens
+        self._plain = reader is None and not view.tokens
+        self._echo = view.echo
         self._first: RequestOutput | None = None
         self._show: Show = lambda _: True
         self._last_token = account.arrived
@@ -95,7 +103,7 @@ class Answer:
         """Wait for the first output. Raises QueueFull, DeadlineExceeded, Unavailable or EngineFailed; nothing has been
         shown then."""
         output = await self._stream.next()
-        self._check(output)
+        check(output, self._account.engine)
         self._first = output
 
     async def read(self, show: Show, keep_up: Callable[[], Awaitable[None]]) -> None:
@@ -114,29 +122,27 @@ class Answer:
     def close(self) -> None:
         self._stream.close()
 
-    def _check(self, output: RequestOutput) -> None:
-        engine = self._account.engine
-        match output.finish:
-            case FinishReason.REJECTED if engine.state == "ready":
-                message = f"The queue is full: {output.detail}. Try again after the seconds in Retry-After."
-                raise QueueFull(message, retry_after=output.retry_after)
-            case FinishReason.EXPIRED:
-                message = f"The deadline cannot be met: {output.detail}. Try again after the seconds in Retry-After."
-                raise DeadlineExceeded(message, retry_after=output.retry_after)
-            case FinishReason.REJECTED:
-                raise Unavailable(f"This replica is {engine.state}. Try again.", retry_after=1.0)
-            case FinishReason.LOST:
-                raise Unavailable(f"{output.detail} Try again.", retry_after=1.0)
-            case FinishReason.FAILED if engine.failure() is not None:
-                raise EngineEnded(output.detail)
-            case FinishReason.FAILED:
-                raise EngineFailed(output.detail or "The engine could not compute this request.")
-            case FinishReason.ABORTED:
-                raise EngineFailed("The request was cancelled.")
-            case _:
-                pass
+    @property
+    def times(self) -> Times | None:
+        """None if it has no token."""
+        stream = self._stream
+        if not stream.began:
+            return None
+        last = max(self._last_token, stream.first_token)
+        return Times(self._account.arrived, stream.began, stream.first_token, last)
+
+    @property
+    def prompt_scores(self) -> Sequence[TokenLogprobs | None]:
+        """The engine gives those of a prompt once, for all answers to it."""
+        return self._stream.answers[0].prompt_logprobs
 
     def _take(self, output: RequestOutput) -> bool:
+        if self._echo:
+            self._echo = False
+            self._show_prompt()
+            if self._view.prompt_only:
+                self._end("", "length", None)
+                return False
         # The other answers to a prompt share the pages of the first one by design.
         if output.cached_tokens > self._cached and not output.index:
             self._usage.cached_tokens += output.cached_tokens - self._cached
@@ -148,9 +154,16 @@ class Answer:
         if self._text.stopped:
             self._end(text, "stop", self._text.stop)
             return False
-        if not text:
+        if not text and len(self._tokens) < MOST_HELD:
             return True
         return self._show(Piece(self._index, text)) if self._plain else self._show_text(text)
+
+    def _show_prompt(self) -> None:
+        view = self._view
+        tokens = view.prompt_of(self._index) if view.tokens else ()
+        scores = tuple(self.prompt_scores) if view.logprobs else ()
+        text = view.prompt_text_of(self._index)
+        self._show(Piece(self._index, text, tokens=tokens, logprobs=scores, echo=True))
 
     def _advance(self, output: RequestOutput, ending: int = 0) -> str:
         """The text that became certain. `ending`: tokens at the end that have no text, and count. The engine knows no
@@ -160,7 +173,7 @@ class Answer:
         if ending and not self._text.stopped:
             taken += ending
         self._measure(taken)
-        if self._detail.tokens:
+        if self._view.tokens:
             self._tokens += output.tokens[:taken]
             self._logprobs += output.logprobs[:taken]
         return text
@@ -186,26 +199,26 @@ class Answer:
         """Show the rest of the text, and the finish reason. If the request has failed, show what became certain before,
         and raise."""
         ended_by_token = output.finish is FinishReason.STOP
-        text = self._advance(output, 1 if ended_by_token else 0)
+        text = self._advance(output, 1 if ended_by_token and not self._view.include_stop else 0)
         if self._text.stopped:
             self._end(text, "stop", self._text.stop)
             return
         if not ended_by_token and output.finish is not FinishReason.LENGTH:
             if text:
                 self._show_text(text)
-            self._check(output)
+            check(output, self._account.engine)
         text += self._text.finish()
         if (stop := self._text.stop) is not None:
             self._end(text, "stop", stop)
         elif ended_by_token:
             token = output.tokens[-1]
-            self._end(text, "stop", token if token in self._detail.stop_tokens else None)
+            self._end(text, "stop", token if token in self._view.stop_tokens else None)
         else:
             self._end(text, "length", None)
 
     def _show_text(self, text: str) -> bool:
         deltas = self._reader.push(text) if self._reader is not None else None
-        if deltas == []:
+        if deltas == [] and len(self._tokens) < MOST_HELD:
             return True
         return self._show(self._piece(text, deltas))
 

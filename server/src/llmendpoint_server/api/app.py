@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from llmendpoint_server.api.completions import Completions
 from llmendpoint_server.api.disconnect import ClientGone
+from llmendpoint_server.api.embeddings import Embeddings
 from llmendpoint_server.api.interfaces import Engine
+from llmendpoint_server.api.off_loop import OffLoop
+from llmendpoint_server.api.openapi import make_document
 from llmendpoint_server.api.request_log import RequestLog
 from llmendpoint_server.api.responses import error_body, error_response, json_response
 from llmendpoint_server.api.service import Service
+from llmendpoint_server.api.tasks import Handler, for_tasks
+from llmendpoint_server.api.tokenization import Tokenization
+from llmendpoint_server.api.web_socket import PATH as SOCKET_PATH
+from llmendpoint_server.api.web_socket import stream
 from llmendpoint_server.errors import RequestError, unknown_model
 
 STARTING = ("loading", "warming")
@@ -123,14 +131,42 @@ async def on_client_gone(request: Request, error: Exception) -> Response:
     return Response(status_code=499)  # for the log only: the caller is gone
 
 
+def _document_route(routes: list[Route], version: str) -> Route:
+    made: list[bytes] = []
+
+    async def document(_: Request) -> Response:
+        if not made:  # with the first question: a server starts without it
+            made.append(await asyncio.to_thread(make_document, routes, version))
+        return Response(made[0], media_type="application/json")
+
+    return Route("/openapi.json", document)
+
+
+def post_routes(service: Service) -> dict[str, Handler]:
+    off_loop = OffLoop()
+    completions, tokenization = Completions(service, off_loop), Tokenization(service, off_loop)
+    embeddings = Embeddings(service, off_loop)
+    generate, embed = partial(for_tasks, service, ("generate",)), partial(for_tasks, service, ("embed",))
+    posts = {
+        "/v1/chat/completions": generate(completions.chat),
+        "/v1/completions": generate(completions.text),
+        "/v1/embeddings": embed(embeddings.create),
+    }
+    for prefix in ("", "/v1"):  # the first is vLLM's, the second passes the gateway
+        posts |= {
+            f"{prefix}/tokenize": tokenization.tokenize,
+            f"{prefix}/detokenize": tokenization.detokenize,
+        }
+    return posts
+
+
 def make_app(service: Service) -> FastAPI:
     """`Completions` reads bodies itself, because OpenAI's errors have a shape of their own."""
-    completions = Completions(service)
-    posts = {"/v1/chat/completions": completions.chat, "/v1/completions": completions.text}
-    routes = [Route(path, handler, methods=["POST"]) for path, handler in posts.items()]
+    routes = [Route(path, handler, methods=["POST"]) for path, handler in post_routes(service).items()]
+    routes += status_routes(service)
     return FastAPI(
         openapi_url=None,
-        routes=[*routes, *status_routes(service)],
+        routes=[*routes, _document_route(routes, service.version), WebSocketRoute(SOCKET_PATH, stream)],
         exception_handlers={
             RequestError: on_request_error,
             HTTPException: on_http_exception,

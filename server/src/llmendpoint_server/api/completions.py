@@ -5,18 +5,22 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 
 from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from llmendpoint_server.api.answer import Account, Answer, Record
+from llmendpoint_server.api.answer import Account, Answer
 from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.disconnect import ClientGone, unless_gone
 from llmendpoint_server.api.generation import Generation, collect
 from llmendpoint_server.api.http_answer import WRITE_SOON, WriteSoon
 from llmendpoint_server.api.interfaces import Stream
-from llmendpoint_server.api.preprocess import Prepared, Preprocessor
+from llmendpoint_server.api.off_loop import OffLoop
+from llmendpoint_server.api.prepared import Prepared
+from llmendpoint_server.api.preprocess import Preprocessor
+from llmendpoint_server.api.record import Record
 from llmendpoint_server.api.responses import Usage, error_event, json_response
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody
 from llmendpoint_server.api.service import Service
@@ -65,9 +69,9 @@ class EventStream(Response):
 class Completions:
     """`/v1/chat/completions` and `/v1/completions`."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, off_loop: OffLoop) -> None:
         self._service = service
-        self._preprocessor = Preprocessor(service)
+        self._preprocessor = Preprocessor(service, off_loop)
 
     async def chat(self, request: Request) -> Response:
         return await self._complete(request, ChatBody, ChatShape, "chatcmpl-")
@@ -88,13 +92,14 @@ class Completions:
             asked.stream,
             asked.prompt_tokens,
         )
-        shape = shape_class(request_id, int(time.time()), service.served_names[0])
+        record.answers, record.max_tokens = asked.view.answers, asked.sampling.max_tokens
+        shape = shape_class(request_id, int(time.time()), service.served_names[0], asked.view)
         generation = self._start(request_id, asked, urgency, record)
         handed_over = False
         try:
             await unless_gone(request.receive, generation.begin())
             if asked.stream:
-                events = Events(shape, generation.usage, asked.include_usage, generation.answers)
+                events = Events(shape, generation.usage, len(generation.answers))
                 answer = EventStream(generation, events)
                 handed_over = True
                 return answer
@@ -117,7 +122,7 @@ class Completions:
             for order in self._orders(request_id, asked, urgency):
                 streams += service.engine.submit(order).answers
             answers = [
-                Answer(index, stream, self._text(asked), account, asked.make_reader(), asked.detail)
+                Answer(index, stream, self._text(asked), account, asked.make_reader(), asked.view)
                 for index, stream in enumerate(streams)
             ]
         except BaseException:
@@ -128,14 +133,19 @@ class Completions:
 
     def _text(self, asked: Prepared) -> TextStream:
         tokenizer = self._service.tokenizer
-        return TextStream(tokenizer.decode, asked.stops, tokenizer.plain)
+        decode = (
+            tokenizer.decode if asked.skip_special else partial(tokenizer.decode, skip_special_tokens=False)
+        )
+        return TextStream(
+            decode, asked.stops, tokenizer.plain, asked.view.include_stop, asked.sampling.min_tokens
+        )
 
     def _orders(self, request_id: str, asked: Prepared, urgency: Urgency) -> Iterator[EngineRequest]:
         """One for each prompt."""
         for at, prompt in enumerate(asked.prompts):
             yield EngineRequest(
                 request_id if len(asked.prompts) == 1 else f"{request_id}-{at}", prompt, asked.sampling, asked.arrived,
-                asked.salt, urgency.priority, urgency.deadline(asked.arrived), asked.n,
+                asked.salt, urgency.priority, urgency.deadline(asked.arrived), asked.view.answers,
             )  # fmt: skip
 
     def _check_ready(self) -> None:

@@ -112,10 +112,12 @@ class Detokenizer:
 
 
 class StopStrings:
-    """Holds back text that may begin a stop string. `push` returns the text that may be shown."""
+    """Holds back text that may begin a stop string. `push` returns the text that may be shown. `include`: the stop string is,
+    too."""
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], include: bool = False) -> None:
         self._stops = tuple(stop for stop in stops if stop)
+        self._include = include
         self._held = ""
         self.any = bool(self._stops)
         self.found: str | None = None
@@ -130,7 +132,7 @@ class StopStrings:
         if places:
             at, self.found = min(places)
             self._held = ""
-            return text[:at]
+            return text[: at + len(self.found) if self._include else at]
         keep = max(self._overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
@@ -149,16 +151,20 @@ class StopStrings:
 
 
 class TextStream:
-    """Tokens in, text to show out. After `stopped` is true, no more text comes."""
+    """Tokens in, text to show out. After `stopped` is true, no more text comes. `include_stop`: the stop string is shown.
+    `min_tokens`: in the text of so many tokens no stop string is looked for."""
 
     def __init__(
         self,
         decode: Callable[[Sequence[int]], str],
         stops: Sequence[str],
         plain: Mapping[int, str] = NO_PLAIN,
+        include_stop: bool = False,
+        min_tokens: int = 0,
     ) -> None:
         self._detokenizer = Detokenizer(decode, plain)
-        self._stops = StopStrings(stops)
+        self._stops = StopStrings(stops, include_stop)
+        self._unsearched = min_tokens
 
     @property
     def stop(self) -> str | None:
@@ -179,8 +185,13 @@ class TextStream:
             return self._detokenizer.push(tokens), len(tokens)
         text, taken = "", 0
         for token in tokens:
-            text += self._stops.push(self._detokenizer.push((token,)))
+            piece = self._detokenizer.push((token,))
             taken += 1
+            if self._unsearched:
+                self._unsearched -= 1
+                text += piece
+                continue
+            text += self._stops.push(piece)
             if self.stopped:
                 break
         return text, taken

@@ -13,7 +13,8 @@ from typing import cast
 import structlog
 
 from llmendpoint_server import protocol
-from llmendpoint_server.api.engine_stream import EngineStream, streams_of
+from llmendpoint_server.api.engine_stream import EngineStream, VectorStream, streams_of
+from llmendpoint_server.core.pooling.request import PoolingRequest, Vector
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.watchdog import Watchdog
 from llmendpoint_server.errors import EngineFailed, ProtocolError, QueueFull, Unavailable
@@ -99,13 +100,30 @@ class EngineClient(asyncio.Protocol):
     def submit(self, request: Request) -> EngineStream:
         """Send a request to the engine. Returns the stream of its first answer. Raises Unavailable if this replica takes no requests, QueueFull if the backlog
         of messages is full, EngineFailed if the request cannot be encoded. After an error nothing is registered."""
+        self._offer(request.id, protocol.AddRequest(request))
+        stream = streams_of(request.id, request.n, self._forget)
+        self._register(stream)
+        return stream
+
+    def submit_inputs(self, request: PoolingRequest) -> VectorStream:
+        """`submit`, for a model that makes vectors."""
+        self._offer(request.id, protocol.AddInputs(request))
+        stream = VectorStream(request.id, len(request.inputs), self._forget)
+        self._register(stream)
+        return stream
+
+    def _register(self, stream: EngineStream) -> None:
+        self._streams[stream.id] = stream
+        self.idle.clear()
+
+    def _offer(self, request_id: str, message: protocol.AddRequest | protocol.AddInputs) -> None:
         transport = self._transport
         if self.state != "ready" or transport is None or transport.is_closing():
             raise Unavailable(f"This replica is {self.state}: {self.detail}. Try again.", retry_after=1.0)
         try:
-            frame = protocol.encode(protocol.AddRequest(request))
+            frame = protocol.encode(message)
         except Exception as error:  # any: msgspec raises many types; this request fails
-            structlog.get_logger().error("a request cannot be encoded", id=request.id, error=str(error))
+            structlog.get_logger().error("a request cannot be encoded", id=request_id, error=str(error))
             raise EngineFailed(
                 f"The request cannot be handed to the engine: {type(error).__name__}."
             ) from error
@@ -114,9 +132,6 @@ class EngineClient(asyncio.Protocol):
                 "The engine is busy: its backlog of requests is full. Try again.", retry_after=1.0
             )
         transport.write(frame)
-        stream = self._streams[request.id] = streams_of(request.id, request.n, self._forget)
-        self.idle.clear()
-        return stream
 
     def _forget(self, stream: EngineStream) -> None:
         if self._streams.get(stream.id) is not stream.answers[0]:
@@ -175,6 +190,8 @@ class EngineClient(asyncio.Protocol):
             for message in self._reader.feed(data):
                 if isinstance(message, protocol.StepOutput):
                     self._hold(message.outputs)
+                elif isinstance(message, protocol.Vectors):
+                    self._keep(message.vectors)
                 else:
                     self._take(message)
         except ProtocolError as error:
@@ -201,6 +218,12 @@ class EngineClient(asyncio.Protocol):
                 stream.keep(output)
             else:
                 stream.deliver(output)
+
+    def _keep(self, vectors: Iterable[Vector]) -> None:
+        for vector in vectors:
+            stream = self._streams.get(vector.id)
+            if isinstance(stream, VectorStream):
+                stream.take(vector)
 
     def _hand_over(self) -> None:
         """A turn: each stream gets all that waits for it, as one output."""

@@ -6,6 +6,7 @@ import asyncio
 from array import array
 from collections.abc import Callable
 
+from llmendpoint_server.core.pooling.request import Vector
 from llmendpoint_server.core.request import FinishReason, RequestOutput, TokenLogprobs
 
 UNREAD_TOKENS_MAX = 2**16
@@ -32,8 +33,11 @@ class EngineStream:
         self._read: asyncio.Future[None] | None = None
         """done when the reader takes no more"""
         self._logprobs: list[TokenLogprobs] = []
-        self._prompt_logprobs: list[TokenLogprobs | None] = []
-        """for the first output; their number is bounded where the request is admitted"""
+        self.prompt_logprobs: list[TokenLogprobs | None] = []
+        """of answer 0; they are there before the first token of any answer. Their number is bounded where the request is
+        admitted"""
+        self._told = False
+        """an output had them"""
         self.id, self.index = request_id, index
         self.answers: tuple[EngineStream, ...] = (self,)
         """those of all answers of the request, by index"""
@@ -43,6 +47,8 @@ class EngineStream:
         """tokens for the next `hand_over`, or for the next reader"""
         self.begun = False
         """a token has arrived"""
+        self.began = self.first_token = 0.0
+        """of the request's first token, as in its output; 0 before it"""
         self.ended = False
         """the last output has been read"""
 
@@ -73,6 +79,8 @@ class EngineStream:
         if self._last is not None:
             return
         self.keep(output)
+        if output.began and not self.began:
+            self.began, self.first_token = output.began, output.first_token
         self.begun = self.begun or bool(output.tokens)
         self._cached_tokens = max(self._cached_tokens, output.cached_tokens)
         if output.finish is not None:
@@ -85,7 +93,7 @@ class EngineStream:
         if output.logprobs:
             self._logprobs += output.logprobs
         if output.prompt_logprobs:
-            self._prompt_logprobs += output.prompt_logprobs
+            self.prompt_logprobs += output.prompt_logprobs
         if len(self.waiting) > UNREAD_TOKENS_MAX or len(self._logprobs) > UNREAD_LOGPROBS_MAX:
             self._cut()
 
@@ -102,10 +110,10 @@ class EngineStream:
     def _take(self) -> RequestOutput:
         """All that waits, as one output."""
         tokens, logprobs, last = tuple(self.waiting), tuple(self._logprobs), self._last
-        told = tuple(self._prompt_logprobs)
+        told = () if self._told else tuple(self.prompt_logprobs)
+        self._told = True
         del self.waiting[:]
         self._logprobs.clear()
-        self._prompt_logprobs.clear()
         if last is None:
             return RequestOutput(
                 self.id,
@@ -140,6 +148,17 @@ class EngineStream:
         if not self.closed:
             self.closed = True
             self._forget(self)
+
+
+class VectorStream(EngineStream):
+    """The vectors of a request, and then its one end. `next` waits for the end."""
+
+    def __init__(self, request_id: str, inputs: int, forget: Callable[[EngineStream], None]) -> None:
+        super().__init__(request_id, forget)
+        self.vectors: list[bytes] = [b""] * inputs
+
+    def take(self, vector: Vector) -> None:
+        self.vectors[vector.index] = vector.values
 
 
 def streams_of(request_id: str, answers: int, forget: Callable[[EngineStream], None]) -> EngineStream:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
 from llmendpoint_server import limits
-from llmendpoint_server.api import sampling_fields, structured
+from llmendpoint_server.api import sampling_fields, shown_fields, structured
 from llmendpoint_server.errors import InvalidRequest
 
 SHOWN_CHARACTERS = 64
@@ -34,6 +35,7 @@ FORMS: dict[str, str] = {
     "stream_options": "an object with include_usage",
     "stream_options.include_usage": _FLAG,
     "stream_options.include_obfuscation": _FLAG,
+    "stream_options.continuous_usage_stats": _FLAG,
     "max_tokens": _TOKENS,
     "max_completion_tokens": _TOKENS,
     "temperature": f"a number from {limits.TEMPERATURE_MIN:g} to {limits.TEMPERATURE_MAX:g}",
@@ -49,10 +51,19 @@ FORMS: dict[str, str] = {
     f"strings of at most {limits.METADATA_VALUE_MAX} characters",
     "store": _FLAG,
     "parallel_tool_calls": _FLAG,
+    "logprobs": f"true or false for chat/completions, a whole number from 0 to {limits.LOGPROBS_MAX} for completions",
+    "top_logprobs": f"a whole number from 0 to {limits.LOGPROBS_MAX}",
+    "echo": _FLAG,
+    "add_generation_prompt": _FLAG,
+    **shown_fields.FORMS,
     **sampling_fields.FORMS,
     **structured.FORMS,
 } | dict.fromkeys(
-    ("user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"), _CALLER
+    (
+        "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "reasoning_effort",
+        "verbosity",
+    ),
+    _CALLER,
 )  # fmt: skip
 """What each field must be. `[]` stands for any position in a list."""
 
@@ -61,10 +72,10 @@ _MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$\.?([^`
 _PLACE = re.compile(r".* - at (?:`key` in )?`\$\.?([^`]*)`", re.S)
 
 
-def must_be(place: str) -> InvalidRequest:
+def must_be(place: str, forms: Mapping[str, str] = FORMS) -> InvalidRequest:
     """The error for the field at `place`, such as `messages[3].role`. An item without a form of its own is its list's
     fault."""
-    while place and (form := FORMS.get(re.sub(r"\[\d+\]", "[]", place))) is None:
+    while place and (form := forms.get(re.sub(r"\[\d+\]", "[]", place))) is None:
         place = place[: max(place.rfind("["), place.rfind("."), 0)]
     if not place:
         return InvalidRequest("The request's body must be a JSON object.")
@@ -75,8 +86,8 @@ def missing(place: str) -> InvalidRequest:
     return InvalidRequest(f"Missing parameter: {place}.", param=place)
 
 
-def explain(error: Exception) -> InvalidRequest:
-    """The 400 for an error from msgspec."""
+def explain(error: Exception, forms: Mapping[str, str] = FORMS) -> InvalidRequest:
+    """The 400 for an error from msgspec. `forms`: what the fields of this kind of body must be."""
     if isinstance(error, RecursionError):
         return InvalidRequest("The request's body is JSON that is nested too deeply.")
     if not isinstance(error, msgspec.ValidationError):
@@ -88,7 +99,7 @@ def explain(error: Exception) -> InvalidRequest:
     if found := _MISSING.fullmatch(text):
         return missing(_join(found[2], found[1]))
     found = _PLACE.fullmatch(text)
-    return must_be(found[1] if found else "")
+    return must_be(found[1] if found else "", forms)
 
 
 def _what(error: Exception) -> str:

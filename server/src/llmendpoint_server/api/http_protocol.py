@@ -2,7 +2,7 @@
 
 Differences from uvicorn's own:
 
-- An `Upgrade` is ignored, as RFC 9110 allows, and its request is served with its body: the JDK's HttpClient asks for
+- An `Upgrade` is ignored but for `/v1/stream`, as RFC 9110 allows, and its request is served with its body: the JDK's HttpClient asks for
   h2c with its first request. If an earlier request on the connection has no answer yet, the connection ends with that
   answer.
 - A caller that has closed its sending half gets its answer.
@@ -26,8 +26,11 @@ import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from llmendpoint_server import limits
+from llmendpoint_server.api import web_socket
 from llmendpoint_server.api.http_answer import WRITE_SOON, Answer, DueWrites, UntilClosed
 
+SOCKET_PATH = web_socket.PATH.encode()
+"""The one path where an upgrade to a WebSocket is taken."""
 WRITE_SECONDS_MAX = 30.0
 """Seconds. A connection is cut if its caller takes no byte of the waiting answer for this time."""
 HALF_CLOSED_SECONDS = 0.5
@@ -85,8 +88,11 @@ class BoundedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            if self._go_on_without_upgrade():
-                return data[upgrade.args[0] :]
+            rest = data[upgrade.args[0] :]
+            if self._wants_socket():
+                self._become_socket(bytes(rest))
+            elif self._go_on_without_upgrade():
+                return rest
         except httptools.HttpParserError:
             self._refuse(400, "This is not a valid HTTP/1.1 request.")
         else:
@@ -133,6 +139,22 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if not self._upgrading and not self.transport.is_closing():
             super().on_message_complete()
+
+    def _wants_socket(self) -> bool:
+        due = self.cycle is not None and not self.cycle.response_complete
+        path, method = self.url.partition(b"?")[0], self.parser.get_method()
+        return not due and method == b"GET" and path == SOCKET_PATH and self._should_upgrade()
+
+    def _become_socket(self, rest: bytes) -> None:
+        """From now on the connection is a WebSocket's. `rest`: what came after the head."""
+        self._head_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if not self._check_head():
+            return
+        self._stop_head_timer()
+        self.scope["method"] = "GET"
+        self.handle_websocket_upgrade()
+        if rest:
+            cast(asyncio.Protocol, self.transport.get_protocol()).data_received(rest)
 
     def _go_on_without_upgrade(self) -> bool:
         """Read the head of the same request again, with a parser that does not see the upgrade. Returns whether its

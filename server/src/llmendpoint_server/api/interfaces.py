@@ -7,15 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from llmendpoint_server import protocol
-from llmendpoint_server.core.request import Request, RequestOutput
+from llmendpoint_server.core.pooling.request import Input, PoolingRequest
+from llmendpoint_server.core.request import Request, RequestOutput, TokenLogprobs
 from llmendpoint_server.exits import EngineEnd
 
 
 class Stream(Protocol):
     """Outputs of one answer of a request. Close it when no more are wanted; an answer that is still made is then
-    aborted."""
+    aborted.
+
+    `began`, `first_token`: when the engine began to compute the answer, and when it had its first token (seconds, as
+    the request's `arrival`); 0 before it."""
+
+    began: float
+    first_token: float
 
     index: int
+    prompt_logprobs: list[TokenLogprobs | None]
+    """of answer 0, if the request asks for them; there before the first token of any answer"""
 
     @property
     def answers(self) -> Sequence[Stream]:
@@ -26,6 +35,18 @@ class Stream(Protocol):
 
     async def read(self, reader: Callable[[RequestOutput], bool]) -> None:
         """Give each output to `reader` when it arrives, until it returns False. What it raises is raised here."""
+
+    def close(self) -> None: ...
+
+
+class VectorsOf(Protocol):
+    """The vectors of one request. Close it when no more are wanted."""
+
+    vectors: list[bytes]
+    """by the inputs' order, float32 and little-endian; complete once `next` gave the end"""
+
+    async def next(self) -> RequestOutput:
+        """The end of the request."""
 
     def close(self) -> None: ...
 
@@ -53,6 +74,9 @@ class Engine(Protocol):
     def submit(self, request: Request) -> Stream:
         """Send a request to the engine. Returns the stream of its first answer. Raises Unavailable if this replica takes none."""
 
+    def submit_inputs(self, request: PoolingRequest) -> VectorsOf:
+        """`submit`, for a model that makes vectors."""
+
     def drain(self) -> None:
         """Refuse new requests at once. Running ones go on."""
 
@@ -72,7 +96,25 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]: ...
 
-    def decode(self, tokens: Sequence[int]) -> str: ...
+    def encode_input(
+        self, text: str, second: str | None = None, *, most: int | None = None, special: bool = True
+    ) -> Input:
+        """A text, or a pair of texts, as a model that makes vectors gets it. `most`: cut the text, of a pair the longer one,
+        so that there are at most so many tokens, special ones included."""
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The prompt's text, up to where the assistant's answer begins. Raises InvalidRequest."""
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str: ...
+
+    def token(self, token: int) -> tuple[str, bytes]:
+        """The text that a token has inside a text, and its bytes. A part of a character has a text that shows its bytes."""
+
+    def full_text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, that of special ones included."""
+
+    def names(self, tokens: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary has it."""
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """The prompt's text. It ends where the assistant's answer begins, or without `add_generation_prompt` after the
+        last message. Raises InvalidRequest."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from llmendpoint_server import limits
 from llmendpoint_server.api.explain import missing, must_be
-from llmendpoint_server.api.fields import NOT_GIVEN, Body, is_neutral
+from llmendpoint_server.api.fields import NOT_GIVEN, is_neutral
 from llmendpoint_server.errors import InvalidRequest
 
 TOOL_ROLES = ("tool", "function")
 ROLES = ("system", "developer", "user", "assistant")
 
 
-class Part(Body):
+class Part(Struct):
+    """Fields that are not named here have no effect: clients send `cache_control` and their like."""
+
     type: Annotated[str, Meta(max_length=limits.NAME_CHARACTERS_MAX)]
     text: str | UnsetType = UNSET
     # Declared so that their refusal says what is not supported.
@@ -30,7 +32,10 @@ ANSWER_FIELDS = ("refusal", "annotations", "audio", "function_call", "tool_calls
 message."""
 
 
-class Message(Body):
+class Message(Struct):
+    """Fields that are not named here have no effect, as in vLLM: `reasoning_content`, `cache_control`, and what clients keep of an
+    answer that becomes a message."""
+
     role: Annotated[str, Meta(max_length=limits.NAME_CHARACTERS_MAX)]
     content: str | Annotated[list[Part], Meta(max_length=limits.PARTS_MAX)] | UnsetType | None = UNSET
     name: Annotated[str, Meta(max_length=limits.NAME_CHARACTERS_MAX)] | None = None

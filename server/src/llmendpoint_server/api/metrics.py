@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
 from collections.abc import Iterable
-from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
+from llmendpoint_server.api.histograms import (
+    ANSWERS_BUCKETS,
+    FIRST_TOKEN_BUCKETS,
+    LENGTH_BUCKETS,
+    PHASE_BUCKETS,
+    REQUEST_BUCKETS,
+    TOKEN_BUCKETS,
+    Distribution,
+    histogram,
+)
 from llmendpoint_server.api.interfaces import Engine
-from llmendpoint_server.core.counters import Counters
-
-FINE = (1, 1.1, 1.2, 1.3, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.7, 3, 3.3, 3.6, 4, 4.4, 5, 5.5, 6, 6.6, 7.5, 8, 9)  # fmt: skip
-COARSE = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
-"""Bounds of one decade. A rollout compares two revisions at bounds, so it sees no change that is smaller than the step
-between two of them: about 10 %, and 20 to 33 %."""
-
-
-def decades(series: tuple[float, ...], low: int, high: int) -> tuple[float, ...]:
-    """Bounds in seconds from 10**low to 10**high."""
-    bounds = [round(digits * 10.0**power, 6) for power in range(low, high) for digits in series]
-    return (*bounds, 10.0**high)
-
-
-FIRST_TOKEN_BUCKETS = decades(FINE, -3, 2)
-TOKEN_BUCKETS = decades(COARSE, -3, 1)
-REQUEST_BUCKETS = (0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 60, 120, 240, 480, 960)
+from llmendpoint_server.api.record import Record
+from llmendpoint_server.core.counters import STEP_TOKENS, Counters
 
 
 class EngineCollector(Collector):
@@ -105,8 +96,13 @@ class EngineCollector(Collector):
             counter = CounterMetricFamily(name, help_text, labels=["model_name"])
             counter.add_metric([self._model], value)
             yield counter
+        yield histogram(
+            "vllm:iteration_tokens_total", "Tokens that one step of the engine computed", self._model,
+            STEP_TOKENS, done.step_tokens, done.computed_tokens,
+        )  # fmt: skip
         yield self._not_admitted(done)
         yield self._info()
+        yield self._cache()
 
     def _info(self) -> Metric:
         """A gauge and no OpenMetrics info, because Prometheus stores it under this name in both text formats."""
@@ -119,6 +115,18 @@ class EngineCollector(Collector):
         )
         if loaded is not None:
             info.add_metric([self._model, *(getattr(loaded, label) for label in labels)], 1)
+        return info
+
+    def _cache(self) -> Metric:
+        loaded = self._engine.loaded
+        info = GaugeMetricFamily(
+            "vllm:cache_config_info",
+            "1 once the model is loaded; the labels say how the KV cache is made, num_gpu_blocks on a CPU, too",
+            labels=["model_name", "block_size", "num_gpu_blocks", "cache_dtype", "enable_prefix_caching"],
+        )
+        if loaded is not None:
+            sizes = str(loaded.page_size), str(loaded.kv_pages)
+            info.add_metric([self._model, *sizes, loaded.dtype, str(loaded.prefix_caching)], 1)
         return info
 
     def _not_admitted(self, done: Counters) -> Metric:
@@ -138,28 +146,22 @@ class EngineCollector(Collector):
         return counter
 
 
-class TokenTimes(Collector):
-    """The histogram of the times between tokens. prometheus_client's own looks at each bound, under locks: that costs
-    more than all else that is done for a token."""
-
-    def __init__(self, model: str) -> None:
-        self._model = model
-        self._counts = [0] * (len(TOKEN_BUCKETS) + 1)
-        self._sum = 0.0
-
-    def observe(self, seconds: float, times: int) -> None:
-        """The same time, so many times."""
-        self._counts[bisect_left(TOKEN_BUCKETS, seconds)] += times
-        self._sum += seconds * times
-
-    def collect(self) -> Iterable[Metric]:
-        bounds = map(floatToGoString, (*TOKEN_BUCKETS, math.inf))
-        family = HistogramMetricFamily(
-            "vllm:inter_token_latency_seconds", "Time between two tokens of an answer", labels=["model_name"]
-        )
-        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
-        family.add_metric([self._model], buckets, self._sum)
-        yield family
+UNFINISHED = ("", "abort", "error")
+PHASES = {
+    "queue": "Time from the arrival of a request until the engine began to compute it",
+    "prefill": "Time from when the engine began to compute a request to its first token",
+    "decode": "Time from the first token of a request to its last one",
+    "inference": "Time from when the engine began to compute a request to its last token",
+}
+LENGTHS = {
+    "prompt_tokens": ("request_prompt_tokens", "Tokens of the prompt of a request"),
+    "output_tokens": ("request_generation_tokens", "Tokens that a request got, of all its answers"),
+    "max_tokens": (
+        "request_params_max_tokens",
+        "Tokens that each answer of a request may have: what it asked for, or what the model's length leaves",
+    ),
+}
+"""By the field of a Record."""
 
 
 class Metrics:
@@ -170,25 +172,38 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         registry.register(EngineCollector(engine, model))
 
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(name, text, ["model_name"], buckets=buckets, registry=registry).labels(model)
+        def distribution(name: str, text: str, bounds: tuple[float, ...]) -> Distribution:
+            made = Distribution(f"vllm:{name}", text, model, bounds)
+            registry.register(made)
+            return made
 
-        self.first_token = histogram(
-            "vllm:time_to_first_token_seconds",
+        self.first_token = distribution(
+            "time_to_first_token_seconds",
             "Time from the arrival of a request to its first token",
             FIRST_TOKEN_BUCKETS,
         )
-        self.inter_token = TokenTimes(model)
-        registry.register(self.inter_token)
-        self.per_output_token = histogram(
-            "vllm:request_time_per_output_token_seconds",
+        self.inter_token = distribution(
+            "inter_token_latency_seconds", "Time between two tokens of an answer", TOKEN_BUCKETS
+        )
+        self.per_output_token = distribution(
+            "request_time_per_output_token_seconds",
             "Mean time between the tokens of one answer, after its first token",
             TOKEN_BUCKETS,
         )
-        self.end_to_end = histogram(
-            "vllm:e2e_request_latency_seconds",
+        self.end_to_end = distribution(
+            "e2e_request_latency_seconds",
             "Time from the arrival of a request to its last token",
             REQUEST_BUCKETS,
+        )
+        self._phases = {
+            phase: distribution(f"request_{phase}_time_seconds", text, PHASE_BUCKETS)
+            for phase, text in PHASES.items()
+        }
+        self._lengths = {
+            field: distribution(name, text, LENGTH_BUCKETS) for field, (name, text) in LENGTHS.items()
+        }
+        self._answers = distribution(
+            "request_params_n", "Answers that a request asked for (n)", ANSWERS_BUCKETS
         )
         self._finished = Counter(
             "vllm:request_success",
@@ -211,6 +226,16 @@ class Metrics:
 
     def count_finished(self, reason: str) -> None:
         self._finished.labels(self._model, reason).inc()
+
+    def observe(self, record: Record) -> None:
+        """A request has ended without an error, and its caller was there until then."""
+        if record.times is None or record.finish in UNFINISHED:
+            return
+        for phase, seconds in self._phases.items():
+            seconds.observe(max(getattr(record.times, phase), 0.0))
+        for field, tokens in self._lengths.items():
+            tokens.observe(getattr(record, field))
+        self._answers.observe(record.answers)
 
     def count_refused(self, status: int) -> None:
         self._refused.labels(self._model, str(status)).inc()

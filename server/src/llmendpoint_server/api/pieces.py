@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,7 +25,9 @@ class Piece(msgspec.Struct, gc=False):
     stop_reason: str | int | None = None
     deltas: list[Delta] | None = None
     tokens: tuple[int, ...] = ()
-    logprobs: tuple[TokenLogprobs, ...] = ()
+    logprobs: tuple[TokenLogprobs | None, ...] = ()
+    echo: bool = False
+    """it is the prompt"""
 
 
 Show = Callable[[Piece], bool]
@@ -42,7 +44,10 @@ class Whole:
     stop_reason: str | int | None = None
     deltas: list[Delta] | None = None
     tokens: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+    echoed: int = 0
+    """tokens at the beginning that are the prompt's"""
+    prompt_scores: Sequence[TokenLogprobs | None] = ()
 
     @property
     def text(self) -> str:
@@ -54,5 +59,7 @@ class Whole:
             self.deltas = (self.deltas or []) + piece.deltas
         self.tokens.extend(piece.tokens)
         self.logprobs.extend(piece.logprobs)
+        if piece.echo:
+            self.echoed = len(piece.tokens)
         if piece.reason is not None:
             self.reason, self.stop_reason = piece.reason, piece.stop_reason

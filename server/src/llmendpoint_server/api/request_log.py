@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import traceback
 import uuid
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from llmendpoint_server.api.answer import Record
 from llmendpoint_server.api.metrics import Metrics
+from llmendpoint_server.api.record import Record
 from llmendpoint_server.api.responses import error_body, json_response
 
 QUIET = ("/health", "/ready", "/load", "/metrics")
@@ -74,6 +73,7 @@ class RequestLog:
                 body = error_body(message, "server_error", code="internal_error")
                 await json_response(body, 500)(scope, receive, send_with_id)
         finally:
+            self._metrics.observe(record)
             if scope["path"] not in QUIET:
                 self._write(scope, http_id, status, time.monotonic() - started, record)
 
@@ -88,7 +88,5 @@ class RequestLog:
         }
         line["duration_s"] = round(spent, 4)
         if record.request_id:
-            line |= asdict(record)
-            if record.first_token_s is not None:
-                line["first_token_s"] = round(record.first_token_s, 4)
+            line |= record.line()
         self._log.info("request", **line)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from llmendpoint_server import limits
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
+from llmendpoint_server.api.shown_fields import ShownFields
 from llmendpoint_server.errors import InvalidRequest
 
 _Penalty = Annotated[float, Meta(ge=limits.PENALTY_MIN, le=limits.PENALTY_MAX)]
@@ -25,7 +26,7 @@ FORMS: dict[str, str] = {
 """What each field must be."""
 
 
-class SamplingFields(Struct, forbid_unknown_fields=True):
+class SamplingFields(ShownFields, forbid_unknown_fields=True):
     """None: not given."""
 
     frequency_penalty: _Penalty | None = None

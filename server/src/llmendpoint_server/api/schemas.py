@@ -11,27 +11,34 @@ import msgspec
 from msgspec import Meta, Raw
 
 from llmendpoint_server import limits
-from llmendpoint_server.api.explain import explain, must_be
+from llmendpoint_server.api.explain import FORMS, explain, must_be
 from llmendpoint_server.api.fields import NOT_GIVEN, Body, is_neutral
 from llmendpoint_server.api.messages import Message
 from llmendpoint_server.api.structured import StructuredFields
 from llmendpoint_server.errors import InvalidRequest
 
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "echo": (False,), "suffix": ("",), "logprobs": (False,), "top_logprobs": (0,), "tools": ([],), "tool_choice": ("none",),
-    "functions": ([],), "function_call": ("none",), "modalities": (["text"],),
-    "audio": (), "prediction": (), "reasoning_effort": (), "verbosity": (), "web_search_options": (),
+    "tools": ([],), "tool_choice": ("none",), "functions": ([],), "function_call": ("none",), "modalities": (["text"],),
+    "audio": (), "prediction": (), "web_search_options": (), "use_beam_search": (False,), "length_penalty": (1,),
+    "bad_words": ([],), "allowed_token_ids": ([],), "logits_processors": ([],), "spaces_between_special_tokens": (True,),
+    "echo": (False,), "suffix": ("",), "top_logprobs": (0,),
 }  # fmt: skip
-"""OpenAI's fields that this server does not implement, with their neutral values (null is always neutral)."""
+"""Fields of OpenAI and vLLM that this server, or one kind of its bodies, does not implement, with their neutral values (null is
+always neutral)."""
+
+DEFAULT_COMPLETION_TOKENS = 16
+"""The default of OpenAI's /v1/completions for max_tokens."""
 
 CallerText = Annotated[str, Meta(max_length=limits.CALLER_CHARACTERS_MAX)] | None
 Count = Annotated[int, Meta(ge=limits.MAX_TOKENS_MIN, le=limits.MAX_TOKENS_MAX)] | None
+Alternatives = Annotated[int, Meta(ge=0, le=limits.LOGPROBS_MAX)] | None
 StopString = Annotated[str, Meta(min_length=1, max_length=limits.STOP_STRING_CHARACTERS_MAX)]
 
 
 class StreamOptions(Body):
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class GenerationBody(StructuredFields, kw_only=True, forbid_unknown_fields=True):
@@ -63,14 +70,12 @@ class GenerationBody(StructuredFields, kw_only=True, forbid_unknown_fields=True)
     safety_identifier: CallerText = None
     prompt_cache_key: CallerText = None
     prompt_cache_retention: CallerText = None
+    reasoning_effort: CallerText = None
+    verbosity: CallerText = None
     parallel_tool_calls: bool | None = None
     n: Annotated[int, Meta(ge=limits.N_MIN, le=limits.N_MAX)] | None = None
     best_of: Annotated[int, Meta(ge=limits.N_MIN, le=limits.N_MAX)] | None = None
     # Not implemented: see UNSUPPORTED.
-    echo: Raw = NOT_GIVEN
-    suffix: Raw = NOT_GIVEN
-    logprobs: Raw = NOT_GIVEN
-    top_logprobs: Raw = NOT_GIVEN
     tools: Raw = NOT_GIVEN
     tool_choice: Raw = NOT_GIVEN
     functions: Raw = NOT_GIVEN
@@ -78,9 +83,14 @@ class GenerationBody(StructuredFields, kw_only=True, forbid_unknown_fields=True)
     modalities: Raw = NOT_GIVEN
     audio: Raw = NOT_GIVEN
     prediction: Raw = NOT_GIVEN
-    reasoning_effort: Raw = NOT_GIVEN
-    verbosity: Raw = NOT_GIVEN
     web_search_options: Raw = NOT_GIVEN
+    use_beam_search: Raw = NOT_GIVEN
+    length_penalty: Raw = NOT_GIVEN
+    bad_words: Raw = NOT_GIVEN
+    allowed_token_ids: Raw = NOT_GIVEN
+    logits_processors: Raw = NOT_GIVEN
+    spaces_between_special_tokens: Raw = NOT_GIVEN
+    suffix: Raw = NOT_GIVEN
 
     prompt_field: ClassVar[str]
 
@@ -94,19 +104,33 @@ class GenerationBody(StructuredFields, kw_only=True, forbid_unknown_fields=True)
         return self.n or 1
 
     @property
-    def include_usage(self) -> bool:
-        return self.stream_options is not None and bool(self.stream_options.include_usage)
+    def most_tokens(self) -> int | None:
+        """None: all that the model's length leaves."""
+        raise NotImplementedError
 
     @property
-    def most_tokens(self) -> int | None:
-        return self.max_tokens
+    def alternatives(self) -> int | None:
+        """How many each token's log probabilities list; None: none are shown."""
+        raise NotImplementedError
+
+    @property
+    def prompt_alternatives(self) -> int | None:
+        return self.prompt_logprobs
+
+    @property
+    def echoes(self) -> bool:
+        """The answers begin with their prompt."""
+        return False
 
     def check(self) -> None:
         """Checks that types cannot express. Raises InvalidRequest."""
         refused = [
             name
-            for name, neutral in UNSUPPORTED.items()
-            if (value := getattr(self, name)) is not NOT_GIVEN and not is_neutral(value, neutral)
+            for name in self.__struct_fields__
+            if name in UNSUPPORTED
+            and isinstance(value := getattr(self, name), Raw)
+            and value is not NOT_GIVEN
+            and not is_neutral(value, UNSUPPORTED[name])
         ]
         if refused:
             raise _unsupported(refused)
@@ -120,11 +144,20 @@ class GenerationBody(StructuredFields, kw_only=True, forbid_unknown_fields=True)
             raise InvalidRequest(
                 "stream_options is only for requests with stream set to true.", param="stream_options"
             )
+        if self.prompt_logprobs is not None and self.stream:
+            raise InvalidRequest(
+                "prompt_logprobs is only for requests without stream: a stream does not show the prompt.",
+                param="prompt_logprobs",
+            )
 
 
 class ChatBody(GenerationBody, kw_only=True):
     messages: Annotated[list[Message], Meta(min_length=1, max_length=limits.MESSAGES_MAX)]
     max_completion_tokens: Count = None
+    logprobs: bool | None = None
+    top_logprobs: Alternatives = None
+    add_generation_prompt: bool | None = None
+    echo: Raw = NOT_GIVEN
 
     prompt_field: ClassVar[str] = "messages"
 
@@ -132,11 +165,53 @@ class ChatBody(GenerationBody, kw_only=True):
     def most_tokens(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
 
+    @property
+    def alternatives(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    def check(self) -> None:
+        super().check()
+        if self.top_logprobs and not self.logprobs:
+            raise InvalidRequest(
+                "top_logprobs is only for requests with logprobs set to true.", param="top_logprobs"
+            )
+
 
 class CompletionBody(GenerationBody, kw_only=True):
     prompt: str | list[int | str | list[int]]
+    max_tokens: Annotated[int, Meta(ge=0, le=limits.MAX_TOKENS_MAX)] | None = None
+    logprobs: Alternatives = None
+    echo: bool | None = None
+    top_logprobs: Raw = NOT_GIVEN
 
     prompt_field: ClassVar[str] = "prompt"
+
+    @property
+    def most_tokens(self) -> int | None:
+        """0: the engine still makes one, which is not shown."""
+        return DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
+
+    @property
+    def alternatives(self) -> int | None:
+        return self.logprobs
+
+    @property
+    def prompt_alternatives(self) -> int | None:
+        if not self.echoes or self.logprobs is None:
+            return self.prompt_logprobs
+        return max(self.logprobs, self.prompt_logprobs or 0)
+
+    @property
+    def echoes(self) -> bool:
+        return bool(self.echo)
+
+    def check(self) -> None:
+        super().check()
+        if self.max_tokens == 0 and not self.echo:
+            raise InvalidRequest(
+                f"max_tokens must be {FORMS['max_tokens']}; 0 is only for requests with echo set to true.",
+                param="max_tokens",
+            )
 
     def prompts(self) -> list[str] | list[list[int]]:
         """Each prompt, as text or token ids. Raises InvalidRequest for none or too many."""

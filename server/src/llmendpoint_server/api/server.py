@@ -25,6 +25,7 @@ from llmendpoint_server.api.app import make_app
 from llmendpoint_server.api.http_protocol import BoundedProtocol
 from llmendpoint_server.api.interfaces import Engine
 from llmendpoint_server.api.service import Service
+from llmendpoint_server.api.web_socket import FRAME_BYTES_MAX, BoundedSocket
 from llmendpoint_server.errors import BadConfiguration
 from llmendpoint_server.exits import EngineEnd
 from llmendpoint_server.settings import Settings
@@ -85,7 +86,8 @@ class Process:
         settings = self._settings
         return Uvicorn(
             uvicorn.Config(
-                self._app, host=settings.host, port=settings.port, loop="uvloop", http=BoundedProtocol, ws="none",
+                self._app, host=settings.host, port=settings.port, loop="uvloop", http=BoundedProtocol,
+                ws=BoundedSocket, ws_max_size=FRAME_BYTES_MAX, ws_per_message_deflate=False,
                 lifespan="off", log_config=None, access_log=False, server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=LAST_BYTES_S,
             )

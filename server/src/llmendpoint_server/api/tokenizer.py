@@ -20,6 +20,8 @@ from tokenizers import Tokenizer
 
 from llmendpoint_server.api.detokenize import NO_PLAIN
 from llmendpoint_server.api.plain_tokens import PlainTokens, joins_texts
+from llmendpoint_server.api.token_texts import TokenTexts
+from llmendpoint_server.core.pooling.request import Input
 from llmendpoint_server.errors import InvalidRequest, ModelNotFound
 
 TOKENS_REMEMBERED = 2**16
@@ -95,6 +97,7 @@ class ModelTokenizer:
             lambda token: str(self._tokenizer.decode([token], skip_special_tokens=True))
         )
         self.plain = self._plain_tokens()
+        self.token = TokenTexts(self._tokenizer).of
         # Values are a string or, in files of older versions, a dictionary with the string under "content".
         special = {name: config.get(name) for name in SPECIAL_TOKENS}
         self._special = {
@@ -115,14 +118,41 @@ class ModelTokenizer:
         [encoding] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return tuple(encoding.ids)
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        if len(tokens) == 1:
+    def encode_input(
+        self, text: str, second: str | None = None, *, most: int | None = None, special: bool = True
+    ) -> Input:
+        texts = [text] if second is None else [text, second]
+        parts = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        if most is not None:
+            own = self._tokenizer.num_special_tokens_to_add(second is not None) if special else 0
+            lengths = cut_lengths([len(part) for part in parts], most - own)
+            for part, length in zip(parts, lengths, strict=True):
+                part.truncate(length)
+        pair = parts[1] if len(parts) > 1 else None
+        whole = self._tokenizer.post_process(parts[0], pair, special)
+        types = whole.type_ids
+        return Input(tuple(whole.ids), types.index(1) if 1 in types else 0)
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        if len(tokens) == 1 and skip_special_tokens:
             return self._decode_one(tokens[0])
-        text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens)
         return text
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The prompt's text, up to where the assistant's answer begins. Raises InvalidRequest."""
+    def full_text(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, that of special ones included."""
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=False)
+        return text
+
+    def names(self, tokens: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary has it; empty for one that it has not."""
+        return [self._tokenizer.id_to_token(token) or "" for token in tokens]
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """The prompt's text. It ends where the assistant's answer begins, or without `add_generation_prompt` after the
+        last message. Raises InvalidRequest."""
         if self._template is None:
             raise InvalidRequest(
                 "This model has no chat template: send text to /v1/completions instead, or add a chat_template.jinja "
@@ -130,7 +160,9 @@ class ModelTokenizer:
                 param="messages",
             )
         try:
-            return self._template.render(messages=messages, add_generation_prompt=True, **self._special)
+            return self._template.render(
+                messages=messages, add_generation_prompt=add_generation_prompt, **self._special
+            )
         except TemplateRefusal as error:
             raise InvalidRequest(
                 f"The model's chat template refuses these messages: {error}", param="messages"
@@ -139,6 +171,18 @@ class ModelTokenizer:
             raise InvalidRequest(
                 f"The model's chat template cannot render these messages: {error}", param="messages"
             ) from error
+
+
+def cut_lengths(lengths: Sequence[int], most: int) -> list[int]:
+    """Of one text or two: the longer is cut, so that both together have at most `most`."""
+    left = max(most, 0)
+    if sum(lengths) <= left:
+        return list(lengths)
+    if len(lengths) == 1:
+        return [left]
+    first, second = lengths
+    kept = min(first, max(left - second, left - left // 2))
+    return [kept, left - kept]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -91,9 +91,10 @@ class Members:
         for member in group.members:
             self.waiting.push(member)
 
-    def begin(self, sequence: Sequence) -> None:
+    def begin(self, sequence: Sequence, now: float) -> None:
         """Move a waiting sequence, which has pages, to the running ones."""
         self.waiting.remove(sequence)
+        sequence.began = sequence.began or now
         sequence.status = Status.RUNNING
         insort(self.running, sequence, key=ORDER)
         self.groups[sequence.id].begin()

@@ -46,7 +46,7 @@ class Planning:
         self._scorable = 0
         """positions of prompts that the step may still score"""
 
-    def rows(self) -> list[Scheduled]:
+    def rows(self, now: float) -> list[Scheduled]:
         """The rows of the next step. Some may be of sequences that have ended since they were scheduled."""
         members, rows = self._members, list[Scheduled]()
         self._scorable = SCORED_AT_ONCE
@@ -61,11 +61,11 @@ class Planning:
                 allowed = min(budget, self._allowance(len(rows)))
                 # Prompts get only what is allowed; drafts may have the rest too. But a step that is to decode alone has none.
                 beyond_pace, budget = budget - allowed if allowed else 0, allowed
-        budget -= self._begin(budget, rows)
+        budget -= self._begin(budget, rows, now)
         self._draft(rows, budget + beyond_pace)
         return rows
 
-    def _begin(self, budget: int, rows: list[Scheduled]) -> int:
+    def _begin(self, budget: int, rows: list[Scheduled], now: float) -> int:
         """Start waiting sequences, in their order; returns how many tokens they take."""
         members, left = self._members, budget
         self._admission.short_of_pages = False
@@ -73,7 +73,7 @@ class Planning:
             sequence = members.waiting.first
             if sequence is None:
                 break
-            admitted = members.guard(self._admit, sequence, left)
+            admitted = members.guard(self._admit, sequence, left, now)
             if admitted:
                 left -= members.guard(self._go_on, sequence, left, rows) or 0
             elif admitted is not None:
@@ -129,7 +129,7 @@ class Planning:
         self._members.preempt(sequence)
         self._counters.preemptions += 1
 
-    def _admit(self, sequence: Sequence, budget: int) -> bool:
+    def _admit(self, sequence: Sequence, budget: int, now: float) -> bool:
         """Move a waiting sequence to the running ones, if there are pages for it."""
         # One page is left for each running sequence's next tokens. Otherwise this admission would preempt at once.
         if not self._paging.take(sequence, budget, len(self._members.running)):
@@ -139,5 +139,5 @@ class Planning:
         if not sequence.begun:  # a prompt is looked up once, however many answers it gets
             self._counters.prefix_cache_queries += len(sequence.tokens) if self._config.prefix_caching else 0
             self._counters.prefix_cache_hits += sequence.computed
-        self._members.begin(sequence)
+        self._members.begin(sequence, now)
         return True

@@ -22,7 +22,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
-from llmendpoint_server.core.request import Priority, Request
+from llmendpoint_server.core.request import Priority
 
 AGING_SECONDS = 30.0
 _HEAD_START = {Priority.HIGH: AGING_SECONDS, Priority.NORMAL: 0.0, Priority.LOW: -AGING_SECONDS}
@@ -31,7 +31,20 @@ Order = tuple[float, int]
 ORDER = attrgetter("order")
 
 
-def order_of(request: Request, number: int) -> Order:
+class Urgent(Protocol):
+    """What a request says about its place in the queue; see `Request`."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def arrival(self) -> float: ...
+    @property
+    def priority(self) -> Priority: ...
+    @property
+    def deadline(self) -> float | None: ...
+
+
+def order_of(request: Urgent, number: int) -> Order:
     """What requests are sorted by. `number` decides between those that came at the same time."""
     return request.arrival - _HEAD_START[request.priority], number
 
@@ -41,7 +54,7 @@ class Waiting(Protocol):
     start. `due`: tokens that are computed before its next one is sampled."""
 
     @property
-    def request(self) -> Request: ...
+    def request(self) -> Urgent: ...
     @property
     def order(self) -> Order: ...
     @property

@@ -191,7 +191,9 @@ class RequestOutput(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     With `STOP` the last token is the one that ended it; it is not part of the text. `cached_tokens`: prompt tokens that
     came from the prefix cache. `detail` and `retry_after` (seconds) explain `REJECTED`, `EXPIRED` and `FAILED`.
     `logprobs`: one for each of `tokens`, if the request asks for them. `prompt_logprobs`: one for each token of the prompt, None
-    for the first; of answer 0 alone. The engine gives them piece by piece, in their order, before and with the first token.
+    for the first; of answer 0 alone. The engine gives them piece by piece, in their order, before and with the first token. `began`,
+    `first_token`: in the output with an answer's first token, when the engine began to compute it, and when it had that token (seconds, as
+    `arrival`).
 
     A Struct without empty fields, because one is encoded and decoded for each token.
     """
@@ -205,3 +207,5 @@ class RequestOutput(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     logprobs: tuple[TokenLogprobs, ...] = ()
     index: int = 0
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
+    began: float = 0.0
+    first_token: float = 0.0

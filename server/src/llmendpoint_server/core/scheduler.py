@@ -134,7 +134,7 @@ class Scheduler:
 
     def schedule(self, now: float) -> Batch:
         """Raises if it is not known which request is at fault; the caller then calls `reset`."""
-        rows = self._planning.rows()
+        rows = self._planning.rows(now)
         if not (rows or self.idle or self._members.faults):
             raise RuntimeError("Requests wait, and none was scheduled.")
         return Batch(tuple(row for row in rows if row.sequence.status is Status.RUNNING), now)
@@ -143,7 +143,7 @@ class Scheduler:
         """Take the result of a step: what each row got, in the batch's order. Raises ValueError, before anything is
         changed, if not just the rows that sample have tokens, or log probabilities do not fit the tokens."""
         check_fits(batch, sampled)
-        self.counters.steps += 1
+        self.counters.count_step(batch.tokens)
         self.lives.observe(self.running, now - batch.time)
         if not batch.drafted:  # the pace knows no steps with more than one token for a row that decodes
             self._pace.observe(batch.prompt_tokens, batch.decoding, now - batch.time)
@@ -151,14 +151,16 @@ class Scheduler:
         for row, new in zip(batch.rows, sampled, strict=True):
             if row.sequence.status is not Status.RUNNING:
                 continue  # aborted while the step ran
-            output = self._members.guard(self._advance, row.sequence, row, new)
+            output = self._members.guard(self._advance, row.sequence, row, new, now)
             if output is not None:
                 outputs.append(output)
                 if output.finish is FinishReason.FAILED:
                     outputs += self._members.end(output.id, FinishReason.FAILED, output.detail)
         return outputs
 
-    def _advance(self, sequence: Sequence, row: Scheduled, sampled: Sampled) -> RequestOutput | None:
+    def _advance(
+        self, sequence: Sequence, row: Scheduled, sampled: Sampled, now: float
+    ) -> RequestOutput | None:
         if row.draft and any(token < 0 for token in sampled.tokens):
             # A guess that is not finite spoils what is computed beside it. The request is judged by a row without one.
             self._drafting.give_up(sequence, len(row.draft))
@@ -169,11 +171,13 @@ class Scheduler:
             sampled = self._score(sequence, sampled)
         if not sampled.tokens:
             return output_of(sequence, sampled) if sampled.prompt_logprobs else None
-        if not sequence.generated and not sequence.index:
+        first = not sequence.generated
+        if first and not sequence.index:
             self.counters.prompt_tokens += len(sequence.request.prompt)
             self._members.groups[sequence.id].prompt_computed()
         sequence.decoding = True
-        return self._append(sequence, row.draft, sampled)
+        output = self._append(sequence, row.draft, sampled)
+        return replace(output, began=sequence.began, first_token=now) if first else output
 
     def _score(self, sequence: Sequence, sampled: Sampled) -> Sampled:
         """Count what was told of the prompt. Its first token follows nothing, and has no probability."""

@@ -49,6 +49,8 @@ class Sequence:
     """tokens that the next draft may have; 0: it gets none any more"""
     index: int = 0
     """of the request's answers"""
+    began: float = 0.0
+    """seconds: when it got its first pages"""
     begun: bool = False
     """Whether its request has begun to run, preempted since or not"""
     ready: bool = True

@@ -7,16 +7,24 @@ import os
 import select
 import socket
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import structlog
 
 from llmendpoint_server import protocol
+from llmendpoint_server.core.pooling.scheduler import PoolingScheduler
 from llmendpoint_server.core.request import FinishReason, RequestOutput
 from llmendpoint_server.engine.bring_up import ModelInfo, load
 from llmendpoint_server.engine.connection import HEARTBEAT_SECONDS, Connection
 from llmendpoint_server.engine.held import POLL_SECONDS, Held
+from llmendpoint_server.engine.loading import open_folder
 from llmendpoint_server.engine.loop import Engine, make_scheduler
+from llmendpoint_server.engine.pooling import serving
+from llmendpoint_server.engine.pooling.bring_up import load as load_pooling
+from llmendpoint_server.engine.pooling.loop import PoolingEngine
+from llmendpoint_server.engine.pooling.task import task_of
 from llmendpoint_server.errors import LoadError, ProtocolError
 
 POLLRDHUP = getattr(select, "POLLRDHUP", 0)
@@ -39,12 +47,10 @@ def serve(connection: Connection) -> int:
     settings = connection.first()
     connection.send(protocol.StateChanged("loading", f"reading {settings.model_path}"))
     try:
-        runner, info = load(settings)
-        engine = Engine(runner, make_scheduler(settings, info))
-        loaded = describe(settings, info)
+        engine, loaded, warm_up = bring_up(settings)
         structlog.get_logger().info("loaded", **msgspec.structs.asdict(loaded))
         connection.send(loaded, protocol.StateChanged("warming", "first generation"))
-        engine.warm_up(info.max_model_len)
+        warm_up()
     except EOFError:
         raise
     except LoadError as error:
@@ -59,6 +65,8 @@ def serve(connection: Connection) -> int:
     gc.enable()
     connection.send(protocol.StateChanged("ready"), engine.stats())
     try:
+        if isinstance(engine, PoolingEngine):
+            return serving.compute(connection, engine)
         return compute(connection, engine)
     except EOFError:
         raise
@@ -67,6 +75,21 @@ def serve(connection: Connection) -> int:
         structlog.get_logger().error(cause)
         connection.send_last(protocol.StateChanged("failed", cause, 1))
         return 1
+
+
+def bring_up(
+    settings: protocol.Configure,
+) -> tuple[Engine | PoolingEngine, protocol.Loaded, Callable[[], None]]:
+    """The engine that the model's files ask for, what it says of itself, and its warm-up. Raises LoadError."""
+    folder = open_folder(settings.model_path)
+    task = task_of(folder)
+    if task != "generate":
+        model = load_pooling(settings, folder, task)
+        pooling = PoolingEngine(model.runner, PoolingScheduler(model.config))
+        return pooling, model.loaded, pooling.warm_up
+    runner, info = load(settings)
+    engine = Engine(runner, make_scheduler(settings, info))
+    return engine, describe(settings, info), partial(engine.warm_up, info.max_model_len)
 
 
 def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
@@ -85,6 +108,7 @@ def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
         attention=info.attention,
         kernels=info.kernels,
         quantization=info.quantization,
+        prefix_caching=settings.prefix_caching,
     )
 
 
@@ -119,6 +143,9 @@ def _handle(
             return held.hold(request)
         case protocol.AddRequest(request):
             return engine.add(request)
+        case protocol.AddInputs(request):
+            detail = "This model makes no vectors."
+            return [RequestOutput(request.id, finish=FinishReason.FAILED, detail=detail)]
         case protocol.UnreadableRequest(request_id, detail):
             return [RequestOutput(request_id, finish=FinishReason.FAILED, detail=detail)]
         case protocol.AbortRequest(request_id, index):

@@ -9,15 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 import structlog
+from msgspec.structs import replace as timed
 
 from llmendpoint_server import protocol
 from llmendpoint_server.api.engine_stream import EngineStream, streams_of
+from llmendpoint_server.api.interfaces import VectorsOf
 from llmendpoint_server.core.admission import DEADLINE_PASSED, DISPLACED, too_late
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives, place_wait, retry_after
+from llmendpoint_server.core.pooling.request import PoolingRequest
 from llmendpoint_server.core.queue import WaitingQueue
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
-from llmendpoint_server.errors import Unavailable
+from llmendpoint_server.errors import EngineFailed, Unavailable
 from llmendpoint_server.exits import EngineEnd
 from llmendpoint_server.settings import Settings
 from llmendpoint_server.simulator.behaviour import Behaviour, Fate, answer_tokens, fate, waits
@@ -212,6 +215,7 @@ class SimulatedEngine:
 
     def _run(self, sequence: Sequence) -> None:
         self._observe()
+        sequence.began = time.monotonic()
         sequence.task = self._spawn(self._generate(sequence))
 
     async def _generate(self, sequence: Sequence) -> None:
@@ -246,15 +250,22 @@ class SimulatedEngine:
             if position == 0:
                 self._counters.prompt_tokens += len(request.prompt)
             sequence.generated += 1
-            self._counters.steps += 1
+            self._counters.count_step(1 if position else len(request.prompt))
             self._counters.generated_tokens += 1
             finish = last if position + 1 == len(tokens) else None
-            self._deliver(sequence, scored(request, position, tokens[position], finish))
+            output = scored(request, position, tokens[position], finish)
+            if not position:
+                output = timed(output, began=sequence.began, first_token=time.monotonic())
+            self._deliver(sequence, output)
 
     def _deliver(self, sequence: Sequence, output: RequestOutput) -> None:
         sequence.stream.deliver(output)
         if output.finish is not None:
             self._leave(sequence)
+
+    def submit_inputs(self, request: PoolingRequest) -> VectorsOf:
+        """Not reached: the API asks a model that generates for none."""
+        raise EngineFailed("The simulator generates text; it makes no vectors.")
 
     def _forget(self, stream: EngineStream) -> None:
         """This answer's outputs are not read any more."""

@@ -17,6 +17,7 @@ class Sequence:
     stream: EngineStream
     generated: int = 0
     task: asyncio.Task[None] | None = None
+    began: float = 0.0
 
     @property
     def order(self) -> Order:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from llmendpoint_server.core.pooling.request import Input
+
 BYTES = 4
 END = 0
 """The end of an answer; it has no text."""
@@ -47,8 +49,25 @@ class ByteTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
         return encode(text)
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def encode_input(
+        self, text: str, second: str | None = None, *, most: int | None = None, special: bool = True
+    ) -> Input:
+        return Input(encode(text + (second or ""))[:most])
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return decode(tokens)
 
-    def render_chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def token(self, token: int) -> tuple[str, bytes]:
+        data = token.to_bytes(BYTES + 1).lstrip(b"\x00")[1:]
+        return data.decode(errors="replace"), data
+
+    def full_text(self, tokens: Sequence[int]) -> str:
+        return decode(tokens)
+
+    def names(self, tokens: Sequence[int]) -> list[str]:
+        return [decode([token]) for token in tokens]
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+    ) -> str:
         return render_chat(messages)

@@ -18,6 +18,8 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
 """Formats that are pickles, or mostly so: loading one runs the code in it."""
 BESIDE_WEIGHTS = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
 """Configuration and tokenizer. No *.py: code is not loaded."""
+MODULE = re.compile(r"\d+_[A-Za-z]+/config\.json")
+"""How a model that embeds pools: a folder for each module that its modules.json names."""
 NEEDED = (("config.json",), ("tokenizer.json",), ("*.safetensors", "*.gguf"))
 """What our own engine needs at the top of a model's folder: one of each."""
 WHY_NEEDED = (
@@ -92,7 +94,9 @@ def choose_files(listing: Sequence[SourceFile], allow_pickle: bool) -> tuple[Sou
         return Refusal("there are no weights: neither *.safetensors nor *.gguf")
     folders = {_folder(file.path) for file in weights}
     beside = [
-        f for f in _matching(listing, BESIDE_WEIGHTS, top_first=False) if _folder(f.path) in folders | {""}
+        f
+        for f in _matching(listing, BESIDE_WEIGHTS, top_first=False)
+        if _folder(f.path) in folders | {""} or MODULE.fullmatch(f.path)
     ]
     return tuple(sorted({*weights, *beside}, key=lambda file: file.path))
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from collections.abc import Sequence as Row
+from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from llmendpoint_server.core.sequence import Sequence
@@ -28,14 +30,25 @@ def rule_out(logits: torch.Tensor, lines: Row[Line], masks: Mapping[Sequence, Ma
         return
     places = [place for place, _ in masked]
     bits = np.stack([row for _, row in masked])
-    ruled_out = torch.from_numpy(
-        np.unpackbits(~bits.view(np.uint8), axis=1, bitorder="little").view(np.bool_)
-    )
-    ruled_out = ruled_out[:, : logits.shape[1]].to(logits.device, non_blocking=True)
+    added = _added(bits.view(np.uint8), logits.device).view(len(places), -1)[:, : logits.shape[1]]
     if len(places) == len(lines):
-        logits.masked_fill_(ruled_out, -math.inf)
+        logits += added
     else:
-        logits[places] = logits[places].masked_fill_(ruled_out, -math.inf)
+        logits[places] += added
+
+
+def _added(eights: npt.NDArray[np.uint8], device: torch.device) -> torch.Tensor:
+    if device.type == "cpu":  # one thread is faster than several, which would wait for each other
+        return torch.from_numpy(np.take(_table(device).numpy(), eights, axis=0))
+    return torch.nn.functional.embedding(torch.from_numpy(eights).to(device).int(), _table(device))
+
+
+@cache
+def _table(device: torch.device) -> torch.Tensor:
+    """What each byte of a mask adds to the logits of its 8 tokens, the lowest bit first: 0 to an allowed one, else -inf. Several times as
+    fast as masked_fill, and a logit that is not a number stays one."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+    return torch.from_numpy(np.where(bits, 0.0, -math.inf).astype(np.float32)).to(device)
 
 
 def force_ends(logits: torch.Tensor, lines: Row[Line], masks: Mapping[Sequence, Mask]) -> None:

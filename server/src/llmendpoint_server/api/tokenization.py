@@ -1,0 +1,133 @@
+"""`/tokenize` and `/detokenize`: text or chat to token ids and back, in vLLM's shape. The engine is not asked."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Annotated
+
+from msgspec import UNSET, Meta, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from llmendpoint_server import limits
+from llmendpoint_server.api.decoding import BodyDecoder, check_model
+from llmendpoint_server.api.encoding import encode_within
+from llmendpoint_server.api.explain import FORMS, missing
+from llmendpoint_server.api.fields import Body
+from llmendpoint_server.api.messages import Message
+from llmendpoint_server.api.off_loop import OffLoop
+from llmendpoint_server.api.responses import json_response
+from llmendpoint_server.api.service import Service
+from llmendpoint_server.errors import InvalidRequest, PromptTooLong, Unavailable
+from llmendpoint_server.protocol import Loaded
+
+_FLAG = "true or false"
+_FORMS = {place: form for place, form in FORMS.items() if place.startswith(("model", "messages"))} | {
+    "prompt": "a string",
+    "add_special_tokens": _FLAG,
+    "add_generation_prompt": _FLAG,
+    "return_token_strs": _FLAG,
+    "tokens": "a list of token ids (whole numbers)",
+}
+ModelName = Annotated[str, Meta(min_length=1, max_length=limits.MODEL_CHARACTERS_MAX)] | None
+
+
+class TokenizeBody(Body):
+    """`prompt` or `messages`. None: not given."""
+
+    model: ModelName = None
+    prompt: str | UnsetType = UNSET
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=limits.MESSAGES_MAX)] | UnsetType = UNSET
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeBody(Body):
+    tokens: list[int]
+    model: ModelName = None
+
+
+class Tokenization:
+    def __init__(self, service: Service, off_loop: OffLoop) -> None:
+        self._service, self._off_loop = service, off_loop
+        self._tokenize_body = BodyDecoder(TokenizeBody, _FORMS)
+        self._detokenize_body = BodyDecoder(DetokenizeBody, _FORMS)
+
+    async def tokenize(self, request: Request) -> Response:
+        loaded = self._loaded()
+        most = limits.BODY_VALUES_MAX
+        return await self._off_loop.read(
+            request, loaded.max_model_len, most, partial(self._tokenized, loaded)
+        )
+
+    async def detokenize(self, request: Request) -> Response:
+        loaded = self._loaded()
+        most = limits.BODY_VALUES_MAX + limits.tokens_counted(loaded.max_model_len)
+        return await self._off_loop.read(request, loaded.max_model_len, most, partial(self._text, loaded))
+
+    def _loaded(self) -> Loaded:
+        engine = self._service.engine
+        if engine.loaded is None:
+            raise Unavailable(f"This replica is {engine.state}: {engine.detail}. Try again.", retry_after=1.0)
+        return engine.loaded
+
+    def _tokenized(self, loaded: Loaded, data: bytearray, _: float, cancelled: threading.Event) -> Response:
+        with self._off_loop.parsing(data):
+            body = self._tokenize_body.decode(data)
+        check_model(body.model, self._service.served_names)
+        text, field, special = self._source(body)
+        if body.add_special_tokens is not None:
+            special = body.add_special_tokens
+        most, tokenizer = limits.tokens_counted(loaded.max_model_len), self._service.tokenizer
+        try:
+            tokens = encode_within(tokenizer, text, most, special=special, field=field, cancelled=cancelled)
+        except PromptTooLong:
+            raise _too_many(field, most) from None
+        if len(tokens) > most:
+            raise _too_many(field, most)
+        return json_response({
+            "count": len(tokens),
+            "max_model_len": loaded.max_model_len,
+            "tokens": tokens,
+            "token_strs": tokenizer.names(tokens) if body.return_token_strs else None,
+        })  # fmt: skip
+
+    def _source(self, body: TokenizeBody) -> tuple[str, str, bool]:
+        """The text, the field that it is from, and whether it gets special tokens: a template writes its own."""
+        prompt, messages = body.prompt, body.messages
+        if isinstance(prompt, str):
+            if messages is not UNSET:
+                raise InvalidRequest(
+                    "prompt and messages are both there; send one of them.", param="messages"
+                )
+            if body.add_generation_prompt is not None:
+                raise InvalidRequest("add_generation_prompt is for messages.", param="add_generation_prompt")
+            return prompt, "prompt", True
+        if messages is UNSET:
+            raise missing("prompt")
+        assert isinstance(messages, list)
+        chat = [message.for_template(f"messages[{at}]") for at, message in enumerate(messages)]
+        begin = body.add_generation_prompt is not False
+        return self._service.tokenizer.render_chat(chat, add_generation_prompt=begin), "messages", False
+
+    def _text(self, loaded: Loaded, data: bytearray, _: float, cancelled: threading.Event) -> Response:
+        with self._off_loop.parsing(data):
+            body = self._detokenize_body.decode(data)
+        check_model(body.model, self._service.served_names)
+        tokens, most = body.tokens, limits.tokens_counted(loaded.max_model_len)
+        if len(tokens) > most:
+            raise InvalidRequest(f"tokens holds {len(tokens)} ids; it takes at most {most}.", param="tokens")
+        if tokens and not 0 <= min(tokens) <= max(tokens) < loaded.vocab_size:
+            raise InvalidRequest(
+                f"tokens holds token ids outside 0 to {loaded.vocab_size - 1}.", param="tokens"
+            )
+        return json_response({"prompt": self._service.tokenizer.full_text(tokens)})
+
+
+def _too_many(field: str, most: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"{field} has more than {most} tokens, the most that are counted in one request for this model: send it in parts.",
+        param=field,
+    )
