@@ -71,7 +71,7 @@ PyObject* linear(PyObject*, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyObject* layers(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 18) return expect(count, 18);
+  if (count != 19) return expect(count, 19);
   Arguments a{args};
   const long is_bf16 = a.whole();
   Run r;
@@ -92,11 +92,12 @@ PyObject* layers(PyObject*, PyObject* const* args, Py_ssize_t count) {
   r.sequences = a.whole();
   r.tokens = a.whole();
   r.rotary = a.whole();
+  r.kept = Kept(a.whole());
   return compute(is_bf16, [&](auto type) { compute_layers<decltype(type)>(r); });
 }
 
 PyObject* attend_pages(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 18) return expect(count, 18);
+  if (count != 21) return expect(count, 21);
   Arguments a{args};
   const long is_bf16 = a.whole();
   Attention t;
@@ -117,11 +118,14 @@ PyObject* attend_pages(PyObject*, PyObject* const* args, Py_ssize_t count) {
   t.window = a.whole();
   t.scale = a.real();
   t.softcap = a.real();
+  t.key_scales = a.address<float>();
+  t.value_scales = a.address<float>();
+  t.kept = Kept(a.whole());
   return compute(is_bf16, [&](auto type) { attend<decltype(type)>(t); });
 }
 
 PyObject* write_pages(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 14) return expect(count, 14);
+  if (count != 17) return expect(count, 17);
   Arguments a{args};
   const long is_bf16 = a.whole();
   Writing w;
@@ -138,6 +142,9 @@ PyObject* write_pages(PyObject*, PyObject* const* args, Py_ssize_t count) {
   w.kv_heads = a.whole();
   w.key_dim = a.whole();
   w.value_dim = a.whole();
+  w.key_scales = a.address<float>();
+  w.value_scales = a.address<float>();
+  w.kept = Kept(a.whole());
   return compute(is_bf16, [&](auto type) { write<decltype(type)>(w); });
 }
 

@@ -60,6 +60,20 @@ def test_quantized_weights_agree_with_fp32_in_most_of_the_answers_tokens(
     assert found.off <= off
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("kept", "off"), [("int8", 0.01), ("fp8", 0.04)])
+def test_keys_and_values_in_eight_bits_agree_with_fp32_in_99_percent_of_the_answers_tokens(
+    kept: Literal["int8", "fp8"], off: float
+) -> None:
+    pytest.importorskip("llmendpoint_native", reason="compiled with g++ on x86_64 only")
+    found = beside_fp32(
+        Configure(str(resolve_model("embedded://demo")), device="cpu", dtype="float32", kv_cache_dtype=kept)
+    )
+    print(f"{kept}: {found}")
+    assert found.agreed >= 0.99
+    assert found.off <= off
+
+
 @dataclass(frozen=True)
 class Beside:
     """How a served model's logits compare with those in float32, over the tokens of all answers."""

@@ -314,7 +314,7 @@ def test_layers_are_one_call_unless_one_of_them_has_a_step_of_its_own(
 def test_a_step_that_memory_does_not_hold_is_an_error_and_not_the_end_of_the_process(variant: str) -> None:
     functions, many = kernels(variant).functions, 1 << 44
     with pytest.raises(MemoryError):
-        functions.layers(0, 0, 0, 1, 64, 4, 2, 16, 128, 0, 0, 0, 0, 0, 0, 1, many, 16)
+        functions.layers(0, 0, 0, 1, 64, 4, 2, 16, 128, 0, 0, 0, 0, 0, 0, 1, many, 16, 0)
     with pytest.raises(MemoryError):
         functions.linear(0, 0, 0, 0, 0, 16, 0, 0, 0, 100, 64, many, 0)
 

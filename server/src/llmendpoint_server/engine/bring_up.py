@@ -64,6 +64,8 @@ class ModelInfo:
     """the variant of the CPU kernels"""
     make_proposer: Callable[[], Proposer] = PromptLookup
     """what guesses ahead, if anything is to"""
+    kv_dtype: str = ""
+    """what pages are kept in"""
     quantization: str = "none"
     """what the weights were quantized by: on load, or the checkpoint's format"""
 
@@ -76,8 +78,9 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     form = gate.refuse_by_config(folder.architecture, folder.config)
     dtype = loading.choose_dtype(settings.dtype, device, loading.saved_dtype(folder.config))
     torch.set_num_threads(threads_for(folder, usable_threads()))
-    kernels = native.find(device, dtype)
-    model, probe, make_backend, kernels = prepare(folder, form, device, dtype, kernels, settings.quantization)
+    prepared = prepare(folder, form, device, dtype, native.find(device, dtype), settings)
+    model, make_backend, kernels = prepared.model, prepared.make_backend, prepared.kernels
+    probe = prepared.probe
     page_size = make_backend(1).cache.page_size
     bytes_per_page = probe.bytes_per_page * page_size // probe.page_size
     vocab_size = int(loading.text_config(model.config).vocab_size)
@@ -120,6 +123,9 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         attention=type(runner.backend).__name__.lower(),
         kernels=kernels.variant if kernels else "none",
         make_proposer=draft.model().follower if draft else PromptLookup,
+        kv_dtype=settings.kv_cache_dtype
+        if settings.kv_cache_dtype != "auto"
+        else str(dtype).removeprefix("torch."),
         quantization=settings.quantization or (form.title if form else "GGUF" if folder.gguf else "none"),
     )
     return runner, info
@@ -141,10 +147,9 @@ class Draft:
         form = gate.refuse_by_config(own.architecture, own.config)
         size = int(loading.text_config(own.config).vocab_size)
         check_vocabulary(folder.path, own.path, (vocab_size, size))
-        kernels = native.find(device, dtype)
-        self._model, probe, self._make_backend, self._kernels = prepare(
-            own, form, device, dtype, kernels, settings.quantization
-        )
+        prepared = prepare(own, form, device, dtype, native.find(device, dtype), settings)
+        self._model, probe, self._kernels = prepared.model, prepared.probe, prepared.kernels
+        self._make_backend = prepared.make_backend
         self._longest = min(longest, loading.config_max_model_len(self._model.config))
         self._page_size = self._make_backend(1).cache.page_size
         self._bytes_per_page = probe.bytes_per_page * self._page_size // probe.page_size

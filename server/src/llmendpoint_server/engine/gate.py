@@ -36,6 +36,8 @@ TOLERANCE = {torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.15}
 """Largest root-mean-square difference of a position's logits, as a share of their spread. Wrong attention gives 0.3 or more."""
 QUANTIZED_TOLERANCE = {"int8": 0.15, "int4": 0.7}
 """Between the logits of the model as it is and those of its quantized weights."""
+KV_TOLERANCE = 0.2
+"""Between the logits with pages of eight bits and those with whole ones."""
 _LENGTHS = (21, 30, 38)
 """Ascending, the order of a `Step`. Of the prefilled positions most must be within the tolerance, and of the decoded ones too. One alone says nothing: rounding may send a token to
 another expert, which gives other logits. Sequences that see each other would make at least two wrong."""

@@ -108,6 +108,7 @@ def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
         attention=info.attention,
         kernels=info.kernels,
         quantization=info.quantization,
+        kv_cache_dtype=info.kv_dtype,
         prefix_caching=settings.prefix_caching,
     )
 

@@ -74,6 +74,10 @@ def _refuse(settings: Configure, folder: Folder) -> None:
         raise BadConfiguration(
             f"--quantization is {settings.quantization}, which is for models that generate: leave it out."
         )
+    if settings.kv_cache_dtype != "auto":
+        raise BadConfiguration(
+            f"--kv-cache-dtype is {settings.kv_cache_dtype}, and a model that does not generate has no KV cache: leave it out."
+        )
     if settings.speculative_method or settings.draft_model_path:
         raise BadConfiguration(
             "This model does not generate, so nothing is guessed ahead: leave speculation out."
