@@ -128,6 +128,11 @@ def test_an_option_does_not_divide_a_model_that_our_engine_keeps_whole(folder: P
     assert answer("-f", other, "--model", folder, "--count", "4")["options"][0]["count"] == 4
 
 
+def test_a_cache_of_eight_bits_takes_half(folder: Path) -> None:
+    whole, half = answer(folder), answer(folder, "--kv-cache-dtype", "fp8")
+    assert whole["kvBytesPerToken"] == 2 * half["kvBytesPerToken"]
+
+
 @pytest.mark.parametrize("accelerator", [{"product": "L4"}, {}])
 def test_our_own_engine_does_not_load_every_quantization(
     folder: Path, tmp_path: Path, accelerator: dict[str, str]

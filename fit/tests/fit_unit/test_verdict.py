@@ -98,6 +98,12 @@ def test_an_engine_that_does_not_load_a_quantization_is_offered_none_and_judged_
     assert "take another runtime, a checkpoint of GPTQ, AWQ" in fit_text(fit, 16)
 
 
+@pytest.mark.parametrize(("kept", "share"), [("auto", 1), ("int8", 2), ("fp8", 2)])
+def test_a_cache_of_eight_bits_holds_twice_the_tokens(kept: str, share: int) -> None:
+    whole = kv_token_bytes(EIGHT, parse_load({}))
+    assert kv_token_bytes(EIGHT, parse_load({"engine": {"kvCacheDtype": kept}})) * share == whole
+
+
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
 GPTQ = {"quant_method": "gptq", "bits": 4}
 

@@ -18,12 +18,16 @@ OURS_READS = frozenset(
 )
 """Quantizations, as `Shape` names them."""
 
+EIGHT_BITS = ("int8", "fp8")
+"""Values of `engine.kvCacheDtype`."""
+
 _SPLITTING = re.compile(r"\$\(accelerator\.count\)|^--(tensor-parallel|tp|num-shard)")
 
 
 def parse_load(spec: Mapping[str, Any]) -> Load:
     """From an LLMEndpoint's spec as JSON. Raises ValueError."""
     engine = spec.get("engine") or {}
+    narrow = engine.get("kvCacheDtype", "auto") in EIGHT_BITS
     dtype, cache = engine.get("dtype", "auto"), engine.get("kvCacheMemory")
     ours = runtime_of(spec) == OURS
     if dtype == "auto":
@@ -34,6 +38,7 @@ def parse_load(spec: Mapping[str, Any]) -> Load:
         max_model_len=engine.get("maxModelLen"),
         max_num_seqs=engine.get("maxNumSeqs"),
         dtype=str(dtype) if dtype is not None else None,
+        kv_element_bytes=1 if narrow else None,
         kv_cache=parse_bytes(cache) if cache is not None else None,
         frees_windows=not ours,
         keeps_latents=not ours,
