@@ -33,7 +33,18 @@ def extension(variant: str, flags: list[str]) -> Extension:
         depends=[
             f"kernels/{part}.h"
             for part in (
-                *("vector", "scratch", "product", "tiles", "linear", "attention", "glue", "layer"),
+                *(
+                    "vector",
+                    "scratch",
+                    "product",
+                    "tiles",
+                    "int4",
+                    "linear",
+                    "eight_bits",
+                    "attention",
+                    "glue",
+                    "layer",
+                ),
                 *("weights", "row", "kept", "sampling"),
             )
         ],

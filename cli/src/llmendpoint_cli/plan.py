@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,6 +51,15 @@ Text = str | None
 Whole = int | None
 Number = float | None
 
+
+class KvCacheDtype(StrEnum):
+    """What keys and values are kept in."""
+
+    AUTO = "auto"
+    INT8 = "int8"
+    FP8 = "fp8"
+
+
 ModelArgument = Annotated[
     Text,
     typer.Argument(
@@ -83,6 +93,14 @@ MaxModelLen = Annotated[
     Whole, option("Most tokens of one request.  [default: the model's limit]", metavar="TOKENS", minimum=1)
 ]
 MaxNumSeqs = Annotated[Whole, option("Most sequences in one batch.  [default: 256]", metavar="N", minimum=1)]
+KvDtype = Annotated[
+    KvCacheDtype | None,
+    option(
+        "Number format of the KV cache: int8 and fp8 take one byte.  [default: that of the model]",
+        "--kv-cache-dtype",
+        metavar="auto|int8|fp8",
+    ),
+]
 Price = Annotated[
     Number,
     option("Price of one accelerator, in USD per hour.  [default: a list price]", metavar="USD", minimum=0),
@@ -114,6 +132,7 @@ def plan(
     count: Count = None,
     max_model_len: MaxModelLen = None,
     max_num_seqs: MaxNumSeqs = None,
+    kv_cache_dtype: KvDtype = None,
     price: Price = None,
     tokens_per_second: Throughput = None,
     api_price: ApiPrice = None,
@@ -136,7 +155,7 @@ def plan(
     device, prices = device_of(accelerator, accelerator_memory), Prices(price, api_price, tokens_per_second)
     reports = []
     for asked, source in _asked(filename, named):
-        asked = _overridden(asked, device, count, max_model_len, max_num_seqs)
+        asked = _overridden(asked, device, count, max_model_len, max_num_seqs, kv_cache_dtype)
         reports.append(make_report(given or read_model(source, hub_endpoint), asked, prices))
     _print(reports, output)
     if not all(report.fits for report in reports):
@@ -149,6 +168,7 @@ def _overridden(
     count: int | None,
     max_model_len: int | None,
     max_num_seqs: int | None,
+    kv_cache_dtype: KvCacheDtype | None,
 ) -> Asked:
     """Options take precedence over the manifest. Only an engine that divides a model gets a count other than one."""
     load = replace(
@@ -156,6 +176,8 @@ def _overridden(
         max_model_len=max_model_len or asked.load.max_model_len,
         max_num_seqs=max_num_seqs or asked.load.max_num_seqs,
     )
+    if kv_cache_dtype is not None:
+        load = replace(load, kv_element_bytes=None if kv_cache_dtype is KvCacheDtype.AUTO else 1)
     asked = replace(asked, load=load, device=device or asked.device)
     if asked.splits:
         return replace(asked, count=count or asked.count)

@@ -128,12 +128,17 @@ def test_an_option_does_not_divide_a_model_that_our_engine_keeps_whole(folder: P
     assert answer("-f", other, "--model", folder, "--count", "4")["options"][0]["count"] == 4
 
 
+def test_a_cache_of_eight_bits_takes_half(folder: Path) -> None:
+    whole, half = answer(folder), answer(folder, "--kv-cache-dtype", "fp8")
+    assert whole["kvBytesPerToken"] == 2 * half["kvBytesPerToken"]
+
+
 @pytest.mark.parametrize("accelerator", [{"product": "L4"}, {}])
-def test_our_own_engine_loads_no_quantized_checkpoint(
+def test_our_own_engine_does_not_load_every_quantization(
     folder: Path, tmp_path: Path, accelerator: dict[str, str]
 ) -> None:
     (folder / "config.json").write_text(
-        json.dumps({**QWEN3_8B, "quantization_config": {"quant_method": "fp8"}})
+        json.dumps({**QWEN3_8B, "quantization_config": {"quant_method": "aqlm"}})
     )
     asked = {
         "resources": {"accelerator": {"kind": "nvidia.com/gpu", **accelerator}},
@@ -141,7 +146,7 @@ def test_our_own_engine_loads_no_quantized_checkpoint(
     }
     code, text = run("-f", manifest(tmp_path / "m.yaml", **asked), "--model", folder)
     assert code == 1
-    assert "this runtime loads none that are: take another runtime" in text
+    assert "in a way that this runtime does not load: take another runtime" in text
     other = manifest(tmp_path / "o.yaml", runtime={"name": "vllm"}, **asked)
     assert answer("-f", other, "--model", folder)["fits"] is True
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .core.config import parse_config
 from .core.model import Model, Shape, estimated
-from .core.weights import INDEX, LENGTH_BYTES, header_length, parse_header, unread, weight_files
+from .core.weights import INDEX, LENGTH_BYTES, header_length, parse_header, shape_of, unread, weight_files
 from .errors import ConfigError, ModelMissing, WeightsError
 
 
@@ -21,6 +21,7 @@ def read_folder(folder: Path) -> Model:
     names = weight_files((path.name for path in folder.iterdir()), _json(folder / INDEX))
     if not names:
         return estimated(shape)
+    shape = shape_of(shape, names)
     weights: dict[str, int] = {}
     for name in names:
         for dtype, size in _file(folder / name, shape).items():

@@ -64,6 +64,14 @@ def test_files_without_a_header_count_with_their_size(folder: Path) -> None:
     assert read_folder(folder).weights == {"BF16": 99}
 
 
+def test_a_gguf_file_says_that_the_model_is_quantized(folder: Path) -> None:
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    (folder / "model-Q4_0.gguf").write_bytes(b"x" * 99)
+    model = read_folder(folder)
+    assert (model.weights, model.shape.quantization) == ({"U8": 99}, "gguf")
+
+
 def test_without_weights_the_parameters_are_counted(folder: Path) -> None:
     for path in folder.glob("*.safetensors"):
         path.unlink()

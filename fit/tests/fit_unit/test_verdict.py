@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from llmendpoint_fit.core.accelerators import ACCELERATORS, BY_NAME, recognise, slice_memory
 from llmendpoint_fit.core.config import parse_config
 from llmendpoint_fit.core.cost import breakeven, decode_limit, per_thousand
-from llmendpoint_fit.core.engines import parse_load
+from llmendpoint_fit.core.engines import parse_load, reads
 from llmendpoint_fit.core.memory import (
     Load,
     kv_sequence_bytes,
@@ -23,7 +23,15 @@ from llmendpoint_fit.core.memory import (
 )
 from llmendpoint_fit.core.model import Attention, Model, Shape, estimated
 from llmendpoint_fit.core.text import change_text, fit_text
-from llmendpoint_fit.core.verdict import Outcome, Question, changed, evaluate, quantized, what_would_fit
+from llmendpoint_fit.core.verdict import (
+    Outcome,
+    Question,
+    changed,
+    evaluate,
+    loads,
+    quantized,
+    what_would_fit,
+)
 
 from .configs import LLAMA_8B, LLAMA_70B, QWEN3_8B
 
@@ -76,18 +84,52 @@ def test_an_engine_that_does_not_divide_a_model_is_not_told_to() -> None:
     assert all(change.accelerators is None for change in what_would_fit(question, "nvidia.com/gpu"))
 
 
-def test_an_engine_that_loads_no_quantized_weights_is_offered_none_and_judged_by_it() -> None:
-    question = replace(ask(SEVENTY, "h100-80gb", max_model_len=8192), quantizes=False)
+def test_an_engine_that_does_not_load_a_quantization_is_offered_none_and_judged_by_it() -> None:
+    question = replace(ask(SEVENTY, "h100-80gb", max_model_len=8192), reads=frozenset({"awq 4 bits"}))
     assert all(change.weight_bits is None for change in what_would_fit(question, "nvidia.com/gpu"))
     packed = replace(question, model=quantized(EIGHT, 4))
-    assert evaluate(replace(packed, quantizes=True)).outcome.serves
+    assert evaluate(replace(packed, reads=None)).outcome.serves
     fit = evaluate(packed)
     assert (fit.outcome, fit.outcome.serves, what_would_fit(packed, "nvidia.com/gpu")) == (
         Outcome.QUANTIZED,
         False,
         (),
     )
-    assert "another runtime, or the checkpoint that is not quantized" in fit_text(fit, 16)
+    assert "take another runtime, a checkpoint of GPTQ, AWQ" in fit_text(fit, 16)
+
+
+@pytest.mark.parametrize(("kept", "share"), [("auto", 1), ("int8", 2), ("fp8", 2)])
+def test_a_cache_of_eight_bits_holds_twice_the_tokens(kept: str, share: int) -> None:
+    whole = kv_token_bytes(EIGHT, parse_load({}))
+    assert kv_token_bytes(EIGHT, parse_load({"engine": {"kvCacheDtype": kept}})) * share == whole
+
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
+GPTQ = {"quant_method": "gptq", "bits": 4}
+
+
+@pytest.mark.parametrize(
+    ("method", "read"),
+    [
+        (AWQ, True),
+        (GPTQ, True),
+        (GPTQ | {"bits": 8}, True),
+        (GPTQ | {"bits": 3}, False),
+        ({"quant_method": "fp8"}, True),
+        ({"quant_method": "compressed-tensors", "config_groups": {}}, True),
+        ({"quant_method": "aqlm"}, False),
+    ],
+)
+def test_the_bundled_engine_holds_a_quantized_checkpoint_in_sixteen_bits_and_others_as_it_is_stored(
+    method: dict[str, Any], read: bool
+) -> None:
+    shape = parse_config(LLAMA_8B | {"quantization_config": method})
+    model = Model(shape, {"I32": 4_000_000_000, "F16": 1_700_000_000})
+    ours, theirs = ({}, {"runtime": {"name": "vllm"}})
+    assert loads(model, reads(ours)) is read
+    assert loads(model, reads(theirs))
+    assert weights_bytes(model, parse_load(ours)) == 2 * shape.parameters
+    assert weights_bytes(model, parse_load(theirs)) == 5_700_000_000
 
 
 @pytest.mark.parametrize(
@@ -184,7 +226,7 @@ def models(draw: st.DrawFn) -> Model:
     return Model(shape, weights)
 
 
-loads = st.builds(
+made_loads = st.builds(
     Load,
     max_model_len=st.none() | st.integers(1, 1_000_000),
     max_num_seqs=st.none() | st.integers(1, 4096),
@@ -193,9 +235,16 @@ loads = st.builds(
     kv_cache=st.none() | st.integers(1, 10**12),
     frees_windows=st.booleans(),
     keeps_latents=st.booleans(),
+    dequantizes=st.booleans(),
 )
 questions = st.builds(
-    Question, models(), loads, st.integers(10**8, 5 * 10**11), counts, st.booleans(), st.booleans()
+    Question,
+    models(),
+    made_loads,
+    st.integers(10**8, 5 * 10**11),
+    counts,
+    st.booleans(),
+    st.none() | st.just(frozenset({"awq 4 bits"})),
 )
 
 
@@ -242,7 +291,7 @@ def test_twice_the_accelerators_take_no_more_of_each(question: Question) -> None
 
 
 @settings(max_examples=60, deadline=None)
-@given(models(), loads, st.integers(0, 100_000), st.integers(0, 100_000))
+@given(models(), made_loads, st.integers(0, 100_000), st.integers(0, 100_000))
 def test_keys_and_values_grow_with_the_tokens_and_windows_only_save(
     model: Model, load: Load, some: int, more: int
 ) -> None:
@@ -257,7 +306,7 @@ def test_keys_and_values_grow_with_the_tokens_and_windows_only_save(
 def test_fewer_bits_are_never_more_bytes(model: Model) -> None:
     eight, four = quantized(model, 8), quantized(model, 4)
     assert four.stored <= eight.stored
-    assert weights_bytes(eight, None) <= weights_bytes(model, "bfloat16") + 2
+    assert weights_bytes(eight, Load()) <= weights_bytes(model, Load(dtype="bfloat16")) + 2
 
 
 def test_the_documented_table_is_the_one_that_is_used() -> None:

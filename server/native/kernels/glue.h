@@ -72,16 +72,37 @@ void rotate(T* x, const T* cos, const T* sin, const float* weight, float eps, lo
 struct Writing {
   const void *key, *value;  // [tokens, kv_heads, dim] with strides
   void *keys, *values;      // pages; see attention.h
+  float *key_scales, *value_scales;  // of pages of eight bits
+  Kept kept;
   const int* slots;         // of each token: page * PAGE + place in the page
   long tokens, kv_heads, key_dim, value_dim;
   long key_token, key_head, value_token, value_head;  // strides in elements
 };
+
+// A key's element d of a page of eight bits is that of all lanes side by side.
+template <class S, class T>
+inline void write_narrow_key(const Writing& w, const T* key, long row, long place) {
+  S* keys = static_cast<S*>(w.keys) + row * PAGE * w.key_dim + place / LANES * LANES * w.key_dim + place % LANES;
+  w.key_scales[row * PAGE + place] = encode<S>(key, w.key_dim, [&](long d, int count, const S* codes) {
+    for (int i = 0; i < count; i++) keys[(d + i) * LANES] = codes[i];
+  });
+}
+
+template <class S, class T>
+inline void write_narrow_value(const Writing& w, const T* value, long row, long place) {
+  constexpr long per = Arithmetic<T>::per_unit;
+  S* values = static_cast<S*>(w.values) + row * PAGE * w.value_dim + place / per * per * w.value_dim + place % per * LANES;
+  w.value_scales[row * PAGE + place] = encode<S>(
+      value, w.value_dim, [&](long d, int count, const S* codes) { memcpy(values + d * per, codes, count); });
+}
 
 template <class T>
 inline void write_key(const Writing& w, long token, long head) {
   constexpr long per = Arithmetic<T>::per_unit;
   const long page = w.slots[token] / PAGE, place = w.slots[token] % PAGE, row = page * w.kv_heads + head;
   const T* key = static_cast<const T*>(w.key) + token * w.key_token + head * w.key_head;
+  if (w.kept == Kept::INT8) return write_narrow_key<int8_t>(w, key, row, place);
+  if (w.kept == Kept::FP8) return write_narrow_key<Fp8>(w, key, row, place);
   T* keys = static_cast<T*>(w.keys) + row * PAGE * w.key_dim + place / LANES * LANES * w.key_dim + place % LANES * per;
   for (long d = 0; d < w.key_dim; d += per) memcpy(keys + d * LANES, key + d, sizeof(T) * per);
 }
@@ -101,6 +122,11 @@ inline void write_value(const Writing& w, long token, long head) {
   constexpr long per = Arithmetic<T>::per_unit;
   const long page = w.slots[token] / PAGE, place = w.slots[token] % PAGE, row = page * w.kv_heads + head;
   const T* value = static_cast<const T*>(w.value) + token * w.value_token + head * w.value_head;
+  if (w.kept != Kept::WHOLE) {
+    w.kept == Kept::INT8 ? write_narrow_value<int8_t>(w, value, row, place) : write_narrow_value<Fp8>(w, value, row, place);
+    if (opens_page(w, token)) memset(w.value_scales + row * PAGE + place + 1, 0, sizeof(float) * (PAGE - place - 1));
+    return;
+  }
   T* values = static_cast<T*>(w.values) + row * PAGE * w.value_dim;
   T* unit = values + place / per * per * w.value_dim + place % per;
   for (long d = 0; d < w.value_dim; d++) unit[d * per] = value[d];

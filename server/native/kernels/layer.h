@@ -20,10 +20,11 @@ struct Layer {
   long window;            // 0: none
   double input_eps, query_eps, key_eps, post_eps, scale, softcap;
 };
-static_assert(sizeof(Layer) == 27 * 8, "as Python packs it");
+static_assert(sizeof(Layer) == 35 * 8, "as Python packs it");
 
 struct Pages {
   void *keys, *values;
+  float *key_scales, *value_scales;  // of pages of eight bits
 };
 
 // The layers of a model, and one step. All layers have the same shapes.
@@ -35,6 +36,7 @@ struct Run {
   const void *cos, *sin;    // [tokens, rotary]
   const int *rows, *tables, *slots;  // see attention.h and glue.h
   long sequences, tokens, rotary;
+  Kept kept;
 
   long qkv() const { return (heads + 2 * kv_heads) * dim; }
 };
@@ -65,6 +67,9 @@ Attention attention_of(const Run& r, long n, const Between<T>& between) {
   a.out = between.attended;
   a.keys = r.pages[n].keys;
   a.values = r.pages[n].values;
+  a.key_scales = r.pages[n].key_scales;
+  a.value_scales = r.pages[n].value_scales;
+  a.kept = r.kept;
   a.sinks = nullptr;
   a.rows = r.rows;
   a.tables = r.tables;
@@ -87,6 +92,9 @@ Writing writing_of(const Run& r, long n, const Between<T>& between) {
   w.value = between.qkv + (r.heads + r.kv_heads) * r.dim;
   w.keys = r.pages[n].keys;
   w.values = r.pages[n].values;
+  w.key_scales = r.pages[n].key_scales;
+  w.value_scales = r.pages[n].value_scales;
+  w.kept = r.kept;
   w.slots = r.slots;
   w.tokens = r.tokens;
   w.kv_heads = r.kv_heads;

@@ -1,10 +1,13 @@
 // y[M, N] = x[M, K] w[N, K]^T * scale[N] + bias[N], with weights in panels of LANES outputs.
 //
 // A panel is [K / per_unit][LANES][per_unit]: each vector of it holds one unit of its outputs. Weights are stored as T, or
-// smaller: bfloat16 for float arithmetic, int8 for both, in panels of [K / per_unit][per_unit][LANES]. With few rows they are widened in registers. With many, a panel is
+// smaller: bfloat16 for float arithmetic, int8 for both, in panels of [K / per_unit][per_unit][LANES], or four bits as in int4.h. With few rows they are widened in registers. With many, a panel is
 // widened once into scratch memory, which all rows then read.
 #pragma once
 
+#include <type_traits>
+
+#include "int4.h"
 #include "product.h"
 #include "scratch.h"
 #include "tiles.h"
@@ -66,51 +69,76 @@ inline void widen_into(T* to, const W* from, long count) {
 
 constexpr long FEW = 2;  // rows up to which widening in registers beats tiles
 
+// P panels that are stored as T.
+template <class T, int P>
+inline void multiply_wide(const Linear& l, const T* w, long output, char* room) {
+  if constexpr (tiled<T>())
+    multiply_tiled<P>(l, reinterpret_cast<const char*>(w), output, room);
+  else
+    multiply_rows<T, T, P>(l, w, LANES * l.inputs, output);
+}
+
 template <class T, class W, int P>
-inline void multiply_group(const Linear& l, const W* w, long output, char* room) {
-  const long panel = LANES * l.inputs;
+inline void multiply_group(const Linear& l, long panel, char* room) {
+  const long size = LANES * l.inputs, output = panel * LANES;
+  const W* w = static_cast<const W*>(l.weights.w) + panel * size;
   constexpr bool narrow = sizeof(W) < sizeof(T);
-  if (narrow && l.rows <= (tiled<T>() ? FEW : ROWS)) return multiply_rows<T, W, P>(l, w, panel, output);
-  const T* wide;
+  if (narrow && l.rows <= (tiled<T>() ? FEW : ROWS)) return multiply_rows<T, W, P>(l, w, size, output);
   if constexpr (narrow) {
     T* widened = reinterpret_cast<T*>(room + TILE_ROOM);
-    widen_into(widened, w, P * panel);
-    wide = widened;
+    widen_into(widened, w, P * size);
+    multiply_wide<T, P>(l, widened, output, room);
   } else {
-    wide = w;
+    multiply_wide<T, P>(l, w, output, room);
   }
-  if constexpr (tiled<T>())
-    multiply_tiled<P>(l, reinterpret_cast<const char*>(wide), output, room);
+}
+
+struct FourBits {};
+
+template <class T, int P>
+inline void multiply_group_of_four(const Linear& l, long panel, char* room) {
+  const Four four(l, panel);
+  Linear scaled = l;
+  scaled.weights.scale = nullptr;  // it is in the weights
+  if (l.rows <= (tiled<T>() ? FEW : FEW_FOUR)) return multiply_few<T, P>(scaled, four, panel * LANES);
+  T* widened = reinterpret_cast<T*>(room + TILE_ROOM);
+  widen_four<T, P>(widened, four);
+  multiply_wide<T, P>(scaled, widened, panel * LANES, room);
+}
+
+template <class T, class W, int P>
+inline void multiply_some(const Linear& l, long panel, char* room) {
+  if constexpr (std::is_same_v<W, FourBits>)
+    multiply_group_of_four<T, P>(l, panel, room);
   else
-    multiply_rows<T, T, P>(l, wide, panel, output);
+    multiply_group<T, W, P>(l, panel, room);
 }
 
 template <class T, class W>
 void multiply_panels(const Linear& l, const Share& share) {
-  const W* w = static_cast<const W*>(l.weights.w);
-  const long panels = (l.outputs + LANES - 1) / LANES, panel = LANES * l.inputs, groups = (panels + PANELS - 1) / PANELS;
+  const long panels = (l.outputs + LANES - 1) / LANES, groups = (panels + PANELS - 1) / PANELS;
   for (long g = share.first(groups); g < share.end(groups); g++) {
-    const W* first = w + g * PANELS * panel;
-    const long output = g * PANELS * LANES;
     if (g * PANELS + PANELS <= panels)
-      multiply_group<T, W, PANELS>(l, first, output, share.room);
+      multiply_some<T, W, PANELS>(l, g * PANELS, share.room);
     else
-      multiply_group<T, W, 1>(l, first, output, share.room);
+      multiply_some<T, W, 1>(l, g * PANELS, share.room);
   }
 }
 
 // Scratch memory that each thread needs.
 template <class T>
 inline size_t linear_room(const Weights& weights, long inputs) {
-  return TILE_ROOM + (weights.bytes < long(sizeof(T)) ? PANELS * LANES * inputs * sizeof(T) : 0);
+  return TILE_ROOM + (weights.bits < long(8 * sizeof(T)) ? PANELS * LANES * inputs * sizeof(T) : 0);
 }
 
 // This thread's part of a linear layer.
 template <class T>
 void multiply_share(const Linear& l, const Share& share) {
-  if (l.weights.bytes == 1)
+  if (l.weights.bits == 4)
+    multiply_panels<T, FourBits>(l, share);
+  else if (l.weights.bits == 8)
     multiply_panels<T, int8_t>(l, share);
-  else if (l.weights.bytes == 2)
+  else if (l.weights.bits == 16)
     multiply_panels<T, Bf16>(l, share);
   else if constexpr (sizeof(T) == 4)
     multiply_panels<T, float>(l, share);

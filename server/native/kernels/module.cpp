@@ -51,14 +51,16 @@ PyObject* compute(bool is_bf16, Work work) {
 }
 
 PyObject* linear(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 11) return expect(count, 11);
+  if (count != 13) return expect(count, 13);
   Arguments a{args};
   const long is_bf16 = a.whole();
   Linear l;
   l.weights.w = a.address<void>();
   l.weights.scale = a.address<float>();
   l.weights.bias = a.address<float>();
-  l.weights.bytes = a.whole();
+  l.weights.zero = a.address<float>();
+  l.weights.bits = a.whole();
+  l.weights.group = a.whole();
   l.x = a.address<void>();
   l.y = a.address<void>();
   l.rows = a.whole();
@@ -69,7 +71,7 @@ PyObject* linear(PyObject*, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyObject* layers(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 18) return expect(count, 18);
+  if (count != 19) return expect(count, 19);
   Arguments a{args};
   const long is_bf16 = a.whole();
   Run r;
@@ -90,11 +92,12 @@ PyObject* layers(PyObject*, PyObject* const* args, Py_ssize_t count) {
   r.sequences = a.whole();
   r.tokens = a.whole();
   r.rotary = a.whole();
+  r.kept = Kept(a.whole());
   return compute(is_bf16, [&](auto type) { compute_layers<decltype(type)>(r); });
 }
 
 PyObject* attend_pages(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 18) return expect(count, 18);
+  if (count != 21) return expect(count, 21);
   Arguments a{args};
   const long is_bf16 = a.whole();
   Attention t;
@@ -115,11 +118,14 @@ PyObject* attend_pages(PyObject*, PyObject* const* args, Py_ssize_t count) {
   t.window = a.whole();
   t.scale = a.real();
   t.softcap = a.real();
+  t.key_scales = a.address<float>();
+  t.value_scales = a.address<float>();
+  t.kept = Kept(a.whole());
   return compute(is_bf16, [&](auto type) { attend<decltype(type)>(t); });
 }
 
 PyObject* write_pages(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 14) return expect(count, 14);
+  if (count != 17) return expect(count, 17);
   Arguments a{args};
   const long is_bf16 = a.whole();
   Writing w;
@@ -136,6 +142,9 @@ PyObject* write_pages(PyObject*, PyObject* const* args, Py_ssize_t count) {
   w.kv_heads = a.whole();
   w.key_dim = a.whole();
   w.value_dim = a.whole();
+  w.key_scales = a.address<float>();
+  w.value_scales = a.address<float>();
+  w.kept = Kept(a.whole());
   return compute(is_bf16, [&](auto type) { write<decltype(type)>(w); });
 }
 
@@ -233,6 +242,7 @@ PyMODINIT_FUNC MODULE_INIT() {
   PyModule_AddIntConstant(made, "PAGE", PAGE);
   PyModule_AddIntConstant(made, "VOCABULARY", sampling::LARGEST_VOCABULARY);
   PyModule_AddIntConstant(made, "BF16", bf16);
+  PyModule_AddIntConstant(made, "LAYER", sizeof(Layer));
   PyModule_AddIntConstant(made, "INPUTS", tiles ? TILE_INPUTS : 2);
   return made;
 }

@@ -6,10 +6,12 @@
 namespace {
 
 struct Weights {
-  const void* w;       // panels; see linear.h
-  const float* scale;  // or null
+  const void* w;       // panels; see linear.h and int4.h
+  const float* scale;  // of each output, or null; of four bits: of each group
   const float* bias;   // or null
-  long bytes;          // of one weight
+  const float* zero;   // of four bits: of each group, or null
+  long bits;           // of one weight
+  long group;          // of four bits: inputs of a group
 };
 
 enum class Ending : long {

@@ -48,7 +48,8 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     model_revision: str = ""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
-    quantization: Literal["int8"] | None = None
+    quantization: Literal["int8", "int4"] | None = None
+    kv_cache_dtype: Literal["auto", "int8", "fp8"] = "auto"
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_queued_requests: int = 256
@@ -112,6 +113,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     attention: str = "none"
     kernels: str = "none"
     quantization: str = "none"
+    kv_cache_dtype: str = ""
     task: Task = "generate"
     dimensions: int = 0
     cuts: tuple[int, ...] | None = None

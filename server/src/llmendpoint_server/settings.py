@@ -56,7 +56,8 @@ class Settings:
     port: int = 8000
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
-    quantization: Literal["int8"] | None = None
+    quantization: Literal["int8", "int4"] | None = None
+    kv_cache_dtype: Literal["auto", "int8", "fp8"] = "auto"
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_batched_tokens: int | None = None
@@ -194,8 +195,10 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--device", choices=("auto", "cpu", "cuda"), default="auto",
         help="where to compute (default: auto, CUDA where there is one)")  # fmt: skip
-    add("--quantization", choices=("int8",),
-        help="keep the weights of linear layers in 8 bits: half the memory, and faster where memory is the limit; on CPU only (default: as they are)")  # fmt: skip
+    add("--quantization", choices=("int8", "int4"),
+        help="keep the weights of linear layers in 8 or 4 bits: a half or a third of the memory, and faster where memory is the limit; on CPU only (default: as the model's files have them)")  # fmt: skip
+    add("--kv-cache-dtype", choices=("auto", "int8", "fp8"), default="auto",
+        help="keep the KV cache in 8 bits, with a scale for each token and head: twice the tokens in the same memory; on CPU only (default: auto, that of --dtype)")  # fmt: skip
     add("--dtype", choices=("auto", "bfloat16", "float16", "float32"), default="auto",
         help="of weights and KV cache (default: auto)")  # fmt: skip
     add("--max-model-len", type=positive, metavar="TOKENS",

@@ -23,6 +23,7 @@ _BASE: dict[str, Any] = {
 }
 _SHAPES: dict[str, dict[str, Any]] = {
     "llama": {},
+    "narrow": {"head_dim": 12},
     "qwen3": {"head_dim": 16},
     "gemma3_text": {"head_dim": 16, "sliding_window": 8, "num_hidden_layers": 7},
     "gemma2": {"head_dim": 16, "sliding_window": 8},
@@ -97,7 +98,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
         },
     },
 }
-_TYPE = {"longrope": "phi3"}
+_TYPE = {"longrope": "phi3", "narrow": "llama"}
 
 
 def save(shape: str, folder: Path) -> Path:

@@ -25,9 +25,9 @@ def test_the_first_model_is_gone_before_the_second_is_loaded(
     load_model, operate = loading.load_model, surgery.operate
     loaded: list[weakref.ref[Any]] = []
 
-    def watched(folder: Folder, device: torch.device, dtype: torch.dtype) -> Any:
+    def watched(folder: Folder, device: torch.device, dtype: torch.dtype, form: None) -> Any:
         assert all(one() is None for one in loaded), "two models are in memory"
-        model = load_model(folder, device, dtype)
+        model = load_model(folder, device, dtype, form)
         loaded.append(weakref.ref(model))
         loaded.append(weakref.ref(model.lm_head.weight))  # type: ignore[attr-defined]  # a Llama
         return model

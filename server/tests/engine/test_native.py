@@ -18,11 +18,13 @@ from llmendpoint_server.engine.attention.base import Rules
 from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.attention.in_place import InPlace
 from llmendpoint_server.engine.bring_up import load
+from llmendpoint_server.engine.formats.groups import Groups
 from llmendpoint_server.engine.fused import FusedAttention, FusedLayers, FusedMlp, FusedNorm
 from llmendpoint_server.engine.fusing import Fusing, fused_mlp, fused_norm
-from llmendpoint_server.engine.linear import NativeLinear, Quantization
+from llmendpoint_server.engine.linear import NativeLinear
 from llmendpoint_server.engine.machine import cpu_flags
 from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.quantizing import Quantization, in_eight_bits, in_four_bits, quantize
 from llmendpoint_server.errors import BadConfiguration
 from llmendpoint_server.protocol import Configure
 
@@ -47,32 +49,55 @@ def apart(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     return float((ours.double() - theirs.double()).abs().max() / theirs.double().abs().max())
 
 
+def with_zeros(weight: torch.Tensor) -> Groups:
+    """As checkpoints have them: groups of another size, with zeros."""
+    groups = in_four_bits(weight)
+    count = weight.shape[1] // 16
+    zero = torch.randint(-8, 8, (len(weight), count)).float()
+    return Groups(groups.values, torch.rand(len(weight), count) + 0.5, zero, 4)
+
+
 @pytest.mark.parametrize(("variant", "dtype"), CASES, ids=str)
-@pytest.mark.parametrize("quantization", [None, "int8"])
+@pytest.mark.parametrize("quantization", [None, in_eight_bits, in_four_bits, with_zeros])
 def test_a_linear_layer_equals_torchs_for_any_number_of_rows_and_outputs(
-    variant: str, dtype: torch.dtype, quantization: None
+    variant: str, dtype: torch.dtype, quantization: Callable[[torch.Tensor], Groups] | None
 ) -> None:
     torch.manual_seed(0)
     for outputs, inputs in ((96, 64), (100, 32), (9, 320), (40, 1088)):
         weight, bias = torch.randn(outputs, inputs).to(dtype), torch.randn(outputs).to(dtype)
-        layer = NativeLinear(kernels(variant), weight, bias, quantization)
+        groups = quantization(weight) if quantization else None
+        layer = NativeLinear(kernels(variant), weight, bias, groups)
+        weight = groups.dense().to(dtype) if groups else weight
         for rows in (1, 2, 3, 7, 12, 13, 16, 17, 31, 32, 33, 70, 129, 165):
             x = torch.randn(rows, inputs).to(dtype)
             expected = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
-            most = 2e-2 if quantization else TOLERANCE[dtype]
-            assert apart(layer(x), expected) < most, (outputs, inputs, rows)
+            assert apart(layer(x), expected) < TOLERANCE[dtype], (outputs, inputs, rows)
+
+
+@pytest.mark.parametrize(("variant", "dtype"), CASES, ids=str)
+def test_a_row_has_the_same_result_in_four_bits_whatever_rows_are_beside_it(
+    variant: str, dtype: torch.dtype
+) -> None:
+    if variant == "amx":
+        pytest.skip("tiles add in another order than registers")
+    torch.manual_seed(0)
+    weight, x = torch.randn(96, 320).to(dtype), torch.randn(40, 320).to(dtype)
+    layer = NativeLinear(kernels(variant), weight, None, with_zeros(weight))
+    whole = layer(x)
+    for rows in (1, 2, 3, 4, 5, 12, 13):
+        assert torch.equal(layer(x[:rows]), whole[:rows])
 
 
 def test_weights_that_bfloat16_holds_exactly_are_kept_in_it_and_others_are_not() -> None:
     torch.manual_seed(0)
     exact = torch.randn(32, 64).bfloat16().float()
-    half, whole = (NativeLinear(kernels("avx2"), w, None, None) for w in (exact, torch.randn(32, 64)))
+    half, whole = (NativeLinear(kernels("avx2"), w, None) for w in (exact, torch.randn(32, 64)))
     assert half._weight.dtype is torch.bfloat16
     assert whole._weight.dtype is torch.float32
 
 
 def test_a_linear_layer_refuses_what_does_not_fit_it() -> None:
-    layer = NativeLinear(kernels("avx2"), torch.randn(32, 64), None, None)
+    layer = NativeLinear(kernels("avx2"), torch.randn(32, 64), None)
     with pytest.raises(ValueError, match="a linear layer of 64"):
         layer(torch.randn(3, 32))
     with pytest.raises(ValueError, match="a linear layer of 64"):
@@ -189,10 +214,17 @@ def test_the_server_runs_without_the_kernels_and_refuses_what_needs_them(
         load(configure(model_folder("llama"), quantization="int8"))
 
 
-def test_a_model_in_int8_is_served_in_place(model_folder: Callable[[str], Path]) -> None:
-    runner, _ = load(configure(model_folder("llama"), quantization="int8"))
+@pytest.mark.parametrize(("quantization", "kept"), [("int8", torch.int8), ("int4", torch.uint8)])
+def test_a_quantized_model_is_served_in_place_and_its_head_has_eight_bits(
+    quantization: Quantization, kept: torch.dtype, model_folder: Callable[[str], Path]
+) -> None:
+    runner, info = load(configure(model_folder("llama"), quantization=quantization))
     assert isinstance(runner.backend, InPlace)
-    assert runner.model.lm_head._weight.dtype is torch.int8  # type: ignore[attr-defined]  # a Llama
+    layers = [module for module in runner.model.modules() if isinstance(module, NativeLinear)]
+    assert {layer._weight.dtype for layer in layers[:-1]} == {kept}
+    assert layers[-1] is runner.model.lm_head  # type: ignore[attr-defined]  # a Llama
+    assert layers[-1]._weight.dtype is torch.int8
+    assert info.quantization == quantization
     runner.check()
 
 
@@ -212,7 +244,7 @@ class MeanNorm(torch.nn.Module):
 
 @pytest.mark.skipif("amx" not in VARIANTS and "avx512_bf16" not in VARIANTS, reason="no bf16 arithmetic")
 def test_a_norm_that_subtracts_the_mean_is_kept_however_wide_it_is() -> None:
-    fusing = Fusing(kernels("avx512_bf16"), None)
+    fusing = Fusing(kernels("avx512_bf16"))
     with torch.inference_mode():
         for dim in (64, 4096, 16384):
             assert fused_norm(MeanNorm(dim), fusing) is None
@@ -234,7 +266,7 @@ class LimitedMlp(torch.nn.Module):
 def test_a_feed_forward_with_a_limit_that_small_inputs_do_not_reach_is_kept() -> None:
     torch.manual_seed(0)
     with torch.inference_mode():
-        assert fused_mlp(LimitedMlp(), Fusing(kernels("avx2"), None)) is None
+        assert fused_mlp(LimitedMlp(), Fusing(kernels("avx2"))) is None
 
 
 def test_pages_of_another_shape_than_the_layers_are_refused() -> None:
@@ -252,12 +284,12 @@ def test_pages_of_another_shape_than_the_layers_are_refused() -> None:
 
 
 def test_a_linear_layer_of_no_rows_gives_none() -> None:
-    layer = NativeLinear(kernels("avx2"), torch.randn(32, 64), None, None)
+    layer = NativeLinear(kernels("avx2"), torch.randn(32, 64), None)
     assert layer(torch.randn(0, 64)).shape == (0, 32)
 
 
 @pytest.mark.parametrize(("variant", "dtype"), CASES, ids=str)
-@pytest.mark.parametrize("quantization", [None, "int8"])
+@pytest.mark.parametrize("quantization", [None, "int8", "int4"])
 def test_layers_are_one_call_unless_one_of_them_has_a_step_of_its_own(
     variant: str,
     dtype: torch.dtype,
@@ -270,7 +302,9 @@ def test_layers_are_one_call_unless_one_of_them_has_a_step_of_its_own(
         model = AutoModelForCausalLM.from_pretrained(model_folder("granite"), dtype=dtype).eval()
         gate.open_to_pages("granite", model)
         model.model.layers[2].residual_multiplier = factor
-        surgery.fuse(model, kind, dtype, quantization)
+        if quantization:
+            quantize(model, kind, quantization)
+        surgery.fuse(model, kind, dtype)
         found.append(modules(model, FusedLayers))
         assert modules(model, FusedMlp) == 4
     assert found == [1, 0]
@@ -280,9 +314,9 @@ def test_layers_are_one_call_unless_one_of_them_has_a_step_of_its_own(
 def test_a_step_that_memory_does_not_hold_is_an_error_and_not_the_end_of_the_process(variant: str) -> None:
     functions, many = kernels(variant).functions, 1 << 44
     with pytest.raises(MemoryError):
-        functions.layers(0, 0, 0, 1, 64, 4, 2, 16, 128, 0, 0, 0, 0, 0, 0, 1, many, 16)
+        functions.layers(0, 0, 0, 1, 64, 4, 2, 16, 128, 0, 0, 0, 0, 0, 0, 1, many, 16, 0)
     with pytest.raises(MemoryError):
-        functions.linear(0, 0, 0, 0, 2, 0, 0, 100, 64, many, 0)
+        functions.linear(0, 0, 0, 0, 0, 16, 0, 0, 0, 100, 64, many, 0)
 
 
 def test_layers_refuse_pages_of_another_shape_and_states_of_another_type(

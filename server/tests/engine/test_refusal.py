@@ -37,17 +37,6 @@ def test_an_architecture_that_would_answer_nonsense_is_refused_with_what_works(
     assert caught.value.exit_code == 4
 
 
-def test_quantized_weights_are_refused_before_they_are_read(
-    model_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
-    folder = Path(shutil.copytree(model_folder("llama"), tmp_path / "gptq"))
-    config = json.loads((folder / "config.json").read_text())
-    quantized = config | {"quantization_config": {"quant_method": "gptq", "bits": 4}}
-    (folder / "config.json").write_text(json.dumps(quantized))
-    with pytest.raises(UnsupportedArchitecture, match=r"its weights are quantized \(gptq\)"):
-        load(configure(folder))
-
-
 @pytest.mark.parametrize(
     ("saved", "has_bf16", "chosen"),
     [

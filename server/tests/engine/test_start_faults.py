@@ -36,12 +36,15 @@ def raising(error: Exception) -> Any:
         (raising(ImportError("the processor has none of avx2")), "the processor has none of avx2"),
         (raising(ImportError("amx: invalid ELF header")), "amx: invalid ELF header"),
         (extension(lambda flags: ("amx", SimpleNamespace(LANES=16))), "another version"),
+        (extension(lambda flags: ("amx", SimpleNamespace(LAYER=216))), "layers of 216 bytes instead of 280"),
         (
-            extension(lambda flags: ("avx2", SimpleNamespace(LANES=16, INPUTS=32, BF16=0))),
+            extension(
+                lambda flags: ("avx2", SimpleNamespace(LANES=16, INPUTS=32, BF16=0, LAYER=native.LAYER_BYTES))
+            ),
             "avx2 does not compute in bfloat16",
         ),
     ],
-    ids=["missing", "processor", "system", "version", "dtype"],
+    ids=["missing", "processor", "system", "version", "layers", "dtype"],
 )
 def test_kernels_that_do_not_fit_are_left_out_and_the_log_says_why(
     installed: Any, cause: str, monkeypatch: pytest.MonkeyPatch
@@ -56,7 +59,7 @@ def test_kernels_that_do_not_fit_are_left_out_and_the_log_says_why(
 
 
 def test_kernels_that_fit_are_named_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    functions = SimpleNamespace(LANES=16, INPUTS=32, BF16=1)
+    functions = SimpleNamespace(LANES=16, INPUTS=32, BF16=1, LAYER=native.LAYER_BYTES)
     monkeypatch.setattr(native, "llmendpoint_native", extension(lambda flags: ("avx512_bf16", functions)))
     with capture_logs() as logs:
         assert native.find(CPU, torch.bfloat16) is not None

@@ -115,7 +115,7 @@ def test_a_hub_that_does_not_answer_may_do_so_later(hub: Hub) -> None:
     assert "answers 503" in said
 
 
-@pytest.mark.parametrize("only", ["model.gguf", "model.bin"])
+@pytest.mark.parametrize("only", ["model.ggml", "model.bin"])
 def test_weights_that_the_engine_does_not_load_are_refused_before_a_byte_is_asked_for(
     hub: Hub, only: str
 ) -> None:

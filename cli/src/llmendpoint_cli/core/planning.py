@@ -9,7 +9,7 @@ from typing import Any
 from llmendpoint_fit.core.accelerators import ACCELERATORS, Accelerator
 from llmendpoint_fit.core.cost import breakeven, decode_limit, per_thousand
 from llmendpoint_fit.core.devices import Device, parse_wanted, said
-from llmendpoint_fit.core.engines import OURS, parse_load, quantizes, runtime_of, splits
+from llmendpoint_fit.core.engines import OURS, parse_load, reads, runtime_of, splits
 from llmendpoint_fit.core.memory import Load, kv_token_bytes
 from llmendpoint_fit.core.model import Model
 from llmendpoint_fit.core.text import QUANTIZED, change_text, fit_text
@@ -25,7 +25,7 @@ ONE_ACCELERATOR = f"the runtime {OURS} uses one accelerator"
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What to plan for. `device`: None if none is named. `kind`: only accelerators of this kind are considered.
-    `splits`: the engine can divide a model. `quantizes`: it loads quantized weights. `note`: a remark for the user."""
+    `splits`: the engine can divide a model. `reads`: the quantizations that it loads; None: all. `note`: a remark for the user."""
 
     name: str
     load: Load
@@ -33,7 +33,7 @@ class Asked:
     kind: str | None = None
     count: int | None = None
     splits: bool = True
-    quantizes: bool = True
+    reads: frozenset[str] | None = None
     note: str = ""
 
 
@@ -113,7 +113,7 @@ def asked_by(manifest: Mapping[str, Any]) -> Asked:
         kind=wanted.kind if wanted else None,
         count=wanted.count if wanted and divides else 1 if not divides else None,
         splits=divides,
-        quantizes=quantizes(spec),
+        reads=reads(spec),
         note=ONE_ACCELERATOR if one else "",
     )
 
@@ -135,7 +135,7 @@ def make_report(model: Model, asked: Asked, prices: Prices) -> Report:
         fits=any(option.fits for option in options),
         options=options,
         note=asked.note,
-        problem="" if options else NONE_HOLDS if loads(model, asked.quantizes) else QUANTIZED,
+        problem="" if options else NONE_HOLDS if loads(model, asked.reads) else QUANTIZED,
     )
 
 
@@ -158,7 +158,7 @@ def _counts(model: Model, asked: Asked) -> Iterable[int]:
 
 
 def _option(model: Model, asked: Asked, device: Device, count: int, prices: Prices) -> Option:
-    question = Question(model, asked.load, device.memory, count, asked.splits, asked.quantizes)
+    question = Question(model, asked.load, device.memory, count, asked.splits, asked.reads)
     fit, accelerator = evaluate(question), device.accelerator
     kind = asked.kind or (accelerator.kind if accelerator else None)
     return Option(

@@ -19,7 +19,7 @@ def decode_limit(
 ) -> float:
     """Output tokens per second that no engine exceeds on one replica, with `batch` sequences of `context` tokens. For a
     mixture of experts all weights are read, which holds from a few dozen sequences on."""
-    weights = weights_bytes(model, load.dtype) / accelerators
+    weights = weights_bytes(model, load) / accelerators
     cache = batch * kv_sequence_bytes(model, load, context, accelerators)
     reading = (weights + cache) / (accelerator.bandwidth * 1e9)
     active = model.shape.active_parameters or model.shape.parameters

@@ -10,8 +10,16 @@ from .memory import Load
 from .quantity import parse_bytes
 
 OURS = "llmendpoint"
-"""The bundled engine. It uses one accelerator, loads no quantized weights, and keeps whole sequences in windowed
+"""The bundled engine. It uses one accelerator, on which it dequantizes quantized weights, and keeps whole sequences in windowed
 layers. If a model has latents, it keeps the keys and values of each head."""
+
+OURS_READS = frozenset(
+    {"gptq 4 bits", "gptq 8 bits", "awq 4 bits", "compressed-tensors", "fp8", "fbgemm_fp8", "gguf"}
+)
+"""Quantizations, as `Shape` names them."""
+
+EIGHT_BITS = ("int8", "fp8")
+"""Values of `engine.kvCacheDtype`."""
 
 _SPLITTING = re.compile(r"\$\(accelerator\.count\)|^--(tensor-parallel|tp|num-shard)")
 
@@ -19,6 +27,7 @@ _SPLITTING = re.compile(r"\$\(accelerator\.count\)|^--(tensor-parallel|tp|num-sh
 def parse_load(spec: Mapping[str, Any]) -> Load:
     """From an LLMEndpoint's spec as JSON. Raises ValueError."""
     engine = spec.get("engine") or {}
+    narrow = engine.get("kvCacheDtype", "auto") in EIGHT_BITS
     dtype, cache = engine.get("dtype", "auto"), engine.get("kvCacheMemory")
     ours = runtime_of(spec) == OURS
     if dtype == "auto":
@@ -29,9 +38,11 @@ def parse_load(spec: Mapping[str, Any]) -> Load:
         max_model_len=engine.get("maxModelLen"),
         max_num_seqs=engine.get("maxNumSeqs"),
         dtype=str(dtype) if dtype is not None else None,
+        kv_element_bytes=1 if narrow else None,
         kv_cache=parse_bytes(cache) if cache is not None else None,
         frees_windows=not ours,
         keeps_latents=not ours,
+        dequantizes=ours,
     )
 
 
@@ -40,9 +51,9 @@ def runtime_of(spec: Mapping[str, Any]) -> str:
     return str((spec.get("runtime") or {}).get("name") or OURS)
 
 
-def quantizes(spec: Mapping[str, Any]) -> bool:
-    """Whether the spec's engine loads quantized weights. Other runtimes are assumed to."""
-    return runtime_of(spec) != OURS
+def reads(spec: Mapping[str, Any]) -> frozenset[str] | None:
+    """The quantizations that the spec's engine loads; None: other runtimes are assumed to load all."""
+    return OURS_READS if runtime_of(spec) == OURS else None
 
 
 def splits(arguments: Iterable[str]) -> bool:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from ..errors import ModelMissing
 from .config import parse_config
 from .model import Model, estimated
-from .weights import unread, weight_files
+from .weights import shape_of, unread, weight_files
 
 PUBLIC_HUB = "https://huggingface.co"
 
@@ -36,6 +36,7 @@ def hub_model(config: Any, files: Any, where: str) -> Model:
     names = weight_files(sizes)
     if not names:
         return estimated(shape)
+    shape = shape_of(shape, names)
     return Model(shape, unread(sum(sizes[name] for name in names), shape))
 
 

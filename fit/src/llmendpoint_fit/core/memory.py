@@ -3,6 +3,7 @@
 | part | formula | source |
 |---|---|---|
 | weights | stored bytes (floats converted to the dtype asked for) / accelerators | the files themselves |
+| weights, quantized, where the engine dequantizes them | parameters x bytes of the dtype | docs/guides/weights.md |
 | overhead | max(20 % of the weights, 1 GiB + activations) | the usual rule of 1.2 x weights; the floor is for small models |
 | activations | tokens of a step x (4 x hidden + 2 x intermediate / accelerators) x 2 + sequences x vocabulary x 4 | a layer's residual, norm and feed-forward rows, and the logits in fp32 |
 | KV of a token and layer | 2 x key heads x head size x bytes | arXiv 1911.02150 (multi-query), 2305.13245 (grouped-query) |
@@ -30,7 +31,7 @@ DEFAULT_BATCHED_TOKENS = 8192
 class Load:
     """What the engine must hold. None: the engine's or the model's own value. `dtype`: floats are converted to it.
     `kv_element_bytes`: 2, or 1 for an 8-bit cache. `kv_cache`: bytes of cache that the engine is told to take.
-    `frees_windows`: the engine frees what has left a window. `keeps_latents`: it keeps a latent instead of the keys and
+    `dequantizes`: the engine holds quantized weights in the dtype in which it computes. `frees_windows`: the engine frees what has left a window. `keeps_latents`: it keeps a latent instead of the keys and
     values that are computed from it."""
 
     max_model_len: int | None = None
@@ -40,6 +41,7 @@ class Load:
     kv_cache: int | None = None
     frees_windows: bool = False
     keeps_latents: bool = False
+    dequantizes: bool = False
 
     @property
     def sequences(self) -> int:
@@ -47,9 +49,11 @@ class Load:
         return self.max_num_seqs or DEFAULT_SEQUENCES
 
 
-def weights_bytes(model: Model, dtype: str | None) -> int:
+def weights_bytes(model: Model, load: Load) -> int:
     """Bytes of the whole model as the engine holds it."""
-    total = 0
+    dtype, shape, total = load.dtype, model.shape, 0
+    if load.dequantizes and shape.quantization is not None and shape.parameters:
+        return shape.parameters * ELEMENT_BYTES[dtype or shape.dtype]
     for stored, size in model.weights.items():
         name = SAFETENSORS_FLOATS.get(stored)
         if dtype is not None and name is not None:
@@ -90,7 +94,7 @@ def activation_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
 
 def overhead_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
     """Bytes of all that is neither weights nor keys and values, on one of the accelerators."""
-    share = int(OVERHEAD_SHARE * weights_bytes(model, load.dtype) / accelerators)
+    share = int(OVERHEAD_SHARE * weights_bytes(model, load) / accelerators)
     return max(share, CONTEXT_BYTES + activation_bytes(model, load, accelerators))
 
 

@@ -8,8 +8,8 @@ from .verdict import Change, Fit, Outcome
 __all__ = ["OVERHEAD_SHARE", "QUANTIZED", "change_text", "fit_text", "gb"]
 
 QUANTIZED = (
-    "the weights are quantized, and this runtime loads none that are: take another runtime, or the checkpoint that is "
-    "not quantized"
+    "the weights are quantized in a way that this runtime does not load: take another runtime, a checkpoint of GPTQ, AWQ, "
+    "compressed-tensors, FP8 or GGUF, or the one that is not quantized"
 )
 
 

@@ -40,14 +40,14 @@ class Outcome(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Question:
     """A model, what is asked of it, and where: `memory` bytes on each of `accelerators`, over which the engine divides
-    the model. `splits`: the engine can divide it (tensor parallelism). `quantizes`: it loads quantized weights."""
+    the model. `splits`: the engine can divide it (tensor parallelism). `reads`: the quantizations that it loads; None: all."""
 
     model: Model
     load: Load
     memory: int
     accelerators: int = 1
     splits: bool = True
-    quantizes: bool = True
+    reads: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Change:
 def evaluate(question: Question) -> Fit:
     """The verdict on a question."""
     model, load, count = question.model, question.load, question.accelerators
-    weights = -(-weights_bytes(model, load.dtype) // count)
+    weights = -(-weights_bytes(model, load) // count)
     overhead = overhead_bytes(model, load, count)
     room = max(question.memory - weights - overhead, 0)
     context = load.max_model_len or model.shape.context or UNKNOWN_CONTEXT
@@ -91,14 +91,14 @@ def evaluate(question: Question) -> Fit:
     return Fit(outcome, question.memory, weights, overhead, cache, context, longest, int(sequences))
 
 
-def loads(model: Model, quantizes: bool) -> bool:
-    """Whether an engine can load the weights at all. `quantizes`: it loads quantized ones."""
-    return quantizes or model.shape.quantization is None
+def loads(model: Model, reads: frozenset[str] | None) -> bool:
+    """Whether an engine can load the weights at all. `reads`: as in `Question`."""
+    return reads is None or model.shape.quantization is None or model.shape.quantization in reads
 
 
 def _outcome(question: Question, room: int, context: int, longest: int, sequences: int) -> Outcome:
     load = question.load
-    if not loads(question.model, question.quantizes):
+    if not loads(question.model, question.reads):
         return Outcome.QUANTIZED
     if _longest(question, room, context) < min(USEFUL_CONTEXT, context):
         return Outcome.WEIGHTS_TOO_LARGE

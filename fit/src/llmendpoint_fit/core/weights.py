@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..errors import WeightsError
@@ -57,6 +58,11 @@ def parse_header(header: bytes, name: str) -> dict[str, int]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"{name} is no safetensors file: its header cannot be read ({error})") from None
     return found
+
+
+def shape_of(shape: Shape, names: Iterable[str]) -> Shape:
+    """The shape of a model whose weights are in these files. A GGUF file says itself that it is quantized, config.json does not."""
+    return replace(shape, quantization="gguf") if any(name.endswith(".gguf") for name in names) else shape
 
 
 def unread(size: int, shape: Shape) -> dict[str, int]:

@@ -64,6 +64,21 @@ class DType(StrEnum):
     FLOAT32 = "float32"
 
 
+class Quantization(StrEnum):
+    """Number format of the weights of linear layers."""
+
+    INT8 = "int8"
+    INT4 = "int4"
+
+
+class KVCacheDType(StrEnum):
+    """Number format of keys and values."""
+
+    AUTO = "auto"
+    INT8 = "int8"
+    FP8 = "fp8"
+
+
 class EnvVar(ApiModel):
     """One environment variable of the engine container."""
 
@@ -149,6 +164,10 @@ class EngineSpec(ApiModel):
     """Number format of weights and activations. With `auto` the engine uses bfloat16, with two exceptions. It uses
     float16 if the accelerator has no bfloat16 or the model was saved in float16. It uses float32 on a CPU without
     bfloat16."""
+    quantization: Quantization | None = None
+    """Quantize the weights of linear layers when the model is loaded. `int8`: 8 bits, one scale for each output. `int4`: 4
+    bits, one scale for each 32 inputs. With the bundled engine on a CPU only. If not set, the weights are as the model's
+    files have them; docs/guides/weights.md has the formats of quantized checkpoints."""
     max_model_len: Annotated[int, Field(ge=1, le=16_777_216)] | None = None
     """Largest number of tokens of one request, prompt and output together. If not set, the limit of the model."""
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None
@@ -157,6 +176,9 @@ class EngineSpec(ApiModel):
     """Largest number of requests that wait in one replica. The replica answers a further request with 429."""
     kv_cache_memory: ByteQuantity | None = None
     """Memory for the KV cache, which holds keys and values of all running requests; for example `2Gi`."""
+    kv_cache_dtype: Annotated[KVCacheDType | None, Field(alias="kvCacheDtype")] = None
+    """Number format of the KV cache. `int8` and `fp8` hold about twice as many tokens in the same memory, with the bundled
+    engine on a CPU only. With `auto` it is that of `dtype`. If not set, the engine's own default."""
     prefix_caching: bool = True
     """Keep the KV cache of finished prompts. A later prompt with the same beginning then starts faster."""
 

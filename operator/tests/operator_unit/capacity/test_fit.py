@@ -170,12 +170,19 @@ def test_what_would_fit_is_said_and_an_event_tells_it_once() -> None:
     assert cluster.settle() == 0
 
 
-def test_a_quantized_checkpoint_fits_no_accelerator_of_the_bundled_engine() -> None:
+def test_a_quantized_checkpoint_takes_the_memory_of_sixteen_bits_in_the_bundled_engine() -> None:
+    packed = quantized(EIGHT, 4)
+    awq = replace(packed, shape=replace(packed.shape, quantization="awq 4 bits"))
+    assert verdict(on_claim(awq, devices=(T4,))) == "False/WeightsTooLarge"
+    assert verdict(on_claim(awq, devices=(T4,), runtime={"name": "vllm"})).startswith("True/")
+
+
+def test_a_quantization_that_the_bundled_engine_does_not_read_fits_no_accelerator() -> None:
     packed = quantized(EIGHT, 4)
     cluster = on_claim(packed, devices=())
     assert verdict(cluster) == "False/QuantizedWeights"
     assert (
-        "take another runtime, or the checkpoint that is not quantized"
+        "take another runtime, a checkpoint of GPTQ, AWQ, compressed-tensors, FP8 or GGUF"
         in cluster.condition("CapacityFits")["message"]
     )
     assert verdict(on_claim(packed, runtime={"name": "vllm"})) == "True/Fits"

@@ -48,7 +48,7 @@ FULL: dict[str, Any] = {
     },
     "engine": {
         "device": "cuda", "dtype": "bfloat16", "maxModelLen": 8192, "maxNumSeqs": 16, "maxQueuedRequests": 1,
-        "kvCacheMemory": "2Gi", "prefixCaching": False,
+        "kvCacheMemory": "2Gi", "prefixCaching": False, "quantization": "int8", "kvCacheDtype": "fp8",
     },
     "progressDeadlineSeconds": 121,
     "terminationGracePeriodSeconds": 120,

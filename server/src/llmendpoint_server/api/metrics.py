@@ -126,7 +126,9 @@ class EngineCollector(Collector):
         )
         if loaded is not None:
             sizes = str(loaded.page_size), str(loaded.kv_pages)
-            info.add_metric([self._model, *sizes, loaded.dtype, str(loaded.prefix_caching)], 1)
+            info.add_metric(
+                [self._model, *sizes, loaded.kv_cache_dtype or loaded.dtype, str(loaded.prefix_caching)], 1
+            )
         return info
 
     def _not_admitted(self, done: Counters) -> Metric:

@@ -46,6 +46,7 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         device=settings.device,
         dtype=settings.dtype,
         quantization=settings.quantization,
+        kv_cache_dtype=settings.kv_cache_dtype,
         max_model_len=settings.max_model_len,
         max_num_seqs=settings.max_num_seqs,
         max_batched_tokens=settings.max_batched_tokens,

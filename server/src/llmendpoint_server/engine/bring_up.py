@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Callable
@@ -14,9 +13,7 @@ import torch
 from llmendpoint_server.core.batch_limits import sequences_that_pay, tokens_in_time
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.speculation import PromptLookup, Proposer
-from llmendpoint_server.engine import gate, loading, measuring, native, surgery
-from llmendpoint_server.engine.attention.cache import PagedCache
-from llmendpoint_server.engine.attention.choice import MakeBackend, Needs, choose, reference
+from llmendpoint_server.engine import gate, loading, measuring, native
 from llmendpoint_server.engine.draft_model import (
     MEMORY_SHARE,
     SEQUENCES,
@@ -25,14 +22,13 @@ from llmendpoint_server.engine.draft_model import (
 )
 from llmendpoint_server.engine.graphs import CudaRecorder, sizes_for
 from llmendpoint_server.engine.headroom import free_for_cache
-from llmendpoint_server.engine.linear import Quantization
-from llmendpoint_server.engine.loading import CausalLM, Folder
+from llmendpoint_server.engine.loading import Folder
 from llmendpoint_server.engine.machine import available_memory
 from llmendpoint_server.engine.measuring import StepTimes
-from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.preparing import prepare
 from llmendpoint_server.engine.runner import ModelRunner
 from llmendpoint_server.engine.sampling.masks import Masks
-from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
+from llmendpoint_server.errors import BadConfiguration
 from llmendpoint_server.guidance import make_tokenizer
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.resources import usable_threads
@@ -68,6 +64,10 @@ class ModelInfo:
     """the variant of the CPU kernels"""
     make_proposer: Callable[[], Proposer] = PromptLookup
     """what guesses ahead, if anything is to"""
+    kv_dtype: str = ""
+    """what pages are kept in"""
+    quantization: str = "none"
+    """what the weights were quantized by: on load, or the checkpoint's format"""
 
 
 def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
@@ -75,11 +75,12 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     began = time.monotonic()
     device = loading.choose_device(settings.device)
     folder = loading.open_folder(settings.model_path)
-    gate.refuse_by_config(folder.architecture, folder.config)
+    form = gate.refuse_by_config(folder.architecture, folder.config)
     dtype = loading.choose_dtype(settings.dtype, device, loading.saved_dtype(folder.config))
     torch.set_num_threads(threads_for(folder, usable_threads()))
-    kernels = native.find(device, dtype)
-    model, probe, make_backend, kernels = prepare(folder, device, dtype, kernels, settings.quantization)
+    prepared = prepare(folder, form, device, dtype, native.find(device, dtype), settings)
+    model, make_backend, kernels = prepared.model, prepared.make_backend, prepared.kernels
+    probe = prepared.probe
     page_size = make_backend(1).cache.page_size
     bytes_per_page = probe.bytes_per_page * page_size // probe.page_size
     vocab_size = int(loading.text_config(model.config).vocab_size)
@@ -122,6 +123,10 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         attention=type(runner.backend).__name__.lower(),
         kernels=kernels.variant if kernels else "none",
         make_proposer=draft.model().follower if draft else PromptLookup,
+        kv_dtype=settings.kv_cache_dtype
+        if settings.kv_cache_dtype != "auto"
+        else str(dtype).removeprefix("torch."),
+        quantization=settings.quantization or (form.title if form else "GGUF" if folder.gguf else "none"),
     )
     return runner, info
 
@@ -139,13 +144,12 @@ class Draft:
         dtype: torch.dtype,
     ) -> None:
         own = loading.open_folder(settings.draft_model_path or "")
-        gate.refuse_by_config(own.architecture, own.config)
+        form = gate.refuse_by_config(own.architecture, own.config)
         size = int(loading.text_config(own.config).vocab_size)
         check_vocabulary(folder.path, own.path, (vocab_size, size))
-        kernels = native.find(device, dtype)
-        self._model, probe, self._make_backend, self._kernels = prepare(
-            own, device, dtype, kernels, settings.quantization
-        )
+        prepared = prepare(own, form, device, dtype, native.find(device, dtype), settings)
+        self._model, probe, self._kernels = prepared.model, prepared.probe, prepared.kernels
+        self._make_backend = prepared.make_backend
         self._longest = min(longest, loading.config_max_model_len(self._model.config))
         self._page_size = self._make_backend(1).cache.page_size
         self._bytes_per_page = probe.bytes_per_page * self._page_size // probe.page_size
@@ -188,56 +192,9 @@ def threads_for(folder: Folder, usable: int) -> int:
     """One thread for each `BYTES_PER_THREAD` of weights, at most `usable`. For less work, waking another thread costs
     more than it saves, and beside a busy neighbour the step waits for it. OMP_NUM_THREADS lowers the number."""
     usable = min(usable, int(os.environ.get("OMP_NUM_THREADS", usable)))
-    weights = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
+    files = [folder.gguf] if folder.gguf else folder.path.glob("*.safetensors")
+    weights = sum(file.stat().st_size for file in files)
     return max(1, min(usable, weights // BYTES_PER_THREAD))
-
-
-def prepare(
-    folder: Folder,
-    device: torch.device,
-    dtype: torch.dtype,
-    kernels: Kernels | None,
-    quantization: Quantization | None,
-) -> tuple[CausalLM, PagedCache, MakeBackend, Kernels | None]:
-    """Load the model, route it through our pages and make it fast. Its logits are compared with its own forward before
-    and after. Returns the model, the probe's cache, whose layers have the shapes that it needs, its backend, and the kernels
-    that it uses. Raises UnsupportedArchitecture, or BadConfiguration for a quantization that does not work here."""
-    _check_quantization(quantization, kernels)
-    architecture = folder.architecture
-    model = loading.load_model(folder, device, dtype)
-    prompts = gate.probe_prompts(int(loading.text_config(model.config).vocab_size))
-    expected = gate.reference_logits(model, prompts, device)
-    gate.open_to_pages(architecture, model)
-    gathered = reference(device, dtype)
-    seen = gate.check_pages(architecture, model, expected, prompts, gathered, gate.TOLERANCE[dtype])
-    probe = seen.cache
-    make = choose(Needs(device, dtype, tuple(probe.layers.values()), tuple(seen.rules.values())), kernels)
-    surgery.operate(model, device, dtype, kernels, quantization)
-    try:
-        tolerance = gate.INT8_TOLERANCE if quantization else gate.TOLERANCE[dtype]
-        gate.check_pages(architecture, model, expected, prompts, make, tolerance)
-        return model, probe, make, kernels
-    except UnsupportedArchitecture as error:
-        if quantization:
-            why = f"--quantization is {quantization}, and changes what this model says too much: leave it out"
-            raise BadConfiguration(f"{why} ({error.why}).") from error
-        structlog.get_logger().warning(
-            "served with its linear layers as they are, which is slower", cause=error.why
-        )
-    # Outside of the handler, because the exception's frames hold the model: memory may be too small for two models.
-    del model, seen
-    gc.collect()
-    model = loading.load_model(folder, device, dtype)
-    gate.open_to_pages(architecture, model)
-    return model, probe, gathered, None
-
-
-def _check_quantization(quantization: Quantization | None, kernels: Kernels | None) -> None:
-    if quantization and kernels is None:
-        raise BadConfiguration(
-            f"--quantization is {quantization}, which needs the CPU kernels, and they do not run here: it is no CPU, or the "
-            "log has the cause. Leave it out."
-        )
 
 
 def wanted_length(settings: Configure, made_for: int) -> int:

@@ -23,14 +23,13 @@ from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.fused import FusedAttention, FusedLayers, FusedMlp, FusedNorm
 from llmendpoint_server.engine.gate import TOLERANCE as WHOLE
 from llmendpoint_server.engine.gate import difference
-from llmendpoint_server.engine.linear import NativeLinear, Quantization, fits, joined, plain_linears
+from llmendpoint_server.engine.linear import NativeLinear, fits, groups_of, joined, plain_linears
 from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.step import Step
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 """Largest root-mean-square difference of a module's output, as a share of its spread. bf16 differs by some 0.5 % because
 the kernels round once where torch rounds after each operator."""
-INT8_TOLERANCE = 5e-2
 _TOKENS = 5
 _KNOWN = frozenset(
     {"self", "hidden_states", "position_embeddings", "attention_mask", "past_key_values", "kwargs"}
@@ -50,18 +49,16 @@ class Fusing:
     """What replacements are made with."""
 
     kernels: Kernels
-    quantization: Quantization | None
 
     def linear(self, *parts: nn.Linear, gated: bool = False) -> NativeLinear | None:
         """Layers of one input as one layer; None if the kernels do not compute it."""
         whole = joined(parts)
         if whole is None or not fits(self.kernels, whole):
             return None
-        return NativeLinear(self.kernels, whole.weight, whole.bias, self.quantization, gated)
+        return NativeLinear(self.kernels, whole.weight, whole.bias, groups_of(whole), gated)
 
     def agree(self, ours: torch.Tensor, theirs: torch.Tensor) -> bool:
-        most = INT8_TOLERANCE if self.quantization else TOLERANCE[theirs.dtype]
-        return difference(ours, theirs) <= most
+        return difference(ours, theirs) <= TOLERANCE[theirs.dtype]
 
 
 def _random(*shape: int, dtype: torch.dtype) -> torch.Tensor:
@@ -157,8 +154,7 @@ def fused_layers(layers: nn.ModuleList, model: Any, backend: Backend) -> FusedLa
     """`layers` of `model` whose parts are fused, as one module; None if they are more than their parts, or the model treats them
     differently. `backend`: as for the attentions.
 
-    Each layer must compute the same alone, also with small states: then what it adds to them counts. With int8 too, because both
-    have the same weights. All together need only agree as whole models must, because rounding grows from layer to layer.
+    Each layer must compute the same alone, also with small states: then what it adds to them counts. All together need only agree as whole models must, because rounding grows from layer to layer.
     """
     if not layers or not all(_is_plain(layer) for layer in layers):
         return None

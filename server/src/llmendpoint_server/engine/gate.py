@@ -19,6 +19,9 @@ from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
 from llmendpoint_server.engine.attention.watched import Watched
+from llmendpoint_server.engine.formats.groups import UnsupportedWeights
+from llmendpoint_server.engine.formats.layer import Format
+from llmendpoint_server.engine.formats.recognition import format_of
 from llmendpoint_server.engine.forward import forward, route_through_pages
 from llmendpoint_server.engine.loading import CausalLM, text_config
 from llmendpoint_server.errors import UnsupportedArchitecture
@@ -31,21 +34,22 @@ LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 0.15}
 """Largest root-mean-square difference of a position's logits, as a share of their spread. Wrong attention gives 0.3 or more."""
-INT8_TOLERANCE = 0.15
+QUANTIZED_TOLERANCE = {"int8": 0.15, "int4": 0.7}
+"""Between the logits of the model as it is and those of its quantized weights."""
+KV_TOLERANCE = 0.2
+"""Between the logits with pages of eight bits and those with whole ones."""
 _LENGTHS = (21, 30, 38)
 """Ascending, the order of a `Step`. Of the prefilled positions most must be within the tolerance, and of the decoded ones too. One alone says nothing: rounding may send a token to
 another expert, which gives other logits. Sequences that see each other would make at least two wrong."""
 
 
-def refuse_by_config(architecture: str, config: Any) -> None:
-    """Refuse what the configuration shows: quantized weights, layers that are not attention, position embeddings that
-    depend on the batch."""
-    if quantization := getattr(config, "quantization_config", None):
-        method = quantization.get("quant_method", "") if isinstance(quantization, dict) else ""
-        why = (
-            f"its weights are quantized ({method or 'by an unknown method'}): take the checkpoint that is not"
-        )
-        raise UnsupportedArchitecture(architecture, why, SUPPORTED)
+def refuse_by_config(architecture: str, config: Any) -> Format | None:
+    """The format of quantized weights. Refuses what the configuration shows: a format that is not read, layers that are not
+    attention, position embeddings that depend on the batch."""
+    try:
+        form = format_of(config)
+    except UnsupportedWeights as error:
+        raise UnsupportedArchitecture(architecture, f"its weights {error}", SUPPORTED) from error
     text = text_config(config)
     other = sorted(set(getattr(text, "layer_types", None) or ()) - LAYER_TYPES)
     if other:
@@ -56,6 +60,7 @@ def refuse_by_config(architecture: str, config: Any) -> None:
     if kinds:
         why = f"its rotary embedding ({', '.join(sorted(kinds))}) changes with the longest sequence in the batch"
         raise UnsupportedArchitecture(architecture, why, SUPPORTED)
+    return form
 
 
 def _rope_types(parameters: Any) -> set[str]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch import nn
 
 from llmendpoint_server.engine import pages
+from llmendpoint_server.engine.formats.groups import Groups
 from llmendpoint_server.engine.machine import cpu_has_bf16
 from llmendpoint_server.engine.native import Kernels
 
-Quantization = Literal["int8"]
 _PLAIN, _GATED = 0, 1  # `Ending` of kernels/product.h
+_MIDDLE = 8
+"""Of four bits: the kernels count them from 0 on."""
 
 
 class PackedLinear(nn.Module):
@@ -32,8 +35,8 @@ class PackedLinear(nn.Module):
 
 
 class NativeLinear(nn.Module):
-    """`nn.Linear` by our kernels. The weight is kept in as few bytes as hold it: bfloat16 if that is exact, or int8 with one scale for each output
-    if `quantization` says so. `gated`: the first half of the outputs goes through silu and is multiplied with the second; then a half must be
+    """`nn.Linear` by our kernels. The weight is kept in as few bytes as hold it: bfloat16 if that is exact; or the whole numbers of `groups`, if the
+    kernels read such. `gated`: the first half of the outputs goes through silu and is multiplied with the second; then a half must be
     whole panels."""
 
     def __init__(
@@ -41,7 +44,7 @@ class NativeLinear(nn.Module):
         kernels: Kernels,
         weight: torch.Tensor,
         bias: torch.Tensor | None,
-        quantization: Quantization | None,
+        groups: Groups | None = None,
         gated: bool = False,
     ) -> None:
         super().__init__()
@@ -51,18 +54,21 @@ class NativeLinear(nn.Module):
         self._multiply = kernels.functions.linear
         self._is_bf16 = int(weight.dtype is torch.bfloat16)
         self._ending = _GATED if gated else _PLAIN
-        weight, bias = weight.detach(), None if bias is None else bias.detach().float()
+        kept = Kept.of_groups(groups) if reads(groups) else Kept.of_weight(weight.detach())
+        bias = None if bias is None else bias.detach().float()
         if gated:
-            weight = _in_turns(weight, kernels.lanes)
+            kept = kept.in_turns(kernels.lanes)
             bias = None if bias is None else _in_turns(bias, kernels.lanes)
-        stored, self._scale = _stored(weight, quantization)
-        self._weight = _panels(stored, kernels.lanes, 1 + self._is_bf16)
+        self._weight = kept.panels(kernels.lanes, 1 + self._is_bf16)
+        self._scale, self._zero = (kept.panels_of(one, kernels.lanes) for one in (kept.scale, kept.zero))
         self._bias = bias
         self.packed = (
-            self._weight.data_ptr(),
-            0 if self._scale is None else self._scale.data_ptr(),
-            0 if self._bias is None else self._bias.data_ptr(),
-            self._weight.itemsize,
+            *(
+                0 if one is None else one.data_ptr()
+                for one in (self._weight, self._scale, self._bias, self._zero)
+            ),
+            kept.bits,
+            kept.group,
         )
         """`Weights` of kernels/product.h"""
 
@@ -83,30 +89,74 @@ class NativeLinear(nn.Module):
         return y
 
 
-def _stored(
-    weight: torch.Tensor, quantization: Quantization | None
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The weight in the type that it is kept in, and the scale of each output."""
-    if quantization == "int8":
-        scale = weight.float().abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / 127
-        return (weight.float() / scale[:, None]).round_().to(torch.int8), scale
-    short = weight.bfloat16()
-    return (short, None) if torch.equal(short.to(weight.dtype), weight) else (weight, None)
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A weight `[outputs, inputs]` in the type that it is kept in. `scale`, `zero`: of each output, or of each group of four bits
+    `[outputs, groups]`."""
+
+    weight: torch.Tensor
+    bits: int
+    scale: torch.Tensor | None = None
+    zero: torch.Tensor | None = None
+    group: int = 0
+    """inputs of a group"""
+
+    @staticmethod
+    def of_weight(weight: torch.Tensor) -> Kept:
+        short = weight.bfloat16()
+        kept = short if torch.equal(short.to(weight.dtype), weight) else weight
+        return Kept(kept, 8 * kept.itemsize)
+
+    @staticmethod
+    def of_groups(groups: Groups) -> Kept:
+        if groups.bits == 8:
+            return Kept(groups.values, 8, groups.scale.flatten())
+        zero = None if groups.zero is None else groups.zero + _MIDDLE
+        return Kept(groups.values, 4, groups.scale, zero, groups.size)
+
+    def in_turns(self, lanes: int) -> Kept:
+        scale, zero = (None if one is None else _in_turns(one, lanes) for one in (self.scale, self.zero))
+        return Kept(_in_turns(self.weight, lanes), self.bits, scale, zero, self.group)
+
+    def panels(self, lanes: int, per_unit: int) -> torch.Tensor:
+        """Whole numbers: `[outputs / lanes, inputs / per_unit, per_unit, lanes]`, or two inputs a byte `[outputs / lanes, inputs / 2, lanes]`. Others:
+        `[outputs / lanes, inputs / per_unit, lanes, per_unit]`. The last panel is filled up with zeros."""
+        if self.bits == 4:
+            pairs = (
+                (_whole(self.weight, lanes) + _MIDDLE)
+                .to(torch.uint8)
+                .view(-1, lanes, self.weight.shape[1] // 2, 2)
+            )
+            return pages.moved((pairs[..., 0] | pairs[..., 1] << 4).transpose(1, 2))
+        weight = _whole(self.weight, lanes)
+        panels = weight.view(-1, lanes, weight.shape[1] // per_unit, per_unit)
+        return pages.moved(panels.permute((0, 2, 3, 1) if self.bits == 8 else (0, 2, 1, 3)))
+
+    def panels_of(self, scale: torch.Tensor | None, lanes: int) -> torch.Tensor | None:
+        """`scale` or `zero` as the kernels read it: of groups `[outputs / lanes, groups, lanes]`."""
+        if scale is None or self.bits != 4:
+            return scale
+        return _whole(scale, lanes).view(-1, lanes, scale.shape[1]).transpose(1, 2).contiguous()
+
+
+def reads(groups: Groups | None) -> TypeGuard[Groups]:
+    """Whether the kernels read a weight in these groups: four bits, or eight with one scale for each output."""
+    if groups is None:
+        return False
+    if groups.bits == 8:
+        return groups.scale.shape[1] == 1 and groups.zero is None
+    return groups.bits == 4 and groups.size % 2 == 0
+
+
+def _whole(rows: torch.Tensor, lanes: int) -> torch.Tensor:
+    """Filled up with zeros to whole panels."""
+    missing = -len(rows) % lanes
+    return torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) if missing else rows
 
 
 def _in_turns(weight: torch.Tensor, lanes: int) -> torch.Tensor:
     """Panels of the first half and of the second in turn: what a gate needs is computed at one time."""
     return weight.view(2, -1, lanes, *weight.shape[1:]).transpose(0, 1).reshape(weight.shape)
-
-
-def _panels(weight: torch.Tensor, lanes: int, per_unit: int) -> torch.Tensor:
-    """`[outputs / lanes, inputs / per_unit, lanes, per_unit]`, the last panel filled up with zeros. int8: `[..., per_unit, lanes]`."""
-    outputs, inputs = weight.shape
-    if missing := -outputs % lanes:
-        weight = torch.cat([weight, weight.new_zeros(missing, inputs)])
-    panels = weight.view(-1, lanes, inputs // per_unit, per_unit)
-    in_turn = weight.dtype is torch.int8
-    return pages.moved(panels.permute((0, 2, 3, 1) if in_turn else (0, 2, 1, 3)))
 
 
 def plain_linears(parent: Any, names: Sequence[str]) -> list[nn.Linear] | None:
@@ -124,7 +174,32 @@ def joined(linears: Sequence[nn.Linear]) -> nn.Linear | None:
     out.weight = nn.Parameter(torch.cat([x.weight.detach() for x in linears]), requires_grad=False)
     if out.bias is not None:
         out.bias = nn.Parameter(torch.cat([x.bias.detach() for x in linears]), requires_grad=False)
-    return out
+    return with_groups(out, joined_groups([groups_of(x) for x in linears]))
+
+
+def with_groups(linear: nn.Linear, groups: Groups | None) -> nn.Linear:
+    """The layer, which keeps the groups that its weight is made of."""
+    linear.quantized = groups  # type: ignore[assignment]  # no tensor and no module
+    return linear
+
+
+def groups_of(linear: nn.Linear) -> Groups | None:
+    return cast("Groups | None", getattr(linear, "quantized", None))
+
+
+def joined_groups(parts: Sequence[Groups | None]) -> Groups | None:
+    """The groups of several layers as those of one; None if they differ in more than their outputs."""
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts) or len({(part.bits, part.scale.shape[1]) for part in found}) > 1:
+        return None
+    zeros = [torch.zeros_like(part.scale) if part.zero is None else part.zero for part in found]
+    some = any(part.zero is not None for part in found)
+    return Groups(
+        torch.cat([part.values for part in found]),
+        torch.cat([part.scale for part in found]),
+        torch.cat(zeros) if some else None,
+        found[0].bits,
+    )
 
 
 def fits(kernels: Kernels | None, linear: nn.Linear) -> bool:
@@ -139,10 +214,10 @@ def packable(device: torch.device, dtype: torch.dtype) -> bool:
     return dtype is torch.float32 or (dtype is torch.bfloat16 and cpu_has_bf16())
 
 
-def faster(linear: nn.Linear, kernels: Kernels | None, quantization: Quantization | None) -> nn.Module:
+def faster(linear: nn.Linear, kernels: Kernels | None) -> nn.Module:
     """The fastest module that computes the same as a plain linear layer on this device."""
     if kernels is not None and fits(kernels, linear):
-        return NativeLinear(kernels, linear.weight, linear.bias, quantization)
+        return NativeLinear(kernels, linear.weight, linear.bias, groups_of(linear))
     if packable(linear.weight.device, linear.weight.dtype):
         return PackedLinear(linear.weight, linear.bias)
     return linear

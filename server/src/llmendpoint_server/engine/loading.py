@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import structlog
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
+from llmendpoint_server.engine.formats import checkpoint
+from llmendpoint_server.engine.formats.gguf import check_file
+from llmendpoint_server.engine.formats.groups import Groups
+from llmendpoint_server.engine.formats.layer import Format
+from llmendpoint_server.engine.linear import with_groups
 from llmendpoint_server.engine.machine import cpu_has_bf16
 from llmendpoint_server.errors import BadConfiguration, ModelNotFound
 
@@ -31,10 +39,11 @@ class CausalLM(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder that holds a model, and its configuration."""
+    """A folder that holds a model, and its configuration. `gguf`: the file of the weights, if they are in that format."""
 
     path: Path
     config: Any
+    gguf: Path | None = None
 
     @property
     def architecture(self) -> str:
@@ -42,13 +51,15 @@ class Folder:
 
 
 def open_folder(path: str) -> Folder:
-    """Raises ModelNotFound if `path` is not a folder with config.json and *.safetensors."""
+    """Raises ModelNotFound if `path` is not a folder with config.json and weights."""
     folder = Path(path)
     if not folder.is_dir():
         raise ModelNotFound(
             f"There is no folder {path}: --model must name one with config.json and *.safetensors."
         )
-    missing = [name for name in ("config.json", "*.safetensors") if not any(folder.glob(name))]
+    gguf = None if any(folder.glob("*.safetensors")) else _one_gguf(folder)
+    wanted = ("config.json",) if gguf else ("config.json", "*.safetensors")
+    missing = [name for name in wanted if not any(folder.glob(name))]
     if missing:
         raise ModelNotFound(
             f"The folder {path} has no {' and no '.join(missing)}: a model in transformers' layout has both."
@@ -58,7 +69,17 @@ def open_folder(path: str) -> Folder:
     except (ValueError, OSError) as error:
         first_line = re.split(r"\n|\. ", str(error), maxsplit=1)[0]
         raise ModelNotFound(f"The config.json in {path} cannot be used: {first_line}.") from error
-    return Folder(folder, config)
+    return Folder(folder, config, gguf)
+
+
+def _one_gguf(folder: Path) -> Path | None:
+    """Raises ModelNotFound for several, because each is a model of its own, or a part of one."""
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) > 1:
+        raise ModelNotFound(
+            f"The folder {folder} has {len(files)} GGUF files ({files[0].name}, {files[1].name} ...): keep the one to serve, in one piece."
+        )
+    return files[0] if files else None
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -86,20 +107,102 @@ def saved_dtype(config: Any) -> torch.dtype | None:
     return getattr(torch, saved, None) if isinstance(saved, str) else saved
 
 
-def load_model(folder: Folder, device: torch.device, dtype: torch.dtype) -> CausalLM:
-    """The model with its weights, in transformers' own form, ready for inference."""
+def load_model(
+    folder: Folder, device: torch.device, dtype: torch.dtype, form: Format | None = None
+) -> CausalLM:
+    """The model with its weights, in transformers' own form, ready for inference. `form`: of quantized weights. Its linear layers then
+    have the weights that these stand for; those that are whole numbers in groups keep them, too, as `quantized`."""
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        if form is not None:
+            model = _load_quantized(folder, dtype, form)
+        elif folder.gguf is not None:
+            model = _load_gguf(folder, folder.gguf, dtype)
+        else:
+            model = AutoModelForCausalLM.from_pretrained(
+                folder.path,
+                config=folder.config,
+                dtype=dtype,
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+            )
+    except (ValueError, OSError, RuntimeError) as error:
+        raise ModelNotFound(f"The model in {folder.path} cannot be loaded: {error}") from error
+    return model.to(device).eval()  # type: ignore[no-any-return]  # transformers publishes no types
+
+
+def _load_quantized(folder: Folder, dtype: torch.dtype, form: Format) -> Any:
+    """Raises ValueError for weights that contradict each other or the configuration."""
+    config = copy.deepcopy(folder.config)
+    for name in ("quantization_config", "compression_config"):
+        if hasattr(config, name):
+            delattr(config, name)  # otherwise transformers wants the library that wrote it
+    read = checkpoint.read(folder.path, form, dtype)
+    with torch.device("meta"):
+        kind = type(AutoModelForCausalLM.from_config(config))
+    model = _complete(
+        *kind.from_pretrained(
+            None,
+            config=config,
+            state_dict=read.weights,
+            dtype=dtype,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
+    )
+    if any(folder.path.glob("generation_config.json")):
+        model.generation_config = GenerationConfig.from_pretrained(folder.path, local_files_only=True)
+    kept = _keep_groups(model, read.groups)
+    structlog.get_logger().info(
+        "quantized weights",
+        format=form.title,
+        layers_kept=kept,
+        layers_dequantized=len(read.groups) + read.dense - kept,
+        dequantized_to=str(dtype).removeprefix("torch."),
+    )
+    return model
+
+
+def _load_gguf(folder: Folder, file: Path, dtype: torch.dtype) -> Any:
+    """Raises ValueError for a file that is not whole, or that is another model than the configuration says."""
+    found = check_file(file)
+    model = _complete(
+        *AutoModelForCausalLM.from_pretrained(
             folder.path,
+            gguf_file=file.name,
             config=folder.config,
             dtype=dtype,
             local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
         )
-    except (ValueError, OSError) as error:
-        raise ModelNotFound(f"The model in {folder.path} cannot be loaded: {error}") from error
-    return model.to(device).eval()  # type: ignore[no-any-return]  # transformers publishes no types
+    )
+    structlog.get_logger().info(
+        "GGUF weights are dequantized", types=found.types, dequantized_to=str(dtype).removeprefix("torch.")
+    )
+    return model
+
+
+def _complete(model: Any, info: dict[str, Any]) -> Any:
+    """Raises ValueError if the model got no weights, or wrong ones, for something: transformers would leave it at random ones."""
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(f"there are no weights for {len(missing)} tensors, such as {missing[0]}")
+    if mismatched := sorted(map(str, info["mismatched_keys"])):
+        raise ValueError(
+            f"{len(mismatched)} tensors have other sizes than the configuration says, such as {mismatched[0]}"
+        )
+    return model
+
+
+def _keep_groups(model: Any, groups: dict[str, Groups]) -> int:
+    """Give each linear layer its groups; returns how many it are. Others have weights that the model holds in another shape."""
+    layers, kept = dict(model.named_modules()), 0
+    for name, one in groups.items():
+        layer = layers.get(name)
+        if type(layer) is nn.Linear and layer.weight.shape == one.values.shape:
+            with_groups(layer, one)
+            kept += 1
+    return kept
 
 
 def text_config(config: Any) -> Any:

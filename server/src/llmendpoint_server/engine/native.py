@@ -16,6 +16,8 @@ except ImportError:  # the server runs without it, in torch's operators
     llmendpoint_native = None  # type: ignore[assignment]  # a module that is not there
 
 DTYPES = frozenset({torch.float32, torch.bfloat16})
+LAYER_BYTES = 280
+"""Of `Layer` in kernels/layer.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ def _load() -> Kernels:
         raise ImportError("llmendpoint_native is not installed")
     variant, functions = llmendpoint_native.load(cpu_flags())
     try:
+        if functions.LAYER != LAYER_BYTES:
+            raise AttributeError(f"layers of {functions.LAYER} bytes instead of {LAYER_BYTES}")
         return Kernels(variant, functions, functions.LANES, functions.INPUTS, bool(functions.BF16))
     except AttributeError as error:
         raise ImportError(f"llmendpoint_native is of another version than the server ({error})") from error

@@ -107,7 +107,8 @@ def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
         load_seconds=info.load_seconds,
         attention=info.attention,
         kernels=info.kernels,
-        quantization=settings.quantization or "none",
+        quantization=info.quantization,
+        kv_cache_dtype=info.kv_dtype,
         prefix_caching=settings.prefix_caching,
     )
 

@@ -22,7 +22,7 @@ from llmendpoint_server.engine.fusing import (
     fused_mlp,
     fused_norm,
 )
-from llmendpoint_server.engine.linear import Quantization, faster, joined, plain_linears
+from llmendpoint_server.engine.linear import faster, joined, plain_linears
 from llmendpoint_server.engine.native import Kernels
 
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -81,18 +81,18 @@ def _join(parent: nn.Module, names: tuple[str, ...]) -> None:
         setattr(parent, name, FollowingProjection(lead, index))
 
 
-def pack_linears(parent: nn.Module, kernels: Kernels | None, quantization: Quantization | None) -> None:
+def pack_linears(parent: nn.Module, kernels: Kernels | None) -> None:
     """Replace every plain linear. The unpacked weights are freed one by one, unless an embedding shares them."""
     for name, child in list(parent.named_children()):
         if type(child) is nn.Linear:
-            setattr(parent, name, faster(child, kernels, quantization))
+            setattr(parent, name, faster(child, kernels))
         else:
-            pack_linears(child, kernels, quantization)
+            pack_linears(child, kernels)
 
 
-def fuse(model: nn.Module, kernels: Kernels, dtype: torch.dtype, quantization: Quantization | None) -> None:
+def fuse(model: nn.Module, kernels: Kernels, dtype: torch.dtype) -> None:
     """Replace norms, feed-forwards and attentions by fused ones where they compute the same, then runs of layers."""
-    fusing, backend = Fusing(kernels, quantization), InPlace(kernels, 1, dtype)
+    fusing, backend = Fusing(kernels), InPlace(kernels, 1, dtype)
     with torch.inference_mode():
         _fuse_parts(model, fusing, backend)
         for parent in list(model.modules()):
@@ -130,10 +130,9 @@ def operate(
     device: torch.device,
     dtype: torch.dtype,
     kernels: Kernels | None = None,
-    quantization: Quantization | None = None,
 ) -> None:
     """Apply all changes that pay on this device."""
     if kernels is not None:
-        fuse(model, kernels, dtype, quantization)
+        fuse(model, kernels, dtype)
     join_projections(model)
-    pack_linears(model, kernels, quantization)
+    pack_linears(model, kernels)

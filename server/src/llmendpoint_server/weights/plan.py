@@ -20,11 +20,11 @@ BESIDE_WEIGHTS = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
 """Configuration and tokenizer. No *.py: code is not loaded."""
 MODULE = re.compile(r"\d+_[A-Za-z]+/config\.json")
 """How a model that embeds pools: a folder for each module that its modules.json names."""
-NEEDED = ("config.json", "tokenizer.json", "*.safetensors")
-"""What our own engine needs at the top of a model's folder."""
+NEEDED = (("config.json",), ("tokenizer.json",), ("*.safetensors", "*.gguf"))
+"""What our own engine needs at the top of a model's folder: one of each."""
 WHY_NEEDED = (
-    "a model in transformers' layout has config.json, tokenizer.json and *.safetensors (save_pretrained writes them), "
-    "and other weight formats are not loaded."
+    "a model in transformers' layout has config.json, tokenizer.json and *.safetensors (save_pretrained writes them); beside a *.gguf lie the "
+    "first two of the model that it was made of; and other weight formats are not loaded."
 )
 RECORD = ".llmendpoint.json"
 """The file beside a complete model that says what the model is made of."""
@@ -104,9 +104,12 @@ def choose_files(listing: Sequence[SourceFile], allow_pickle: bool) -> tuple[Sou
 def lacking(paths: Iterable[str]) -> str | None:
     """What our own engine needs and these files do not have, in words; None if it can load them."""
     found = list(paths)
-    for pattern in NEEDED:
-        if not any("/" not in path and fnmatch(path, pattern) for path in found):
-            return f"{pattern}; {WHY_NEEDED}"
+    for patterns in NEEDED:
+        if not any("/" not in path and fnmatch(path, pattern) for path in found for pattern in patterns):
+            return f"{' or '.join(patterns)}; {WHY_NEEDED}"
+    files = [path for path in found if "/" not in path and fnmatch(path, "*.gguf")]
+    if len(files) > 1 and not any(fnmatch(path, "*.safetensors") for path in found):
+        return f"single *.gguf but {len(files)}: each is a model, or a part of one; keep the one to serve, in one piece."
     return None
 
 

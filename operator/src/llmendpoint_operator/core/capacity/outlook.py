@@ -5,7 +5,7 @@
 | - | the spec asks for none | no condition | |
 | not yet known | - | as before, else Unknown | `ModelBeingRead` |
 | cannot be known | - | Unknown | `ModelNotReadable` |
-| its weights are quantized, and the runtime cannot load such weights | - | False | `QuantizedWeights` |
+| its weights are quantized in a way that the runtime does not load | - | False | `QuantizedWeights` |
 | known | not yet known | as before, else Unknown | `AcceleratorUnknown` |
 | known | unknown | Unknown | `AcceleratorUnknown` |
 | known | some of the selected nodes fit | Unknown | `DependsOnNode` |
@@ -23,7 +23,7 @@ from typing import Any
 
 from llmendpoint_fit.core.accelerators import ACCELERATORS
 from llmendpoint_fit.core.devices import Device, Wanted, parse_wanted, said
-from llmendpoint_fit.core.engines import parse_load, quantizes, splits
+from llmendpoint_fit.core.engines import parse_load, reads, splits
 from llmendpoint_fit.core.memory import Load
 from llmendpoint_fit.core.model import Model
 from llmendpoint_fit.core.text import QUANTIZED, change_text, fit_text
@@ -93,8 +93,8 @@ def _judged(
 ) -> Outlook:
     inputs = target.inputs.model_dump(mode="json", by_alias=True, exclude_none=True)
     load, wanted = parse_load(inputs), _wanted(spec, inputs)
-    takes_quantized = quantizes(inputs)
-    if not loads(model, takes_quantized):
+    read = reads(inputs)
+    if not loads(model, read):
         return Outlook(record, Condition(TYPE, "False", Outcome.QUANTIZED.value, QUANTIZED))
     divides = splits((*(a.value for a in target.runtime.args), *target.inputs.runtime.args))
     stated = said(wanted)
@@ -111,7 +111,7 @@ def _judged(
     known = tuple(device for device in devices if device is not None)
     if not known:
         return Outlook(record, _unknown("AcceleratorUnknown", _what_to_write(wanted)))
-    condition = _verdict(model, load, wanted, divides, takes_quantized, devices)
+    condition = _verdict(model, load, wanted, divides, read, devices)
     return Outlook(record, condition, events=_events(snapshot, condition))
 
 
@@ -137,15 +137,13 @@ def _verdict(
     load: Load,
     wanted: Wanted,
     divides: bool,
-    takes_quantized: bool,
+    read: frozenset[str] | None,
     devices: Sequence[Device | None],
 ) -> Condition:
     """The condition for the node that fits worst among those that may be selected."""
     count = wanted.count if divides else 1
     unused = f"; the engine uses one of the {wanted.count} accelerators" if count < wanted.count else ""
-    asked = {
-        d: Question(model, load, d.memory, count, divides, takes_quantized) for d in devices if d is not None
-    }
+    asked = {d: Question(model, load, d.memory, count, divides, read) for d in devices if d is not None}
     fits = {device: evaluate(question) for device, question in asked.items()}
     bad = [device for device, fit in fits.items() if not fit.outcome.serves]
     good = [device for device, fit in fits.items() if fit.outcome.serves]

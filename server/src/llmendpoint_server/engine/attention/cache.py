@@ -33,7 +33,8 @@ class Scratch:
 
 @dataclass(slots=True)
 class LayerCache:
-    """One layer's pages: keys `[pages * kv_heads, page_size * key_dim]`, values likewise."""
+    """One layer's pages: keys `[pages * kv_heads, page_size * key_dim]`, values likewise. Of pages of eight bits, a scale for each
+    token and head, `[pages * kv_heads, page_size]`."""
 
     index: int
     keys: torch.Tensor
@@ -42,17 +43,29 @@ class LayerCache:
     key_dim: int
     value_dim: int
     window: int | None
+    key_scales: torch.Tensor | None = None
+    value_scales: torch.Tensor | None = None
 
     def bytes_per_page(self, pages: int) -> int:
-        return int(self.keys.nbytes + self.values.nbytes) // pages
+        parts = (self.keys, self.values, self.key_scales, self.value_scales)
+        return sum(part.nbytes for part in parts if part is not None) // pages
+
+    @property
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Of keys, values, and their scales, or 0."""
+        keys, values = self.keys.data_ptr(), self.values.data_ptr()
+        scales = (0 if one is None else one.data_ptr() for one in (self.key_scales, self.value_scales))
+        return keys, values, *scales  # type: ignore[return-value]  # two scales
 
 
 @dataclass(slots=True)
 class PagedCache:
-    """All layers' pages. A layer's pages are allocated when it first writes, in the shapes of its keys and values."""
+    """All layers' pages. A layer's pages are allocated when it first writes, in the shapes of its keys and values. `kept`: their
+    type, of eight bits; None: that of the keys and values."""
 
     pages: int
     page_size: int
+    kept: torch.dtype | None = None
     layers: dict[int, LayerCache] = field(default_factory=dict)
     scratch: Scratch = field(default_factory=Scratch)
 
@@ -61,10 +74,14 @@ class PagedCache:
         if found is None:
             heads, key_dim, value_dim = key.shape[1], key.shape[-1], value.shape[-1]
             keys, values = (
-                torch.zeros(self.pages * heads, self.page_size * dim, dtype=key.dtype, device=key.device)
+                torch.zeros(
+                    self.pages * heads, self.page_size * dim, dtype=self.kept or key.dtype, device=key.device
+                )
                 for dim in (key_dim, value_dim)
             )
-            found = self.layers[index] = LayerCache(index, keys, values, heads, key_dim, value_dim, window)
+            scales = [torch.zeros(self.pages * heads, self.page_size) for _ in range(2 if self.kept else 0)]
+            found = LayerCache(index, keys, values, heads, key_dim, value_dim, window, *scales)
+            self.layers[index] = found
         return found
 
     @property

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import structlog
 import torch
@@ -21,6 +22,11 @@ from llmendpoint_server.engine.native import Kernels
 
 MakeBackend = Callable[[int], Backend]
 """A backend with so many pages."""
+
+
+KvDtype = Literal["auto", "int8", "fp8"]
+KEPT: Mapping[KvDtype, torch.dtype] = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
+"""What pages of eight bits are kept in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,13 @@ def choose(needs: Needs, kernels: Kernels | None) -> MakeBackend:
     return candidate.make
 
 
+def in_eight_bits(needs: Needs, kernels: Kernels | None, kept: torch.dtype) -> MakeBackend | None:
+    """The backend whose pages are of eight bits; None if it cannot serve these layers. Only the CPU kernels have such pages."""
+    if kernels is None or not all(reads(kernels, layer) for layer in needs.layers):
+        return None
+    return partial(_in_place, kernels, needs.dtype, kept)
+
+
 def _candidates(needs: Needs, kernels: Kernels | None) -> Iterator[Candidate]:
     """In the order of their speed. The last one serves all."""
     device, dtype = needs.device, needs.dtype
@@ -75,9 +88,9 @@ def _candidates(needs: Needs, kernels: Kernels | None) -> Iterator[Candidate]:
     if device.type == "cpu" and kernels is not None:
         unread = not all(reads(kernels, layer) for layer in needs.layers)
         cause = "the kernels do not read heads of this size" if unread else None
-        yield Candidate("in place", partial(_in_place, kernels, dtype), cause)
+        yield Candidate("in place", partial(_in_place, kernels, dtype, None), cause)
     yield Candidate("gathered", reference(device, dtype), None)
 
 
-def _in_place(kernels: Kernels, dtype: torch.dtype, pages: int) -> Backend:
-    return InPlace(kernels, pages, dtype)
+def _in_place(kernels: Kernels, dtype: torch.dtype, kept: torch.dtype | None, pages: int) -> Backend:
+    return InPlace(kernels, pages, dtype, kept)

@@ -19,6 +19,8 @@ from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.step import Step
 
 CPU = torch.device("cpu")
+_KEPT = {None: 0, torch.int8: 1, torch.float8_e4m3fn: 2}
+"""`Kept` of kernels/eight_bits.h"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +40,24 @@ class LayerTable:
     width: int
 
 
-def pack_layer(
-    norms: Row[int], eps: Row[float], linears: Row[tuple[int, int, int, int]], rules: Rules
-) -> bytes:
+def pack_layer(norms: Row[int], eps: Row[float], linears: Row[tuple[int, ...]], rules: Rules) -> bytes:
     """`Layer` of kernels/layer.h. `norms`: addresses of weights in float32, before the attention, of queries, of keys, and before the
     feed-forward. `linears`: qkv, out, gate and up, down; each is `NativeLinear.packed`."""
     qkv, out, gate_up, down = linears
     addresses = (norms[0], *qkv, *norms[1:3], *out, norms[3], *gate_up, *down)
     return struct.pack(
-        "21q6d", *addresses, rules.sliding_window or 0, *eps, rules.scale, rules.softcap or 0.0
+        "29q6d", *addresses, rules.sliding_window or 0, *eps, rules.scale, rules.softcap or 0.0
     )
 
 
 class InPlace(Backend):
-    """Has `pages` pages."""
+    """Has `pages` pages, in `kept` of eight bits, or in `dtype`, that of the activations."""
 
-    def __init__(self, kernels: Kernels, pages: int, dtype: torch.dtype) -> None:
-        self.cache = PagedCache(pages, kernels.functions.PAGE)
+    def __init__(
+        self, kernels: Kernels, pages: int, dtype: torch.dtype, kept: torch.dtype | None = None
+    ) -> None:
+        self.cache = PagedCache(pages, kernels.functions.PAGE, kept)
+        self._kept = _KEPT[kept]
         self._inputs = Inputs(kernels.functions.PAGE, CPU)
         self._dtype = dtype
         self._is_bf16 = int(dtype is torch.bfloat16)
@@ -81,12 +84,12 @@ class InPlace(Backend):
             raise ValueError(
                 f"layer {pages.index} has pages of {shape} in {self._dtype}, and got {tuple(key.shape)} {key.dtype}"
             )
-        keys, values = pages.keys.data_ptr(), pages.values.data_ptr()
+        keys, values, *scales = pages.addresses
         self._write(
             self._is_bf16,
             key.data_ptr(), key.stride(2), key.stride(1),
             value.data_ptr(), value.stride(2), value.stride(1),
-            keys, values, layout.slots.data_ptr(), tokens, *shape,
+            keys, values, layout.slots.data_ptr(), tokens, *shape, *scales, self._kept,
         )  # fmt: skip
         out = query.new_empty(tokens, heads, pages.value_dim)
         sinks = None if rules.sinks is None else rules.sinks.float().contiguous()
@@ -95,7 +98,7 @@ class InPlace(Backend):
             query.data_ptr(), query.stride(2), query.stride(1), out.data_ptr(), keys, values,
             0 if sinks is None else sinks.data_ptr(), layout.rows.data_ptr(), layout.tables.data_ptr(),
             layout.rows.numel() // 4, heads, *shape,
-            rules.sliding_window or 0, rules.scale, rules.softcap or 0.0,
+            rules.sliding_window or 0, rules.scale, rules.softcap or 0.0, *scales, self._kept,
         )  # fmt: skip
         return out
 
@@ -121,11 +124,11 @@ class InPlace(Backend):
             table.hidden, table.heads, table.kv_heads, table.dim, table.width,
             hidden.data_ptr(), cos.data_ptr(), sin.data_ptr(),
             layout.rows.data_ptr(), layout.tables.data_ptr(), layout.slots.data_ptr(),
-            layout.rows.numel() // 4, hidden.shape[1], cos.shape[-1],
+            layout.rows.numel() // 4, hidden.shape[1], cos.shape[-1], self._kept,
         )  # fmt: skip
 
     def _pages(self, table: LayerTable) -> torch.Tensor:
-        """Addresses of the keys and values of each layer, `[layers, 2]`."""
+        """Addresses of the keys and values of each layer, and of their scales, `[layers, 4]`."""
         like = torch.empty(1, table.kv_heads, 0, table.dim, dtype=self._dtype)
         found = [
             self.cache.layer(index, like, like, window)
@@ -136,7 +139,7 @@ class InPlace(Backend):
                 raise ValueError(
                     f"layers with keys of {table.kv_heads} x {table.dim} have pages of another shape"
                 )
-        return torch.tensor([[pages.keys.data_ptr(), pages.values.data_ptr()] for pages in found])
+        return torch.tensor([pages.addresses for pages in found])
 
 
 def reads(kernels: Kernels, layer: LayerCache) -> bool:

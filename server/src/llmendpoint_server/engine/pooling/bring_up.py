@@ -74,11 +74,15 @@ def _refuse(settings: Configure, folder: Folder) -> None:
         raise BadConfiguration(
             f"--quantization is {settings.quantization}, which is for models that generate: leave it out."
         )
+    if settings.kv_cache_dtype != "auto":
+        raise BadConfiguration(
+            f"--kv-cache-dtype is {settings.kv_cache_dtype}, and a model that does not generate has no KV cache: leave it out."
+        )
     if settings.speculative_method or settings.draft_model_path:
         raise BadConfiguration(
             "This model does not generate, so nothing is guessed ahead: leave speculation out."
         )
-    if getattr(folder.config, "quantization_config", None):
+    if folder.gguf or getattr(folder.config, "quantization_config", None):
         why = "its weights are quantized: take the checkpoint that is not"
         raise UnsupportedPooling(folder.architecture, why)
     if getattr(folder.config, "is_encoder_decoder", False):
