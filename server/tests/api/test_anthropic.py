@@ -209,6 +209,28 @@ def test_tokens_are_counted_as_the_message_counts_them(http: httpx.Client) -> No
     assert counted == {"input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"]}
 
 
+def test_an_answer_follows_the_schema_of_output_config(demo_server: ServerProcess) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}},
+        "required": ["ok"],
+        "additionalProperties": False,
+    }
+    body = {
+        "model": "demo", "max_tokens": 50, "messages": [{"role": "user", "content": "Is it so?"}],
+        "output_config": {"format": {"type": "json_schema", "schema": schema}},
+    }  # fmt: skip
+    answer = httpx.post(demo_server.url + URL, json=body, timeout=60).json()
+    jsonschema.validate(json.loads(answer["content"][0]["text"]), schema)
+
+
+def test_what_is_not_served_may_be_null(http: httpx.Client) -> None:
+    nothing = dict.fromkeys(
+        ("thread", "container", "mcp_servers", "speed", "thinking", "tools", "system", "top_k")
+    )
+    assert post(http, says("Yes.") | nothing)["content"][0]["text"] == "Yes."
+
+
 def error_of(response: httpx.Response) -> tuple[str, str]:
     body = response.json()
     assert set(body) == {"type", "error"}
@@ -252,6 +274,10 @@ def user(*blocks: Any) -> dict[str, Any]:
         ({"tools": TOOLS, "tool_choice": {"type": "tool", "name": "x"}}, "not in tools"),
         ({"tool_choice": {"type": "any"}}, "tool_choice is only for requests with tools"),
         ({"thinking": {"type": "on"}}, "thinking"),
+        ({"thread": {"type": "create"}}, "thread=False"),
+        ({"mcp_servers": [{"url": "x"}]}, "mcp_servers is not supported"),
+        ({"output_config": {"effort": "huge"}}, "output_config.effort must be"),
+        ({"output_config": {"format": {"type": "json_schema", "schema": {"type": 7}}}}, "output_config.format.schema"),
     ],
 )  # fmt: skip
 def test_a_wrong_body_is_an_error_of_anthropics_shape_that_names_the_field(
@@ -289,7 +315,7 @@ def test_a_stream_whose_request_is_lost_ends_with_an_error_event() -> None:
         "stream": True,
         "messages": [{"role": "user", "content": "Hi"}],
     }
-    with ServerProcess("--served-model-name", "demo", fake={"lose_after": 5}) as server:
+    with ServerProcess("--served-model-name", "demo", fake={"lose_after": 5, "delay": 0.03}) as server:
         server.wait_ready()
         text = httpx.post(server.url + URL, json=body, timeout=30).text
     last = text.split("\n\n")[-2]

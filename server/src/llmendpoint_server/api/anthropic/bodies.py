@@ -11,7 +11,8 @@ from msgspec import Meta, Raw, Struct
 
 from llmendpoint_server import limits
 from llmendpoint_server.api.explain import FORMS as CHAT_FORMS
-from llmendpoint_server.api.fields import NOT_GIVEN, Body
+from llmendpoint_server.api.fields import NOT_GIVEN, Body, is_neutral
+from llmendpoint_server.errors import InvalidRequest
 
 _TEXT = f"a string, or a list of at most {limits.PARTS_MAX} blocks"
 FORMS: dict[str, str] = {
@@ -33,6 +34,8 @@ FORMS: dict[str, str] = {
     "tools[].input_schema": "a JSON schema, an object",
     "tool_choice": "an object with type: 'auto', 'any', 'none', or 'tool' with a name",
     "thinking": "an object with type: 'enabled', 'disabled' or 'adaptive'",
+    "output_config": "an object with format (type 'json_schema' and schema) and effort",
+    "output_config.effort": "'low', 'medium', 'high', 'xhigh' or 'max'",
     "metadata": "an object with user_id",
     "service_tier": "a string",
 }
@@ -88,6 +91,28 @@ class Metadata(Body):
     user_id: Caller = None
 
 
+class OutputFormat(Body):
+    type: Literal["json_schema"]
+    schema: Raw
+
+
+class OutputConfig(Body):
+    format: OutputFormat | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+
+
+UNSUPPORTED = (
+    "billing_policy", "compaction", "container", "context_management", "diagnostics", "fallback_credit_token", "fallbacks",
+    "inference_geo", "mcp_servers", "speed", "thread", "user_profile_id", "workspace_id",
+)  # fmt: skip
+"""Fields of Anthropic's own service. Null is the same as left out."""
+WHY = {
+    "thread": "this server keeps no conversation, so send all of its messages (with the SDK's tool runner: thread=False)",
+    "container": "this server runs no code",
+    "mcp_servers": "this server has no tools of its own",
+}
+
+
 class CountBody(Body, kw_only=True):
     """What both routes share: all that makes the prompt."""
 
@@ -97,7 +122,31 @@ class CountBody(Body, kw_only=True):
     tools: Annotated[list[AnthropicTool], Meta(max_length=limits.TOOLS_MAX)] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
     cache_control: Any = None
+    # Not implemented: see UNSUPPORTED.
+    billing_policy: Raw = NOT_GIVEN
+    compaction: Raw = NOT_GIVEN
+    container: Raw = NOT_GIVEN
+    context_management: Raw = NOT_GIVEN
+    diagnostics: Raw = NOT_GIVEN
+    fallback_credit_token: Raw = NOT_GIVEN
+    fallbacks: Raw = NOT_GIVEN
+    inference_geo: Raw = NOT_GIVEN
+    mcp_servers: Raw = NOT_GIVEN
+    speed: Raw = NOT_GIVEN
+    thread: Raw = NOT_GIVEN
+    user_profile_id: Raw = NOT_GIVEN
+    workspace_id: Raw = NOT_GIVEN
+
+    def check(self) -> None:
+        """Raises InvalidRequest."""
+        for name in UNSUPPORTED:
+            if not is_neutral(getattr(self, name), ([],)):
+                why = f": {WHY[name]}" if name in WHY else ""
+                raise InvalidRequest(
+                    f"{name} is not supported by this server{why}. Leave it out.", param=name
+                )
 
 
 class MessagesBody(CountBody, kw_only=True):

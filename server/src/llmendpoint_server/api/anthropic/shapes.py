@@ -36,6 +36,7 @@ def refusal(error: RequestError) -> Response:
 
 def error_of(error: RequestError) -> dict[str, Any]:
     message = _OF_A_FUNCTION.sub(lambda found: found[1] + _NAMED[found[2]], error.message)
+    message = message.replace("response_format.json_schema.schema", "output_config.format.schema")
     return {"type": "error", "error": {"type": ERRORS.get(error.status, "api_error"), "message": message}}
 
 

@@ -30,7 +30,9 @@ CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 def parse_chat(kind: type[CountBody], data: bytearray) -> ChatBody:
     """The body of one of Anthropic's routes. Raises InvalidRequest."""
-    chat = to_chat(_decoders[kind].decode(data))
+    body = _decoders[kind].decode(data)
+    body.check()
+    chat = to_chat(body)
     chat.check()
     return chat
 
@@ -51,6 +53,8 @@ def to_chat(body: CountBody) -> ChatBody:
         continue_final_message=continues or None,
         add_generation_prompt=False if continues else None,
         chat_template_kwargs=_template_variables(body),
+        response_format=_response_format(body),
+        reasoning_effort=body.output_config.effort if body.output_config else None,
         include_reasoning=False if _thinking_off(body) else None,
     )
     if isinstance(body, MessagesBody):
@@ -68,6 +72,14 @@ def _template_variables(body: CountBody) -> Raw:
     if body.thinking is None:
         return NOT_GIVEN
     return Raw(encode_json({"enable_thinking": not _thinking_off(body)}))
+
+
+def _response_format(body: CountBody) -> Raw:
+    form = body.output_config.format if body.output_config else None
+    if form is None:
+        return NOT_GIVEN
+    schema = {"name": "answer", "schema": form.schema, "strict": True}
+    return Raw(encode_json({"type": "json_schema", "json_schema": schema}))
 
 
 def _messages(body: CountBody, at: int) -> Iterator[Message]:
