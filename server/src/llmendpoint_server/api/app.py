@@ -12,12 +12,14 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
+from llmendpoint_server.api.anthropic.routes import Messages, with_its_errors
 from llmendpoint_server.api.completions import Completions
 from llmendpoint_server.api.disconnect import ClientGone
 from llmendpoint_server.api.embeddings import Embeddings
 from llmendpoint_server.api.interfaces import Engine
 from llmendpoint_server.api.off_loop import OffLoop
 from llmendpoint_server.api.openapi import make_document
+from llmendpoint_server.api.preprocess import Preprocessor
 from llmendpoint_server.api.ranking import Ranking
 from llmendpoint_server.api.request_log import RequestLog
 from llmendpoint_server.api.responses import error_body, error_response, json_response
@@ -145,13 +147,17 @@ def _document_route(routes: list[Route], version: str) -> Route:
 
 def post_routes(service: Service) -> dict[str, Handler]:
     off_loop = OffLoop()
-    completions, tokenization = Completions(service, off_loop), Tokenization(service, off_loop)
+    preprocessor, tokenization = Preprocessor(service, off_loop), Tokenization(service, off_loop)
+    completions = Completions(service, preprocessor)
+    messages = Messages(service, completions, preprocessor)
     embeddings, ranking = Embeddings(service, off_loop), Ranking(service, off_loop)
     rank = partial(for_tasks, service, ("score", "embed"))
     generate, embed = partial(for_tasks, service, ("generate",)), partial(for_tasks, service, ("embed",))
     posts = {
         "/v1/chat/completions": generate(completions.chat),
         "/v1/completions": generate(completions.text),
+        "/v1/messages": with_its_errors(generate(messages.create)),
+        "/v1/messages/count_tokens": with_its_errors(generate(messages.count)),
         "/v1/embeddings": embed(embeddings.create),
         "/v2/rerank": rank(ranking.rerank),
     }

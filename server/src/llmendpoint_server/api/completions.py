@@ -17,17 +17,20 @@ from llmendpoint_server.api.disconnect import ClientGone, unless_gone
 from llmendpoint_server.api.generation import Generation, collect
 from llmendpoint_server.api.http_answer import WRITE_SOON, WriteSoon
 from llmendpoint_server.api.interfaces import Stream
-from llmendpoint_server.api.off_loop import OffLoop
 from llmendpoint_server.api.prepared import Prepared
-from llmendpoint_server.api.preprocess import Preprocessor
+from llmendpoint_server.api.preprocess import Kind, Preprocessor
 from llmendpoint_server.api.record import Record
-from llmendpoint_server.api.responses import Usage, error_event, json_response
+from llmendpoint_server.api.responses import Usage, json_response
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody
 from llmendpoint_server.api.service import Service
-from llmendpoint_server.api.shapes import ChatShape, Events, Shape, TextShape
+from llmendpoint_server.api.shapes import AnswerEvents, AnswerShape, ChatShape, TextShape
 from llmendpoint_server.api.urgency import Urgency, read_urgency
+from llmendpoint_server.api.view import View
 from llmendpoint_server.core.request import Request as EngineRequest
 from llmendpoint_server.errors import EngineEnded, RequestError, Unavailable
+
+MakeShape = Callable[[str, int, str, View], AnswerShape]
+"""From the answer's id, its time (Unix seconds), the model's name and the view."""
 
 
 class EventStream(Response):
@@ -35,7 +38,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, generation: Generation, events: Events) -> None:
+    def __init__(self, generation: Generation, events: AnswerEvents) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._generation = generation
@@ -60,7 +63,7 @@ class EventStream(Response):
             await self._generation.read(lambda piece: write(event(piece)), send_more)
         except RequestError as error:
             self._generation.mark_failed()
-            await send_more(error_event(error))
+            await send_more(self._events.error(error))
             if isinstance(error, EngineEnded):  # the answer must not look whole
                 raise
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -69,19 +72,18 @@ class EventStream(Response):
 class Completions:
     """`/v1/chat/completions` and `/v1/completions`."""
 
-    def __init__(self, service: Service, off_loop: OffLoop) -> None:
+    def __init__(self, service: Service, preprocessor: Preprocessor) -> None:
         self._service = service
-        self._preprocessor = Preprocessor(service, off_loop)
+        self._preprocessor = preprocessor
 
     async def chat(self, request: Request) -> Response:
-        return await self._complete(request, ChatBody, ChatShape, "chatcmpl-")
+        return await self.complete(request, ChatBody, ChatShape, "chatcmpl-")
 
     async def text(self, request: Request) -> Response:
-        return await self._complete(request, CompletionBody, TextShape, "cmpl-")
+        return await self.complete(request, CompletionBody, TextShape, "cmpl-")
 
-    async def _complete(
-        self, request: Request, kind: type[ChatBody] | type[CompletionBody], shape_class: type[Shape], prefix: str
-    ) -> Response:  # fmt: skip
+    async def complete(self, request: Request, kind: Kind, make_shape: MakeShape, prefix: str) -> Response:
+        """Answer a body of this kind, in this shape. `prefix`: of the answer's id."""
         self._check_ready()
         urgency = read_urgency(request.headers, self._service.default_deadline_ms)
         asked = await self._preprocessor.read(kind, request)
@@ -93,13 +95,13 @@ class Completions:
             asked.prompt_tokens,
         )
         record.answers, record.max_tokens = asked.view.answers, asked.sampling.max_tokens
-        shape = shape_class(request_id, int(time.time()), service.served_names[0], asked.view)
+        shape = make_shape(request_id, int(time.time()), service.served_names[0], asked.view)
         generation = self._start(request_id, asked, urgency, record)
         handed_over = False
         try:
             await unless_gone(request.receive, generation.begin())
             if asked.stream:
-                events = Events(shape, generation.usage, len(generation.answers))
+                events = shape.events(generation.usage, len(generation.answers))
                 answer = EventStream(generation, events)
                 handed_over = True
                 return answer

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from starlette.routing import BaseRoute, Route
 
+from llmendpoint_server.api.anthropic.bodies import CountBody, MessagesBody
 from llmendpoint_server.api.embeddings import EmbeddingBody
 from llmendpoint_server.api.explain import FORMS
 from llmendpoint_server.api.openapi_answers import ANSWERS, Schema, ref
@@ -26,6 +27,7 @@ REFUSALS = {
     500: "The engine failed on this request.",
     503: "This replica takes no requests now; another one may.",
 }
+COUNT_TOKENS = "/v1/messages/count_tokens"
 BODIES: dict[str, type[msgspec.Struct]] = {
     "/v1/chat/completions": ChatBody,
     "/v1/completions": CompletionBody,
@@ -33,6 +35,8 @@ BODIES: dict[str, type[msgspec.Struct]] = {
     "/v1/tokenize": TokenizeBody,
     "/detokenize": DetokenizeBody,
     "/v1/detokenize": DetokenizeBody,
+    "/v1/messages": MessagesBody,
+    COUNT_TOKENS: CountBody,
     "/v1/embeddings": EmbeddingBody,
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), RerankBody),
     **dict.fromkeys(("/score", "/v1/score"), ScoreBody),
@@ -45,6 +49,8 @@ SHOWN = {
     "/v1/tokenize": "Tokens",
     "/detokenize": "Text",
     "/v1/detokenize": "Text",
+    "/v1/messages": "AnthropicAnswer",
+    COUNT_TOKENS: "InputTokens",
     "/v1/embeddings": "Embeddings",
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), "Ranking"),
     **dict.fromkeys(("/score", "/v1/score"), "Scores"),
@@ -56,7 +62,8 @@ SHOWN = {
     "/version": "Version",
 }
 """The answer of each route, of those in `openapi_answers`."""
-STREAMED = ("/v1/chat/completions", "/v1/completions")
+STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages")
+ANTHROPIC = ("/v1/messages", COUNT_TOKENS)
 _CONVERTER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
@@ -132,6 +139,6 @@ def _responses(path: str, method: str) -> dict[str, Any]:
     if path == "/ready":
         refusals = [400]
     for status in refusals:
-        error = {"application/json": {"schema": ref("Error")}}
+        error = {"application/json": {"schema": ref("AnthropicError" if path in ANTHROPIC else "Error")}}
         responses[str(status)] = {"description": REFUSALS[status], "content": error}
     return responses

@@ -81,6 +81,9 @@ MESSAGE = obj(
 CHOICE = {"index": COUNT, "finish_reason": REASON, "stop_reason": STOP_REASON, "token_ids": TOKENS}
 HEAD = {"id": STRING, "created": COUNT, "model": STRING}
 OF_PROMPTS = obj({"prompt_tokens": COUNT, "total_tokens": COUNT})
+TEXT_BLOCK = obj({"type": {"const": "text"}, "text": STRING})
+THINKING_BLOCK = obj({"type": {"const": "thinking"}, "thinking": STRING, "signature": STRING})
+TOOL_BLOCK = obj({"type": {"const": "tool_use"}, "id": STRING, "name": STRING, "input": {"type": "object"}})
 
 ANSWERS: dict[str, Schema] = {
     "Error": obj(
@@ -90,6 +93,27 @@ ANSWERS: dict[str, Schema] = {
             )
         }
     ),
+    "AnthropicError": obj({"type": {"const": "error"}, "error": obj({"type": STRING, "message": STRING})}),
+    "AnthropicAnswer": obj(
+        {
+            "id": STRING,
+            "type": {"const": "message"},
+            "role": {"const": "assistant"},
+            "model": STRING,
+            "content": array({"anyOf": [TEXT_BLOCK, THINKING_BLOCK, TOOL_BLOCK]}),
+            "stop_reason": {"enum": ["end_turn", "max_tokens", "stop_sequence", "tool_use"]},
+            "stop_sequence": nullable(STRING),
+            "usage": obj(
+                {
+                    "input_tokens": COUNT,
+                    "cache_creation_input_tokens": COUNT,
+                    "cache_read_input_tokens": COUNT,
+                    "output_tokens": COUNT,
+                }
+            ),
+        }
+    ),
+    "InputTokens": obj({"input_tokens": COUNT}),
     "Usage": obj(
         {
             "prompt_tokens": COUNT,

@@ -8,6 +8,8 @@ from functools import partial
 from starlette.requests import Request
 
 from llmendpoint_server import limits
+from llmendpoint_server.api.anthropic.bodies import CountBody
+from llmendpoint_server.api.anthropic.translation import parse_chat
 from llmendpoint_server.api.chat import Chat, read_chat
 from llmendpoint_server.api.disconnect import unless_gone
 from llmendpoint_server.api.encoding import encode_within
@@ -18,6 +20,8 @@ from llmendpoint_server.api.service import Service
 from llmendpoint_server.errors import InvalidRequest, unknown_model
 from llmendpoint_server.protocol import Loaded
 
+Kind = type[GenerationBody] | type[CountBody]
+
 
 class Preprocessor:
     """Prepares the requests of one server."""
@@ -26,7 +30,7 @@ class Preprocessor:
         self._service = service
         self._off_loop = off_loop
 
-    async def read(self, kind: type[ChatBody] | type[CompletionBody], request: Request) -> Prepared:
+    async def read(self, kind: Kind, request: Request) -> Prepared:
         """Read and prepare a request. Raises RequestError, or ClientGone."""
         loaded = self._loaded
         length = loaded.max_model_len
@@ -37,15 +41,36 @@ class Preprocessor:
             await unless_gone(request.receive, check)
         return prepared
 
-    def prepare(
-        self, kind: type[GenerationBody], data: bytearray, arrived: float, cancelled: Turn
-    ) -> Prepared:
+    async def count(self, kind: type[CountBody], request: Request) -> int:
+        """The tokens of a chat's prompt. Raises RequestError, or ClientGone."""
+        length = self._loaded.max_model_len
+        return await self._off_loop.read(
+            request, length, limits.BODY_VALUES_MAX, partial(self._counted, kind)
+        )
+
+    def _counted(self, kind: type[CountBody], data: bytearray, _: float, cancelled: Turn) -> int:
+        body = self._parse(kind, data)
+        assert isinstance(body, ChatBody)
+        chat = read_chat(body, self._service.answer_format, self._service.tokenizer, cancelled.seconds)
+        most = limits.tokens_counted(self._loaded.max_model_len)
+        tokens = encode_within(
+            self._service.tokenizer, chat.prompt, most, special=False, field=body.prompt_field, cancelled=cancelled
+        )  # fmt: skip
+        return len(tokens)
+
+    def _parse(self, kind: Kind, data: bytearray) -> GenerationBody:
+        with self._off_loop.parsing(data):
+            body: GenerationBody = (
+                parse_chat(kind, data) if issubclass(kind, CountBody) else parse_body(kind, data)
+            )
+        self._check_model(body.model)
+        return body
+
+    def prepare(self, kind: Kind, data: bytearray, arrived: float, cancelled: Turn) -> Prepared:
         """Everything after the body has arrived. Raises InvalidRequest, PromptTooLong, UnknownModel, Cancelled or TooSlow."""
         if cancelled.is_set():
             raise Cancelled
-        with self._off_loop.parsing(data):
-            body = parse_body(kind, data)
-        self._check_model(body.model)
+        body = self._parse(kind, data)
         tokenizer, loaded = self._service.tokenizer, self._loaded
         if isinstance(body, ChatBody):
             chat = read_chat(body, self._service.answer_format, tokenizer, cancelled.seconds)

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from llmendpoint_server.api.deltas import Content, Delta, Reasoning, ToolCallArguments, ToolCallBegun
 from llmendpoint_server.api.logprobs import Namer, chat_logprobs, prompt_logprobs, text_logprobs
 from llmendpoint_server.api.pieces import Piece, Whole
-from llmendpoint_server.api.responses import DONE, Usage, encode_json
+from llmendpoint_server.api.responses import DONE, Usage, encode_json, error_event
 from llmendpoint_server.api.view import PLAIN, View
+from llmendpoint_server.errors import RequestError
+
+
+class AnswerEvents(Protocol):
+    """The server-sent events of one streamed body."""
+
+    def piece(self, piece: Piece) -> bytes: ...
+    def error(self, error: RequestError) -> bytes:
+        """The last event, if the request fails after the stream has begun."""
+
+
+class AnswerShape(Protocol):
+    """How the answers to one body are shown."""
+
+    def whole(self, answers: Sequence[Whole], usage: Usage) -> dict[str, Any]: ...
+    def events(self, usage: Usage, answers: int) -> AnswerEvents: ...
 
 
 class Shape:
@@ -35,6 +51,9 @@ class Shape:
     def whole(self, answers: Sequence[Whole], usage: Usage) -> dict[str, Any]:
         choices = [self._whole_choice(answer) for answer in answers]
         return {**self.head, "object": self.full_object, "choices": choices, "usage": usage.as_dict()}
+
+    def events(self, usage: Usage, answers: int) -> Events:
+        return Events(self, usage, answers)
 
     def _whole_choice(self, answer: Whole) -> dict[str, Any]:
         choice = {
@@ -212,6 +231,9 @@ class Events:
             return chunks
         self._left -= 1
         return chunks if self._left else chunks + self._tail()
+
+    def error(self, error: RequestError) -> bytes:
+        return error_event(error)
 
     def _encode_rest(self, index: int) -> tuple[bytes, bytes]:
         before, _, after = self._shape.chunks(Piece(index, "\0"), first=False).rpartition(encode_json("\0"))

@@ -1,0 +1,1 @@
+"""`/v1/messages` in Anthropic's shape, over the same generation as OpenAI's chats."""
