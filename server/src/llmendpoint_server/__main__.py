@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from llmendpoint_server.api.engine_client import ENGINE_COMMAND
+from llmendpoint_server.api.engine_process import ENGINE_COMMAND
 from llmendpoint_server.api.model_service import make_service
 from llmendpoint_server.api.server import serve
 from llmendpoint_server.exits import exit_code_of

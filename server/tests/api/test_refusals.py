@@ -278,3 +278,21 @@ def test_a_header_given_twice_is_a_400(http: httpx.Client) -> None:
 def test_a_request_with_a_priority_and_a_deadline_is_served(http: httpx.Client, priority: str) -> None:
     headers = {"x-llmendpoint-priority": priority, "x-llmendpoint-deadline-ms": "60000"}
     assert http.post("/v1/chat/completions", json=ASK, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/v1/audio/speech", "text alone, no audio"),
+        ("/v1/audio/transcriptions", "text alone, no audio"),
+        ("/v1/images/generations", "text alone, no images"),
+        ("/v1/moderations", "judges no texts"),
+        ("/v1/classify", "no model of several labels"),
+        ("/v1/other", "Not Found"),
+    ],
+)
+def test_a_path_that_is_not_ours_says_so(http: httpx.Client, path: str, says: str) -> None:
+    response = http.post(path, json={"model": "chat", "input": "x"})
+    assert response.status_code == 404
+    assert says in error_of(response)["message"]
+    assert path in error_of(response)["message"]

@@ -55,6 +55,26 @@ def test_a_chat_has_as_many_tokens_as_its_completion_says(http: httpx.Client) ->
     assert completed.json()["usage"]["prompt_tokens"] == counted
 
 
+TOOL = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": [TOOL]},
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"messages": [*CHAT, {"role": "assistant", "content": "So"}], "continue_final_message": True,
+         "add_generation_prompt": False},
+        {"messages": [*CHAT, {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "now"}}]},
+                      {"role": "tool", "tool_call_id": "a", "content": "noon"}]},
+    ],
+)  # fmt: skip
+def test_all_that_makes_a_chats_prompt_is_counted(http: httpx.Client, fields: dict[str, Any]) -> None:
+    body = {"model": "chat", "messages": CHAT} | fields
+    completed = http.post("/v1/chat/completions", json=body | {"max_tokens": 1}).json()
+    assert ask(http, body)["count"] == completed["usage"]["prompt_tokens"]
+
+
 def test_tokens_are_shown_as_the_vocabulary_has_them(http: httpx.Client) -> None:
     answer = ask(http, {"prompt": "Hello there", "return_token_strs": True})
     assert answer["token_strs"] == THEIRS.convert_ids_to_tokens(answer["tokens"])
@@ -87,9 +107,12 @@ def test_special_tokens_are_part_of_the_text_of_tokens(http: httpx.Client) -> No
         ("/tokenize", {}, "prompt", "Missing parameter"),
         ("/tokenize", {"prompt": 7}, "prompt", "must be a string"),
         ("/tokenize", {"prompt": "a", "messages": CHAT}, "messages", "send one of them"),
-        ("/tokenize", {"prompt": "a", "add_generation_prompt": False}, "add_generation_prompt", "is for messages"),
+        ("/tokenize", {"prompt": "a", "tools": [{}]}, "tools", "is for a chat"),
+        ("/tokenize", {"messages": CHAT, "tools": [{}]}, "tools", "must be a list"),
+        ("/tokenize", {"messages": CHAT, "chat_template_kwargs": 7}, "chat_template_kwargs", "an object"),
+        ("/tokenize", {"prompt": "a", "add_generation_prompt": False}, "add_generation_prompt", "is for a chat"),
         ("/tokenize", {"prompt": "a", "add_special_tokens": "yes"}, "add_special_tokens", "true or false"),
-        ("/tokenize", {"prompt": "a", "tools": []}, "tools", "Unknown parameter"),
+        ("/tokenize", {"prompt": "a", "stream": True}, "stream", "Unknown parameter"),
         ("/tokenize", {"messages": []}, "messages", "at least 1"),
         ("/tokenize", {"messages": [{"role": "me", "content": "a"}]}, "messages[0].role", "'user'"),
         ("/detokenize", {}, "tokens", "Missing parameter"),

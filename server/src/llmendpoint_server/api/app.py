@@ -30,6 +30,13 @@ from llmendpoint_server.api.web_socket import PATH as SOCKET_PATH
 from llmendpoint_server.api.web_socket import stream
 from llmendpoint_server.errors import RequestError, unknown_model
 
+OTHERS = {
+    "/v1/audio": "This server reads and writes text alone, no audio",
+    "/v1/images": "This server reads and writes text alone, no images",
+    "/v1/moderations": "This server judges no texts; a model that scores pairs has /v1/score",
+    "/v1/classify": "This server serves no model of several labels; one that scores pairs has /v1/score",
+}
+"""What paths of OpenAI and vLLM are for that are not this server's."""
 STARTING = ("loading", "warming")
 LONGEST_WAIT_S = 10.0
 LOOK_EVERY_S = 0.02
@@ -124,7 +131,10 @@ async def on_request_error(request: Request, error: Exception) -> Response:
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
+    path = request.url.path
+    other = next((what for start, what in OTHERS.items() if path.startswith(start)), None)
+    why = f"{other}." if other and error.status_code == 404 else error.detail
+    message = f"{request.method} {path}: {why}"
     return json_response(
         error_body(message, "invalid_request_error"), error.status_code, dict(error.headers or {})
     )

@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from typing import cast
 
 import structlog
 
 from llmendpoint_server import protocol
+from llmendpoint_server.api.engine_process import ENGINE_COMMAND, exit_code, reap, spawn
 from llmendpoint_server.api.engine_stream import EngineStream, VectorStream, streams_of
 from llmendpoint_server.core.pooling.request import PoolingRequest, Vector
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.watchdog import Watchdog
 from llmendpoint_server.errors import EngineFailed, ProtocolError, QueueFull, Unavailable
 from llmendpoint_server.exits import EngineEnd
-from llmendpoint_server.resources import usable_threads
 
-ENGINE_COMMAND = (sys.executable, "-m", "llmendpoint_server.engine")
-ENGINE_ENVIRONMENT = {
-    # Otherwise OpenMP's threads spin while they wait for each other. Beside another busy pod on the same cores a step
-    # then takes 20 times as long (8 tokens/s of the demo model instead of 150).
-    "OMP_WAIT_POLICY": "PASSIVE",
-    # Otherwise transformers draws progress bars between the JSON lines of the log.
-    "TQDM_DISABLE": "1",
-    # The engine gets a folder. Nothing in it is to call the hub.
-    "HF_HUB_OFFLINE": "1",
-}
-"""Defaults; this process's environment overrides them."""
-EXIT_WAIT_S = 20.0
-"""After the connection is lost, the process has this long to exit. Then it is killed."""
 CAUSE_WAIT_S = 1.0
 """Open requests wait this long for the exit code, so that their error can name it."""
 MOST_UNREAD_BYTES = 64 * 2**20
@@ -77,19 +62,10 @@ class EngineClient(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
-            self._process = self._spawn(theirs)
+            self._process = spawn(self._command, theirs)
         loop = asyncio.get_running_loop()
         await loop.create_connection(lambda: self, sock=ours)
         self._send(self._configure)
-
-    def _spawn(self, their_end: socket.socket) -> subprocess.Popen[bytes]:
-        environment = ENGINE_ENVIRONMENT | {"OMP_NUM_THREADS": str(usable_threads())} | os.environ
-        # Its own session: Ctrl-C in a terminal must reach this process only, which then drains.
-        descriptor = their_end.fileno()
-        return subprocess.Popen(
-            [*self._command, "--socket-fd", str(descriptor)], pass_fds=[descriptor],
-            stdin=subprocess.DEVNULL, start_new_session=True, env=environment,
-        )  # fmt: skip
 
     # What the API asks
 
@@ -175,7 +151,7 @@ class EngineClient(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
         if self._process is not None:
-            await asyncio.to_thread(self._reap, self._process)
+            await asyncio.to_thread(reap, self._process)
 
     # What the engine says
 
@@ -275,11 +251,11 @@ class EngineClient(asyncio.Protocol):
 
     async def _after_the_end(self) -> None:
         process = self._process
-        code = 1 if process is None else await asyncio.to_thread(self._exit_code, process, CAUSE_WAIT_S)
+        code = 1 if process is None else await asyncio.to_thread(exit_code, process, CAUSE_WAIT_S)
         if code is None and not self._stopping:
             self.fail_all(self.detail)
         if code is None and process is not None:
-            code = await asyncio.to_thread(self._reap, process)
+            code = await asyncio.to_thread(reap, process)
         if self._stopping:
             self.ended.cancel()
             return
@@ -294,22 +270,6 @@ class EngineClient(asyncio.Protocol):
             return EngineEnd(word.detail, word.exit_code or 1)
         how = f"was killed by signal {-code}" if code < 0 else f"left with exit code {code}"
         return EngineEnd(f"The engine process {how} while {self._doing}.", 1)
-
-    @staticmethod
-    def _exit_code(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-        """None if the process is still alive after `seconds`."""
-        try:
-            return process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-
-    @staticmethod
-    def _reap(process: subprocess.Popen[bytes]) -> int:
-        try:
-            return process.wait(EXIT_WAIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
 
     def _send(self, message: protocol.ToEngine) -> None:
         if self._transport is not None and not self._transport.is_closing():

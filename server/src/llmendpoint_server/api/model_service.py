@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from llmendpoint_server.api.engine_client import ENGINE_COMMAND, EngineClient
+from llmendpoint_server.api.engine_client import EngineClient
+from llmendpoint_server.api.engine_process import ENGINE_COMMAND
 from llmendpoint_server.api.grammars import Grammars
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults, read_sampling_defaults

@@ -6,19 +6,20 @@ import threading
 from functools import partial
 from typing import Annotated
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from llmendpoint_server import limits
-from llmendpoint_server.api.chat_options import ChatOptions
+from llmendpoint_server.api.chat import read_chat
 from llmendpoint_server.api.decoding import BodyDecoder, check_model
 from llmendpoint_server.api.encoding import encode_within
 from llmendpoint_server.api.explain import FORMS, missing
-from llmendpoint_server.api.fields import Body
-from llmendpoint_server.api.messages import Message, for_template
+from llmendpoint_server.api.fields import NOT_GIVEN, Body
+from llmendpoint_server.api.messages import Message
 from llmendpoint_server.api.off_loop import OffLoop, Turn
 from llmendpoint_server.api.responses import json_response
+from llmendpoint_server.api.schemas import ChatBody
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.errors import InvalidRequest, PromptTooLong, Unavailable
 from llmendpoint_server.protocol import Loaded
@@ -28,10 +29,14 @@ _FORMS = {place: form for place, form in FORMS.items() if place.startswith(("mod
     "prompt": "a string",
     "add_special_tokens": _FLAG,
     "add_generation_prompt": _FLAG,
+    "continue_final_message": _FLAG,
     "return_token_strs": _FLAG,
     "tokens": "a list of token ids (whole numbers)",
 }
 ModelName = Annotated[str, Meta(min_length=1, max_length=limits.MODEL_CHARACTERS_MAX)] | None
+
+
+OF_A_CHAT = ("messages", "add_generation_prompt", "continue_final_message", "tools", "chat_template_kwargs")
 
 
 class TokenizeBody(Body):
@@ -42,6 +47,9 @@ class TokenizeBody(Body):
     messages: Annotated[list[Message], Meta(min_length=1, max_length=limits.MESSAGES_MAX)] | UnsetType = UNSET
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    tools: Raw = NOT_GIVEN
+    chat_template_kwargs: Raw = NOT_GIVEN
     return_token_strs: bool | None = None
 
 
@@ -99,19 +107,25 @@ class Tokenization:
         """The text, the field that it is from, and whether it gets special tokens: a template writes its own."""
         prompt, messages = body.prompt, body.messages
         if isinstance(prompt, str):
-            if messages is not UNSET:
-                raise InvalidRequest(
-                    "prompt and messages are both there; send one of them.", param="messages"
-                )
-            if body.add_generation_prompt is not None:
-                raise InvalidRequest("add_generation_prompt is for messages.", param="add_generation_prompt")
+            for name in OF_A_CHAT:
+                if getattr(body, name) not in (None, UNSET, NOT_GIVEN):
+                    raise InvalidRequest(
+                        f"{name} is for a chat, and prompt is a text; send one of them.", param=name
+                    )
             return prompt, "prompt", True
         if messages is UNSET:
             raise missing("prompt")
         assert isinstance(messages, list)
-        options = ChatOptions(add_generation_prompt=body.add_generation_prompt is not False)
-        text = self._service.tokenizer.render_chat(for_template(messages), options, seconds)
-        return text, "messages", False
+        chat = ChatBody(
+            model="",
+            messages=messages,
+            tools=body.tools,
+            add_generation_prompt=body.add_generation_prompt,
+            continue_final_message=body.continue_final_message,
+            chat_template_kwargs=body.chat_template_kwargs,
+        )
+        service = self._service
+        return read_chat(chat, service.answer_format, service.tokenizer, seconds).prompt, "messages", False
 
     def _text(self, loaded: Loaded, data: bytearray, _: float, cancelled: threading.Event) -> Response:
         with self._off_loop.parsing(data):
