@@ -30,6 +30,7 @@ ROUNDS = {
     "llama_index_sdk": ("chat", "stream", "completion", "structured", "tools", "errors"),
     "pydantic_ai_sdk": ("chat", "stream", "structured", "tools", "errors"),
     "instructor_sdk": ("structured", "tools", "stream", "errors"),
+    "anthropic_sdk": ("chat", "stream", "tools", "tools_stream", "errors"),
 }  # fmt: skip
 """What each script must have done."""
 Runs = Mapping[str, "Future[subprocess.CompletedProcess[str]]"]

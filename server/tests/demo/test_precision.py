@@ -49,7 +49,7 @@ def test_bf16_agrees_with_fp32_in_99_percent_of_the_answers_tokens() -> None:
 def test_quantized_weights_agree_with_fp32_in_most_of_the_answers_tokens(
     quantization: Literal["int8", "int4"], agree: float, off: float
 ) -> None:
-    """docs/guides/weights.md has the measured figures. `off`: the error of the logits, as a share of their spread."""
+    """docs/concepts/weights.md has the measured figures. `off`: the error of the logits, as a share of their spread."""
     pytest.importorskip("llmendpoint_native", reason="compiled with g++ on x86_64 only")
     found = beside_fp32(
         Configure(str(resolve_model("embedded://demo")), device="cpu", quantization=quantization)

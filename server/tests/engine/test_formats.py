@@ -1,4 +1,4 @@
-"""docs/guides/weights.md: checkpoints with quantized weights are served with the weights that they stand for."""
+"""docs/concepts/weights.md: checkpoints with quantized weights are served with the weights that they stand for."""
 
 from __future__ import annotations
 

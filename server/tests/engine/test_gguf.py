@@ -1,4 +1,4 @@
-"""docs/guides/weights.md: a GGUF file is served dequantized, and a broken one is refused without reading what its header claims."""
+"""docs/concepts/weights.md: a GGUF file is served dequantized, and a broken one is refused without reading what its header claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/guides/weights.md: keys and values in 8 bits, one scale for each token and head, read in place by the CPU kernels."""
+"""docs/concepts/weights.md: keys and values in 8 bits, one scale for each token and head, read in place by the CPU kernels."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 | part | formula | source |
 |---|---|---|
 | weights | stored bytes (floats converted to the dtype asked for) / accelerators | the files themselves |
-| weights, quantized, where the engine dequantizes them | parameters x bytes of the dtype | docs/guides/weights.md |
+| weights, quantized, where the engine dequantizes them | parameters x bytes of the dtype | docs/concepts/weights.md |
 | overhead | max(20 % of the weights, 1 GiB + activations) | the usual rule of 1.2 x weights; the floor is for small models |
 | activations | tokens of a step x (4 x hidden + 2 x intermediate / accelerators) x 2 + sequences x vocabulary x 4 | a layer's residual, norm and feed-forward rows, and the logits in fp32 |
 | KV of a token and layer | 2 x key heads x head size x bytes | arXiv 1911.02150 (multi-query), 2305.13245 (grouped-query) |

@@ -167,7 +167,7 @@ class EngineSpec(ApiModel):
     quantization: Quantization | None = None
     """Quantize the weights of linear layers when the model is loaded. `int8`: 8 bits, one scale for each output. `int4`: 4
     bits, one scale for each 32 inputs. With the bundled engine on a CPU only. If not set, the weights are as the model's
-    files have them; docs/guides/weights.md has the formats of quantized checkpoints."""
+    files have them; docs/concepts/weights.md has the formats of quantized checkpoints."""
     max_model_len: Annotated[int, Field(ge=1, le=16_777_216)] | None = None
     """Largest number of tokens of one request, prompt and output together. If not set, the limit of the model."""
     max_num_seqs: Annotated[int, Field(ge=1, le=4096)] | None = None
