@@ -14,7 +14,7 @@ import pytest
 from llmendpoint_operator.observe.rollout import prospects as pod_events
 from tests.integration.mortal_operator import Operator
 from tests.integration.played_pods import revision_of
-from tests.integration.rollout_players import Behaviour
+from tests.integration.rollout_players import Behaviour, Json
 from tests.integration.rollout_stage import Stage, Stages
 
 pytestmark = pytest.mark.integration
@@ -26,19 +26,22 @@ def asks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_events, "AGAIN_S", 1.0)
 
 
+def pods_of_green(stage: Stage) -> list[Json]:
+    return [pod for pod in stage._pods if revision_of(pod) == stage.rollout["green"]]
+
+
 async def autoscaler_says(stage: Stage, reason: str, message: str) -> None:
     """The same Event about each pod of the new revision."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    for pod in stage._pods:
-        if revision_of(pod) == stage.rollout["green"]:
-            name = pod["metadata"]["name"]
-            about = {"apiVersion": "v1", "kind": "Pod", "namespace": stage.namespace, "name": name}
-            event = {
-                "metadata": {"name": f"{name}.{uuid.uuid4().hex[:8]}"}, "involvedObject": about,
-                "reason": reason, "message": message, "type": "Normal", "lastTimestamp": now,
-                "source": {"component": "cluster-autoscaler"},
-            }  # fmt: skip
-            await stage._create("v1", f"namespaces/{stage.namespace}/events", event)
+    for pod in pods_of_green(stage):
+        name = pod["metadata"]["name"]
+        about = {"apiVersion": "v1", "kind": "Pod", "namespace": stage.namespace, "name": name}
+        event = {
+            "metadata": {"name": f"{name}.{uuid.uuid4().hex[:8]}"}, "involvedObject": about,
+            "reason": reason, "message": message, "type": "Normal", "lastTimestamp": now,
+            "source": {"component": "cluster-autoscaler"},
+        }  # fmt: skip
+        await stage._create("v1", f"namespaces/{stage.namespace}/events", event)
 
 
 async def quota(stage: Stage, engines: int) -> None:
@@ -85,6 +88,8 @@ async def test_an_autoscaler_that_brings_a_node_is_waited_for_and_one_that_does_
         await stage.until(
             "the lack of a node", lambda: stage.condition("Degraded")["reason"] == "Unschedulable"
         )
+        # The first pod without a node is enough for that; an autoscaler speaks of both.
+        await stage.until("both pods", lambda: len(pods_of_green(stage)) == 2)
         await autoscaler_says(stage, "TriggeredScaleUp", "pod triggered scale-up: [{gpu 1->2 (max: 5)}]")
         await stage.until(
             "the node to be waited for", lambda: stage.condition("Progressing")["reason"] == "WaitingForNode"
