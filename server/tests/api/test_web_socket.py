@@ -67,6 +67,9 @@ class Caller:
     def send(self, data: str | bytes) -> None:
         self._socket.sendall(self._wire.send(Message(data=data)))
 
+    def send_raw(self, frames: bytes) -> None:
+        self._socket.sendall(frames)
+
     def ask(self, path: str, body: Any) -> None:
         self.send(json.dumps({"path": path, "body": body}))
 
