@@ -52,14 +52,14 @@ def make_tokenizer(folder: Path, vocab_size: int, ends: Iterable[int]) -> LLToke
         most = max(vocab_size, tokenizer.get_vocab_size(with_added_tokens=True))
         return LLTokenizer(tokenizer.to_str(), n_vocab=most, eos_token=ends)
     except Exception as error:  # any: both libraries raise their own, and bare Exception
-        raise BadGrammar(f"llguidance cannot read this model's tokenizer: {_short(str(error))}") from error
+        raise BadGrammar(f"llguidance cannot read this model's tokenizer: {short(str(error))}") from error
 
 
 def compiled(tokenizer: LLTokenizer, grammar: Grammar) -> LLMatcher:
     """A matcher at the grammar's start. May take long; holds Python's lock for little of that. Raises BadGrammar."""
     matcher = LLMatcher(tokenizer, source(grammar), log_level=0, limits=parser_limits())
     if matcher.is_error():
-        raise BadGrammar(_short(matcher.get_error()))
+        raise BadGrammar(short(matcher.get_error()))
     return matcher
 
 
@@ -73,7 +73,7 @@ def check(tokenizer: LLTokenizer, grammar: Grammar) -> None:
             break
         matcher.consume_token(first)
     if matcher.is_error():
-        text = _short(matcher.get_error())
+        text = short(matcher.get_error())
         raise BadGrammar("No text follows it." if text.startswith("NoExtension") else text)
 
 
@@ -91,7 +91,7 @@ def source(grammar: Grammar) -> str:
             case "lark":
                 return LLMatcher.grammar_from_lark(any_to_lark(grammar.text))
     except Exception as error:  # any: it raises ValueError, and the converter what it meets
-        raise BadGrammar(_short(str(error))) from error
+        raise BadGrammar(short(str(error))) from error
 
 
 def _options(whitespace: str | None) -> Any:
@@ -101,7 +101,7 @@ def _options(whitespace: str | None) -> Any:
     return {"whitespace_pattern": DEFAULT_WHITESPACE if whitespace is None else whitespace}
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     lines = [line.rstrip() for line in text.split("<non-verbose/>")[0].splitlines() if line.strip()]
     short = " / ".join(lines[:MESSAGE_LINES])[:MESSAGE_CHARACTERS]
     return short if short.endswith(".") else f"{short}."

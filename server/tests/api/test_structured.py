@@ -180,3 +180,26 @@ def test_a_grammar_that_explodes_is_a_400_in_bounded_time_and_others_go_on(
         assert time.monotonic() - began < 10
     assert error.value.param == SCHEMA_FIELD
     assert asked(demo, guided_choice=["yes"]) == "yes", "the next grammar is served"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_grammar_that_becomes_too_complex_is_its_callers_fault(streamed: bool, demo: openai.OpenAI) -> None:
+    """No 5xx: the gateway would take the replica for ill, and a rollout would be rolled back."""
+
+    def ask() -> None:
+        pieces = demo.chat.completions.create(
+            model="demo",
+            messages=MESSAGES,
+            max_tokens=400,
+            temperature=2,
+            seed=1,
+            stream=streamed,
+            extra_body={"guided_regex": "(.{0,200}a){20}"},
+        )
+        list(pieces)
+
+    with pytest.raises(openai.APIError) as failed:
+        ask()
+    assert "too complex" in failed.value.message
+    assert failed.value.type == "invalid_request_error"
+    assert failed.value.param == "guided_regex"

@@ -177,7 +177,7 @@ def test_a_grammar_that_fails_ends_its_own_request_alone_and_says_why(
     )
     answers.ask("word", WORD)
     found = {name: (text, finish, detail) for name, text, finish, detail in answers.run()}
-    assert found["bad"][1] is FinishReason.FAILED
+    assert found["bad"][1] is FinishReason.GRAMMAR
     assert "unclosed group" in found["bad"][2]
     assert found["explodes"][1:] != (FinishReason.STOP, "")
     assert follows("word", found["word"][0])

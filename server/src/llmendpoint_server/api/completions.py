@@ -118,7 +118,10 @@ class Completions:
         """Nothing is left in the engine if one of the prompts is refused. Afterwards only the returned generation frees
         the requests there."""
         service = self._service
-        account = Account(service.engine, service.metrics, record, Usage(asked.prompt_tokens), asked.arrived)
+        field = asked.grammar and asked.grammar.field
+        account = Account(
+            service.engine, service.metrics, record, Usage(asked.prompt_tokens), asked.arrived, field
+        )
         streams: list[Stream] = []
         try:
             for order in self._orders(request_id, asked, urgency):

@@ -32,6 +32,8 @@ class FinishReason(enum.Enum):
     """Never started: its deadline passed while it waited, or would have. May be retried."""
     FAILED = "failed"
     """The engine could not compute it. Other requests are not affected."""
+    GRAMMAR = "grammar"
+    """Its grammar became too complex, or cannot go on: its caller's fault."""
     LOST = "lost"
     """The engine has dropped all of its requests and starts anew. May be retried."""
 
@@ -189,7 +191,7 @@ class RequestOutput(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """New tokens of one answer of a request, and how it ended if it did. `index`: 0 to n - 1.
 
     With `STOP` the last token is the one that ended it; it is not part of the text. `cached_tokens`: prompt tokens that
-    came from the prefix cache. `detail` and `retry_after` (seconds) explain `REJECTED`, `EXPIRED` and `FAILED`.
+    came from the prefix cache. `detail` and `retry_after` (seconds) explain `REJECTED`, `EXPIRED`, `FAILED` and `GRAMMAR`.
     `logprobs`: one for each of `tokens`, if the request asks for them. `prompt_logprobs`: one for each token of the prompt, None
     for the first; of answer 0 alone. The engine gives them piece by piece, in their order, before and with the first token. `began`,
     `first_token`: in the output with an answer's first token, when the engine began to compute it, and when it had that token (seconds, as

@@ -154,8 +154,8 @@ class Scheduler:
             output = self._members.guard(self._advance, row.sequence, row, new, now)
             if output is not None:
                 outputs.append(output)
-                if output.finish is FinishReason.FAILED:
-                    outputs += self._members.end(output.id, FinishReason.FAILED, output.detail)
+                if output.finish in (FinishReason.FAILED, FinishReason.GRAMMAR):
+                    outputs += self._members.end(output.id, output.finish, output.detail)
         return outputs
 
     def _advance(
@@ -194,7 +194,7 @@ class Scheduler:
     def _append(self, sequence: Sequence, draft: tuple[int, ...], sampled: Sampled) -> RequestOutput:
         """What follows the token that ends the request is dropped."""
         if sampled.fault:
-            return self._members.finish(sequence, FinishReason.FAILED, NOTHING, sampled.fault)
+            return self._members.finish(sequence, FinishReason.GRAMMAR, NOTHING, sampled.fault)
         reason, accepted = None, agreed(draft, sampled.tokens)
         for number, token in enumerate(sampled.tokens, start=1):
             if token < 0:

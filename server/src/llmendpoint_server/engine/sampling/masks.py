@@ -154,4 +154,4 @@ class Masks:
 
 
 def _fault(matcher: LLMatcher) -> str:
-    return f"The grammar of this request became too complex or cannot go on: {matcher.get_error()[:200]}"
+    return f"The grammar of this request became too complex or cannot go on: {guidance.short(matcher.get_error())}"
