@@ -125,6 +125,16 @@ def test_a_call_goes_back_as_history_with_its_result(client: openai.OpenAI) -> N
     assert answer.choices[0].finish_reason == "stop"
 
 
+@pytest.mark.parametrize("arguments", ['{"a": "\\ud800 é"}', '{"\\uDFFF": 1}', '{"a": "\\uD83D\\uDE00"}'])
+def test_half_a_character_in_a_call_of_the_history_is_taken(client: openai.OpenAI, arguments: str) -> None:
+    """A model wrote it, and its client sends it back: JSON allows it, UTF-8 does not."""
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    history: Any = [*asking("x"), {"role": "assistant", "tool_calls": [call]}]
+    history.append({"role": "tool", "tool_call_id": "c1", "content": "SAY<<<Sunny.>>>END"})
+    answer = client.chat.completions.create(model="demo", messages=history, tools=TOOLS)
+    assert answer.choices[0].message.content == "Sunny."
+
+
 def test_without_tools_or_with_choice_none_a_call_is_content(client: openai.OpenAI) -> None:
     text = CASES[0].text
     for fields in ({}, {"tools": TOOLS, "tool_choice": "none"}):

@@ -49,14 +49,23 @@ class MadeCall(Struct):
 
     def _arguments(self, place: str) -> dict[str, Any]:
         """Templates expect an object. A model may have written nothing for a function without parameters."""
+        text = self.function.arguments or "{}"
         try:
-            value = json.loads(self.function.arguments or "{}", strict=False)
+            value = json.loads(text, strict=False)
+            if "\\ud" in text.lower():
+                value = _without_lone_surrogates(value)
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
             field = f"{place}.function.arguments"
             raise InvalidRequest(f"{field} must be a string that holds a JSON object.", param=field)
         return value
+
+
+def _without_lone_surrogates(value: Any) -> Any:
+    """A model may write one, JSON allows it, and no text of a prompt can hold it."""
+    text = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return json.loads(text)
 
 
 ANSWER_FIELDS = ("refusal", "annotations", "audio")
