@@ -201,3 +201,23 @@ def test_what_is_too_much_or_wrong_is_refused_with_its_field(
 def test_the_sdk_reads_the_answers_of_several_prompts(sdk: openai.OpenAI) -> None:
     answer = sdk.completions.create(model="chat", prompt=["one two", "three"], n=2, best_of=2, max_tokens=3)
     assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+
+
+def test_prompts_that_never_fit_into_the_queue_are_a_400() -> None:
+    """429 says: try again. A client, or the batch service, would do that for ever."""
+    with ServerProcess(
+        "--served-model-name",
+        "chat",
+        "--max-queued-requests",
+        "4",
+        "--max-num-seqs",
+        "2",
+        module="llmendpoint_server.simulator",
+    ) as server:
+        server.wait_ready()
+        for prompts, n, status in ((6, 1, 200), (3, 2, 200), (7, 1, 400), (2, 4, 400), (1, 16, 200)):
+            body = {"model": "chat", "prompt": ["a b"] * prompts, "n": n, "max_tokens": 2}
+            answer = httpx.post(server.url + "/v1/completions", json=body)
+            assert answer.status_code == status, answer.text
+            if status == 400:
+                assert "at most 6 answers" in answer.json()["error"]["message"]

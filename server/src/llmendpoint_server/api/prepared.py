@@ -69,6 +69,7 @@ def make_sampling(
         raise PromptTooLong(longest, loaded.max_model_len, field)
     for prompt in prompts:
         check_ids(field, prompt, loaded)
+    _check_room(body, len(prompts), loaded)
     check_ids("stop_token_ids", body.stop_token_ids or (), loaded)
     top_k = defaults.top_k if body.top_k is None else body.top_k
     most = body.most_tokens
@@ -87,6 +88,18 @@ def make_sampling(
     )
     _check_logprobs(body, prompts, sampling)
     return sampling
+
+
+def _check_room(body: GenerationBody, prompts: int, loaded: Loaded) -> None:
+    """Each prompt is a request of its own to the engine. More than an idle engine takes would be 429 for ever. Raises
+    InvalidRequest."""
+    most = loaded.max_queued_requests + loaded.max_num_seqs
+    if prompts > 1 and prompts * body.answers > most:
+        raise InvalidRequest(
+            f"{body.prompt_field} holds {prompts} prompts, with n {body.answers}; this server takes at most {most} answers at a "
+            "time (--max-queued-requests and --max-num-seqs): send fewer prompts in a request.",
+            param=body.prompt_field,
+        )
 
 
 def _check_logprobs(
