@@ -1,6 +1,7 @@
 """docs/concepts/batches.md: the `openai` SDK uploads, makes batches and reads results, and a refusal names the field."""
 
 import asyncio
+import gzip
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -249,6 +250,30 @@ async def test_every_refusal_has_openais_shape(stage: Stage, method: str, path: 
         response = await client.request(method, stage[0].url + path)
     assert response.status_code == status
     assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "GZIP", "gzip, gzip", "nonsense"])
+@pytest.mark.parametrize("path", ["/v1/files", "/v1/batches", "/v1/batches/x/cancel", "/v1/nothing"])
+async def test_a_packed_body_is_refused_before_it_is_unpacked(stage: Stage, path: str, encoding: str) -> None:
+    bomb = gzip.compress(bytes(50 << 20))
+    headers = {"content-encoding": encoding, "content-type": "multipart/form-data; boundary=b"}
+    async with httpx.AsyncClient() as client:
+        for body in (bomb, b"no gzip"):
+            response = await client.post(stage[0].url + path, content=body, headers=headers)
+            assert response.status_code == 415
+            assert "content-encoding" in response.json()["error"]["message"].lower()
+
+
+async def test_a_name_that_is_no_utf8_is_refused_in_openais_shape(stage: Stage) -> None:
+    form = b'--b\r\ncontent-disposition: form-data; name="\xff\xed\xa0\x80"\r\n\r\nx\r\n--b--\r\n'
+    async with httpx.AsyncClient() as client:
+        response = await client.post(
+            f"{stage[0].url}/v1/files",
+            content=form,
+            headers={"content-type": "multipart/form-data; boundary=b"},
+        )
+    assert response.status_code == 400
+    assert "Unknown field" in response.json()["error"]["message"]
 
 
 async def test_no_form_that_is_broken_anywhere_ends_in_a_server_error(stage: Stage) -> None:

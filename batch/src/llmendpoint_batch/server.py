@@ -39,7 +39,9 @@ async def serve(settings: Settings) -> None:
         runner = Runner(database, folder, times, settings, metrics)
         api = make_api(Service(database, folder, times, settings, runner.wake))
         for app, port in ((api, settings.port), (make_state(metrics), settings.state_port)):
-            listening = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_SECONDS)
+            listening = web.AppRunner(
+                app, access_log=None, shutdown_timeout=CLOSE_SECONDS, auto_decompress=False
+            )
             await listening.setup()
             stack.push_async_callback(listening.cleanup)
             await web.TCPSite(listening, settings.host, port).start()

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from llmendpoint_batch.errors import Refused, StorageFull
 
@@ -20,13 +20,27 @@ def shown(value: Any, status: int = 200) -> web.Response:
 
 def refusal(error: Refused) -> web.Response:
     kind = "server_error" if error.status >= 500 else "invalid_request_error"
-    body = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
+    param = error.param and _sendable(error.param)
+    body = {"message": _sendable(error.message), "type": kind, "param": param, "code": error.code}
     return shown({"error": body}, error.status)
+
+
+def _sendable(text: str) -> str:
+    """Names in a form may hold bytes that are no UTF-8."""
+    return text.encode(errors="replace").decode()
+
+
+def _check_encoding(request: web.Request) -> None:
+    """A small body may become a large one, and each of its bytes takes time."""
+    if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
+        told = f"{hdrs.CONTENT_ENCODING} is not supported: send the body as it is."
+        raise Refused(told, code="unsupported_media_type", status=415)
 
 
 @web.middleware
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
+        _check_encoding(request)
         return await handler(request)
     except Refused as error:
         return refusal(error)
