@@ -15,6 +15,7 @@ from typing import Any
 from llmendpoint_server.api.tools.asked import ANY_ARGUMENTS, Function
 from llmendpoint_server.api.tools.frames import COUNT, NAME, Frame
 from llmendpoint_server.api.tools.reasoning import Marks
+from llmendpoint_server.core.closing import closed
 from llmendpoint_server.core.grammar import DEFAULT_WHITESPACE, Grammar
 
 TokenOf = Callable[[str], int | None]
@@ -74,7 +75,9 @@ class Writer:
     def json(self, name: str, schema: Any, whitespace: str | None = None) -> str:
         if isinstance(schema, dict):
             flexible = {"whitespace_pattern": DEFAULT_WHITESPACE if whitespace is None else whitespace}
-            schema = schema | {"x-guidance": {"whitespace_flexible": False} if whitespace == "" else flexible}
+            schema = closed(schema) | {
+                "x-guidance": {"whitespace_flexible": False} if whitespace == "" else flexible
+            }
         return self.rule(name, f"%json {json.dumps(schema)}")
 
     def grammar(self, start: str) -> Grammar:

@@ -100,3 +100,5 @@ def _asked(make: Callable[[], Grammar], field: str) -> Asked:
         return Asked(make(), field)
     except InvalidRequest as error:
         raise InvalidRequest(error.message, param=field) from None
+    except RecursionError:
+        raise InvalidRequest(f"A JSON schema in {field} is nested too deeply.", param=field) from None
