@@ -9,8 +9,10 @@ from llmendpoint_server.api.grammars import Asked
 from llmendpoint_server.api.tools import grammars
 from llmendpoint_server.api.tools.asked import Tools
 from llmendpoint_server.api.tools.frames import HERMES, Frame
-from llmendpoint_server.api.tools.grammars import HARMONY_THOUGHTS, Thoughts, TokenOf, Writer
+from llmendpoint_server.api.tools.grammars import HARMONY_THOUGHTS, Thoughts
+from llmendpoint_server.api.tools.parameters import can_hold
 from llmendpoint_server.api.tools.readers import TOOL_FORMATS, AnswerFormat
+from llmendpoint_server.api.tools.writer import TokenOf, Writer
 from llmendpoint_server.core.grammar import Grammar
 from llmendpoint_server.errors import InvalidRequest
 
@@ -30,14 +32,13 @@ def plan(
     """`asked`: the caller's own grammar, for what is no call. `inside`: the answer begins as reasoning. Raises InvalidRequest."""
     if tools is not None and (tools.must or asked is not None):
         return _held(form, tools, asked, token_of, inside=inside)
-    if (
-        tools is not None
-        and form.frame is not None
-        and not form.harmony
-        and any(one.strict for one in tools.functions)
-    ):
+    if tools is not None and form.frame is not None and not tools.free:
         functions, frame = tools.functions, form.frame
         writer, thoughts = _writer(form, token_of), _thoughts(form, inside=inside)
+        if form.harmony:
+            return Plan(
+                form, _asked(lambda: grammars.may_call_in_channels(functions, frame, writer), "tools")
+            )
         return Plan(form, _asked(lambda: grammars.may_call(functions, frame, writer, thoughts), "tools"))
     if asked is None or form.plain:
         return Plan(form, asked)
@@ -51,9 +52,9 @@ def plan(
 
 
 def _held(form: AnswerFormat, tools: Tools, asked: Asked | None, token_of: TokenOf, *, inside: bool) -> Plan:
-    """Calls that the grammar makes. A form whose arguments are no JSON gives way to that of Hermes, which holds schemas."""
+    """Calls that the grammar makes. A form that cannot hold a schema gives way to that of Hermes."""
     frame: Frame | None = form.frame
-    if frame is None:
+    if frame is None or not all(can_hold(one.name, one.schema(), frame) for one in tools.functions):
         form, frame = replace(form, tools=TOOL_FORMATS["hermes"], frame=HERMES), HERMES
     writer, thoughts, functions = _writer(form, token_of), _thoughts(form, inside=inside), tools.functions
     if tools.must:
