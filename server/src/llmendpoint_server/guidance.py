@@ -92,6 +92,8 @@ def source(grammar: Grammar) -> str:
                 return LLMatcher.grammar_from_lark(f"start: {alternatives}")
             case "lark":
                 return LLMatcher.grammar_from_lark(any_to_lark(grammar.text))
+            case "structural_tag":
+                raise ValueError("A structural tag must be written as a grammar first.")
     except Exception as error:  # any: it raises ValueError, and the converter what it meets
         raise BadGrammar(_short(str(error))) from error
 

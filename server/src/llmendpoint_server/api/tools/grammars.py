@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from llmendpoint_server.api import structural_tags
 from llmendpoint_server.api.tools.asked import ANY_ARGUMENTS, Function
 from llmendpoint_server.api.tools.frames import NAME, Frame
 from llmendpoint_server.api.tools.parameters import ParameterRules, listed
@@ -141,5 +142,7 @@ def _body(asked: Grammar, writer: Writer) -> str:
             return writer.rule("body", " | ".join(map(json.dumps, json.loads(asked.text))))
         case "regex":
             return writer.rule("body", as_lark(asked.text))
+        case "structural_tag":
+            return writer.rule("body", structural_tags.body(asked, writer))
         case "lark":
             raise ValueError("a caller's own grammar has its own start")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from llmendpoint_server.api.grammars import Asked
+from llmendpoint_server.api.structural_tags import as_grammar, marks
 from llmendpoint_server.api.tools import grammars
 from llmendpoint_server.api.tools.asked import Tools
 from llmendpoint_server.api.tools.frames import HERMES, Frame
@@ -41,12 +42,12 @@ def plan(
             )
         return Plan(form, _asked(lambda: grammars.may_call(functions, frame, writer, thoughts), "tools"))
     if asked is None or form.plain:
-        return Plan(form, asked)
+        return Plan(form, as_grammar(asked, token_of))
     if (
         asked.grammar.kind == "lark"
     ):  # its own start cannot come behind another text, so that there is no reasoning
         return Plan(form if form.harmony else replace(form, reasoning=None), asked)
-    writer, thoughts = _writer(form, token_of), _thoughts(form, inside=inside)
+    writer, thoughts = _writer(form, token_of, marks(asked.grammar)), _thoughts(form, inside=inside)
     grammar = asked.grammar
     return Plan(form, _asked(lambda: grammars.follow(grammar, writer, thoughts, _before(form)), asked.field))
 
@@ -82,8 +83,8 @@ def _held(form: AnswerFormat, tools: Tools, asked: Asked | None, token_of: Token
     )
 
 
-def _writer(form: AnswerFormat, token_of: TokenOf) -> Writer:
-    return Writer(token_of, sorted(form.markers))
+def _writer(form: AnswerFormat, token_of: TokenOf, more: Sequence[str] = ()) -> Writer:
+    return Writer(token_of, sorted(form.markers.union(more)))
 
 
 def _thoughts(form: AnswerFormat, *, inside: bool) -> Thoughts | None:
