@@ -14,6 +14,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 from tokenizers import Tokenizer
 
+from llmendpoint_server.core.closing import closed
 from llmendpoint_server.core.grammar import DEFAULT_WHITESPACE, Grammar
 from llmendpoint_server.errors import ServerError
 
@@ -82,7 +83,8 @@ def source(grammar: Grammar) -> str:
     try:
         match grammar.kind:
             case "json_schema":
-                return LLMatcher.grammar_from_json_schema(grammar.text, defaults=_options(grammar.whitespace))
+                schema = json.dumps(closed(json.loads(grammar.text)))
+                return LLMatcher.grammar_from_json_schema(schema, defaults=_options(grammar.whitespace))
             case "regex":
                 return LLMatcher.grammar_from_regex(grammar.text)
             case "choice":
@@ -90,6 +92,8 @@ def source(grammar: Grammar) -> str:
                 return LLMatcher.grammar_from_lark(f"start: {alternatives}")
             case "lark":
                 return LLMatcher.grammar_from_lark(any_to_lark(grammar.text))
+            case "structural_tag":
+                raise ValueError("A structural tag must be written as a grammar first.")
     except Exception as error:  # any: it raises ValueError, and the converter what it meets
         raise BadGrammar(short(str(error))) from error
 

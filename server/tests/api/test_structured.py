@@ -19,6 +19,20 @@ SCHEMA = {
     "required": ["sure", "size"],
     "additionalProperties": False,
 }
+TAGGED = {"begin": "<a>", "schema": SCHEMA, "end": "</a>"}
+ANSWERED = {
+    "type": "sequence",
+    "elements": [
+        {"type": "const_string", "value": "So: "},
+        {
+            "type": "tag",
+            "begin": "<a>",
+            "content": {"type": "json_schema", "json_schema": SCHEMA},
+            "end": "</a>",
+        },
+        {"type": "const_string", "value": "!"},
+    ],
+}
 GBNF = 'root ::= ("yes" | "no") " " [0-9]'
 
 
@@ -72,6 +86,11 @@ def test_a_pydantic_model_is_parsed_by_the_sdk(demo: openai.OpenAI) -> None:
         ({"structured_outputs": {"grammar": 'start: "x=" /[0-9]{2}/'}}, r"x=\d\d"),
         ({"guided_grammar": GBNF}, r"(yes|no) \d"),
         ({"response_format": {"type": "text"}, "guided_choice": ["yes"]}, "yes"),
+        ({"response_format": {"type": "structural_tag", "format": ANSWERED}}, r"So: <a>\{[^<]*\}</a>!"),
+        (
+            {"structured_outputs": {"structural_tag": json.dumps({"format": ANSWERED})}},
+            r"So: <a>\{[^<]*\}</a>!",
+        ),
     ],
 )
 def test_the_answer_follows_what_was_asked_for(fields: Any, pattern: str | None, demo: openai.OpenAI) -> None:
@@ -124,7 +143,26 @@ SCHEMA_FIELD = "response_format.json_schema.schema"
         ({"response_format": []}, "response_format", "must be an object"),
         ({"structured_outputs": {}}, "structured_outputs", "exactly one"),
         ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", "exactly one"),
-        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs", "structural_tag"),
+        (
+            {"structured_outputs": {"structural_tag": "{}"}},
+            "structured_outputs.structural_tag",
+            "either format, or structures",
+        ),
+        (
+            {"response_format": {"type": "structural_tag", "format": {"type": "tag"}}},
+            "response_format",
+            "begin",
+        ),
+        (
+            {"response_format": {"type": "structural_tag", "format": {"type": "grammar"}}},
+            "response_format",
+            "const_string",
+        ),
+        (
+            {"response_format": {"type": "structural_tag", "structures": [TAGGED], "triggers": ["<tool"]}},
+            "response_format",
+            "is the beginning of no tag's begin",
+        ),
         ({"structured_outputs": {"choice": []}}, "structured_outputs", "length"),
         ({"structured_outputs": {"choice": ["a"] * 1001}}, "structured_outputs", "1000"),
         ({"structured_outputs": {"regex": "(a"}}, "structured_outputs.regex", "unclosed group"),

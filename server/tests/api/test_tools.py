@@ -226,6 +226,28 @@ CITY = {"type": "function", "function": {"name": "f"}}
             "'g'",
         ),
         ({"tool_choice": "required"}, "tool_choice", "only for requests with tools"),
+        *(
+            (
+                {"tools": [CITY], "tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}},
+                f"tool_choice{at}",
+                says,
+            )
+            for allowed, at, says in (
+                ({"mode": "some", "tools": [CITY]}, ".allowed_tools.mode", "'required'"),
+                ({"mode": "auto", "tools": []}, ".allowed_tools.tools", "1 to 128"),
+                (
+                    {"mode": "auto", "tools": [{"type": "web_search"}]},
+                    ".allowed_tools.tools[0]",
+                    "'function'",
+                ),
+                (
+                    {"mode": "auto", "tools": [{"type": "function", "function": {"name": "g"}}]},
+                    ".allowed_tools.tools[0]",
+                    "'g', which is not in tools",
+                ),
+                ({"mode": "auto"}, "", "allowed_tools"),
+            )
+        ),
         ({"reasoning_effort": "huge"}, "reasoning_effort", "'minimal'"),
         ({"chat_template_kwargs": []}, "chat_template_kwargs", "an object of at most 64"),
         ({"chat_template_kwargs": {"a": "x" * 20_000}}, "chat_template_kwargs", "16384 bytes"),

@@ -67,6 +67,29 @@ def test_the_function_that_is_named_is_called_once(demo: openai.OpenAI) -> None:
     check([call])
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_only_a_function_that_the_choice_allows_is_called(seed: int, demo: openai.OpenAI) -> None:
+    """The model sees the others too."""
+    pause: Any = {"type": "function", "function": {"name": "Pause"}}
+    allowed: Any = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [pause]}}
+    answer = demo.chat.completions.create(
+        model="demo", messages=MESSAGES, tools=TOOLS, tool_choice=allowed, temperature=1, seed=seed, max_tokens=200,
+        parallel_tool_calls=False,
+    )  # fmt: skip
+    [call] = answer.choices[0].message.tool_calls or []
+    assert call.type == "function"
+    assert call.function.name == "Pause"
+    everything = demo.chat.completions.create(model="demo", messages=MESSAGES, tools=TOOLS, max_tokens=1)
+    assert answer.usage is not None
+    assert everything.usage is not None
+    assert answer.usage.prompt_tokens == everything.usage.prompt_tokens
+    free = allowed | {"allowed_tools": {"mode": "auto", "tools": [pause]}}
+    text = demo.chat.completions.create(
+        model="demo", messages=MESSAGES, tools=TOOLS, tool_choice=free, max_tokens=40
+    )
+    assert text.choices[0].message.content
+
+
 def test_a_demanded_call_is_the_same_streamed_and_whole(demo: openai.OpenAI) -> None:
     fields: Any = {
         "model": "demo", "messages": MESSAGES, "tools": TOOLS, "tool_choice": "required", "temperature": 1, "seed": 3,

@@ -91,7 +91,8 @@ def test_every_answer_to_500_schemas_of_growing_difficulty_is_valid(
     made = {str(number): schemas.make(number) for number in range(SCHEMAS)}
     for start in range(0, SCHEMAS, QUEUE):
         for number in range(start, start + QUEUE):
-            grammar = Grammar("json_schema", json.dumps(made[str(number)]), "" if number % 4 else None)
+            asked = schemas.without_closing(made[str(number)]) if number % 2 else made[str(number)]
+            grammar = Grammar("json_schema", json.dumps(asked), "" if number % 4 else None)
             answers.ask(str(number), grammar, temperature=temperature, seed=number)
         found = list(answers.run())
     cut = 0

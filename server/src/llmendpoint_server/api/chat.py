@@ -13,6 +13,7 @@ from llmendpoint_server.api.grammars import Asked
 from llmendpoint_server.api.interfaces import Tokenizer
 from llmendpoint_server.api.messages import for_template
 from llmendpoint_server.api.schemas import ChatBody
+from llmendpoint_server.api.structural_tags import as_grammar
 from llmendpoint_server.api.tools.asked import read_tools
 from llmendpoint_server.api.tools.plan import plan
 from llmendpoint_server.api.tools.readers import AnswerFormat, Schemas
@@ -44,7 +45,7 @@ def read_chat(body: ChatBody, form: AnswerFormat, tokenizer: Tokenizer, seconds:
     prompt = tokenizer.render_chat(messages, options, seconds)
     asked = body.grammar()
     if tools is None and form.plain:
-        return Chat(prompt, asked)
+        return Chat(prompt, as_grammar(asked, tokenizer.special_id))
     inside = (
         form.stays_inside(joined(messages[-1]["content"]))
         if options.continue_final

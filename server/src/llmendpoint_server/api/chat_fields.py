@@ -22,7 +22,8 @@ _FLAG = "true or false"
 FORMS: dict[str, str] = {
     "tools": f"a list of at most {limits.TOOLS_MAX} objects with type 'function' and function, an object with name, description "
     "and parameters (a JSON schema)",
-    "tool_choice": "'none', 'auto', 'required', or an object with type 'function' and function with a name of one in tools",
+    "tool_choice": "'none', 'auto', 'required', an object with type 'function' and function with a name of one in tools, or one with "
+    "type 'allowed_tools' and allowed_tools, an object with mode ('auto' or 'required') and tools",
     "reasoning_effort": ", ".join(map(repr, EFFORTS[:-1])) + f" or {EFFORTS[-1]!r}",
     "include_reasoning": _FLAG,
     "add_generation_prompt": _FLAG,

@@ -17,6 +17,7 @@ from llmendpoint_server.api.off_loop import Cancelled, OffLoop, Turn
 from llmendpoint_server.api.prepared import Prepared, check_ids, make_sampling, make_view
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
 from llmendpoint_server.api.service import Service
+from llmendpoint_server.api.structural_tags import as_grammar
 from llmendpoint_server.errors import InvalidRequest, unknown_model
 from llmendpoint_server.protocol import Loaded
 
@@ -79,7 +80,7 @@ class Preprocessor:
         else:
             assert isinstance(body, CompletionBody)
             prompts, texts = self._text_prompts(body, cancelled)
-            chat = Chat("", body.grammar())
+            chat = Chat("", as_grammar(body.grammar(), tokenizer.special_id))
         asked = chat.grammar
         grammar = asked.grammar if asked is not None else None
         return Prepared(

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from llmendpoint_server import limits
+from llmendpoint_server.api import structural_tags
 from llmendpoint_server.api.fields import NOT_GIVEN
 from llmendpoint_server.api.grammars import Asked
 from llmendpoint_server.api.sampling_fields import SamplingFields
@@ -42,15 +43,16 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
     choice: Annotated[list[str], Meta(min_length=1, max_length=limits.CHOICES_MAX)] | None = None
     grammar: Text = None
     json_object: bool | None = None
+    structural_tag: Raw = NOT_GIVEN
     whitespace_pattern: Text = None
     disable_any_whitespace: bool | None = None
 
 
 FORMS = {
-    "response_format": "an object with type: 'text', 'json_object' or 'json_schema', and with the last one json_schema, an "
-    "object with name and schema",
+    "response_format": "an object with type: 'text', 'json_object', 'json_schema' (then also json_schema, an object with name and "
+    "schema) or 'structural_tag' (then also format, or structures and triggers)",
     "structured_outputs": "an object with one of json, regex, choice (a list of 1 to "
-    f"{limits.CHOICES_MAX} strings), grammar and json_object (true), and perhaps whitespace_pattern",
+    f"{limits.CHOICES_MAX} strings), grammar, json_object (true) and structural_tag, and perhaps whitespace_pattern",
     "guided_choice": f"a list of 1 to {limits.CHOICES_MAX} strings",
     "guided_regex": "a regular expression, a string",
     "guided_grammar": "a grammar in Lark's or llama.cpp's form, a string",
@@ -72,8 +74,10 @@ def _of_response_format(name: str, value: Raw) -> Asked | None:
             if bytes(form.json_schema.schema) == b"null":
                 raise InvalidRequest(f"Missing parameter: {field}.schema.", param=f"{field}.schema")
             return _schema(f"{field}.schema", form.json_schema.schema)
+        case structural_tags.KIND:
+            return structural_tags.read(name, bytes(value))
     raise InvalidRequest(
-        f"{name}.type is {form.type[:64]!r}; it must be 'text', 'json_object' or 'json_schema'.",
+        f"{name}.type is {form.type[:64]!r}; it must be 'text', 'json_object', 'json_schema' or 'structural_tag'.",
         param=f"{name}.type",
     )
 
@@ -92,10 +96,12 @@ def _of_structured_outputs(name: str, value: Raw) -> Asked | None:
         found.append(_grammar("lark", form.grammar, f"{name}.grammar"))
     if form.json_object:
         found.append(_grammar("json_schema", ANY_OBJECT, f"{name}.json_object", whitespace))
+    if bytes(form.structural_tag) != b"null":
+        found.append(structural_tags.read(f"{name}.structural_tag", _object_text(form.structural_tag)))
     if len(found) != 1:
         given = ", ".join(one.field for one in found) or "none"
         raise InvalidRequest(
-            f"{name} must have exactly one of json, regex, choice, grammar and json_object; it has {given}.",
+            f"{name} must have exactly one of json, regex, choice, grammar, json_object and structural_tag; it has {given}.",
             param=name,
         )
     return found[0]
@@ -111,11 +117,14 @@ def _of_guided_choice(name: str, value: Raw) -> Asked:
     return _grammar("choice", json.dumps(choices), name)
 
 
-def _schema(field: str, value: Raw, whitespace: str | None = None) -> Asked:
-    """A schema: a JSON object, or, as vLLM takes it too, a string that holds one."""
+def _object_text(value: Raw) -> str:
+    """A JSON object, or, as vLLM takes it too, a string that holds one."""
     text = bytes(value).decode()
-    if text.startswith('"'):
-        text = msgspec.json.decode(bytes(value), type=str).strip()
+    return msgspec.json.decode(bytes(value), type=str).strip() if text.startswith('"') else text
+
+
+def _schema(field: str, value: Raw, whitespace: str | None = None) -> Asked:
+    text = _object_text(value)
     if not text.startswith("{"):
         raise InvalidRequest(f"{field} must be a JSON schema, an object.", param=field)
     return _grammar("json_schema", text, field, whitespace)

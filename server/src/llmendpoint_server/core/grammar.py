@@ -8,14 +8,15 @@ from typing import Literal
 from llmendpoint_server import limits
 from llmendpoint_server.errors import InvalidRequest
 
-Kind = Literal["json_schema", "regex", "choice", "lark"]
+Kind = Literal["json_schema", "regex", "choice", "lark", "structural_tag"]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Grammar:
     """`text`, by `kind`: a JSON schema; a regular expression of Rust's crate `regex`, for the whole answer; a JSON list of the
     strings that the answer may be; a grammar in llguidance's variant of Lark, which may hold JSON schemas (`%json {…}`), regular
-    expressions and special tokens (`<|name|>`). `whitespace`: for a JSON schema, a regular expression of the whitespace
+    expressions and special tokens (`<|name|>`); vLLM's structural tag, a JSON object, which the API process writes as a grammar before
+    the engine gets it. `whitespace`: for a JSON schema, a regular expression of the whitespace
     between two tokens of JSON; None: `DEFAULT_WHITESPACE`; empty: none.
 
     Raises InvalidRequest for a text that is too long. Whether it compiles is seen elsewhere.
@@ -41,6 +42,7 @@ NAMES: dict[Kind, str] = {
     "regex": "The regular expression",
     "choice": "The list of choices",
     "lark": "The grammar",
+    "structural_tag": "The structural tag",
 }
 
 DEFAULT_WHITESPACE = r"( |\n[ \t]{0,16})"

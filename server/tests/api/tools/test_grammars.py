@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llguidance import LLTokenizer
@@ -14,7 +15,7 @@ from tokenizers import Tokenizer
 from llmendpoint_server import guidance
 from llmendpoint_server.api.grammars import Asked
 from llmendpoint_server.api.tools.asked import Function, Tools
-from llmendpoint_server.api.tools.frames import COUNT, NAME
+from llmendpoint_server.api.tools.frames import COUNT, KEY, NAME, Parameters
 from llmendpoint_server.api.tools.plan import Plan, plan
 from llmendpoint_server.api.tools.readers import REASONING_FORMATS, TOOL_FORMATS, AnswerFormat
 from llmendpoint_server.core.grammar import Grammar
@@ -34,8 +35,8 @@ FUNCTIONS = (
     Function("get_weather", json.dumps(CITY), strict=True, field="tools[0].function"),
     Function("now", '{"type": "object"}', strict=False, field="tools[1].function"),
 )
-FRAMES = [(form.name, seen) for form in TOOL_FORMATS.values() for seen, _ in form.frames or (("", None),)]
-MARKED = [name for name, form in TOOL_FORMATS.items() if form.frames and form.frames[0][1].marker]
+FRAMES = [(form.name, seen) for form in TOOL_FORMATS.values() for seen, _ in form.frames]
+MARKED = [(form.name, seen) for form in TOOL_FORMATS.values() for seen, frame in form.frames if frame.marker]
 
 
 def tools(*, must: bool, parallel: bool = True) -> Tools:
@@ -50,7 +51,19 @@ def form_of(name: str, seen: str = "", reasoning: str | None = None) -> AnswerFo
 def call(form: AnswerFormat, name: str, arguments: str) -> str:
     frame = form.frame
     assert frame is not None
+    if frame.parameters is not None:
+        arguments = one_by_one(frame.parameters, json.loads(arguments))
     return frame.before.replace(NAME, name).replace(COUNT, "0") + arguments + frame.after
+
+
+def one_by_one(form: Parameters, arguments: dict[str, Any]) -> str:
+    def written(value: Any) -> str:
+        raw = isinstance(value, str) and form.quote is not None
+        return form.quote[0] + value + form.quote[1] if raw and form.quote else json.dumps(value)
+
+    return form.between.join(
+        form.before.replace(KEY, key) + written(value) + form.after for key, value in arguments.items()
+    )
 
 
 def calls(form: AnswerFormat, *made: tuple[str, str]) -> str:
@@ -171,11 +184,11 @@ def test_gpt_oss_may_think_before_a_demanded_call(follows: Follows, token_of: To
     assert follows(planned, made)
 
 
-@pytest.mark.parametrize("name", MARKED)
+@pytest.mark.parametrize(("name", "seen"), MARKED)
 def test_calls_of_strict_functions_follow_their_schema_though_the_answer_is_free(
-    name: str, follows: Follows, token_of: TokenOf
+    name: str, seen: str, follows: Follows, token_of: TokenOf
 ) -> None:
-    form = form_of(name)
+    form = form_of(name, seen)
     planned = plan(form, tools(must=False), None, token_of, inside=False)
     assert follows(planned, "Hello, {you} <b>.")
     assert follows(planned, "")
@@ -185,14 +198,40 @@ def test_calls_of_strict_functions_follow_their_schema_though_the_answer_is_free
     assert not follows(planned, calls(form, ("other", "{}")))
 
 
+@pytest.mark.parametrize("name", ["llama3_json", "pythonic"])
 def test_an_answer_without_a_mark_is_a_call_or_does_not_begin_like_one(
-    follows: Follows, token_of: TokenOf
+    name: str, follows: Follows, token_of: TokenOf
 ) -> None:
-    form = form_of("llama3_json")
+    form = form_of(name)
     planned = plan(form, tools(must=False), None, token_of, inside=False)
     assert follows(planned, "Hello {you}.")
     assert follows(planned, calls(form, ("get_weather", '{"city": "Paris"}')))
     assert not follows(planned, calls(form, ("get_weather", "{}")))
+
+
+def test_strict_functions_of_gpt_oss_are_held_too(follows: Follows, token_of: TokenOf) -> None:
+    form = form_of("openai")
+    planned = plan(form, tools(must=False), None, token_of, inside=False)
+    thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+    told = "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
+    right = calls(form, ("get_weather", '{"city": "Paris"}'))
+    for before in ("", thought, told, thought + told):
+        assert follows(planned, before + right)
+        assert follows(planned, f"{before}<|channel|>final<|message|>Hello {{you}}.")
+        assert not follows(planned, before + calls(form, ("get_weather", '{"town": "Paris"}')))
+    assert follows(planned, calls(form, ("now", '{"any": 1}')))
+
+
+@pytest.mark.parametrize(("name", "seen"), [*MARKED, ("openai", ""), ("llama3_json", ""), ("pythonic", "")])
+def test_of_several_functions_only_those_that_the_request_allows_are_called(
+    name: str, seen: str, follows: Follows, token_of: TokenOf
+) -> None:
+    form = form_of(name, seen)
+    for must in (True, False):
+        allowed = Tools(FUNCTIONS[1:], [], must, parallel=True, chosen=True)
+        planned = plan(form, allowed, None, token_of, inside=False)
+        assert follows(planned, calls(form, ("now", '{"any": 1}')))
+        assert not follows(planned, calls(form, ("get_weather", '{"city": "Paris"}')))
 
 
 def test_without_strict_functions_a_free_answer_has_no_grammar(token_of: TokenOf) -> None:

@@ -39,9 +39,20 @@ class _Name(Struct):
     name: str
 
 
-class _Choice(Struct):
+class _Named(Struct):
     type: str
     function: _Name | None = None
+
+
+class _Allowed(Struct):
+    """Those of the request's functions that the answer may call. `mode`: "auto" or "required"."""
+
+    mode: str
+    tools: list[_Named]
+
+
+class _Choice(_Named):
+    allowed_tools: _Allowed | None = None
 
 
 @dataclass(frozen=True)
@@ -61,12 +72,19 @@ class Function:
 @dataclass(frozen=True)
 class Tools:
     """`functions`: those that the answer may call. `shown`: all of the request, as the chat template gets them.
-    `must`: the answer has to call one. `parallel`: it may call several."""
+    `must`: the answer has to call one. `parallel`: it may call several. `chosen`: the request has more functions, which the model
+    sees and must not call."""
 
     functions: tuple[Function, ...]
     shown: Sequence[Mapping[str, Any]]
     must: bool
     parallel: bool
+    chosen: bool = False
+
+    @property
+    def free(self) -> bool:
+        """No grammar is needed: any call in an answer is right, and so is none."""
+        return not (self.must or self.chosen or any(one.strict for one in self.functions))
 
     def schemas(self) -> dict[str, Mapping[str, Any]]:
         return {function.name: function.schema() for function in self.functions}
@@ -95,16 +113,48 @@ def read_tools(tools: Raw, choice: Raw, parallel: bool | None) -> Tools | None:
                 param="tool_choice",
             )
         return Tools(named, _shown(tools), must=True, parallel=False)
+    if isinstance(wanted, _Allowed):
+        allowed = _allowed(wanted, functions)
+        return Tools(
+            allowed, _shown(tools), wanted.mode == "required", parallel is not False, len(allowed) < len(functions)
+        )  # fmt: skip
     return Tools(functions, _shown(tools), must=wanted == "required", parallel=parallel is not False)
 
 
-def _read_choice(choice: Raw) -> str | _Name | None:
+def _read_choice(choice: Raw) -> str | _Name | _Allowed | None:
     given: str | _Choice | None = _decode("tool_choice", choice, str | _Choice | None, CHOICES)
     if given is None or (isinstance(given, str) and given in ("none", "auto", "required")):
         return given
     if isinstance(given, _Choice) and given.type == "function" and given.function is not None:
         return given.function
+    if isinstance(given, _Choice) and given.type == "allowed_tools" and given.allowed_tools is not None:
+        return given.allowed_tools
     raise InvalidRequest(f"tool_choice must be {CHOICES}.", param="tool_choice")
+
+
+def _allowed(given: _Allowed, functions: tuple[Function, ...]) -> tuple[Function, ...]:
+    """In the order of `tools`."""
+    field = "tool_choice.allowed_tools"
+    if given.mode not in ("auto", "required"):
+        raise InvalidRequest(f"{field}.mode must be 'auto' or 'required'.", param=f"{field}.mode")
+    if not 1 <= len(given.tools) <= limits.TOOLS_MAX:
+        raise InvalidRequest(
+            f"{field}.tools holds {len(given.tools)} functions; it takes 1 to {limits.TOOLS_MAX}. To allow none, send "
+            "tool_choice 'none'.",
+            param=f"{field}.tools",
+        )
+    known = {function.name for function in functions}
+    names = set()
+    for at, tool in enumerate(given.tools):
+        place = f"{field}.tools[{at}]"
+        if tool.type != "function" or tool.function is None:
+            raise InvalidRequest(f"{place} must have type 'function' and function with a name.", param=place)
+        if (name := tool.function.name) not in known:
+            raise InvalidRequest(
+                f"{place} names {name[: limits.TOOL_NAME_MAX]!r}, which is not in tools.", param=place
+            )
+        names.add(name)
+    return tuple(function for function in functions if function.name in names)
 
 
 def _read_functions(given: list[_Tool]) -> tuple[Function, ...]:

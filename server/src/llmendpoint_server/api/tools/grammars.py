@@ -1,25 +1,19 @@
-"""Grammars that hold an answer to calls of functions, in the model's own form, and to the schemas of their parameters.
-
-They are in llguidance's variant of Lark. A marker that is a special token of the model is written as one, because text
-cannot make it.
-"""
+"""Grammars that hold an answer to calls of functions, in the model's own form, and to the schemas of their parameters."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from llmendpoint_server.api import structural_tags
 from llmendpoint_server.api.tools.asked import ANY_ARGUMENTS, Function
-from llmendpoint_server.api.tools.frames import COUNT, NAME, Frame
+from llmendpoint_server.api.tools.frames import NAME, Frame
+from llmendpoint_server.api.tools.parameters import ParameterRules, listed
 from llmendpoint_server.api.tools.reasoning import Marks
-from llmendpoint_server.core.grammar import DEFAULT_WHITESPACE, Grammar
-
-TokenOf = Callable[[str], int | None]
-"""The id of a special token with this text."""
-ANY_TEXT = r"/(.|\n)*/"
+from llmendpoint_server.api.tools.writer import ANY_TEXT, Writer, as_lark, escaped
+from llmendpoint_server.core.grammar import Grammar
 
 
 @dataclass(frozen=True)
@@ -35,50 +29,9 @@ class Thoughts:
         return cls(marks.openings, marks.closings, inside)
 
 
-HARMONY_THOUGHTS = Thoughts(("<|channel|>analysis<|message|>",), ("<|end|><|start|>assistant",), inside=False)
-
-
-class Writer:
-    """Rules of one grammar. `pieces`: texts that are special tokens, if the model has them."""
-
-    def __init__(self, token_of: TokenOf, markers: Sequence[str]) -> None:
-        self._ids = {text: at for text in markers if (at := token_of(text)) is not None}
-        longest_first = sorted(self._ids, key=len, reverse=True)
-        self._split = re.compile(f"({'|'.join(map(re.escape, [*longest_first, COUNT]))})")
-        self._rules: list[str] = []
-
-    def rule(self, name: str, body: str, options: str = "") -> str:
-        self._rules.append(f"{name}{options}: {body}")
-        return name
-
-    def literal(self, text: str) -> str:
-        return " ".join(self._pieces(text)) or '""'
-
-    def _pieces(self, text: str) -> Iterator[str]:
-        for piece in filter(None, self._split.split(text)):
-            if piece == COUNT:
-                yield "/[0-9]{1,3}/"
-            elif piece in self._ids:
-                yield f"<[{self._ids[piece]}]>"
-            else:
-                yield json.dumps(piece)
-
-    def text_until(self, name: str, marker: str) -> str:
-        """Any text up to `marker`, and the marker."""
-        first, *rest = self._split.split(marker)
-        if not first:  # it begins with a special token, which is no text
-            return f"{ANY_TEXT} {self.literal(marker)}"
-        self.rule(name, f"/(.|\\n)*{_escaped(first)}/", "[lazy]")
-        return f"{name} {self.literal(''.join(rest))}" if "".join(rest) else name
-
-    def json(self, name: str, schema: Any, whitespace: str | None = None) -> str:
-        if isinstance(schema, dict):
-            flexible = {"whitespace_pattern": DEFAULT_WHITESPACE if whitespace is None else whitespace}
-            schema = schema | {"x-guidance": {"whitespace_flexible": False} if whitespace == "" else flexible}
-        return self.rule(name, f"%json {json.dumps(schema)}")
-
-    def grammar(self, start: str) -> Grammar:
-        return Grammar("lark", "\n".join([f"start: {start}", *self._rules]))
+HARMONY_HEADS = ("<|channel|>analysis<|message|>", "<|channel|>commentary<|message|>")
+HARMONY_END = "<|end|><|start|>assistant"
+HARMONY_THOUGHTS = Thoughts(HARMONY_HEADS[:1], (HARMONY_END,), inside=False)
 
 
 def must_call(
@@ -95,14 +48,24 @@ def may_call(
     """Free text, or calls; those of strict functions follow their schema."""
     if not frame.marker:
         calls = writer.rule("calls", _calls(functions, frame, writer, parallel=True, strict_only=True))
-        text = writer.rule("text", r"/([^{ \n](.|\n)*)?/")
+        first = escaped((frame.first or frame.before)[0])
+        text = writer.rule("text", rf"/([^{first} \n](.|\n)*)?/")
         return writer.grammar(f"{_after(thoughts, writer)}({calls} | {text})")
     calls = writer.rule(
         "calls",
-        _calls(functions, _behind_marker(frame), writer, parallel=bool(frame.first), strict_only=True),
+        _calls(functions, frame.behind_marker(), writer, parallel=bool(frame.first), strict_only=True),
     )
     begin = writer.text_until("to_call", frame.marker)
     return writer.grammar(f"{_after(thoughts, writer)}({begin} {calls})* {ANY_TEXT}")
+
+
+def may_call_in_channels(functions: Sequence[Function], frame: Frame, writer: Writer) -> Grammar:
+    """The same for gpt-oss: messages of reasoning and to the user, and at the end a call or an answer."""
+    ends = writer.text_until("message", HARMONY_END)
+    heads = writer.rule("head", " | ".join(map(writer.literal, HARMONY_HEADS)))
+    calls = writer.rule("calls", _calls(functions, frame, writer, parallel=False, strict_only=True))
+    final = writer.literal("<|channel|>final<|message|>")
+    return writer.grammar(f"(head {ends})* ({calls} | ({heads} | {final}) {ANY_TEXT})")
 
 
 def call_or_follow(
@@ -129,14 +92,6 @@ def _head(before: str, writer: Writer) -> str:
     return f"{writer.literal(before)} " if before else ""
 
 
-def _behind_marker(frame: Frame) -> Frame:
-    if frame.first:
-        return Frame(
-            frame.before, frame.after, frame.between, frame.first.removeprefix(frame.marker), frame.last
-        )
-    return Frame(frame.before.removeprefix(frame.marker), frame.after, None)
-
-
 def _calls(
     functions: Sequence[Function], frame: Frame, writer: Writer, *, parallel: bool, strict_only: bool
 ) -> str:
@@ -144,7 +99,7 @@ def _calls(
     for at, function in enumerate(functions):
         free = strict_only and not function.strict
         schema = json.loads(ANY_ARGUMENTS if free else function.parameters)
-        arguments = writer.json(f"arguments_{at}", schema)
+        arguments = _arguments(f"arguments_{at}", schema, frame, writer)
         before = writer.literal(frame.before.replace(NAME, function.name))
         after = f" {writer.literal(frame.after)}" if frame.after else ""
         names.append(writer.rule(f"call_{at}", f"{before} {arguments}{after}"))
@@ -156,6 +111,15 @@ def _calls(
     first = f"{writer.literal(frame.first)} " if frame.first else ""
     last = f" {writer.literal(frame.last)}" if frame.last else ""
     return f"{first}{one}{more}{last}"
+
+
+def _arguments(name: str, schema: Any, frame: Frame, writer: Writer) -> str:
+    """Those that the form cannot hold to their schema are free."""
+    if frame.parameters is None:
+        return writer.json(name, schema)
+    rules = ParameterRules(writer, frame.parameters, name)
+    parameters = listed(schema, frame.parameters)
+    return rules.any() if parameters is None else rules.of(parameters)
 
 
 def _after(thoughts: Thoughts | None, writer: Writer) -> str:
@@ -177,16 +141,8 @@ def _body(asked: Grammar, writer: Writer) -> str:
         case "choice":
             return writer.rule("body", " | ".join(map(json.dumps, json.loads(asked.text))))
         case "regex":
-            return writer.rule("body", _as_lark(asked.text))
+            return writer.rule("body", as_lark(asked.text))
+        case "structural_tag":
+            return writer.rule("body", structural_tags.body(asked, writer))
         case "lark":
             raise ValueError("a caller's own grammar has its own start")
-
-
-def _as_lark(pattern: str) -> str:
-    r"""Between slashes; those of the pattern are escaped, unless they are so already."""
-    inside = re.sub(r"(\\.)|/", lambda found: found[1] or r"\/", pattern, flags=re.S)
-    return "/" + inside.replace("\n", r"\n") + "/"
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([.^$*+?()\[\]{}|\\/])", r"\\\1", text).replace("\n", r"\n")

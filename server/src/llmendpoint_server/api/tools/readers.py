@@ -65,7 +65,7 @@ class ToolFormat:
     markers: tuple[str, ...] = ()
     new_id: NewId = field(default=new_call_id)
     frames: tuple[tuple[str, Frame], ...] = ()
-    """for grammars, with what a template has that writes calls so; none: the arguments are no JSON"""
+    """for grammars, with what a template has that writes calls so"""
 
     def frame(self, template: str) -> Frame | None:
         return next((frame for seen, frame in self.frames if seen in template), None)
@@ -100,15 +100,19 @@ TOOL_FORMATS = {format.name: format for format in (
         ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
         frames=(("```json", frames.DEEPSEEK_FENCED), ("", frames.DEEPSEEK))),
     ToolFormat("gemma4", lambda new_id, _: GemmaReader(new_id), ("<|tool_call>",),
-        ("<|tool_call>", "<tool_call|>", '<|"|>')),
+        ("<|tool_call>", "<tool_call|>", '<|"|>'),
+        frames=(("", frames.GEMMA),)),
     ToolFormat("functiongemma", lambda new_id, _: FunctionGemmaReader(new_id), ("<start_function_call>",),
-        ("<start_function_call>", "<end_function_call>", "<escape>")),
+        ("<start_function_call>", "<end_function_call>", "<escape>"),
+        frames=(("", frames.FUNCTION_GEMMA),)),
     ToolFormat("mistral", lambda new_id, _: MistralReader(new_id), ("[TOOL_CALLS]",),
         ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"), short_call_id,
         (("[ARGS]", frames.MISTRAL), ("", frames.MISTRAL_LIST))),
-    ToolFormat("qwen3_coder", QwenCoderReader, ("<function=",), ("<tool_call>", "</tool_call>")),
+    ToolFormat("qwen3_coder", QwenCoderReader, ("<function=",), ("<tool_call>", "</tool_call>"),
+        frames=(("", frames.QWEN_CODER),)),
     ToolFormat("glm45", GlmReader, ("<arg_key>",),
-        ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")),
+        ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+        frames=(("", frames.GLM),)),
     ToolFormat("phi4_mini_json", lambda new_id, _: PhiReader(new_id), ("<|/tool_call|>",),
         ("<|tool_call|>", "<|/tool_call|>"), frames=(("", frames.PHI),)),
     ToolFormat("granite", lambda new_id, _: GraniteReader(new_id), ("<|tool_call|>",), ("<|tool_call|>", "<tool_call>"),
@@ -116,7 +120,8 @@ TOOL_FORMATS = {format.name: format for format in (
     ToolFormat("hermes", lambda new_id, _: HermesReader(new_id), ("<tool_call>",), ("<tool_call>", "</tool_call>"),
         frames=(("", frames.HERMES),)),
     ToolFormat("pythonic", lambda new_id, schemas: PythonicReader(new_id, schemas.keys()),
-        ("<|python_start|>", "func_name1(params_name1"), ("<|python_start|>", "<|python_end|>")),
+        ("<|python_start|>", "func_name1(params_name1"), ("<|python_start|>", "<|python_end|>"),
+        frames=(("<|python_start|>", frames.PYTHONIC_MARKED), ("", frames.PYTHONIC))),
     ToolFormat("llama3_json", lambda new_id, schemas: LlamaReader(new_id, schemas.keys()),
         ("<|python_tag|>", '"parameters": dictionary'), ("<|python_tag|>",),
         frames=(("", frames.LLAMA),)),
