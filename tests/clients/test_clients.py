@@ -23,7 +23,8 @@ LIMIT_S = 200
 ROUNDS = {
     "openai_sdk": (
         "chat", "stream", "several_answers_with_log_probabilities", "structured", "structured_stream", "tools", "tools_stream",
-        "legacy_completions", "embeddings", "models", "errors",
+        "legacy_completions", "embeddings", "models", "responses", "responses_structured", "responses_tools",
+        "errors", "responses_errors",
     ),
     "litellm_sdk": ("chat", "stream", "structured", "tools", "embeddings", "errors"),
     "langchain_sdk": ("chat", "stream", "structured", "tools", "embeddings", "errors"),

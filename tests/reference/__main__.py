@@ -11,7 +11,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from tests.reference import api
+from tests.reference import api, responses
 from tests.reference.chart import chart_values
 from tests.reference.commands import commands, sample
 from tests.reference.metrics import batch_metrics, engine_metrics, gateway_metrics, operator_metrics
@@ -24,6 +24,8 @@ MADE: dict[str, Parts] = {
         "paths": api.paths,
         "fields": api.fields,
         "unsupported": api.unsupported,
+        "response_fields": responses.fields,
+        "response_unsupported": responses.unsupported,
         "gateway_bounds": api.gateway_bounds,
         "engine_bounds": api.engine_bounds,
     },

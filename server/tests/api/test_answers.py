@@ -136,7 +136,8 @@ async def test_an_answer_that_ends_by_its_stop_string_leaves_the_engine_while_th
             httpx.AsyncClient(timeout=60) as client,
             client.stream("POST", server.url + TEXT, json=body) as answer,
         ):
-            async for line in answer.aiter_lines():
+            lines = answer.aiter_lines()  # held: when nothing holds it any more, the connection is closed
+            async for line in lines:
                 if '"stop_reason":"x STOP"' in line:
                     break
             wait = asyncio.to_thread(server.wait_for, "one answer", lambda: load(server)["running"] == 1, 5)

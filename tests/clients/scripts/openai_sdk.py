@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -118,12 +119,52 @@ def models() -> None:
     assert [model.id for model in client.models.list()] == [MODEL]
 
 
-def refusal(**fields: Any) -> openai.APIStatusError:
+@step
+def responses() -> None:
+    answer = client.responses.create(model=MODEL, input=QUESTION, temperature=0)
+    assert ANSWER in answer.output_text
+    with client.responses.stream(model=MODEL, input=QUESTION, temperature=0) as events:
+        text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+        last = events.get_final_response()
+    assert text == last.output_text == answer.output_text
+    assert last.usage is not None
+    assert answer.usage is not None
+    assert last.usage.total_tokens == answer.usage.total_tokens
+
+
+@step
+def responses_structured() -> None:
+    asked: Any = {"model": MODEL, "input": QUESTION, "temperature": 0, "max_output_tokens": 200}
+    assert isinstance(client.responses.parse(text_format=Verdict, **asked).output_parsed, Verdict)
+    with client.responses.stream(text_format=Verdict, **asked) as events:
+        assert isinstance(events.get_final_response().output_parsed, Verdict)
+
+
+@step
+def responses_tools() -> None:
+    tool: Any = {"type": "function", **WEATHER, "strict": True}
+    turns: list[Any] = [*ASK]
+    answer = client.responses.create(
+        model=MODEL, input=turns, tools=[tool], tool_choice="required", temperature=0, max_output_tokens=200
+    )
+    [call] = answer.output
+    assert call.type == "function_call"
+    assert json.loads(call.arguments)["city"] in CITIES
+    turns += [*answer.output, {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}]
+    again = client.responses.create(model=MODEL, input=turns, tools=[tool], max_output_tokens=20)
+    assert again.output_text
+
+
+def refused(ask: Callable[[], Any]) -> openai.APIStatusError:
     try:
-        client.chat.completions.create(**{"model": MODEL, "messages": ASK, **fields})
+        ask()
     except openai.APIStatusError as error:
         return error
     raise AssertionError("it was not refused")
+
+
+def refusal(**fields: Any) -> openai.APIStatusError:
+    return refused(lambda: client.chat.completions.create(**{"model": MODEL, "messages": ASK, **fields}))
 
 
 @step
@@ -143,6 +184,18 @@ def errors() -> None:
     unfit = refusal(response_format=schema)
     assert isinstance(unfit, openai.BadRequestError)
     assert (unfit.param or "").startswith("response_format")
+
+
+@step
+def responses_errors() -> None:
+    asked: Any = {"model": MODEL, "input": QUESTION}
+    for wrong, param in (
+        ({"temperature": 3}, "temperature"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+    ):
+        error = refused(lambda wrong=wrong: client.responses.create(**asked, **wrong))
+        assert isinstance(error, openai.BadRequestError)
+        assert error.param == param
 
 
 if __name__ == "__main__":

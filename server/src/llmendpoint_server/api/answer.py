@@ -6,11 +6,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from llmendpoint_server.api.deltas import AnswerReader, Delta, ToolCallBegun
+from llmendpoint_server.api.deltas import AnswerReader, ToolCallBegun
 from llmendpoint_server.api.detokenize import TextStream
 from llmendpoint_server.api.interfaces import Engine, Stream
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.pieces import Piece, Show
+from llmendpoint_server.api.read_text import ReadText
 from llmendpoint_server.api.record import Record, Times
 from llmendpoint_server.api.responses import Usage
 from llmendpoint_server.api.view import PLAIN, View
@@ -85,7 +86,8 @@ class Answer:
         reader: AnswerReader | None = None,
         view: View = PLAIN,
     ) -> None:
-        self._index, self._stream, self._text, self._reader = index, stream, text, reader
+        self._index, self._stream = index, stream
+        self._text = ReadText(text, reader, by_token=reader is not None and view.logprobs)
         self._account, self._view = account, view
         self._usage, self._metrics = account.usage, account.metrics
         self._plain = reader is None and not view.tokens
@@ -174,9 +176,7 @@ class Answer:
         """The text that became certain. `ending`: tokens at the end that have no text, and count. The engine knows no
         stop strings: closing the stream aborts the answer there. Tokens after a stop string that arrived with it are
         not counted: how many there are depends on load."""
-        text, taken = self._text.push(output.tokens[:-ending] if ending else output.tokens)
-        if ending and not self._text.stopped:
-            taken += ending
+        text, taken = self._text.push(output.tokens, ending)
         self._measure(taken)
         if self._view.tokens:
             self._tokens += output.tokens[:taken]
@@ -222,18 +222,17 @@ class Answer:
             self._end(text, "length", None)
 
     def _show_text(self, text: str) -> bool:
-        deltas = self._reader.push(text) if self._reader is not None else None
-        if deltas == [] and len(self._tokens) < MOST_HELD:
+        if self._text.undecided and len(self._tokens) < MOST_HELD:
             return True
-        return self._show(self._piece(text, deltas))
+        return self._show(self._piece(text))
 
-    def _piece(
-        self, text: str, deltas: list[Delta] | None, reason: str | None = None, stop: str | int | None = None
-    ) -> Piece:
+    def _piece(self, text: str, reason: str | None = None, stop: str | int | None = None) -> Piece:
+        deltas, decided = self._text.take()
         self._calls = self._calls or any(isinstance(delta, ToolCallBegun) for delta in deltas or ())
         if reason == "stop" and self._calls:
             reason = "tool_calls"
-        piece = Piece(self._index, text, reason, stop, deltas, tuple(self._tokens), tuple(self._logprobs))
+        tokens, logprobs = tuple(self._tokens), tuple(self._logprobs)
+        piece = Piece(self._index, text, reason, stop, deltas, tokens, logprobs, decided=decided)
         self._tokens.clear()
         self._logprobs.clear()
         return piece
@@ -241,10 +240,9 @@ class Answer:
     def _end(self, text: str, reason: str, stop: str | int | None) -> None:
         self.ended = True
         self._stream.close()  # if a stop string ended it, the engine goes on
-        deltas: list[Delta] | None = None
-        if self._reader is not None:
-            deltas = [*(self._reader.push(text) if text else ()), *self._reader.finish()]
-        piece = self._piece(text, deltas, reason, stop)
+        self._text.close()
+        self._usage.reasoning_tokens += self._text.thoughts
+        piece = self._piece(text, reason, stop)
         self._count_end(reason)
         self._show(piece)
 

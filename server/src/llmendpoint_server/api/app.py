@@ -18,6 +18,8 @@ from llmendpoint_server.api.disconnect import ClientGone
 from llmendpoint_server.api.embeddings import Embeddings
 from llmendpoint_server.api.interfaces import Engine
 from llmendpoint_server.api.off_loop import OffLoop
+from llmendpoint_server.api.openai_responses.bodies import ResponsesBody
+from llmendpoint_server.api.openai_responses.shapes import PREFIX, ResponseShape, with_its_names
 from llmendpoint_server.api.openapi import make_document
 from llmendpoint_server.api.preprocess import Preprocessor
 from llmendpoint_server.api.ranking import Ranking
@@ -161,6 +163,7 @@ def post_routes(service: Service) -> dict[str, Handler]:
     completions = Completions(service, preprocessor)
     messages = Messages(service, completions, preprocessor)
     embeddings, ranking = Embeddings(service, off_loop), Ranking(service, off_loop)
+    responses = partial(completions.complete, kind=ResponsesBody, make_shape=ResponseShape, prefix=PREFIX)
     rank = partial(for_tasks, service, ("score", "embed"))
     generate, embed = partial(for_tasks, service, ("generate",)), partial(for_tasks, service, ("embed",))
     posts = {
@@ -168,6 +171,7 @@ def post_routes(service: Service) -> dict[str, Handler]:
         "/v1/completions": generate(completions.text),
         "/v1/messages": with_its_errors(generate(messages.create)),
         "/v1/messages/count_tokens": with_its_errors(generate(messages.count)),
+        "/v1/responses": with_its_names(generate(responses)),
         "/v1/embeddings": embed(embeddings.create),
         "/v2/rerank": rank(ranking.rerank),
     }

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Route
 from llmendpoint_server.api.anthropic.bodies import CountBody, MessagesBody
 from llmendpoint_server.api.embeddings import EmbeddingBody
 from llmendpoint_server.api.explain import FORMS
+from llmendpoint_server.api.openai_responses.bodies import ResponsesBody
 from llmendpoint_server.api.openapi_answers import ANSWERS, Schema, ref
 from llmendpoint_server.api.openapi_types import Components
 from llmendpoint_server.api.ranking import RerankBody, ScoreBody
@@ -36,6 +37,7 @@ BODIES: dict[str, type[msgspec.Struct]] = {
     "/detokenize": DetokenizeBody,
     "/v1/detokenize": DetokenizeBody,
     "/v1/messages": MessagesBody,
+    "/v1/responses": ResponsesBody,
     COUNT_TOKENS: CountBody,
     "/v1/embeddings": EmbeddingBody,
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), RerankBody),
@@ -50,6 +52,7 @@ SHOWN = {
     "/detokenize": "Text",
     "/v1/detokenize": "Text",
     "/v1/messages": "AnthropicAnswer",
+    "/v1/responses": "Response",
     COUNT_TOKENS: "InputTokens",
     "/v1/embeddings": "Embeddings",
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), "Ranking"),
@@ -62,7 +65,7 @@ SHOWN = {
     "/version": "Version",
 }
 """The answer of each route, of those in `openapi_answers`."""
-STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages")
+STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
 ANTHROPIC = ("/v1/messages", COUNT_TOKENS)
 _CONVERTER = re.compile(r"\{(\w+)(?::\w+)?\}")
 

@@ -84,6 +84,71 @@ OF_PROMPTS = obj({"prompt_tokens": COUNT, "total_tokens": COUNT})
 TEXT_BLOCK = obj({"type": {"const": "text"}, "text": STRING})
 THINKING_BLOCK = obj({"type": {"const": "thinking"}, "thinking": STRING, "signature": STRING})
 TOOL_BLOCK = obj({"type": {"const": "tool_use"}, "id": STRING, "name": STRING, "input": {"type": "object"}})
+STATUS: Schema = {"enum": ["in_progress", "completed", "incomplete"]}
+OUTPUT_TEXT = obj(
+    {
+        "type": {"const": "output_text"},
+        "text": STRING,
+        "annotations": array({}),
+        "logprobs": array({**ENTRY, "properties": {**ENTRY["properties"], "top_logprobs": array(ENTRY)}}),
+    }
+)
+OUTPUT_MESSAGE = obj(
+    {
+        "id": STRING,
+        "type": {"const": "message"},
+        "status": STATUS,
+        "role": {"const": "assistant"},
+        "content": array(OUTPUT_TEXT),
+    }
+)
+OUTPUT_REASONING = obj(
+    {
+        "id": STRING,
+        "type": {"const": "reasoning"},
+        "status": STATUS,
+        "summary": array({}),
+        "content": array(obj({"type": {"const": "reasoning_text"}, "text": STRING})),
+    }
+)
+OUTPUT_CALL = obj(
+    {
+        "id": STRING,
+        "type": {"const": "function_call"},
+        "status": STATUS,
+        "call_id": STRING,
+        "name": STRING,
+        "arguments": STRING,
+    }
+)
+RESPONSE = obj(
+    {
+        "id": STRING,
+        "object": {"const": "response"},
+        "created_at": COUNT,
+        "completed_at": nullable(COUNT),
+        "model": STRING,
+        "status": {"enum": ["completed", "incomplete"]},
+        "error": {"type": "null"},
+        "incomplete_details": nullable(obj({"reason": {"const": "max_output_tokens"}})),
+        "output": array({"anyOf": [OUTPUT_MESSAGE, OUTPUT_REASONING, OUTPUT_CALL]}),
+        "usage": obj(
+            {
+                "input_tokens": COUNT,
+                "input_tokens_details": obj({"cached_tokens": COUNT}),
+                "output_tokens": COUNT,
+                "output_tokens_details": obj({"reasoning_tokens": COUNT}),
+                "total_tokens": COUNT,
+            }
+        ),
+        "instructions": nullable(STRING),
+        "metadata": {"type": "object"},
+        "parallel_tool_calls": {"type": "boolean"},
+        "store": {"const": False},
+        "tools": array({"type": "object"}),
+        "truncation": {"const": "disabled"},
+    }
+)
 
 ANSWERS: dict[str, Schema] = {
     "Error": obj(
@@ -114,6 +179,7 @@ ANSWERS: dict[str, Schema] = {
         }
     ),
     "InputTokens": obj({"input_tokens": COUNT}),
+    "Response": RESPONSE,
     "Usage": obj(
         {
             "prompt_tokens": COUNT,

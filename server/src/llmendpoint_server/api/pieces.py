@@ -28,6 +28,8 @@ class Piece(msgspec.Struct, gc=False):
     logprobs: tuple[TokenLogprobs | None, ...] = ()
     echo: bool = False
     """it is the prompt"""
+    decided: tuple[int, ...] = ()
+    """by token: how many of the deltas were found with it and those before it; empty without `deltas` or `logprobs`"""
 
 
 Show = Callable[[Piece], bool]
@@ -47,13 +49,21 @@ class Whole:
     logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     echoed: int = 0
     """tokens at the beginning that are the prompt's"""
+    scored: list[Piece] = field(default_factory=list)
+    """the pieces, if they have log probabilities: these belong to the text of their piece"""
     prompt_scores: Sequence[TokenLogprobs | None] = ()
 
     @property
     def text(self) -> str:
         return "".join(self.texts)
 
+    def pieces(self) -> Sequence[Piece]:
+        """What the same answer has as a stream, in fewer pieces if they show no log probabilities."""
+        return self.scored or [Piece(self.index, self.text, self.reason, self.stop_reason, self.deltas)]
+
     def add(self, piece: Piece) -> None:
+        if piece.logprobs or self.scored:
+            self.scored.append(piece)
         self.texts.append(piece.text)
         if piece.deltas is not None:
             self.deltas = (self.deltas or []) + piece.deltas

@@ -152,5 +152,6 @@ def make_view(
         include_usage=options is not None and bool(options.include_usage),
         continuous_usage=options is not None and bool(options.continuous_usage_stats),
         stop_tokens=frozenset(body.stop_token_ids or ()).difference(own_ends),
+        repeated=body.repeated,
         include_stop=bool(body.include_stop_str_in_output),
     )

@@ -14,6 +14,8 @@ from llmendpoint_server.api.chat import Chat, read_chat
 from llmendpoint_server.api.disconnect import unless_gone
 from llmendpoint_server.api.encoding import encode_within
 from llmendpoint_server.api.off_loop import Cancelled, OffLoop, Turn
+from llmendpoint_server.api.openai_responses.bodies import ResponsesBody
+from llmendpoint_server.api.openai_responses.translation import parse_response_body
 from llmendpoint_server.api.prepared import Prepared, check_ids, make_sampling, make_view
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
 from llmendpoint_server.api.service import Service
@@ -21,7 +23,14 @@ from llmendpoint_server.api.structural_tags import as_grammar
 from llmendpoint_server.errors import InvalidRequest, unknown_model
 from llmendpoint_server.protocol import Loaded
 
-Kind = type[GenerationBody] | type[CountBody]
+Kind = type[GenerationBody] | type[CountBody] | type[ResponsesBody]
+
+
+def _decoded(kind: Kind, data: bytearray) -> GenerationBody:
+    """Raises InvalidRequest."""
+    if issubclass(kind, ResponsesBody):
+        return parse_response_body(data)
+    return parse_chat(kind, data) if issubclass(kind, CountBody) else parse_body(kind, data)
 
 
 class Preprocessor:
@@ -61,9 +70,7 @@ class Preprocessor:
 
     def _parse(self, kind: Kind, data: bytearray) -> GenerationBody:
         with self._off_loop.parsing(data):
-            body: GenerationBody = (
-                parse_chat(kind, data) if issubclass(kind, CountBody) else parse_body(kind, data)
-            )
+            body = _decoded(kind, data)
         self._check_model(body.model)
         return body
 

@@ -53,6 +53,8 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    """of the completion's: those before its first text or call, if they are shown as reasoning"""
 
     def as_dict(self) -> dict[str, Any]:
         return {

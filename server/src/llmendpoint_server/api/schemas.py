@@ -5,6 +5,7 @@ msgspec decodes them: it stops at the first error and builds nothing that the ty
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
@@ -126,6 +127,11 @@ class GenerationBody(StructuredFields, kw_only=True, forbid_unknown_fields=True)
     def echoes(self) -> bool:
         """The answers begin with their prompt."""
         return False
+
+    @property
+    def repeated(self) -> Mapping[str, Any]:
+        """What an answer shows of its request."""
+        return {}
 
     def check(self) -> None:
         """Checks that types cannot express. Raises InvalidRequest."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from llmendpoint_server.api.logprobs import Namer
 
@@ -28,6 +29,8 @@ class View:
     continuous_usage: bool = False
     stop_tokens: frozenset[int] = field(default_factory=frozenset)
     """the caller's own, which are named if they end an answer"""
+    repeated: Mapping[str, Any] = field(default_factory=dict)
+    """of the request, in its answer"""
     include_stop: bool = False
     """what ended an answer is part of its text"""
 

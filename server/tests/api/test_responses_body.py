@@ -1,0 +1,95 @@
+"""docs/api.md: the input of /v1/responses is a chat; items that belong together are one message."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from llmendpoint_server.api.messages import for_template
+from llmendpoint_server.api.openai_responses.translation import parse_response_body, renamed
+from llmendpoint_server.api.tools.asked import read_tools
+from llmendpoint_server.errors import InvalidRequest, PromptTooLong
+
+
+def chat(**fields: Any) -> Any:
+    return parse_response_body(bytearray(json.dumps({"model": "m", "input": "Hi", **fields}).encode()))
+
+
+def messages(*items: dict[str, Any]) -> list[dict[str, Any]]:
+    return for_template(chat(input=list(items)).messages)
+
+
+def said(text: str, role: str = "assistant") -> dict[str, Any]:
+    return {"type": "message", "role": role, "content": text}
+
+
+def thought(text: str) -> dict[str, Any]:
+    return {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+
+
+def call(name: str, arguments: str = "{}", **more: Any) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": name, "name": name, "arguments": arguments, **more}
+
+
+def result(name: str) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": name, "output": "ok"}
+
+
+def test_what_is_said_and_called_in_one_go_is_one_message() -> None:
+    found = messages(
+        thought("Hm."), said("I look."), call("a"), call("b"), said("Wait."), result("a"), result("b")
+    )
+    assert [message["role"] for message in found] == ["assistant", "tool", "tool"]
+    assert (found[0]["content"], found[0]["reasoning_content"]) == ("I look.Wait.", "Hm.")
+    assert [one["function"]["name"] for one in found[0]["tool_calls"]] == ["a", "b"]
+    assert [message["name"] for message in found[1:]] == ["a", "b"]
+
+
+@pytest.mark.parametrize("second", [said("Two"), thought("Hm.")])
+def test_what_comes_after_a_text_without_calls_is_another_message(second: dict[str, Any]) -> None:
+    assert [message["role"] for message in messages(said("One"), second)] == 2 * ["assistant"]
+
+
+def test_a_call_that_was_cut_is_left_out() -> None:
+    user = said("Go on", "user")
+    found = messages(said("I look."), call("a", '{"city": "Pa', status="incomplete"), user)
+    assert [message.get("tool_calls") for message in found] == [None, None]
+    assert messages(call("a", '{"c', status="incomplete"), user) == messages(user)
+    with pytest.raises(InvalidRequest) as caught:
+        messages(call("a", '{"c', status="completed"))
+    assert caught.value.param == "input[0].arguments"
+
+
+def test_a_refusal_is_text_and_reasoning_of_another_server_is_left_out() -> None:
+    part = {"type": "refusal", "refusal": "No."}
+    hidden = {
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": "x"}],
+        "encrypted_content": "y",
+    }
+    found = messages(hidden, {"role": "assistant", "content": [part]})
+    assert found == [{"role": "assistant", "content": "No."}]
+
+
+def test_a_function_is_strict_only_if_it_says_so() -> None:
+    for strict, wanted in ((None, False), (False, False), (True, True)):
+        tool = {"type": "function", "name": "f", "strict": strict}
+        body = chat(tools=[tool])
+        tools = read_tools(body.tools, body.tool_choice, body.parallel_tool_calls)
+        assert tools is not None
+        assert tools.functions[0].strict is wanted
+
+
+def test_errors_of_the_chat_have_the_callers_names() -> None:
+    error = renamed(PromptTooLong(10, 5, "messages"))
+    assert error.param == "input"
+    chats = InvalidRequest(
+        "tools[3].function.name is wrong, or response_format.json_schema.schema.",
+        param="tools[3].function.name",
+    )
+    assert renamed(chats).param == "tools[3].name"
+    assert chats.message == "tools[3].name is wrong, or text.format.schema."
+    own = InvalidRequest("Unknown parameter: max_tokens. Leave it out.", param="max_tokens")
+    assert renamed(own).param == "max_tokens"
