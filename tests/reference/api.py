@@ -168,6 +168,7 @@ def gateway_bounds() -> str:
         ("JSON text of `model`", f"{MOST_MODEL_BYTES} bytes", "400 `invalid_request`"),
         ("requests at one time on one HTTP/2 connection", f"{bounds.MAX_STREAMS}", "they wait for the connection"),
         ("silence of a stream", f"{bounds.STREAM_IDLE_TIMEOUT[:-1]} s", "the connection is closed"),
+        ("silence of a WebSocket", f"{bounds.SOCKET_IDLE_TIMEOUT[:-1]} s", "the connection is closed"),
         ("time without reading an answer that is there", f"{bounds.READER_TIMEOUT} s", "the connection is closed"),
         ("connection without a request", f"{bounds.IDLE_TIMEOUT[:-1]} s, less when few are left", "it is closed"),
     )  # fmt: skip

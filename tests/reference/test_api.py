@@ -17,7 +17,7 @@ from tests.reference.__main__ import PAGES
 Error = tuple[int, str]
 
 HEAD = Head("POST", "/x", Unknown(), 0)
-OF_ENVOY = {400, 404, 408, 413, 415, 431, 503, 504}
+OF_ENVOY = {400, 403, 404, 408, 413, 415, 431, 503, 504}
 """Statuses of the answers that Envoy makes by itself."""
 
 
@@ -39,7 +39,7 @@ def of_the_picker() -> list[refusals.Rejected]:
         refusals.queue_full("a/b", 1, None), refusals.circuit_open("a/b", 1.0), refusals.poisoned(),
         replies.unknown_path(HEAD), replies.wrong_method(HEAD, "GET"), replies.path_too_long(), replies.failed(),
         replies.no_model(HEAD._replace(encoded=True), Body(0, 0)), replies.no_model(HEAD._replace(media="text/plain"), Body(0, 0)),
-        replies.no_model(HEAD, Body(0, 0, problem="You must")),
+        replies.no_model(HEAD, Body(0, 0, problem="You must")), replies.no_socket_model(), replies.no_upgrade(HEAD),
     ]  # fmt: skip
 
 

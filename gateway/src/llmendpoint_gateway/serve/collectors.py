@@ -102,13 +102,15 @@ class StateCollector(Collector):
             ("waiting_bytes", "Size of the bodies of all waiting requests", queue.bytes),
         ):
             yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(number))
-        in_flight = GaugeMetricFamily(
-            f"{PREFIX}in_flight", "Requests in flight at a replica", labels=["cluster", "address"]
-        )
-        for cluster, counts in self._placement.in_flight.counts.items():
-            for address, count in counts.items():
-                in_flight.add_metric([cluster, address], count)
-        yield in_flight
+        for name, text, taken in (
+            ("in_flight", "Requests in flight at a replica", self._placement.in_flight),
+            ("sockets", "Open WebSockets of a replica", self._placement.sockets),
+        ):
+            gauge = GaugeMetricFamily(f"{PREFIX}{name}", text, labels=["cluster", "address"])
+            for cluster, counts in taken.counts.items():
+                for address, count in counts.items():
+                    gauge.add_metric([cluster, address], count)
+            yield gauge
 
 
 class EnvoyCollector(Collector):

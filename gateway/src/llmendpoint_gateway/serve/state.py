@@ -43,6 +43,7 @@ def _endpoint(
             "ready": replica.routable,
             "draining": replica.pod in endpoint.draining,
             "in_flight": placement.in_flight.of(cluster_name(endpoint.key, revision), replica.address),
+            "sockets": placement.sockets.of(cluster_name(endpoint.key, revision), replica.address),
             "breaker": placement.breakers.standing(replica.address, now).value,
         }
         for revision, members in placement.revisions(endpoint.key).items()

@@ -32,6 +32,9 @@ STREAM_IDLE_TIMEOUT = "3600s"
 """Long, because a stream is silent while an engine prefills."""
 IDLE_TIMEOUT = "620s"
 """For a connection without a request. It is above the 600 s of common load balancers, so that they close first."""
+SOCKET_IDLE_TIMEOUT = IDLE_TIMEOUT
+"""For a WebSocket on which nothing comes, either way. It is above the 600 s after which the engine closes one without a request.
+During a request the engine's pings, one in 20 s, keep it open."""
 SHORTER_FROM, SHORTEST_AT = 0.75, 0.9
 """Shares of the connections. Between the two, IDLE_TIMEOUT falls to LEAST_TIMEOUT: a caller that opens all connections
 keeps only those with requests."""

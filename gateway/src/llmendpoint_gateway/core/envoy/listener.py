@@ -20,8 +20,9 @@ from llmendpoint_gateway.core.envoy.resources import (
     http2_options,
     user_timeout,
 )
-from llmendpoint_gateway.core.envoy.routes import BUFFER, EXT_PROC, make_routes
+from llmendpoint_gateway.core.envoy.routes import BUFFER, EXT_PROC, PROCESSING, make_routes
 from llmendpoint_gateway.core.envoy.upstream_logs import PERIOD, make_upstream_logs
+from llmendpoint_gateway.core.request.paths import MODEL_HEADER
 from llmendpoint_gateway.core.request.trace_context import TRACEPARENT
 
 READ_HEADERS = (
@@ -30,6 +31,8 @@ READ_HEADERS = (
     "content-encoding",
     "content-type",
     "x-forwarded-for",
+    "upgrade",
+    MODEL_HEADER,
     PRIORITY_HEADER,
     TRACEPARENT,
 )
@@ -143,14 +146,7 @@ def _picker() -> Resource:
         EXT_PROC,
         "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
         grpc_service={"envoy_grpc": {"cluster_name": PICKER_CLUSTER}, "timeout": "0s"},
-        processing_mode={
-            "request_header_mode": "SEND",
-            "request_body_mode": "BUFFERED",
-            "response_header_mode": "SKIP",
-            "response_body_mode": "NONE",
-            "request_trailer_mode": "SKIP",
-            "response_trailer_mode": "SKIP",
-        },
+        processing_mode=PROCESSING | {"request_body_mode": "BUFFERED"},
         # The picker reads no other header, and each one costs it time.
         forward_rules={"allowed_headers": {"patterns": [{"exact": name} for name in READ_HEADERS]}},
         # The picker sets an answer's time limit in one of Envoy's own headers. `_strip()` removed those that clients

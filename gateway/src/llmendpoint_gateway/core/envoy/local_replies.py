@@ -7,6 +7,7 @@ from llmendpoint_gateway.core.envoy import bounds
 from llmendpoint_gateway.core.envoy.batches import UNAVAILABLE_RETRY_AFTER, of_batches
 from llmendpoint_gateway.core.envoy.places import FULL_STATUS
 from llmendpoint_gateway.core.envoy.resources import CLUSTER_HEADER, Resource
+from llmendpoint_gateway.core.request.paths import SOCKET
 from llmendpoint_gateway.core.request.refusals import RESTART_RETRY_AFTER
 
 _NO_CLUSTER, _UPSTREAM_FAILED = ["NC"], ["UH", "UF", "UC", "UO", "URX", "UR", "LR", "NR", "UPE"]
@@ -63,6 +64,12 @@ def make_local_replies() -> Resource:
                 "The gateway has no memory left for another request. Try again.",
                 "gateway_overloaded",
                 retry_after=RESTART_RETRY_AFTER,
+            ),
+            _mapper(
+                _status(403),
+                f"The gateway passes an upgrade of a connection at {SOCKET} only, to a WebSocket.",
+                "upgrade_refused",
+                kind="invalid_request_error",
             ),
             _mapper(
                 _status(408),

@@ -4,9 +4,22 @@ from llmendpoint_gateway.core.envoy import batches, bounds, priorities
 from llmendpoint_gateway.core.envoy.local_replies import error_json
 from llmendpoint_gateway.core.envoy.resources import CLUSTER_HEADER, KEPT_HEADER, LARGE_CLUSTER, Resource
 from llmendpoint_gateway.core.envoy.upstream_logs import CRASHED_HEADER, RETRIABLE_HEADER
+from llmendpoint_gateway.core.request.paths import SOCKET
 
 BUFFER, EXT_PROC = "envoy.filters.http.buffer", "envoy.filters.http.ext_proc"
 COMPLETION_PATHS = ("/v1/chat/completions", "/v1/completions")
+RUN_AGAIN = (*COMPLETION_PATHS, SOCKET)
+"""What a second replica gets although the first one may have seen it."""
+SOCKET_PATH = f"(/[^/]+/[^/]+)?{SOCKET}"
+PROCESSING = {
+    "request_header_mode": "SEND",
+    "request_body_mode": "NONE",
+    "response_header_mode": "SKIP",
+    "response_body_mode": "NONE",
+    "request_trailer_mode": "SKIP",
+    "response_trailer_mode": "SKIP",
+}
+"""What the picker gets. A route's mode replaces all of the filter's."""
 BODILESS = ("GET", "HEAD")
 REMOVED_HEADERS = ("authorization", "cookie", "proxy-authorization", "x-api-key", "api-key")
 """A caller's credentials are for the gateway. An engine runs third-party code."""
@@ -43,9 +56,37 @@ def make_routes(large_apart: bool, batch_service: bool = False) -> Resource:
                 # A report of an attempt then says which attempt it was.
                 "include_request_attempt_count": True,
                 "request_body_buffer_limit": bounds.SMALL_BODY_BYTES,
-                "routes": [*apart, *picked] if large_apart else picked,
+                "routes": [_socket(decided=True), _socket(decided=False), *apart, *picked]
+                if large_apart
+                else picked,
             }
         ],
+    }
+
+
+def _socket(decided: bool) -> Resource:
+    """A WebSocket: decided on the headers of its handshake. What follows them is no body that could be collected: with a
+    buffer the handshake would wait for its end. While it is not `decided`, it may wait for a replica."""
+    per_route = "type.googleapis.com/envoy.extensions.filters.http"
+    upgrade = {"name": "upgrade", "string_match": {"exact": "websocket", "ignore_case": True}}
+    has_cluster = {"name": CLUSTER_HEADER, "present_match": decided}
+    return {
+        "match": {"safe_regex": {"regex": SOCKET_PATH}, "headers": [_method("GET"), upgrade, has_cluster]},
+        "route": _action("reset")
+        | {
+            "idle_timeout": bounds.SOCKET_IDLE_TIMEOUT if decided else bounds.STREAM_IDLE_TIMEOUT,
+            "upgrade_configs": [{"upgrade_type": "websocket", "enabled": True}],
+        },
+        "request_headers_to_remove": list(REMOVED_HEADERS),
+        "typed_per_filter_config": {
+            BUFFER: {"@type": f"{per_route}.buffer.v3.BufferPerRoute", "disabled": True},
+            # Envoy ends the picker's stream once it has nothing more to send on it. Trailers, which never come, keep it open, so
+            # that its end is the connection's.
+            EXT_PROC: {
+                "@type": f"{per_route}.ext_proc.v3.ExtProcPerRoute",
+                "overrides": {"processing_mode": PROCESSING | {"request_trailer_mode": "SEND"}},
+            },
+        },
     }
 
 

@@ -23,6 +23,9 @@ RETRIABLE_HEADER = "x-llmendpoint-retriable"
 # An engine sets this on a 500 for a request that was present when it crashed and whose answer had not begun.
 CRASHED_HEADER = "x-llmendpoint-crashed"
 LENGTH_HEADER = "content-length"  # always present, because Envoy collects the whole body first
+SWITCHED = 101
+"""The status of an open WebSocket. The engine is the one that closes its connection, in good order too, and Envoy reports
+that as a broken answer. So nothing that comes after this status counts as a failure."""
 STATS_PREFIX = "attempts"
 ENDED, FAILED, CLUSTER_TAG = "ended", "failed", "cluster"
 # A trial with a long stream is known to be good this long after its first byte.
@@ -36,9 +39,10 @@ def make_upstream_logs() -> list[Resource]:
     # A client that leaves before the first byte leaves neither a status nor a flag. Such an attempt is not counted,
     # because its outcome is unknown.
     requests = _all(ended, placed, _any(_broken(), _status(100)))
-    errors = _all(ended, placed, _any(_broken(), _bad_status()))
+    broken = _all(_broken(), _status(SWITCHED, "NE"))
+    errors = _all(ended, placed, _any(broken, _bad_status()))
     trials = {"header_filter": {"header": {"name": TRIAL_HEADER, "present_match": True}}}
-    reported = _any(_all(ended, placed, _any(_broken(), _status(500))), trials)
+    reported = _any(_all(ended, placed, _any(broken, _status(500))), trials)
     return [_counter(ENDED, requests), _counter(FAILED, errors), _report(reported)]
 
 
@@ -92,9 +96,9 @@ def _bad_status() -> Resource:
     }
 
 
-def _status(least: int) -> Resource:
-    value = {"default_value": least, "runtime_key": "unused"}
-    return {"status_code_filter": {"comparison": {"op": "GE", "value": value}}}
+def _status(code: int, op: str = "GE") -> Resource:
+    value = {"default_value": code, "runtime_key": "unused"}
+    return {"status_code_filter": {"comparison": {"op": op, "value": value}}}
 
 
 def _log_types(*types: str) -> Resource:

@@ -31,12 +31,13 @@ from llmendpoint_gateway.core.request.request import Request, Tag
 @dataclass(slots=True, eq=False)
 class Placed:
     """A request that is with a replica. `address`: its replica now; a retry moves it to the next of `picked.addresses`.
-    `kept`: bytes of its body, if that is large and Envoy keeps it for a retry; else 0."""
+    `kept`: bytes of its body, if that is large and Envoy keeps it for a retry; else 0. `socket`: it is a WebSocket."""
 
     picked: Picked
     tag: Tag
     address: str
     kept: int
+    socket: bool = False
 
 
 class Placement:
@@ -54,6 +55,8 @@ class Placement:
         self.started = False
         self.view = View()
         self.in_flight = InFlight()
+        # An open WebSocket is mostly idle. What its engine computes for it is in the engine's load, as requests of others are.
+        self.sockets = InFlight()
         self.kept = kept
         self.breakers = Breakers()
         self.circuits = Circuits(now)
@@ -146,9 +149,9 @@ class Placement:
         """The request is with the first of the replicas, until it has `Ended`."""
         address, caller = picked.addresses[0], request.caller
         tag = request.tag(next(self._tickets))
-        placed = Placed(picked, tag, address, self.kept.take(request.size, caller))
+        placed = Placed(picked, tag, address, self.kept.take(request.size, caller), request.socket)
         self.placed[tag.ticket] = placed
-        self.in_flight.take(picked.cluster, address)
+        self.counts_of(placed).take(picked.cluster, address)
         self.loads.touched.add(address)
         self.changed.add(picked.endpoint)
         self.circuits.began(picked.endpoint, caller)
@@ -156,6 +159,19 @@ class Placement:
             self.breakers.trial_began(address, now, caller or None)
             self.circuits.trial_began(picked.endpoint, now, caller or None)
         return placed
+
+    def counts_of(self, placed: Placed) -> InFlight:
+        """Where it is counted."""
+        return self.sockets if placed.socket else self.in_flight
+
+    def has_any(self, cluster: str) -> bool:
+        """Whether it has a request or a WebSocket."""
+        return cluster in self.in_flight.counts or cluster in self.sockets.counts
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """The clusters that have any."""
+        return frozenset((*self.in_flight.counts, *self.sockets.counts))
 
     # The queue's bounds
 
@@ -183,7 +199,8 @@ class Placement:
     def unread(self, now: float, most: int, awaited: Iterable[str] = ()) -> list[str]:
         """Addresses of at most `most` replicas whose load is due to be read. `awaited`: endpoints with waiting
         requests."""
-        busy = {address for counts in self.in_flight.counts.values() for address in counts}
+        taken = (*self.in_flight.counts.values(), *self.sockets.counts.values())
+        busy = {address for counts in taken for address in counts}
         for endpoint in awaited:
             busy.update(r.address for rs in self.revisions(endpoint).values() for r in rs)
         return self.loads.due(now, busy, most)

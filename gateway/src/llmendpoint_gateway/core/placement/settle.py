@@ -48,7 +48,8 @@ def _end(ticket: int, placement: Placement, now: float) -> Settled:
         placement.circuits.trial_ended(picked.endpoint, now)
     placement.changed.add(picked.endpoint)
     placement.tallies.request(picked.cluster, address)
-    last = placement.in_flight.release(picked.cluster, address)
+    placement.counts_of(placed).release(picked.cluster, address)
+    last = not placement.has_any(picked.cluster)
     return Settled(picked.endpoint, True, picked.cluster if last else None)
 
 
@@ -112,8 +113,9 @@ def _move(ticket: int, failed: str, placement: Placement, now: float) -> bool:
     if placed.picked.addresses[-1] == failed:
         return False  # it has no other replica
     picked, placed.address = placed.picked, placed.picked.addresses[-1]
-    placement.in_flight.take(picked.cluster, placed.address)
-    placement.in_flight.release(picked.cluster, failed)
+    counts = placement.counts_of(placed)
+    counts.take(picked.cluster, placed.address)
+    counts.release(picked.cluster, failed)
     placement.breakers.ended(failed, now, trial=picked.trial)
     placement.loads.touched.add(placed.address)
     placement.changed.add(picked.endpoint)

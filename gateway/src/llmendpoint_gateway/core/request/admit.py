@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
-from llmendpoint_gateway.core.request.paths import ByModel, ByPath, TooLong, WrongMethod
+from llmendpoint_gateway.core.request.paths import ByModel, ByPath, NoUpgrade, Socket, TooLong, WrongMethod
 from llmendpoint_gateway.core.request.refusals import Rejected
 from llmendpoint_gateway.core.request.replies import (
     failed,
     no_model,
+    no_socket_model,
+    no_upgrade,
     path_too_long,
     unknown_path,
     wrong_method,
@@ -25,6 +27,10 @@ def admit(request: Request, takes: Takes) -> str | Rejected:
         name = "" if body is None else body.model
         if not name:
             return failed() if body is None else no_model(head, body)
+    elif isinstance(asked, Socket):
+        return asked.endpoint or no_socket_model()
+    elif isinstance(asked, NoUpgrade):
+        return no_upgrade(head)
     elif isinstance(asked, ByPath):
         name = asked.endpoint
     elif isinstance(asked, WrongMethod):

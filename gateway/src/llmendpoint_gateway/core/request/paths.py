@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 API_PATHS = frozenset(
     f"/v1/{path}"
@@ -44,6 +44,10 @@ MODELS = "/v1/models"
 MOST_PATH = 2048
 """Characters of a path with its query, at most."""
 PREFIX_PARTS = 4  # "", namespace, name, "v1/…"
+SOCKET = "/v1/stream"
+"""A WebSocket (RFC 6455): the handshake is a GET without a body."""
+MODEL_HEADER = "x-llmendpoint-model"
+"""Names the model of a WebSocket whose URL names none."""
 READING = ("GET", "HEAD")
 
 
@@ -77,6 +81,20 @@ class GetModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Socket:
+    """A WebSocket. `endpoint`: the name in the path, or else in the query's `model`; empty if there is none. `path`: what the
+    replica gets."""
+
+    endpoint: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoUpgrade:
+    """The path of a WebSocket, without the handshake of one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """The gateway has no such path."""
 
@@ -93,7 +111,7 @@ class TooLong:
     """The path is longer than MOST_PATH."""
 
 
-Asked = ByModel | ByPath | ListModels | GetModel | Unknown | WrongMethod | TooLong
+Asked = ByModel | ByPath | ListModels | GetModel | Socket | NoUpgrade | Unknown | WrongMethod | TooLong
 
 
 def declared_paths(value: Any) -> frozenset[str]:
@@ -105,7 +123,7 @@ def declared_paths(value: Any) -> frozenset[str]:
 def _may_pass(path: str) -> bool:
     if len(path) > LONGEST_DECLARED or not FORM.fullmatch(path) or OPERATORS_OWN.search(path):
         return False
-    return not OF_AN_ENDPOINT.match(path) and not _methods(path)
+    return not OF_AN_ENDPOINT.match(path) and not _methods(path) and path != SOCKET
 
 
 def read_path(method: str, target: str, declared: Collection[str] = ()) -> Asked:
@@ -118,16 +136,29 @@ def read_path(method: str, target: str, declared: Collection[str] = ()) -> Asked
     path, mark, query = target.partition("?")
     if path in declared:
         return ByModel(path) if method == "POST" else _wrong(("POST",))
+    if path == SOCKET:
+        return _socket(method, _model_of(query), target)
     if path.startswith("/v1/"):
         return _of_all(method, path)
     parts = path.split("/", PREFIX_PARTS - 1)
     if len(parts) == PREFIX_PARTS and parts[1] and parts[2]:
         inner = f"/{parts[3]}"
+        if inner == SOCKET:
+            return _socket(method, f"{parts[1]}/{parts[2]}", inner + mark + query)
         extra = inner if inner in declared else ""
         if allowed := ("POST",) if extra else _methods(inner):
             endpoint = f"{parts[1]}/{parts[2]}"
             return ByPath(endpoint, inner + mark + query, extra) if method in allowed else _wrong(allowed)
     return Unknown()
+
+
+def _socket(method: str, endpoint: str, path: str) -> Asked:
+    return Socket(endpoint, path) if method == "GET" else _wrong(("GET",))
+
+
+def _model_of(query: str) -> str:
+    """The first `model` of a query, which has MOST_PATH characters at most."""
+    return next((value for name, value in parse_qsl(query, errors="replace") if name == "model"), "")
 
 
 def _of_all(method: str, path: str) -> Asked:

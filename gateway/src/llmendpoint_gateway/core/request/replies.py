@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from llmendpoint_gateway.core.request.paths import MOST_PATH
+from llmendpoint_gateway.core.request.paths import MODEL_HEADER, MOST_PATH, SOCKET
 from llmendpoint_gateway.core.request.refusals import Rejected
 from llmendpoint_gateway.core.request.request import Body, Head
 
@@ -61,6 +61,24 @@ def no_model(head: Head, body: Body) -> Rejected:
         )
     return Rejected(
         400, "invalid_request", body.problem, "model" if body.problem.startswith(("`", "You")) else None
+    )
+
+
+def no_socket_model() -> Rejected:
+    return Rejected(
+        400,
+        "invalid_request",
+        f"You must say which `model` the connection is for: {SOCKET}?model=<name>, /<namespace>/<name>{SOCKET}, or the header "
+        f"{MODEL_HEADER}. GET /v1/models lists what there is.",
+        "model",
+    )
+
+
+def no_upgrade(head: Head) -> Rejected:
+    return Rejected(
+        426,
+        "upgrade_required",
+        f"{head.path.partition('?')[0]} is a WebSocket: open it with its handshake (Upgrade: websocket), over HTTP/1.1.",
     )
 
 

@@ -6,7 +6,7 @@ These are named tuples, because one of each is made for each request; a frozen d
 from typing import NamedTuple
 
 from llmendpoint_gateway.core.request.claim import Claim, Priority
-from llmendpoint_gateway.core.request.paths import Asked
+from llmendpoint_gateway.core.request.paths import Asked, Socket
 
 SHOWN = 200
 """How many characters of a client's text an error may repeat."""
@@ -68,6 +68,10 @@ class Request(NamedTuple):
     @property
     def stream(self) -> bool:
         return self.body is not None and self.body.stream
+
+    @property
+    def socket(self) -> bool:
+        return isinstance(self.head.asked, Socket)
 
     @property
     def size(self) -> int:

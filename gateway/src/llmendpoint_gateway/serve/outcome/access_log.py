@@ -9,8 +9,13 @@ from envoy.service.accesslog.v3 import als_pb2
 
 from llmendpoint_gateway.core.envoy.bounds import SMALL_BODY_BYTES
 from llmendpoint_gateway.core.envoy.resources import ATTEMPT_HEADER, KEPT_HEADER, TAG_HEADER, TRIAL_HEADER
-from llmendpoint_gateway.core.envoy.routes import COMPLETION_PATHS
-from llmendpoint_gateway.core.envoy.upstream_logs import CRASHED_HEADER, LENGTH_HEADER, RETRIABLE_HEADER
+from llmendpoint_gateway.core.envoy.routes import RUN_AGAIN
+from llmendpoint_gateway.core.envoy.upstream_logs import (
+    CRASHED_HEADER,
+    LENGTH_HEADER,
+    RETRIABLE_HEADER,
+    SWITCHED,
+)
 from llmendpoint_gateway.core.outcome.attempt import Attempt, Outcome, read_outcome
 from llmendpoint_gateway.core.request.request import read_tag
 from llmendpoint_gateway.serve.outcome.outcomes import Outcomes
@@ -54,7 +59,7 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
     status, headers = entry.response.response_code.value, entry.request.request_headers
     marks = entry.response.response_headers
     crashed = CRASHED_HEADER in marks
-    broken = (
+    broken = status != SWITCHED and (
         flags.upstream_connection_termination
         or flags.upstream_remote_reset
         or flags.upstream_protocol_error
@@ -70,7 +75,7 @@ def read_attempt(entry: HTTPAccessLogEntry) -> Attempt:
     again = headers.get(ATTEMPT_HEADER, "1") != "1"
     # On other paths Envoy does not retry a request that the replica may have seen. It never retries one whose body it
     # has dropped (core/envoy/routes.py).
-    anywhere = outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in COMPLETION_PATHS
+    anywhere = outcome is Outcome.UNREACHABLE or entry.request.path.partition("?")[0] in RUN_AGAIN
     kept = KEPT_HEADER in headers or int(headers.get(LENGTH_HEADER, 0)) <= SMALL_BODY_BYTES
     retriable = anywhere and kept
     begun = status > 0 and not crashed

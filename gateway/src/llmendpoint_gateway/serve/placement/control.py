@@ -144,7 +144,7 @@ class Control:
         self._due -= keys  # only now: after an exception they are due again
 
     def _publish(self, keys: Collection[str]) -> None:
-        view, busy = self.placement.view, self.placement.in_flight.counts
+        view, busy = self.placement.view, self.placement.busy
         changed = [self._clusters.change(key, view.part(key), busy) for key in keys]
         if self.generation == 0 or any(changed):
             self._snapshot = Snapshot(self.generation + 1, dict(self._clusters.hosts))

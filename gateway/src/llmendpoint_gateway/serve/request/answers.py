@@ -9,7 +9,7 @@ from llmendpoint_gateway.core.envoy.resources import KEPT_HEADER
 from llmendpoint_gateway.core.envoy.wire import Stream
 from llmendpoint_gateway.core.placement.pick import Picked
 from llmendpoint_gateway.core.placement.placement import Placed, Placement
-from llmendpoint_gateway.core.request.paths import ByPath
+from llmendpoint_gateway.core.request.paths import ByPath, Socket
 from llmendpoint_gateway.core.request.refusals import Rejected
 from llmendpoint_gateway.core.request.replies import failed
 from llmendpoint_gateway.core.request.request import Request
@@ -64,9 +64,11 @@ class Answers:
         if mark is None and self._placement.poison.suspected(picked.endpoint, request.print_):
             mark = writing.WATCHED
         first_byte, total = (picked.first_byte, None) if request.stream else (None, TOTAL_SECONDS)
+        if request.socket:
+            total = None  # it may stay open
         with_body = head.body_follows
         more = {}
-        if isinstance(head.asked, ByPath):
+        if isinstance(head.asked, (ByPath, Socket)):
             more[":path"] = head.asked.path
         if placed.kept:
             more[KEPT_HEADER] = "1"

@@ -1,14 +1,22 @@
 """Reads ext_proc's messages from Envoy: from bytes to what the gateway keeps of a request."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from llmendpoint_gateway.core.envoy.resources import PRIORITY_HEADER
 from llmendpoint_gateway.core.identity.caller import caller_of
 from llmendpoint_gateway.core.request.claim import Priority
-from llmendpoint_gateway.core.request.paths import read_path
+from llmendpoint_gateway.core.request.paths import (
+    MODEL_HEADER,
+    MOST_PATH,
+    Asked,
+    NoUpgrade,
+    Socket,
+    read_path,
+)
 from llmendpoint_gateway.core.request.request import SHOWN, Head
 from llmendpoint_gateway.core.request.trace_context import LONGEST, TRACEPARENT
 
@@ -25,19 +33,33 @@ def read_head(message: bytes, trusted_hops: int = 0, declared: Collection[str] =
     found: dict[str, bytes] = {header.key: header.raw_value for header in headers.headers.headers}
     method = found.get(":method", b"")[:SHOWN].decode("latin-1")
     path = found.get(":path", b"").decode("latin-1")
+    asked = read_path(method, path, declared)
+    if isinstance(asked, Socket):
+        asked = _handshake(asked, found)
     priority = found.get(PRIORITY_HEADER)
     media = found.get("content-type", b"")
     return Head(
         method,
         path[:SHOWN],
-        read_path(method, path, declared),
+        asked,
         caller_of(found.get("x-forwarded-for", b""), trusted_hops),
         Priority.NORMAL if priority is None else _priority(priority),
-        not headers.end_of_stream,
+        # What follows a handshake are frames, which are not for the picker.
+        not (headers.end_of_stream or isinstance(asked, Socket)),
         "" if not media or media == JSON or MEDIA_TYPE.match(media) else media[:SHOWN].decode("latin-1"),
         found.get("content-encoding", b"identity").lower() != b"identity",
         _short(found.get(TRACEPARENT, b"")),
     )
+
+
+def _handshake(asked: Socket, found: Mapping[str, bytes]) -> Asked:
+    """A browser can name the model in the URL only; other clients may do it in a header."""
+    if found.get("upgrade", b"").lower() != b"websocket":
+        return NoUpgrade()
+    if asked.endpoint:
+        return asked
+    name = found.get(MODEL_HEADER, b"")[:MOST_PATH].decode("utf-8", "replace")
+    return replace(asked, endpoint=name.strip())
 
 
 def _short(text: bytes) -> str:
