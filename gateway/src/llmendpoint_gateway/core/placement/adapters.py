@@ -18,7 +18,7 @@ def split_adapter(name: str, known: Callable[[str], bool]) -> tuple[str, str]:
     if known(name):
         return name, ""
     base, mark, adapter = name.rpartition(MARK)
-    return (base, adapter) if mark and known(base) else (name, "")
+    return (base, adapter) if mark and adapter and known(base) else (name, "")
 
 
 def holding(route: Route, adapter: str, holds: Holds) -> Route:
