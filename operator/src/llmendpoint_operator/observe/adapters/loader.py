@@ -62,7 +62,7 @@ class AdapterLoader:
         self, wire: Wire, wake: Callable[[Key], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._wire, self._wake, self._clock = wire, wake, clock
-        self._slots = Slots(AT_ONCE, OF_A_NAMESPACE, spare=OF_A_NAMESPACE)
+        self._slots = Slots(AT_ONCE, OF_A_NAMESPACE)
         self._pods: dict[Key, dict[str, _Pod]] = {}
 
     def update(self, snapshot: Snapshot) -> None:
