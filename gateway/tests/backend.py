@@ -4,7 +4,7 @@ Options: `500`, `503` or `429` answers every request with it, `retriable-503` ad
 `flaky` every second one with 500, `reset` closes the connection without an answer, `hang` never answers, `odd-header`
 answers with a header that HTTP/2 does not allow, `fails-marked` answers a body that holds "always fails" with 500,
 `keepalive=N` closes idle connections after N seconds as uvicorn does. `seqs=N` gives it a `GET /load` as of an engine with
-room for N sequences. A body that holds "poison" kills the process.
+room for N sequences. POST /v1/load_lora_adapter and /v1/unload_lora_adapter change the adapters that it tells there. A body that holds "poison" kills the process.
 
 Request headers: `x-tokens` (stream so many), `x-interval` (seconds between them), `x-delay` (seconds before the first byte),
 `x-answer-bytes` (answer so many). GET /stub/stats tells what was seen, and GET /stub/finish lets the requests that are under way
@@ -28,6 +28,7 @@ STATS = {
     "idle_closed_by_peer": 0,
     "idle_closed_here": 0,
 }
+ADAPTERS: set[str] = set()
 SEEN: list[dict[str, object]] = []
 
 
@@ -57,6 +58,7 @@ def load() -> dict[str, object]:
         "kv_usage": 0.0,
         "max_num_seqs": SEQS,
         "outstanding_tokens": 10 * STATS["running"],
+        "adapters": sorted(ADAPTERS),
     }
 
 
@@ -117,6 +119,11 @@ class Engine(asyncio.Protocol):
             return
         if path == "/load":
             self.reply(200 if SEQS else 404, json.dumps(load()).encode())
+            return
+        if path.endswith("load_lora_adapter"):
+            name = json.loads(body)["lora_name"]
+            ADAPTERS.discard(name) if "unload" in path else ADAPTERS.add(name)
+            self.reply(200, b"{}")
             return
         STATS["requests"] += 1
         self.used = True

@@ -43,6 +43,13 @@ class Backend:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    def load(self, adapter: str) -> None:
+        """From now on it has this adapter."""
+        body = json.dumps({"lora_name": adapter, "lora_path": "hf://acme/one"}).encode()
+        url = f"http://{self.address}/v1/load_lora_adapter"
+        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=PATIENCE) as answer:
+            answer.read()
+
     def stats(self) -> dict[str, Any]:
         """{"requests", "aborted", "closed_by_peer", "running"}"""
         with urllib.request.urlopen(f"http://{self.address}/stub/stats", timeout=PATIENCE) as answer:

@@ -159,8 +159,7 @@ class Players:
             return
         behaviour = self._behaviour(pod)
         if name not in self.engines:
-            engine = FakeEngine(answer=lambda _: (200, self._behaviour(pod).answer))
-            self._addresses[name] = await engine.serve(self.servers, self.engine_port)
+            engine, self._addresses[name] = await self.start_engine(pod)
             self.engines[name] = engine
         ready = behaviour.ready and not behaviour.crashed
         wanted = running(self._addresses[name], ready=ready, crashed=behaviour.crashed)
@@ -169,6 +168,11 @@ class Players:
         if not holds(pod.get("status", {}), wanted):
             with contextlib.suppress(ApiError):  # the pod may be gone by now
                 pod["status"] = (await self._write_status(name, wanted))["status"]
+
+    async def start_engine(self, pod: Json) -> tuple[FakeEngine, str]:
+        """What answers in this pod, and its address."""
+        engine = FakeEngine(answer=lambda _: (200, self._behaviour(pod).answer))
+        return engine, await engine.serve(self.servers, self.engine_port)
 
     def _behaviour(self, pod: Json) -> Behaviour:
         arguments = " ".join(pod["spec"]["containers"][0].get("args", ()))

@@ -143,9 +143,11 @@ class Stages:
     engine_port: int
 
     @contextlib.asynccontextmanager
-    async def stage(self, gateways: int = 2, **fields: Any) -> AsyncIterator[Stage]:
+    async def stage(
+        self, gateways: int = 2, kind: type[Stage] = Stage, **fields: Any
+    ) -> AsyncIterator[Stage]:
         """A namespace in which everything is played."""
-        found = Stage(
+        found = kind(
             self.cluster, self.credentials, self.api, self.servers, self.gateway_port, self.engine_port,
             **fields,
         )  # fmt: skip

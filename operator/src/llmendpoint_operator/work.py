@@ -17,6 +17,7 @@ from .kube.client import Json, KubeApi
 from .kube.events import EventWriter
 from .kube.store import Informer, dig, key_of
 from .metrics import Metrics, Recommendations
+from .observe.adapters.loader import AdapterLoader
 from .observe.capacity.devices import Nodes
 from .observe.capacity.inspection import Inspection
 from .observe.gateways import GATEWAY_SELECTOR, Gateways
@@ -113,7 +114,8 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
     caches.on_model_job = models.on_wanted = janitor.wake
     nodes = _see_nodes(api, caches, queue) if settings.watch_namespace is None else None
     inspection = Inspection(caches, settings.hub_endpoint, queue.add, nodes, settings.probe_image)
-    observers = Observers(scaler, circuits, models, collector, inspection)
+    adapters = AdapterLoader(wire, queue.add)
+    observers = Observers(scaler, circuits, models, collector, inspection, adapters)
     reconciler = Reconciler(Context(api, caches, events, metrics, observers, platform))
     metrics.queue_depth.set_function(lambda: len(queue))
     metrics.circuits_open.set_function(lambda: len(circuits))
@@ -123,7 +125,7 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
     watching = {"caches": caches.run, "gateway pods": seen.pods.run, "demand": seen.demands.run}
     leading = {
         "events": events.run, "evidence": collector.run, "scaler": scaler.run, "circuits": circuits.run,
-        "janitor": janitor.run, "workers": queue.run, **({} if nodes is None else {"nodes": nodes.run}),
+        "adapters": adapters.run, "janitor": janitor.run, "workers": queue.run, **({} if nodes is None else {"nodes": nodes.run}),
     }  # fmt: skip
     return Work(caches, opinions, watching, leading)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from server.tests.api.test_web_socket import Caller, Closed
 from server.tests.server_process import ServerProcess
+from tests.web_socket import Caller, Closed
 
 MASK = b"\x80\0\0\0\0"
 """the length and the mask of an empty frame"""

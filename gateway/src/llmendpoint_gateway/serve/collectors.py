@@ -24,6 +24,7 @@ class StateCollector(Collector):
         yield from self._of_configuration()
         yield from self._of_breakers()
         yield from self._of_requests()
+        yield from self._of_adapters()
 
     def _of_configuration(self) -> Iterable[Metric]:
         staleness = self._placement.reach.seconds(self._control.now())
@@ -83,6 +84,16 @@ class StateCollector(Collector):
         for endpoint in circuits.open:
             opened.add_metric([endpoint], 1)
         yield opened
+
+    def _of_adapters(self) -> Iterable[Metric]:
+        requests = CounterMetricFamily(
+            f"{PREFIX}adapter_requests",
+            "Requests for an adapter of the endpoint's spec that went to a replica",
+            labels=["endpoint", "adapter"],
+        )
+        for names, number in self._placement.adapters.requests.items():
+            requests.add_metric(names, number)
+        yield requests
 
     def _of_requests(self) -> Iterable[Metric]:
         queue = self._control.held.waiting

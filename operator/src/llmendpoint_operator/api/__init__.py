@@ -1,5 +1,6 @@
 """The custom resources as pydantic models: the one source of crds/ and of docs/reference/."""
 
+from .adapters import MOST_ADAPTERS, Adapter
 from .llmendpoint import (
     Accelerator,
     EngineSpec,
@@ -35,9 +36,11 @@ API_VERSION = f"{GROUP}/{VERSION}"
 __all__ = [
     "API_VERSION",
     "GROUP",
+    "MOST_ADAPTERS",
     "PROBE_PORT",
     "VERSION",
     "Accelerator",
+    "Adapter",
     "Argument",
     "CacheScope",
     "CanarySpec",

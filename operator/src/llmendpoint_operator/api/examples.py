@@ -53,6 +53,15 @@ engine: {device: cuda}
 resources:
   accelerator: {kind: nvidia.com/gpu, count: 1}
 """,
+    "adapters": """
+engine:
+  maxAdapters: 16
+  maxAdapterRank: 64
+adapters:
+  - {name: sql, source: "hf://acme/sql-lora@v2"}
+  - {name: legal, source: "s3://acme-models/adapters/legal"}
+  - {name: support, source: "pvc://adapters/support"}
+""",
     "progressDeadlineSeconds": """
 progressDeadlineSeconds: 1800   # half an hour, for a large model
 """,
@@ -206,6 +215,16 @@ probes:
     "stuckAfterSeconds": """
 readiness: Generation
 stuckAfterSeconds: 300
+""",
+    "loadsAdapters": """
+loadsAdapters: true
+args:
+  - value: --enable-lora
+    when: adapters
+  - value: --max-loras=$(engine.maxAdapters)
+    when: adapters
+  - value: --max-lora-rank=$(engine.maxAdapterRank)
+    when: adapters
 """,
     "probeImage": """
 readiness: Generation

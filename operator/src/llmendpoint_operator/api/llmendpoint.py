@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from .adapters import ADAPTERS_RULE, MOST_ADAPTERS, Adapter, AdapterStatus
 from .autoscaling import AutoscalingSpec, AutoscalingStatus
 from .base import ApiModel, ByteQuantity, Quantity, map_list, rule, rules
 from .capacity import CapacityStatus
@@ -181,6 +182,11 @@ class EngineSpec(ApiModel):
     engine on a CPU only. With `auto` it is that of `dtype`. If not set, the engine's own default."""
     prefix_caching: bool = True
     """Keep the KV cache of finished prompts. A later prompt with the same beginning then starts faster."""
+    max_adapters: Annotated[int, Field(ge=1, le=MOST_ADAPTERS)] = 8
+    """Largest number of LoRA adapters that one replica holds at once. Each takes memory of the accelerator. It matters only
+    with `adapters`."""
+    max_adapter_rank: Annotated[int, Field(ge=1, le=512)] = 16
+    """Largest rank of a LoRA adapter. The memory of each adapter grows with it. It matters only with `adapters`."""
 
 
 class PodInputs(ApiModel):
@@ -194,6 +200,12 @@ class PodInputs(ApiModel):
     """What one replica needs from a node."""
     engine: EngineSpec = EngineSpec()
     """Settings of the engine. For a field that is not set, the engine uses its own default."""
+    adapters: Annotated[
+        tuple[Adapter, ...], Field(max_length=MOST_ADAPTERS, json_schema_extra=map_list("name"))
+    ] = ()
+    """LoRA adapters of the model. Running replicas load them, and let go those that are not listed, without a restart. A new
+    revision is made only if the active one was made without adapters, or if an adapter is on a claim that its pods have not
+    mounted. At most engine.maxAdapters."""
     progress_deadline_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
     """Seconds that a replica may take to load the model and warm up. After that its container is restarted, and the
     operator reports the rollout as stalled. A change makes no new revision: the current rollout uses the new
@@ -205,7 +217,7 @@ class PodInputs(ApiModel):
     for each token), but at most 3600."""
 
 
-class LLMEndpointSpec(PodInputs, json_schema_extra=rules(CUDA_RULE)):
+class LLMEndpointSpec(PodInputs, json_schema_extra=rules(CUDA_RULE, ADAPTERS_RULE)):
     """The desired state of the endpoint."""
 
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
@@ -238,8 +250,8 @@ class Condition(ApiModel):
     """One aspect of the state of the endpoint, as in metav1."""
 
     type: Annotated[str, Field(max_length=64)]
-    """Ready, Progressing, Degraded, Scaling, ScalingBlind, CapacityFits, CircuitOpen, VerdictLate, NotOwned,
-    NameConflict, RuntimeMissing, Reconciling or Stalled."""
+    """Ready, Progressing, Degraded, Scaling, ScalingBlind, CapacityFits, AdaptersReady, CircuitOpen, VerdictLate,
+    NotOwned, NameConflict, RuntimeMissing, Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
     """Whether the condition is true."""
     observed_generation: int | None = None
@@ -280,6 +292,10 @@ class LLMEndpointStatus(ApiModel):
     """The current rollout, or how the last one ended."""
     model: ModelStatus | None = None
     """The downloaded model of the revision that the spec describes."""
+    adapters: Annotated[
+        tuple[AdapterStatus, ...], Field(max_length=MOST_ADAPTERS, json_schema_extra=map_list("name"))
+    ] = ()
+    """The LoRA adapters of the spec."""
     rejected: RejectedStatus | None = None
     """The revision that the spec describes, if it was rolled back."""
     request: RequestStatus | None = None
@@ -313,7 +329,8 @@ class LLMEndpointStatus(ApiModel):
     whether a revision or a replica is starting. `Degraded`: whether something is wrong; reason and message name the
     cause. `Scaling`: whether the scaler follows its signals; only with autoscaling. `ScalingBlind`: whether the
     scaler knows no load; only with autoscaling. `CapacityFits`: whether the model fits the accelerators. It is a
-    warning and stops nothing. `CircuitOpen`: gateways refuse requests, because too many requests failed.
+    warning and stops nothing. `AdaptersReady`: whether every ready replica has every adapter; only with adapters.
+    `CircuitOpen`: gateways refuse requests, because too many requests failed.
     `VerdictLate`: at the present traffic, the verdict on a new revision comes after rollout.observe.maxDuration.
     `NotOwned`: an object of somebody else has a name that the endpoint needs; the operator does not change that
     object. `NameConflict`: an older endpoint has a model name that this one claims. `RuntimeMissing`: the

@@ -54,7 +54,7 @@ class Argument(ApiModel):
     value: Annotated[str, Field(min_length=1, max_length=1024)]
     """The argument, one word. `$(field)` stands for a field of the endpoint, for example `--dtype=$(engine.dtype)`.
     A list, such as model.servedNames, gives one argument for each item. You can use the fields of spec.engine as
-    engine.<field>, and model.path, model.source, model.revision (the commit of an hf:// source), model.servedNames,
+    engine.<field>, and adapters (whether the endpoint has any), model.path, model.source, model.revision (the commit of an hf:// source), model.servedNames,
     ports.http, drainSeconds, accelerator.count, namespace and name."""
     when: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^!?[a-z][A-Za-z.]*$")] | None = None
     """Name of a field, for example engine.maxModelLen. The argument is given only if this field is set and is not
@@ -151,6 +151,10 @@ class LLMRuntimeSpec(ApiModel, json_schema_extra=rules(PORT_RULE)):
     /v1/completions), and only then is the pod ready. It also finds out when the engine is stuck; see
     stuckAfterSeconds. probes.ready is not used, and probes.startup and probes.live must name paths that the engine
     has, such as /health."""
+    loads_adapters: bool = False
+    """Whether the engine loads LoRA adapters while it runs: POST /v1/load_lora_adapter and /v1/unload_lora_adapter, as vLLM
+    has them, with /v1/models and `adapters` in /load naming those that it has. An argument with `when: adapters` may
+    prepare it for that. Without it `spec.adapters` of an endpoint has no effect."""
     stuck_after_seconds: Annotated[int, Field(ge=10, le=86_400)] = 120
     """Seconds after which a stuck engine is restarted. Only with readiness: Generation. An engine is stuck if it
     has answered before, and in this time answers no request of the sidecar and counts no new token in its /metrics.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..core.endpoint.snapshot import Observed, Snapshot
 from ..core.names import Key
+from .adapters.loader import AdapterLoader
 from .capacity.inspection import Inspection
 from .models.tasks import Models
 from .rollout.evidence import Collector
@@ -22,6 +23,7 @@ class Observers:
     models: Models
     collector: Collector
     inspection: Inspection
+    adapters: AdapterLoader
 
     def update(self, snapshot: Snapshot) -> None:
         """Start the questions that this endpoint needs now, and end the others. The scaler is first, because
@@ -32,6 +34,7 @@ class Observers:
         self.models.update(scaled)
         self.collector.update(scaled)
         self.inspection.update(scaled)
+        self.adapters.update(scaled)
 
     def read(self, key: Key) -> Observed:
         """What is known. It starts and ends no question."""
@@ -41,6 +44,7 @@ class Observers:
             circuits=self.circuits.of(key),
             awaited=self.models.of(key),
             capacity=self.inspection.of(key),
+            adapters=self.adapters.of(key),
         )
 
     def forget(self, key: Key) -> None:
@@ -49,3 +53,4 @@ class Observers:
         self.scaler.forget(key)
         self.models.forget(key)
         self.inspection.forget(key)
+        self.adapters.forget(key)

@@ -17,12 +17,12 @@ from .bounded import PLAIN, read_bounded
 Headers = Mapping[str, str]
 NO_HEADERS: Headers = MappingProxyType({})
 
-CONNECTIONS = 256
-"""More than all slots together (prompts, samples, loads, first tokens, progress of downloads) plus a stream
+CONNECTIONS = 288
+"""More than all slots together (prompts, samples, loads, first tokens, progress of downloads, adapters) plus a stream
 and a question for each gateway, so that a question with a slot never waits for a connection."""
 LARGEST_BODY = 16 * 2**20
 """Bytes. A gateway's `/state` with 1,000 endpoints has less than 1 MiB. Larger responses are rejected."""
-LARGEST = {"prompt": 2**20, "metrics": 2 * 2**20, "load": 2**16, "progress": 2**16}
+LARGEST = {"prompt": 2**20, "metrics": 2 * 2**20, "load": 2**16, "progress": 2**16, "adapter": 2**18}
 """Limits in bytes by kind of question to a pod, whose image a tenant chose. A completion of 4,096 tokens has
 less than 100 kB, a page of metrics less than 500 kB."""
 

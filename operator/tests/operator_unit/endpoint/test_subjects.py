@@ -15,7 +15,7 @@ from llmendpoint_operator.core.endpoint.snapshot import Snapshot
 
 from ..fake_cluster import NOW, FakeCluster
 
-SUBJECTS = {"capacity", "endpoint", "models", "pods", "rollout", "scaling"}
+SUBJECTS = {"adapters", "capacity", "endpoint", "models", "pods", "rollout", "scaling"}
 CORE = "llmendpoint_operator.core."
 
 

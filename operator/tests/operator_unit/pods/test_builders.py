@@ -50,6 +50,11 @@ FULL: dict[str, Any] = {
         "device": "cuda", "dtype": "bfloat16", "maxModelLen": 8192, "maxNumSeqs": 16, "maxQueuedRequests": 1,
         "kvCacheMemory": "2Gi", "prefixCaching": False, "quantization": "int8", "kvCacheDtype": "fp8",
     },
+    "adapters": [
+        {"name": "sql", "source": "hf://acme/sql@v2"},
+        {"name": "legal", "source": "pvc://models/adapters/legal"},
+        {"name": "support", "source": "pvc://adapters/support"},
+    ],
     "progressDeadlineSeconds": 121,
     "terminationGracePeriodSeconds": 120,
 }  # fmt: skip

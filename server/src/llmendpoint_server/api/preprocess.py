@@ -20,7 +20,7 @@ from llmendpoint_server.api.prepared import Prepared, check_ids, make_sampling, 
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.api.structural_tags import as_grammar
-from llmendpoint_server.errors import InvalidRequest, unknown_model
+from llmendpoint_server.errors import InvalidRequest
 from llmendpoint_server.protocol import Loaded
 
 Kind = type[GenerationBody] | type[CountBody] | type[ResponsesBody]
@@ -71,7 +71,7 @@ class Preprocessor:
     def _parse(self, kind: Kind, data: bytearray) -> GenerationBody:
         with self._off_loop.parsing(data):
             body = _decoded(kind, data)
-        self._check_model(body.model)
+        self._service.adapter_of(body.model)
         return body
 
     def prepare(self, kind: Kind, data: bytearray, arrived: float, cancelled: Turn) -> Prepared:
@@ -102,6 +102,7 @@ class Preprocessor:
             skip_special=body.skip_special_tokens is not False,
             reader=chat.reader,
             markers=chat.markers,
+            adapter=adapter.name if (adapter := self._service.adapter_of(body.model)) else "",
         )
 
     def _text_prompts(
@@ -156,11 +157,6 @@ class Preprocessor:
         loaded = self._service.engine.loaded
         assert loaded is not None, "ready means loaded"
         return loaded
-
-    def _check_model(self, name: str) -> None:
-        names = self._service.served_names
-        if name not in names:
-            raise unknown_model(name, names)
 
     def _encode(
         self, text: str, body: GenerationBody, *, special: bool, cancelled: threading.Event

@@ -25,7 +25,7 @@ from llmendpoint_server.engine.pooling import serving
 from llmendpoint_server.engine.pooling.bring_up import load as load_pooling
 from llmendpoint_server.engine.pooling.loop import PoolingEngine
 from llmendpoint_server.engine.pooling.task import task_of
-from llmendpoint_server.errors import LoadError, ProtocolError
+from llmendpoint_server.errors import BadConfiguration, LoadError, ProtocolError
 
 POLLRDHUP = getattr(select, "POLLRDHUP", 0)
 
@@ -81,6 +81,8 @@ def bring_up(
     settings: protocol.Configure,
 ) -> tuple[Engine | PoolingEngine, protocol.Loaded, Callable[[], None]]:
     """The engine that the model's files ask for, what it says of itself, and its warm-up. Raises LoadError."""
+    if settings.max_loras:
+        raise BadConfiguration("--enable-lora: this engine does not load adapters yet.")
     folder = open_folder(settings.model_path)
     task = task_of(folder)
     if task != "generate":
@@ -154,5 +156,7 @@ def _handle(
         case protocol.Drain():
             engine.scheduler.draining = True
             return []
+        case protocol.LoadAdapter() | protocol.UnloadAdapter():
+            raise ProtocolError("This engine was started without adapters.")
         case protocol.Configure():
             raise ProtocolError("Configure came twice; an engine loads one model.")

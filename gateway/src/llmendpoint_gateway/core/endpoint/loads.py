@@ -14,18 +14,21 @@ overloaded machine answers late."""
 FIRST_LIMIT = 8
 """A new replica's limit until its first reading. It keeps the waiting requests from all going to that replica."""
 SHORTEST_SECONDS = 2.0
+MOST_ADAPTERS = 256
+"""Of one replica, that are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """The answer to `GET /load` (docs/contribute/contracts.md). `kv_usage`: share 0..1 of the pages that live requests
-    hold."""
+    hold. `adapters`: names of the LoRA adapters that the replica has."""
 
     running: int
     waiting: int
     kv_usage: float
     max_num_seqs: int
     outstanding_tokens: int
+    adapters: frozenset[str] = frozenset()
 
 
 def parse_load(document: Any) -> Load | None:
@@ -40,7 +43,13 @@ def parse_load(document: Any) -> Load | None:
     if type(usage) not in (int, float) or not 0 <= usage <= 1 or not document["max_num_seqs"]:
         return None
     running, waiting, sequences, tokens = counts
-    return Load(running, waiting, float(usage), sequences, tokens)
+    return Load(running, waiting, float(usage), sequences, tokens, _adapters(document.get("adapters")))
+
+
+def _adapters(listed: Any) -> frozenset[str]:
+    """An engine without adapters lists none, or has no list."""
+    names = listed[:MOST_ADAPTERS] if isinstance(listed, list) else []
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 @dataclass(slots=True)
@@ -52,6 +61,7 @@ class _Replica:
     told: bool = False
     read_at: float = 0.0
     stale_at: float = 0.0
+    adapters: frozenset[str] = frozenset()
 
     def period(self, now: float) -> float:
         return BUSY_PERIOD if now < self.busy_until else IDLE_PERIOD
@@ -113,6 +123,7 @@ class Loads:
             return False
         changed = load != replica.load
         replica.load, replica.read_at, replica.told = load, now, True
+        replica.adapters = load.adapters
         replica.stale_at = now + max(MISSED * replica.period(now), SHORTEST_SECONDS)
         return changed
 
@@ -137,6 +148,12 @@ class Loads:
         if replica is not None:
             replica.asked, replica.due = False, now + replica.period(now)
         return replica
+
+    def holds(self, address: str, adapter: str) -> bool:
+        """Whether the replica last said that it has this adapter. A stale reading counts too: only a change of the spec or
+        a restart takes an adapter away, and a replica that restarts is dropped."""
+        replica = self._replicas.get(address)
+        return replica is not None and adapter in replica.adapters
 
     def of(self, address: str) -> tuple[Load, float] | None:
         """The last valid reading, and when it was taken; None if there is none."""

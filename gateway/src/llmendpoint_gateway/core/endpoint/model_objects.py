@@ -8,15 +8,27 @@ from llmendpoint_gateway.core.request.refusals import Rejected, unknown_model
 
 
 def model_list(view: View) -> dict[str, Any]:
-    """Every model name that a request may use, sorted."""
-    return {"object": "list", "data": [_model(name, view) for name in sorted(view.names)]}
+    """Every model name that a request may use, sorted, each followed by those of its adapters."""
+    names = (name for base in sorted(view.names) for name in (base, *_with_adapters(base, view)))
+    return {"object": "list", "data": [_model(name, view) for name in names]}
+
+
+def _with_adapters(base: str, view: View) -> list[str]:
+    """Without those that are another endpoint's own name."""
+    found = (f"{base}:{adapter}" for adapter in sorted(view.endpoints[view.names[base]].adapters))
+    return [name for name in found if name not in view.names]
 
 
 def one_model(name: str, view: View) -> dict[str, Any] | Rejected:
-    return _model(name, view) if name in view.names else unknown_model(name)
+    base = name if name in view.names else name.rpartition(":")[0]
+    known = base == name or (base in view.names and name in _with_adapters(base, view))
+    return _model(name, view) if known else unknown_model(name)
 
 
 def _model(name: str, view: View) -> dict[str, Any]:
-    endpoint = view.endpoints[view.names[name]]
+    """An adapter's `parent` is the model's name, as in an engine's own list."""
+    base = name if name in view.names else name.rpartition(":")[0]
+    endpoint = view.endpoints[view.names[base]]
     created = int(datetime.fromisoformat(endpoint.created).timestamp())
-    return {"id": name, "object": "model", "created": created, "owned_by": endpoint.key}
+    model = {"id": name, "object": "model", "created": created, "owned_by": endpoint.key}
+    return model if base == name else {**model, "parent": base}

@@ -20,6 +20,8 @@ from llmendpoint_gateway.errors import MalformedObject
 ENDPOINT_LABEL = "llmendpoint.io/endpoint"
 REVISION_LABEL = "llmendpoint.io/revision"
 PORT_NAME = "http"
+MOST_ADAPTERS = 64
+"""Of one endpoint, as in the CRD."""
 JUDGING = ("Switching", "Observing")
 """The values of `status.rollout.state` in which the operator judges a new revision."""
 
@@ -43,7 +45,7 @@ class Endpoint:
     `expects`: a replica will come if there is none, because `spec.replicas` (the API server fills it in) is not 0, or
     because a scaler sees the waiting requests. `judged`: a rollout judges its new revision and rolls back if that does
     badly. `first_byte`: seconds within which an answer must begin. `paths`: those that the runtime declares beside the
-    API's.
+    API's. `adapters`: names of the spec's LoRA adapters. `missing`: those of them that no replica could load.
     """
 
     namespace: str
@@ -60,6 +62,8 @@ class Endpoint:
     circuit: CircuitSettings = DEFAULT_CIRCUIT
     first_byte: float | None = None
     paths: frozenset[str] = frozenset()
+    adapters: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
@@ -130,6 +134,8 @@ def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
         parse_circuit(spec),
         parse_first_byte(spec),
         declared_paths(status.get("paths")),
+        frozenset(_entries(spec.get("adapters"))),
+        frozenset(name for name, entry in _entries(status.get("adapters")).items() if _failed(entry)),
     )
 
 
@@ -149,6 +155,17 @@ def parse_slice(body: Mapping[str, Any]) -> Slice:
         )
     namespace = key.split("/")[0]
     return Slice(f"{namespace}/{labels[ENDPOINT_LABEL]}", labels[REVISION_LABEL], replicas)
+
+
+def _entries(listed: Any) -> dict[str, Mapping[str, Any]]:
+    """The adapters of a spec or a status by name."""
+    items = listed[:MOST_ADAPTERS] if isinstance(listed, list) else []
+    entries = [item for item in items if isinstance(item, Mapping) and isinstance(item.get("name"), str)]
+    return {entry["name"]: entry for entry in entries}
+
+
+def _failed(entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("message")) and not entry.get("readyReplicas")
 
 
 def _scales_from_zero(spec: Mapping[str, Any]) -> bool:

@@ -100,7 +100,8 @@ def _endpoint_of(item: Item) -> str:
 class View:
     """Parts and endpoints by key. A part without an endpoint belongs to a deleted one.
 
-    `names`: model name -> endpoint key; the same object until an endpoint comes, goes or claims other names. `claims`:
+    `names`: model name -> endpoint key; the same object until an endpoint comes, goes, claims other names or has other
+    adapters. `claims`:
     they decide the bare names. `paths`: all paths that runtimes of endpoints declare.
     """
 
@@ -115,8 +116,20 @@ class View:
 
     def takes(self, name: str, declared: str) -> bool:
         """Whether the endpoint of this name accepts a declared path. An unknown endpoint accepts any."""
-        endpoint = self.endpoints.get(self.names.get(name, ""))
+        key = self.names.get(name) or self.names.get(name.rpartition(":")[0], "")
+        endpoint = self.endpoints.get(key)
         return endpoint is None or declared in endpoint.paths
+
+    def with_adapter(self, key: str, model: str) -> str:
+        """The name of the endpoint that a path names, with the adapter if the body's `model` means one. The engine judges
+        the rest of that name."""
+        endpoint = self.endpoints.get(key)
+        if endpoint is None or not endpoint.adapters or not model:
+            return key
+        own = (key, *endpoint.served_names)
+        base, _, adapter = ("", "", model) if model in endpoint.adapters else model.rpartition(":")
+        wanted = adapter in endpoint.adapters and base in ("", *own) and model not in own
+        return f"{key}:{adapter}" if wanted else key
 
 
 def change_view(view: View, changed: Mapping[str, Part]) -> View:
@@ -137,8 +150,8 @@ def change_view(view: View, changed: Mapping[str, Part]) -> View:
         else:
             endpoints.pop(key, None)
     claims, names, paths = view.claims, view.names, view.paths
-    if {(e.key, e.created, e.served_names) for e in before} != {
-        (e.key, e.created, e.served_names) for e in after
+    if {(e.key, e.created, e.served_names, e.adapters) for e in before} != {
+        (e.key, e.created, e.served_names, e.adapters) for e in after
     }:
         claims = change_claims(claims, before, after)
         names = change_names(names, claims, endpoints, [*before, *after])

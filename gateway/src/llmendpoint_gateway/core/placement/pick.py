@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from llmendpoint_gateway.core.endpoint.departed import Departed
 from llmendpoint_gateway.core.endpoint.loads import Loads
+from llmendpoint_gateway.core.placement.adapters import holding
 from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
 from llmendpoint_gateway.core.placement.in_flight import InFlight
 from llmendpoint_gateway.core.placement.replica_breaker import Breakers
@@ -14,6 +15,7 @@ from llmendpoint_gateway.core.placement.routing import Route, Table, Target
 from llmendpoint_gateway.core.placement.trials import Standing
 from llmendpoint_gateway.core.request.refusals import (
     Rejected,
+    adapter_not_loaded,
     circuit_open,
     no_replica,
     saturated,
@@ -28,7 +30,8 @@ NO_LOAD: Mapping[str, int] = {}
 
 class Picked(NamedTuple):
     """`addresses`: one or two; the first gets the request. `trial`: this request tests an ejected replica, or an
-    endpoint whose breaker is not closed. `first_byte`: seconds within which each replica must begin to answer.
+    endpoint whose breaker is not closed. `first_byte`: seconds within which each replica must begin to answer. `adapter`:
+    the LoRA adapter that the request is for.
 
     A named tuple, like all that is made for each request: a frozen dataclass takes several times as long.
     """
@@ -38,6 +41,7 @@ class Picked(NamedTuple):
     addresses: tuple[str, ...]
     trial: bool = False
     first_byte: float | None = None
+    adapter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +71,33 @@ def resolve(name: str, names: Mapping[str, str], departed: Departed, now: float)
 
 
 def place(
-    key: str, state: PickState, tie: int, now: float, stale: bool, caller: int | None = None
+    key: str,
+    state: PickState,
+    tie: int,
+    now: float,
+    stale: bool,
+    caller: int | None = None,
+    adapter: str = "",
 ) -> Picked | Rejected:
     """Choose the revision by its weight, then the replicas with the fewest requests in flight.
 
     `tie` rotates the replicas, so that equal ones take turns. `now`: seconds, for the breakers. `stale`: the API server
     is unreachable, so the last known state may be outdated. `caller`: who sent the request; it decides whether the
-    request may be a trial.
+    request may be a trial. `adapter`: only replicas that have it are considered, so a rollback target takes over while
+    the assigned revisions do not have it yet.
     """
     table, breakers, circuits = state.table, state.breakers, state.circuits
-    route = table.routes.get(key)
+    whole = route = table.routes.get(key)
+    if route is not None and adapter:
+        route = holding(route, adapter, state.loads.holds)
     target = _target(key, route, state, now, stale, caller) if route else None
-    if route is None or target is None:
+    if whole is None or route is None or target is None:
+        if whole is not None and whole.targets:
+            return adapter_not_loaded(key, adapter, awaited=True)
         return no_replica(key, awaited=key in table.expecting)
     load, trial = state.in_flight.counts.get(target.cluster, NO_LOAD), False
     if circuits.open or breakers.ejected:
-        seconds = _away(key, route, target, state, now, caller)
+        seconds = _away(key, whole, target, state, now, caller)
         if seconds > 0:
             return circuit_open(key, seconds)
         trial = key in circuits.open
@@ -92,14 +107,15 @@ def place(
     else:
         addresses = least_loaded(target.addresses, load, tie)
     if not trial and not _has_room(addresses[0], load, state.loads.limits):
-        return _with_room(key, route, state, tie, now)
-    return Picked(key, target.cluster, addresses, trial, route.first_byte)
+        return _with_room(key, route, state, tie, now, adapter)
+    return Picked(key, target.cluster, addresses, trial, route.first_byte, adapter)
 
 
 def _away(key: str, route: Route, target: Target, state: PickState, now: float, caller: int | None) -> float:
-    """Seconds for which the endpoint's breaker refuses requests; 0: this one may go."""
+    """Seconds for which the endpoint's breaker refuses requests; 0: this one may go. `route`: with all replicas, whatever
+    adapters they have: the breaker opens if all of them are ejected."""
     breakers, circuits = state.breakers, state.circuits
-    if route.circuit is None or target not in route.targets:
+    if route.circuit is None or target.revision not in [part.revision for part in route.targets]:
         return 0.0
     if key not in circuits.open:
         addresses = [address for part in route.targets for address in part.addresses]
@@ -119,7 +135,9 @@ def _has_room(address: str, load: Mapping[str, int], limits: Mapping[str, int]) 
     return limit is None or load.get(address, 0) < limit
 
 
-def _with_room(key: str, route: Route, state: PickState, tie: int, now: float) -> Picked | Rejected:
+def _with_room(
+    key: str, route: Route, state: PickState, tie: int, now: float, adapter: str
+) -> Picked | Rejected:
     """The first choice has no room: choose a replica that has room, of any assigned revision. Without one the request
     waits."""
     counts, limits, breakers = state.in_flight.counts, state.loads.limits, state.breakers
@@ -137,7 +155,7 @@ def _with_room(key: str, route: Route, state: PickState, tie: int, now: float) -
         return saturated(key)
     target = state.rotation.next(key, tuple(targets))
     addresses = least_loaded(target.addresses, counts.get(target.cluster, NO_LOAD), tie)
-    return Picked(key, target.cluster, addresses, first_byte=route.first_byte)
+    return Picked(key, target.cluster, addresses, first_byte=route.first_byte, adapter=adapter)
 
 
 def _target(

@@ -15,6 +15,7 @@ from llmendpoint_gateway.core.endpoint.objects import Replica
 from llmendpoint_gateway.core.endpoint.reach import Reach
 from llmendpoint_gateway.core.endpoint.view import View
 from llmendpoint_gateway.core.outcome.poison import Poison
+from llmendpoint_gateway.core.placement.adapters import AdapterCounts, split_adapter
 from llmendpoint_gateway.core.placement.addresses import Addresses
 from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
 from llmendpoint_gateway.core.placement.in_flight import InFlight
@@ -24,7 +25,7 @@ from llmendpoint_gateway.core.placement.replica_breaker import Breakers
 from llmendpoint_gateway.core.placement.rotation import Rotation
 from llmendpoint_gateway.core.placement.routing import Route, Table, cluster_name
 from llmendpoint_gateway.core.placement.tallies import Tallies
-from llmendpoint_gateway.core.request.refusals import Rejected, poisoned, starting
+from llmendpoint_gateway.core.request.refusals import Rejected, poisoned, starting, unknown_model
 from llmendpoint_gateway.core.request.request import Request, Tag
 
 
@@ -65,6 +66,7 @@ class Placement:
         self.departed = Departed()
         self.loads = Loads()
         self.reach = Reach()
+        self.adapters = AdapterCounts()
         self._state = PickState(Table(), Rotation(), self.in_flight, self.breakers, self.circuits, self.loads)
 
     def follow(self, view: View, keys: Collection[str], now: float) -> None:
@@ -88,6 +90,7 @@ class Placement:
                 self.circuits.forget(key)
                 self.poison.forget(key)
         self.breakers.keep(self._addresses)
+        self.adapters.keep(view.endpoints, keys)
 
     def route_by(self, table: Table, started: bool) -> None:
         """Route requests by this table from now on, once Envoy has accepted a snapshot."""
@@ -119,17 +122,36 @@ class Placement:
         """A replica, or the reason why there is none and whether to wait. `print_`: of the body; 0: none."""
         if not self.started:
             return starting()
-        key = resolve(name, self.table.names, self.departed, now)
+        names, adapter = self.table.names, ""
+        if name not in names:
+            name, adapter = split_adapter(name, lambda model: self._known(model, now))
+        key = resolve(name, names, self.departed, now)
         if isinstance(key, Rejected):
             return key
+        if adapter and not self._has_adapter(key, adapter):
+            return unknown_model(f"{name}:{adapter}")
         if caller is not None:
             self._asked(key, caller, now)
         self._turn += 1
-        decision = place(key, self._state, self._turn, now, self.reach.stale, caller)
+        decision = place(key, self._state, self._turn, now, self.reach.stale, caller, adapter)
+        if adapter and isinstance(decision, Rejected):
+            decision = self._of_adapter(decision, key, adapter)
         waits_or_goes = isinstance(decision, Picked) or decision.awaited
         if waits_or_goes and self.poison.refused(key, print_, now):
             return poisoned()
         return decision
+
+    def _known(self, model: str, now: float) -> bool:
+        return model in self.table.names or self.departed.endpoint(model, now) is not None
+
+    def _has_adapter(self, key: str, adapter: str) -> bool:
+        endpoint = self.view.endpoints.get(key)
+        return endpoint is not None and adapter in endpoint.adapters
+
+    def _of_adapter(self, decision: Rejected, key: str, adapter: str) -> Rejected:
+        """A request does not wait for an adapter that no replica could load."""
+        hopeless = decision.code == "adapter_not_loaded" and adapter in self.view.endpoints[key].missing
+        return replace(decision, adapter=adapter, awaited=None if hopeless else decision.awaited)
 
     def _asked(self, key: str, caller: int, now: float) -> None:
         """A caller sends a request for an endpoint, whatever becomes of it. Breakers that opened only for another
@@ -155,6 +177,8 @@ class Placement:
         self.loads.touched.add(address)
         self.changed.add(picked.endpoint)
         self.circuits.began(picked.endpoint, caller)
+        if picked.adapter:
+            self.adapters.count(picked.endpoint, picked.adapter)
         if picked.trial:
             self.breakers.trial_began(address, now, caller or None)
             self.circuits.trial_began(picked.endpoint, now, caller or None)

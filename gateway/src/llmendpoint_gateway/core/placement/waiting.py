@@ -8,7 +8,7 @@ endpoint, and each of its callers, has a fair share.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from typing import Generic, Protocol, TypeVar
@@ -135,8 +135,8 @@ class _Line(Generic[T]):
         self.requests -= 1
         self.bytes -= claim.size
 
-    def first(self) -> T:
-        return next(item for band in self._bands for item in band)
+    def first(self, skip: Callable[[T], bool]) -> T | None:
+        return next((item for band in self._bands for item in band if not skip(item)), None)
 
     def victims(self, need: _Need) -> Iterator[_Victim[T]]:
         """The lowest priority first, and of it the newest first."""
@@ -178,8 +178,9 @@ class _Queue(Generic[T]):
             del self._lines[claim.caller]
         return claim
 
-    def first(self) -> T:
-        return next(iter(self._lines.values())).first()
+    def first(self, skip: Callable[[T], bool]) -> T | None:
+        found = (line.first(skip) for line in self._lines.values())
+        return next((item for item in found if item is not None), None)
 
     def turn_over(self, caller: int) -> None:
         """The caller had its turn and goes to the end."""
@@ -221,10 +222,10 @@ class Waiting(Generic[T]):
         self.bytes += claim.size
         return Admission(True, tuple(victim.item for victim in victims))
 
-    def first(self, endpoint: str) -> T | None:
-        """The request whose turn it is."""
+    def first(self, endpoint: str, skip: Callable[[T], bool] = lambda _: False) -> T | None:
+        """The request whose turn it is, among those that are not to be skipped."""
         queue = self._queues.get(endpoint)
-        return queue.first() if queue else None
+        return queue.first(skip) if queue else None
 
     def items(self, endpoint: str) -> list[T]:
         """All requests that wait for the endpoint."""

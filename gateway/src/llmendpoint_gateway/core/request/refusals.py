@@ -19,7 +19,8 @@ RESTART_RETRY_AFTER = 2
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """The gateway's own answer. `retry_after`: seconds. `param`: the field at fault. `awaited`: the endpoint whose next
-    replica can still answer the request. `final`: trying again is of no use. `allow`: the methods that the path takes."""
+    replica can still answer the request. `final`: trying again is of no use. `allow`: the methods that the path takes.
+    `adapter`: the LoRA adapter that the request is for."""
 
     status: int
     code: str
@@ -29,6 +30,7 @@ class Rejected:
     awaited: str | None = None
     final: bool = False
     allow: str | None = None
+    adapter: str = ""
 
 
 def unknown_model(name: str) -> Rejected:
@@ -54,6 +56,20 @@ def no_replica(key: str, *, awaited: bool = False) -> Rejected:
         f"The endpoint {key} has no ready replica now. Try again, or see `kubectl describe llmendpoint {key.split('/')[1]} -n {key.split('/')[0]}`.",
         retry_after=NO_REPLICA_RETRY_AFTER,
         awaited=key if awaited else None,
+    )
+
+
+def adapter_not_loaded(key: str, adapter: str, *, awaited: bool) -> Rejected:
+    """Replicas are ready, and none of them has the adapter. `awaited`: one is expected to have it soon."""
+    namespace, name = key.split("/")
+    return Rejected(
+        503,
+        "adapter_not_loaded",
+        f"No replica of the endpoint {key} has the adapter `{adapter}` now. Try again, or see "
+        f"`kubectl describe llmendpoint {name} -n {namespace}`, condition AdaptersReady.",
+        retry_after=NO_REPLICA_RETRY_AFTER,
+        awaited=key if awaited else None,
+        adapter=adapter,
     )
 
 

@@ -104,6 +104,8 @@ class Picker:
         if isinstance(name, Rejected):
             self._answers.give(stream, request, name, start)
             return
+        if isinstance(asked, ByPath) and request.body is not None:
+            name = self._placement.view.with_adapter(name, request.body.model)
         decision = self._placement.place(name, self._clock(), request.caller, request.print_)
         if isinstance(decision, Picked) or not self._held.hold(stream, request, name, decision):
             self._answers.give(stream, request, decision, start)

@@ -25,7 +25,8 @@ Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 @dataclass(slots=True, eq=False)
 class Held:
     """A request that waits for a replica of `endpoint`, which it asked for by `name`. `since`: seconds, monotonic.
-    `until`: how long Envoy was told to wait. `none`: its answer if no replica comes."""
+    `until`: how long Envoy was told to wait. `none`: its answer if no replica comes; it names the adapter that the request
+    is for."""
 
     stream: Stream
     request: Request
@@ -94,13 +95,20 @@ class HeldRequests:
             self.retry(endpoint)
 
     def retry(self, endpoint: str) -> None:
-        """The endpoint may have room: its waiting requests go on, in turn."""
-        while (held := self.waiting.first(endpoint)) is not None:
+        """The endpoint may have room: its waiting requests go on, in turn. Where none of an adapter's replicas has room, or
+        there is none, its requests hold up no others."""
+        blocked: set[str] = set()
+        while held := self.waiting.first(endpoint, lambda one: one.none.adapter in blocked):
             decision = self._place(held)
             if isinstance(decision, Rejected) and decision.awaited == endpoint:
                 if decision.status == 404:
                     self._endpoint_gone(endpoint)
-                return
+                    return
+                if not decision.adapter:
+                    return
+                held.none = decision
+                blocked.add(decision.adapter)
+                continue
             held.timer.cancel()
             seconds = self._clock() - held.since
             self.waiting.serve(endpoint, held, seconds)

@@ -13,8 +13,8 @@ class ModelList:
         self._answer = b""
 
     def answer(self, view: View) -> bytes:
-        """A view is new with every change of a replica. Its names change only if an endpoint comes, goes or claims
-        other names."""
+        """A view is new with every change of a replica. Its names change only if an endpoint comes, goes, claims other
+        names or has other adapters."""
         if view.names is not self._names:
             self._names, self._answer = view.names, writing.answer(200, orjson.dumps(model_list(view)))
         return self._answer

@@ -15,6 +15,7 @@ wins.
 | VerdictLate | at the present traffic the verdict on a new revision comes after maxDuration (only present when True) | people |
 | Reconciling | work is in progress (only present when True) | kstatus: Flux, Argo CD, kubectl wait |
 | Stalled | it does not get better without a change (only present when True) | kstatus |
+| AdaptersReady | every ready replica has every adapter (only present with adapters) | people |
 | CapacityFits | the model fits the accelerators (see capacity/outlook.py; only present when the spec asks for some) | people |
 """
 
@@ -25,6 +26,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...api import RolloutState as State
+from ..adapters.reported import CONDITION as ADAPTERS_READY
+from ..adapters.reported import Verdict
 from ..scaling.circuit import CONDITION as CIRCUIT_OPEN
 from ..scaling.outcome import Outlook
 from ..sentences import fitting
@@ -81,6 +84,8 @@ class View:
     """Why the spec's LLMRuntime does not exist; empty if it exists."""
     outlook: Outlook | None = None
     """The state of the scaler; None without one, or while it is unknown."""
+    adapters: Verdict | None = None
+    """Whether the replicas have their adapters; None without adapters."""
 
     @property
     def rolling(self) -> bool:
@@ -237,6 +242,12 @@ def scaling_blind(view: View) -> Condition | None:
     return Condition("ScalingBlind", "False", reason, outlook.blind)
 
 
+def adapters_ready(view: View) -> Condition | None:
+    """Whether the replicas have their adapters. It changes no other condition: an adapter that fails harms no endpoint."""
+    found = view.adapters
+    return Condition(ADAPTERS_READY, found.status, found.reason, found.message) if found else None
+
+
 def circuit_open(view: View) -> Condition | None:
     """Gateways refuse requests."""
     return Condition(CIRCUIT_OPEN, "True", "RequestsFail", view.circuit) if view.circuit else None
@@ -272,6 +283,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (degraded_cause, degraded_not),
     (scaling_now,),
     (scaling_blind,),
+    (adapters_ready,),
     (circuit_open,),
     (verdict_late,),
     (not_owned,),

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from ..adapters.reported import events_of as adapter_events
 from ..capacity.inspection import job_steps
 from ..capacity.outlook import look
 from ..models.awaited import model_steps, retry_in
@@ -149,7 +150,11 @@ def _status(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) ->
     yield WriteStatus(
         status,
         snapshot.endpoint.resource_version,
-        (*events, *_new_troubles(status, snapshot.endpoint.status)),
+        (
+            *events,
+            *adapter_events(status, snapshot.endpoint.status),
+            *_new_troubles(status, snapshot.endpoint.status),
+        ),
     )
 
 

@@ -52,7 +52,7 @@ def _times_of(schema: Any) -> Iterator[str]:
 
 
 _TIMES = frozenset(_times_of(LLMEndpointStatus.model_json_schema(by_alias=True)))
-_LISTS = ("conditions", "revisions")
+_LISTS = ("conditions", "revisions", "adapters")
 _FIELDS: Mapping[str, TypeAdapter[Any]] = {
     str(info.alias): TypeAdapter(info.rebuild_annotation())
     for info in LLMEndpointStatus.model_fields.values()

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ...api import LLMEndpointSpec, LLMRuntimeSpec
+from ..adapters.moves import PodAdapters
 from ..capacity.findings import Inspected
 from ..models.tasks import Awaited
 from ..pods.manifests import Manifest, Owner
@@ -85,6 +86,8 @@ class Observed:
     """The model of the revision that is about to be made. None if no revision waits for a model."""
     capacity: Inspected = field(default_factory=Inspected)
     """The size of the target's model, and the accelerators that it would run on."""
+    adapters: Mapping[str, PodAdapters] = field(default_factory=dict)
+    """What pods say of adapters, by pod."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ...api import Capacity, Mode
+from ..adapters.reported import Reported, report
 from ..capacity.outlook import TYPE, Outlook
 from ..models.files import Delivery, delivery
 from ..models.tasks import fetch_failed
@@ -42,6 +43,7 @@ def make_status(
     endpoint = snapshot.endpoint
     target = rollout.target_hash
     shown = rollout.active or target
+    adapters = _adapters(snapshot, rollout)
     status: dict[str, Any] = {
         "observedGeneration": endpoint.generation,
         "activeRevision": rollout.active,
@@ -50,6 +52,7 @@ def make_status(
         "traffic": rollout.traffic.as_json() if rollout.traffic else None,
         "rollout": rollout.progress.as_json(),
         "model": _model(snapshot, rollout),
+        "adapters": list(adapters.entries),
         "rejected": rollout.rejected.as_json() if rollout.rejected else None,
         "override": rollout.override.as_json() if rollout.override else None,
         "request": rollout.answer.as_json() if rollout.answer else endpoint.status.get("request"),
@@ -62,7 +65,11 @@ def make_status(
         "capacity": outlook.record,
         "url": snapshot.gateway_url or f"http://{endpoint.name}.{endpoint.namespace}.svc/v1",
         "conditions": _conditions(
-            endpoint.status, endpoint.generation, _view(snapshot, rollout, wanted, now), outlook, now
+            endpoint.status,
+            endpoint.generation,
+            _view(snapshot, rollout, wanted, adapters, now),
+            outlook,
+            now,
         ),
     }
     return {key: value for key, value in status.items() if value is not None and value != []}
@@ -111,7 +118,16 @@ def _revisions(snapshot: Snapshot, rollout: Rollout) -> list[dict[str, Any]]:
     return [{"name": n, "replicas": c.alive, "readyReplicas": c.ready} for n, c in found if c.alive]
 
 
-def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> View:
+def _adapters(snapshot: Snapshot, rollout: Rollout) -> Reported:
+    """What the active revision's ready pods have of the spec's adapters."""
+    spec, active = snapshot.endpoint.spec, rollout.active or ""
+    ready = [pod["metadata"]["name"] for pod in snapshot.pods.get(active, ()) if is_ready(pod)]
+    live = snapshot.endpoint.status.get("adapters") or ()
+    told = snapshot.observed.adapters
+    return report(spec.adapters if spec else (), snapshot.revisions.get(active), ready, told, live)
+
+
+def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, adapters: Reported, now: datetime) -> View:
     target, outside, scaling = rollout.target_hash, provider_outlook(snapshot), snapshot.observed.scaling
     account = rollout.progress.account if rollout.progress.state is State.OBSERVING else None
     return View(
@@ -130,6 +146,7 @@ def _view(snapshot: Snapshot, rollout: Rollout, wanted: int, now: datetime) -> V
         foreign=_foreign(snapshot, now),
         conflict=conflict_message((snapshot.endpoint.namespace, snapshot.endpoint.name), snapshot.conflicts),
         runtime_gone=snapshot.runtime_gone,
+        adapters=adapters.verdict,
         scaled=scaling is not None or outside is not None,
         outlook=scaling.outlook if scaling else outside,
     )

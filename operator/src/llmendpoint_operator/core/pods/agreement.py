@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ...api import PodInputs
+from ..adapters.mounts import can_take
 from .revision import NOT_IN_PODS, SETS, Revision, legacy_hash, revision_hash
 
 
@@ -29,7 +30,9 @@ def names_inputs(hash_: str, spec: PodInputs, current: str) -> bool:
 
 
 def agrees(spec: PodInputs, revision: Revision) -> bool:
-    """Whether the revision's pods are what the spec asks for."""
+    """Whether the revision's pods are what the spec asks for, or can become it without a restart."""
+    if not can_take(revision.inputs.adapters, spec.adapters):
+        return False
     return _agree(spec, revision.inputs, revision.defaulted, PodInputs.model_fields, "")
 
 

@@ -69,6 +69,7 @@ def field_values(
         "model.servedNames": served_names(namespace, name, inputs),
         "ports.http": http_port,
         "drainSeconds": drain_seconds(inputs),
+        "adapters": bool(inputs.adapters),
         "accelerator.count": accelerator.count if accelerator else None,
         **{f"engine.{key}": value for key, value in engine.items()},
     }

@@ -50,6 +50,9 @@ INPUTS: Mapping[str, Any] = {
     "engine.kvCacheMemory": None,
     "engine.kvCacheDtype": None,
     "engine.prefixCaching": True,
+    "engine.maxAdapters": 8,
+    "engine.maxAdapterRank": 16,
+    "adapters": [],
     "progressDeadlineSeconds": 600,
     "terminationGracePeriodSeconds": 60,
 }
@@ -70,6 +73,7 @@ RUNTIME: Mapping[str, Any] = {
     "probes.live.path": "/health",
     "paths": [],
     "readiness": "Native",
+    "loadsAdapters": False,
     "stuckAfterSeconds": 120,
     "probeImage": None,
     "modelImage": None,

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...api import PROBE_PORT, PodInputs, Readiness
 from ...errors import SpecError
+from ..adapters.mounts import claims_of, mount_path, volume_name
 from ..models.files import CACHE_PATH, FETCHED_PATH, IMAGE_PATH, OCI, VOLUME, Delivery, delivery, revision_hub
 from ..models.jobs import make_init_container
 from ..names import (
@@ -210,6 +211,10 @@ def _volumes(revision: Revision, files: _Files) -> list[Manifest]:
     volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {}}]
     if files.volume is not None:
         volumes.append({"name": VOLUME, **files.volume})
+    for claim in claims_of(revision.inputs.adapters):
+        if not _is_models(claim, files):  # two volumes of one claim would keep the pod from starting
+            source = {"claimName": claim, "readOnly": True}
+            volumes.append({"name": volume_name(claim), "persistentVolumeClaim": source})
     return volumes + [_json(volume) for volume in revision.runtime.volumes]
 
 
@@ -238,7 +243,16 @@ def _mounts(revision: Revision, files: _Files) -> list[Manifest]:
     mounts: list[Manifest] = [{"name": "tmp", "mountPath": "/tmp"}]
     if files.volume is not None:
         mounts.append({"name": VOLUME, "mountPath": files.path, "readOnly": True})
+    for claim in claims_of(revision.inputs.adapters):
+        name = VOLUME if _is_models(claim, files) else volume_name(claim)
+        mounts.append({"name": name, "mountPath": mount_path(claim), "readOnly": True})
     return mounts + [_json(mount) for mount in revision.runtime.volume_mounts]
+
+
+def _is_models(claim: str, files: _Files) -> bool:
+    """Whether the volume with the model is this claim."""
+    volume = files.volume or {}
+    return bool(volume.get("persistentVolumeClaim", {}).get("claimName") == claim)
 
 
 def _json(model: Any) -> Manifest:

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ...api import LLMRuntimeSpec, PodInputs
+from ..adapters.mounts import claims_of
 from ..names import REVISION_LABEL
 from .defaults import INPUTS, RUNTIME, filled, stripped
 
@@ -37,9 +38,10 @@ INPUTS_VERSION = 2
 """Version of a record's inputs. 2: every field with its value. 1: fields with their default are left out."""
 
 NOT_IN_PODS = frozenset(
-    {"progressDeadlineSeconds", "resources.accelerator.product", "resources.accelerator.memory"}
+    {"progressDeadlineSeconds", "resources.accelerator.product", "resources.accelerator.memory", "adapters"}
 )
-"""A change of these fields makes no new revision. Pods keep the recorded startup budget."""
+"""A change of these fields makes no new revision. Pods keep the recorded startup budget. Adapters are loaded while a pod
+runs; what of them is in a pod is compared by adapters/mounts.py."""
 
 SETS = frozenset({"model.servedNames"})
 """Lists whose order has no meaning."""
@@ -90,6 +92,8 @@ def revision_hash(spec: PodInputs, salt: str = "") -> str:
     inputs = full_inputs(spec)
     for path in NOT_IN_PODS:
         inputs.pop(path, None)
+    if spec.adapters:
+        inputs["adapterClaims"] = claims_of(spec.adapters)
     inputs["model"]["servedNames"] = sorted(inputs["model"]["servedNames"])
     return _digest([INPUTS_VERSION, inputs, salt])
 

@@ -96,8 +96,8 @@ def scheduled(s: Situation) -> Occurrence | None:
 
 
 def warm(s: Situation) -> Occurrence | None:
-    """Enough of green's pods are ready."""
-    return YES if s.green_ready >= s.green_needed else None
+    """Enough of green's pods are ready, and have their adapters if those come soon."""
+    return YES if s.green_ready >= s.green_needed and s.adapters_awaited == 0 else None
 
 
 def cold(s: Situation) -> Occurrence | None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ...api import Capacity, LLMEndpointSpec, Mode
+from ..adapters.awaited import adapters_awaited
 from ..endpoint.snapshot import Request, Snapshot
 from ..pods.manifests import Manifest
 from ..pods.state import (
@@ -108,6 +109,13 @@ class Situation:
         if moment is None:
             return 0.0
         return max(0.0, (moment + timedelta(seconds=seconds) - self.now).total_seconds())
+
+    @property
+    def adapters_awaited(self) -> float:
+        """Seconds to wait for adapters of green's ready pods; 0: none is awaited."""
+        green, snapshot = self.progress.green or "", self.snapshot
+        pods, told = snapshot.pods.get(green, ()), snapshot.observed.adapters
+        return adapters_awaited(snapshot.revisions.get(green), self.spec.adapters, pods, told, self.now)
 
     @property
     def verification(self) -> Verification | None:

@@ -22,6 +22,8 @@ def waits(s: Situation) -> Iterator[float]:
     ):
         if progress.blue is not None and progress.state is not State.AWAITING_PROMOTION:
             yield 0.0 if held(s) else deadline_in(s)
+        if progress.state is State.WARMING:
+            yield s.adapters_awaited
         since = unschedulable_since(s)
         if since is not None:
             yield s.remaining(since, rollout.unschedulable_seconds)

@@ -1,0 +1,60 @@
+"""Requests for a LoRA adapter of an endpoint: `chat:sql` asks the endpoint `chat` for its adapter `sql`. Only replicas that
+say that they have it get such a request."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from llmendpoint_gateway.core.endpoint.objects import Endpoint
+from llmendpoint_gateway.core.placement.routing import Route, Target
+
+MARK = ":"
+Holds = Callable[[str, str], bool]
+"""(address, adapter) -> whether the replica has the adapter."""
+
+
+def split_adapter(name: str, known: Callable[[str], bool]) -> tuple[str, str]:
+    """(model name, adapter). A name that exists as it is names no adapter, also if it has a `:`."""
+    if known(name):
+        return name, ""
+    base, mark, adapter = name.rpartition(MARK)
+    return (base, adapter) if mark and adapter and known(base) else (name, "")
+
+
+def holding(route: Route, adapter: str, holds: Holds) -> Route:
+    """The route with those replicas only that have the adapter."""
+    standby = _part((route.standby,), adapter, holds) if route.standby else ()
+    return replace(
+        route,
+        targets=_part(route.targets, adapter, holds),
+        others=_part(route.others, adapter, holds),
+        standby=standby[0] if standby else None,
+    )
+
+
+def _part(targets: tuple[Target, ...], adapter: str, holds: Holds) -> tuple[Target, ...]:
+    found = []
+    for target in targets:
+        addresses = tuple(address for address in target.addresses if holds(address, adapter))
+        if addresses:
+            found.append(replace(target, addresses=addresses))
+    return tuple(found)
+
+
+class AdapterCounts:
+    """How many requests each adapter of a spec got: (endpoint, adapter) -> requests. Those that leave the spec are
+    forgotten, so that there are never more than the specs name."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str]] = Counter()
+
+    def count(self, endpoint: str, adapter: str) -> None:
+        self.requests[endpoint, adapter] += 1
+
+    def keep(self, endpoints: Mapping[str, Endpoint], changed: Iterable[str]) -> None:
+        """Forget what the specs of the changed endpoints do not name any more."""
+        keys = set(changed)
+        for key, adapter in [counted for counted in self.requests if counted[0] in keys]:
+            endpoint = endpoints.get(key)
+            if endpoint is None or adapter not in endpoint.adapters:
+                del self.requests[key, adapter]

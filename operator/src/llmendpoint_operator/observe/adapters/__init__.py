@@ -1,0 +1,1 @@
+"""Which adapters each pod has, and loading and letting go of them."""
