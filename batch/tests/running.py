@@ -14,6 +14,7 @@ from typing import Any
 import openai
 from openai.types import Batch
 
+from llmendpoint_batch.__main__ import DATABASE_URL
 from tests.ports import free_port
 
 PRELOADED = Path(__file__).with_name("preloaded.py")
@@ -27,6 +28,7 @@ class Process:
     forker: asyncio.subprocess.Process
     arguments: list[str]
     url: str
+    state_url: str
     pid: int = 0
     clients: list[openai.AsyncOpenAI] = field(default_factory=list)
 
@@ -51,20 +53,25 @@ class Process:
 
 
 @asynccontextmanager
-async def service(data: Path, gateway: str, *more: str, log: int | None = None) -> AsyncIterator[Process]:
-    """Started, and answering. Killed at the end. `log`: where it goes; None: with that of the tests."""
+async def service(
+    data: Path, gateway: str, *more: str, log: int | None = None, database: str = "", wait: bool = True
+) -> AsyncIterator[Process]:
+    """Started, and answering unless `wait` is False. Killed at the end. `log`: where it goes; None: with that of the tests.
+    `database`: the URL of PostgreSQL."""
     port, state_port = free_port(), free_port()
     arguments = [
         "--data", str(data), "--gateway", gateway, "--host", "127.0.0.1", "--port", str(port),
         "--state-port", str(state_port), *more,
     ]  # fmt: skip
     forker = await asyncio.create_subprocess_exec(
-        sys.executable, str(PRELOADED), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log
+        sys.executable, str(PRELOADED), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
+        env=os.environ | {DATABASE_URL: database},
     )  # fmt: skip
-    process = Process(forker, arguments, f"http://127.0.0.1:{port}")
+    process = Process(forker, arguments, f"http://127.0.0.1:{port}", f"http://127.0.0.1:{state_port}")
     try:
         await process.start()
-        await answering(process)
+        if wait:
+            await answering(process)
         yield process
     finally:
         for client in process.clients:

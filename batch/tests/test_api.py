@@ -70,6 +70,9 @@ async def test_a_deleted_file_is_gone_and_one_in_use_is_not_deleted(stage: Stage
     client = process.client
     upstream.seconds = 5
     batch = await submit(client, lines(["slow"]))
+    async with asyncio.timeout(10):
+        while batch.status == "validating":
+            batch = await client.batches.retrieve(batch.id)
     with pytest.raises(openai.BadRequestError, match=f"batch {batch.id} reads this file") as caught:
         await client.files.delete(batch.input_file_id)
     assert caught.value.code == "file_in_use"

@@ -8,10 +8,12 @@ from collections import Counter
 from pathlib import Path
 
 import openai
+import psycopg
 
 from batch.tests.inputs import lines
+from batch.tests.postgres import Server
 from batch.tests.running import Process, answering, ended, rows, service, submit
-from batch.tests.upstream import serve_upstream
+from batch.tests.upstream import Upstream, serve_upstream
 
 KILLS, BATCHES, LINES = 50, 8, 50
 
@@ -19,30 +21,50 @@ KILLS, BATCHES, LINES = 50, 8, 50
 async def test_every_line_is_answered_once_though_the_service_is_killed_at_50_points(
     tmp_path: Path,
 ) -> None:
-    chance = random.Random(18)
     async with serve_upstream() as upstream, service(tmp_path, upstream.url) as process:
-        upstream.seconds = 0.06
-        for number in range(KILLS):
-            if number % (KILLS // BATCHES) == 0:
-                await _submit_once_more(process, number)
-            await asyncio.sleep(chance.uniform(0, 0.25))
-            status = await process.kill()
-            assert os.WTERMSIG(status) == signal.SIGKILL
-            await process.start()
-            if chance.random() < 0.5:
-                await answering(process)
-        await answering(process)
-        client = process.client
-        found = [batch.id async for batch in await client.batches.list()]
-        assert len(found) >= BATCHES
-        for batch_id in found:
-            await _check(client, batch_id)
-        again = sum(upstream.asked.values()) - len(upstream.asked)
-        print(f"{KILLS} kills, {len(found)} batches, {again} lines were sent more than once")
-        assert again > 0, "no kill met a line under way"
+        await _kill_often(process, upstream, KILLS, BATCHES)
+        await _check_all(process, upstream)
         left = {path.name for path in (tmp_path / "files").iterdir()}
-        assert left == {file.id async for file in await client.files.list()}
+        assert left == {file.id async for file in await process.client.files.list()}
         assert list((tmp_path / "new").iterdir()) == []
+
+
+async def test_the_same_holds_on_postgresql(tmp_path: Path, postgres: Server) -> None:
+    url = postgres.new_database()
+    async with serve_upstream() as upstream, service(tmp_path, upstream.url, database=url) as process:
+        await _kill_often(process, upstream, 12, 3)
+        await _check_all(process, upstream)
+        known = {file.id async for file in await process.client.files.list()}
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT DISTINCT file FROM llmendpoint_batch.chunks").fetchall()
+    assert {row[0] for row in found} == known
+    assert os.listdir(tmp_path) == [], "no volume is needed"
+
+
+async def _kill_often(process: Process, upstream: Upstream, kills: int, submitted: int) -> None:
+    chance = random.Random(18)
+    upstream.seconds = 0.06
+    for number in range(kills):
+        if number % (kills // submitted) == 0:
+            await _submit_once_more(process, number)
+        await asyncio.sleep(chance.uniform(0, 0.25))
+        status = await process.kill()
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        await process.start()
+        if chance.random() < 0.5:
+            await answering(process)
+    await answering(process)
+
+
+async def _check_all(process: Process, upstream: Upstream) -> None:
+    client = process.client
+    found = [batch.id async for batch in await client.batches.list()]
+    assert len(found) >= 3
+    for batch_id in found:
+        await _check(client, batch_id)
+    again = sum(upstream.asked.values()) - len(upstream.asked)
+    print(f"{len(found)} batches, {again} lines were sent more than once")
+    assert again > 0, "no kill met a line under way"
 
 
 async def _submit_once_more(process: Process, number: int) -> None:

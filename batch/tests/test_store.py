@@ -1,21 +1,22 @@
 """docs/concepts/batches.md: in any order of steps and crashes a line has one answer, and the counts are those of the lines."""
 
-import shutil
-import sqlite3
-import tempfile
-from pathlib import Path
-
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
+from batch.tests.postgres import Server
+from batch.tests.storage import OnDisk, OnServer, Storage
 from llmendpoint_batch.core.creation import Wanted
 from llmendpoint_batch.core.outcomes import Keep, Reply
 from llmendpoint_batch.core.records import Batch, File, Pending
 from llmendpoint_batch.core.status import ENDED, WRITING, Status
 from llmendpoint_batch.store import batches, files, lines
-from llmendpoint_batch.store.database import SCHEMA, connect, transact
-from llmendpoint_batch.store.folder import Folder
 from llmendpoint_batch.work.assembly import write_files
 
 COUNT = 6
@@ -24,46 +25,42 @@ COUNT = 6
 class Store(RuleBasedStateMachine):
     """One batch at a time. A crash loses the connection, and what was being written."""
 
+    def storage(self) -> Storage:
+        return OnDisk()
+
     def __init__(self) -> None:
         super().__init__()
-        self.data = Path(tempfile.mkdtemp())
-        self.folder = Folder(self.data)
-        self.open()
-        transact(self.db, files.add, File("file-in", "in", "batch", 0, 0, 0, 1e9))
+        self.db = self.storage()
+        self.db.write(files.add, File("file-in", "in", "batch", 0, 0, 0, 1e9))
         self.first: dict[int, bytes] = {}
         """Line -> the answer that was given first."""
         self.batch = self.make()
 
-    def open(self) -> None:
-        self.db: sqlite3.Connection = connect(self.data / "db")
-        self.db.execute("PRAGMA synchronous = OFF")  # the machine does not lose power
-        self.db.executescript(SCHEMA)
-
     def make(self) -> Batch:
         self.first = {}
         wanted = Wanted("file-in", "/v1/completions", "1h", 3600, None)
-        made = transact(self.db, batches.create, f"batch_{id(object())}_{self.count()}", wanted, 0, 0.0)
-        transact(self.db, lines.forget, made)
+        made = self.db.write(batches.create, f"batch_{id(object())}_{self.count()}", wanted, 0, 0.0)
+        self.db.write(lines.forget, made)
         return made
 
     def count(self) -> int:
-        return int(self.db.execute("SELECT count(*) FROM batches").fetchone()[0])
+        return int(self.db.read(lambda c: c.execute("SELECT count(*) FROM batches").fetchone()[0]))
 
     @property
     def now(self) -> Batch:
-        return batches.by_seq(self.db, self.batch.seq)
+        return self.db.read(batches.by_seq, self.batch.seq)
 
     def pending(self) -> list[Pending]:
-        return lines.pending(self.db, self.batch.seq, 0, COUNT)
+        return self.db.read(lines.pending, self.batch.seq, 0, COUNT)
 
     @precondition(lambda self: self.now.status is Status.VALIDATING)
     @rule(whole=st.booleans())
     def read_the_file(self, whole: bool) -> None:
-        transact(self.db, lines.forget, self.batch)
+        self.db.write(lines.forget, self.batch)
         rows = [Pending(n, f"id-{n}", 0, 1) for n in range(1, COUNT + 1)]
-        transact(self.db, lines.add, self.batch, rows if whole else rows[:3])
+        self.db.write(lines.add, self.batch, rows if whole else rows[:3])
         if whole:
-            transact(self.db, lines.accept, self.batch.seq, "m", 1)
+            self.db.write(lines.accept, self.batch.seq, "m", 1)
 
     @rule(number=st.integers(1, COUNT), good=st.booleans(), text=st.sampled_from([b"1", b"2"]))
     def answer(self, number: int, good: bool, text: bytes) -> None:
@@ -72,44 +69,42 @@ class Store(RuleBasedStateMachine):
             return  # no line is sent
         kept = Keep(Reply(200 if good else 400, text), good)
         answered = lines.Answered(self.batch.seq, self.batch.id, Pending(number, f"id-{number}", 0, 1), kept)
-        transact(self.db, lines.record, [answered])
+        self.db.write(lines.record, [answered])
         if waits:
             self.first[number] = text
 
     @precondition(lambda self: self.now.status in (Status.VALIDATING, Status.IN_PROGRESS, Status.CANCELLING))
     @rule()
     def cancel(self) -> None:
-        transact(self.db, batches.cancel, self.batch.id, 2)
+        self.db.write(batches.cancel, self.batch.id, 2)
 
     @rule()
     def expire(self) -> None:
-        transact(self.db, batches.expire, 3600.0, 3)
+        self.db.write(batches.expire, 3600.0, 3)
 
     @rule()
     def finish(self) -> None:
-        transact(self.db, lines.finish, self.batch.seq, 4)
+        self.db.write(lines.finish, self.batch.seq, 4)
 
     @precondition(lambda self: self.now.status in WRITING)
     @rule(crash=st.booleans())
     def write(self, crash: bool) -> None:
-        made = write_files(self.db, self.folder, self.now, 5, 5.0, 60.0)
+        now = self.now
+        made = self.db.backend.read_long(lambda c: write_files(c, self.db.blobs, now, 5, 5.0, 60.0))
         if crash:
             return self.crash()
-        transact(self.db, lines.written, self.now, made, 5, 65.0)
+        self.db.write(lines.written, self.now, made, 5, 65.0)
         return self.check_files()
 
     @rule()
     def crash(self) -> None:
-        self.db.execute("BEGIN IMMEDIATE")
-        self.db.execute("UPDATE lines SET answer = 'lost', state = 1")
-        self.db.close()
-        self.open()
-        self.folder.sweep(files.ids(self.db))
+        self.db.crash()
+        self.db.blobs.sweep(self.db.read(files.ids))
 
     @precondition(lambda self: self.now.status in ENDED)
     @rule()
     def go_on(self) -> None:
-        while transact(self.db, lines.clear, 4):
+        while self.db.write(lines.clear, 4):
             pass
         self.batch = self.make()
 
@@ -117,7 +112,7 @@ class Store(RuleBasedStateMachine):
         now, found = self.now, list[str]()
         for file_id in (now.output_file_id, now.error_file_id):
             if file_id is not None:
-                found += self.folder.path(file_id).read_text().splitlines()
+                found += self.db.blobs.open(file_id).read().decode().splitlines()
         assert len(found) == now.total
         for number, text in self.first.items():
             [line] = [line for line in found if f'"id-{number}"' in line]
@@ -134,8 +129,19 @@ class Store(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.db.close()
-        shutil.rmtree(self.data)
 
 
 TestStore = Store.TestCase
 TestStore.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+def test_the_same_holds_on_postgresql(postgres: Server) -> None:
+    url = postgres.new_database()
+
+    class OnPostgres(Store):
+        def storage(self) -> Storage:
+            return OnServer(url)
+
+    run_state_machine_as_test(
+        OnPostgres, settings=settings(max_examples=20, stateful_step_count=25, deadline=None)
+    )

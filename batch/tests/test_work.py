@@ -18,9 +18,11 @@ from llmendpoint_batch.core.records import File, Pending
 from llmendpoint_batch.errors import InUse, StorageFull
 from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.store import batches, files
-from llmendpoint_batch.store.database import Database, take_folder
+from llmendpoint_batch.store.blobs import write_lines
+from llmendpoint_batch.store.database import Database
 from llmendpoint_batch.store.folder import Folder
 from llmendpoint_batch.store.lines import Answered
+from llmendpoint_batch.store.sqlite import Sqlite, take_folder
 from llmendpoint_batch.work.housekeeping import clean
 from llmendpoint_batch.work.recording import Recorder
 from llmendpoint_batch.work.times import Times
@@ -102,7 +104,7 @@ async def test_a_second_process_does_not_get_the_folder(tmp_path: Path) -> None:
 
 async def test_answers_wait_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llmendpoint_batch.work.recording.RETRY_SECONDS", 0.02)
-    database, metrics = Database(tmp_path / "db"), Metrics()
+    database, metrics = Database(Sqlite(tmp_path / "db")), Metrics()
     await database.write(
         lambda c: c.execute(
             "INSERT INTO lines (batch, number, custom_id, offset, length) VALUES (1, 1, 'x', 0, 0)"
@@ -156,9 +158,9 @@ async def test_a_full_disk_refuses_uploads_and_loses_no_answer(tmp_path: Path) -
 
 
 async def test_what_is_past_its_time_is_deleted_but_not_what_a_batch_reads(tmp_path: Path) -> None:
-    database, folder, times = Database(tmp_path / "db"), Folder(tmp_path), Times(None)
+    database, folder, times = Database(Sqlite(tmp_path / "db")), Folder(tmp_path), Times(None)
     for name, deadline in (("old", -1.0), ("used", -1.0), ("new", 1e9)):
-        folder.write_all(f"file-{name}", [b"x"])
+        write_lines(folder, f"file-{name}", [b"x"])
         await database.write(files.add, File(f"file-{name}", name, "batch", 2, 0, 0, deadline))
     insert = (
         "INSERT INTO batches (id, status, endpoint, model, input_file_id, window, metadata, created_at, "

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from cryptography import x509
 
+from llmendpoint_batch.__main__ import DATABASE_URL, read_settings
 from llmendpoint_batch.__main__ import make_parser as batch_parser
-from llmendpoint_batch.__main__ import read_settings
 from llmendpoint_gateway.__main__ import make_parser
 from llmendpoint_gateway.serve.identity.token_reviews import AUDIENCE
 from llmendpoint_operator.__main__ import parse
@@ -142,6 +142,27 @@ def test_the_batch_service_takes_a_claim_that_is_there(control_plane: Cluster) -
     [deployment] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-batch"]
     volumes = deployment["spec"]["template"]["spec"]["volumes"]
     assert volumes[0]["persistentVolumeClaim"] == {"claimName": "mine"}
+
+
+def test_with_a_database_the_batch_service_has_no_volume_and_its_url_comes_from_the_secret(
+    control_plane: Cluster,
+) -> None:
+    objects = render(control_plane, "batch.enabled=true", 'batch.database.urlSecret.name="pg"')
+    assert not of_kind(objects, "PersistentVolumeClaim")
+    [deployment] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-batch"]
+    pod = deployment["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["env"] == [
+        {"name": DATABASE_URL, "valueFrom": {"secretKeyRef": {"name": "pg", "key": "url"}}}
+    ]
+    settings = read_settings(batch_parser().parse_args(container["args"]), {DATABASE_URL: "postgresql://h/d"})
+    assert (settings.data, settings.database) == (None, "postgresql://h/d")
+    assert [volume["name"] for volume in pod["volumes"]] == ["tmp"]
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "state"}
+    control_plane.kubectl(
+        "apply", "--dry-run=server", "-n", "default", "-f", "-",
+        stdin=yaml.safe_dump({**deployment, "metadata": {**deployment["metadata"], "namespace": "default"}}),
+    )  # fmt: skip
 
 
 def test_with_a_watched_namespace_no_cluster_wide_role_reaches_endpoints(control_plane: Cluster) -> None:

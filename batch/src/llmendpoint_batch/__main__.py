@@ -1,19 +1,25 @@
 """The program `llmendpoint-batch`."""
 
 import argparse
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import uvloop
 
 from llmendpoint_batch.core.bounds import Bounds
+from llmendpoint_batch.errors import BadUrl, InUse
 from llmendpoint_batch.logs import configure_logs
 from llmendpoint_batch.server import serve
 from llmendpoint_batch.settings import Settings
 
 EXAMPLES = """examples:
   llmendpoint-batch --data /var/lib/llmendpoint-batch --gateway http://llmendpoint-gateway.llmendpoint.svc
+  LLMENDPOINT_BATCH_DATABASE_URL=postgresql://… llmendpoint-batch --gateway http://llmendpoint-gateway.llmendpoint.svc
   llmendpoint-batch --data ./data --gateway http://127.0.0.1:8080 --port 8090 --state-port 8091 --concurrency 4
 """
+DATABASE_URL = "LLMENDPOINT_BATCH_DATABASE_URL"
+"""The environment's, because others can read a process's arguments."""
 MIB = 1 << 20
 
 
@@ -25,7 +31,12 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--data", type=Path, required=True, metavar="PATH", help="folder of the database and the files")
+    add(
+        "--data",
+        type=Path,
+        metavar="PATH",
+        help=f"folder of SQLite and the files; not used where {DATABASE_URL} is set",
+    )
     add("--gateway", required=True, metavar="URL", help="base URL of the gateway, without /v1")
     add("--host", default="0.0.0.0", help="address to listen on (0.0.0.0)")
     add("--port", type=int, default=8080, help="the API (8080)")
@@ -45,7 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_settings(arguments: argparse.Namespace) -> Settings:
+def read_settings(arguments: argparse.Namespace, environment: Mapping[str, str] | None = None) -> Settings:
     return Settings(
         data=arguments.data,
         gateway=arguments.gateway,
@@ -55,6 +66,7 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         concurrency=arguments.concurrency,
         request_seconds=arguments.request_seconds,
         retention_seconds=arguments.retention_days * 86400,
+        database=(environment or {}).get(DATABASE_URL) or None,
         bounds=Bounds(
             arguments.file_mib * MIB,
             arguments.storage_mib * MIB,
@@ -65,9 +77,15 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
 
 
 def main() -> None:
-    settings = read_settings(make_parser().parse_args())
+    parser = make_parser()
+    settings = read_settings(parser.parse_args(), os.environ)
+    if settings.data is None and settings.database is None:
+        parser.error(f"--data is missing; only with the environment's {DATABASE_URL} is it not needed")
     configure_logs()
-    uvloop.run(serve(settings))
+    try:
+        uvloop.run(serve(settings))
+    except (InUse, BadUrl) as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
 
 
 def _positive(text: str) -> int:

@@ -2,8 +2,11 @@
 
 BatchError
 ├── Refused          a request that gets an error answer; it holds the answer
-├── StorageFull      the volume has no room, or fails; nothing that was acknowledged is lost
-├── InUse            another process has the data folder
+├── StorageFailed    nothing that was acknowledged is lost; trying again later is right
+│   ├── StorageFull  the volume or the database has no room, or fails
+│   └── StorageAway  the database cannot be reached, or the connection to it broke
+├── InUse            another process has the data folder, or the database
+├── BadUrl           the URL of the database is none
 └── IllegalMove      a batch was told to do what its status does not allow: an error of this program
 """
 
@@ -22,12 +25,24 @@ class Refused(BatchError):
         self.message, self.param, self.code, self.status = message, param, code, status
 
 
-class StorageFull(BatchError):
+class StorageFailed(BatchError):
+    """Says what could not be written or read, and why."""
+
+
+class StorageFull(StorageFailed):
     """Says what could not be written, and why."""
 
 
+class StorageAway(StorageFailed):
+    """Says why. A write whose COMMIT was under way may be done or not."""
+
+
+class BadUrl(BatchError):
+    """Says what form is right. It does not quote the URL, which holds a password."""
+
+
 class InUse(BatchError):
-    """Says which folder another process has."""
+    """Says what another process has."""
 
 
 class IllegalMove(BatchError):

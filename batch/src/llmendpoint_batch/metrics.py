@@ -21,7 +21,7 @@ class Metrics:
         )
         self.storage_failures = Counter(
             f"{PREFIX}storage_failures",
-            "Writes that the disk did not take; they are tried again",
+            "Writes that the disk or the database did not take; they are tried again",
             registry=self.registry,
         )
         self.in_flight = Gauge(f"{PREFIX}in_flight", "Lines that are under way now", registry=self.registry)

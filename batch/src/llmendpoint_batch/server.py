@@ -1,25 +1,46 @@
-"""The process: the folder's lock, the database, the runner, and the two ports."""
+"""The process: the database, the runner, and the two ports."""
 
 import asyncio
 import signal
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import structlog
 from aiohttp import web
 
 from llmendpoint_batch.api.app import make_api, make_state
 from llmendpoint_batch.api.service import Service
+from llmendpoint_batch.errors import InUse
 from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.settings import Settings
-from llmendpoint_batch.store import clock, files
-from llmendpoint_batch.store.database import Database, take_folder
-from llmendpoint_batch.store.folder import Folder
+from llmendpoint_batch.store.database import Database
+from llmendpoint_batch.store.opening import open_storage
 from llmendpoint_batch.work.housekeeping import keep_house
 from llmendpoint_batch.work.runner import Runner
 from llmendpoint_batch.work.times import Times
 
 CLOSE_SECONDS = 5.0
 log = structlog.get_logger()
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _State:
+    """What /readyz goes by."""
+
+    database: Database | None = None
+    serving: bool = False
+    waits_for: str = "waits for the database, or for the process that has it"
+
+    def tell(self, why: str) -> None:
+        self.waits_for = why
+
+    def not_ready(self) -> str:
+        if self.database is None:
+            return self.waits_for
+        return self.database.away or ("" if self.serving else "starts")
 
 
 async def serve(settings: Settings) -> None:
@@ -27,34 +48,49 @@ async def serve(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    metrics = Metrics()
+    metrics, state = Metrics(), _State()
     async with AsyncExitStack() as stack:
-        # An old pod may be ending on another node: it answers no more once this one has the folder.
-        await asyncio.to_thread(take_folder, settings.data, wait=True)
-        folder = Folder(settings.data)
-        database = Database(settings.data / "batches.sqlite")
+        await _listen(stack, make_state(metrics, state.not_ready), settings, settings.state_port)
+        opened = await _unless(stop, open_storage(settings.data, settings.database, state.tell))
+        if opened is None:
+            return
+        state.database = database = opened.database
         stack.callback(database.close)
-        swept = folder.sweep(await database.read(files.ids))
-        times = Times(await database.read(clock.saved))
-        runner = Runner(database, folder, times, settings, metrics)
-        api = make_api(Service(database, folder, times, settings, runner.wake))
-        for app, port in ((api, settings.port), (make_state(metrics), settings.state_port)):
-            listening = web.AppRunner(
-                app, access_log=None, shutdown_timeout=CLOSE_SECONDS, auto_decompress=False
-            )
-            await listening.setup()
-            stack.push_async_callback(listening.cleanup)
-            await web.TCPSite(listening, settings.host, port).start()
-        log.info("started", port=settings.port, gateway=settings.gateway, swept_files=swept)
+        blobs, times = opened.blobs, Times(opened.saved)
+        runner = Runner(database, blobs, times, settings, metrics)
+        service = Service(database, blobs, times, settings, runner.wake)
+        await _listen(stack, make_api(service), settings, settings.port)
+        state.serving = True
+        log.info("started", port=settings.port, gateway=settings.gateway, swept_files=opened.swept)
         works = [
             asyncio.create_task(runner.run()),
-            asyncio.create_task(keep_house(database, folder, times, metrics)),
+            asyncio.create_task(keep_house(database, blobs, times, metrics)),
         ]
-        stopped = asyncio.create_task(stop.wait())
-        done, _ = await asyncio.wait([*works, stopped], return_when=asyncio.FIRST_COMPLETED)
+        ends = [asyncio.create_task(stop.wait()), asyncio.create_task(database.taken.wait())]
+        done, _ = await asyncio.wait([*works, *ends], return_when=asyncio.FIRST_COMPLETED)
         for work in works:
             work.cancel()
         await asyncio.gather(*works, return_exceptions=True)
         for task in done:
             task.result()  # no work ends by itself, so its error is the process's
+        if database.taken.is_set():
+            raise InUse("another process has served from this database meanwhile; this one ends")
     log.info("stopped")
+
+
+async def _listen(stack: AsyncExitStack, app: web.Application, settings: Settings, port: int) -> None:
+    listening = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_SECONDS, auto_decompress=False)
+    await listening.setup()
+    stack.push_async_callback(listening.cleanup)
+    await web.TCPSite(listening, settings.host, port).start()
+
+
+async def _unless(stop: asyncio.Event, doing: Coroutine[Any, Any, T]) -> T | None:
+    """What it returns; None if the process is to stop first."""
+    work, stopped = asyncio.create_task(doing), asyncio.create_task(stop.wait())
+    await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not work.done():
+        work.cancel()
+        return None
+    return work.result()

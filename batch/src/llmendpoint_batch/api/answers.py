@@ -8,9 +8,11 @@ import msgspec
 import structlog
 from aiohttp import hdrs, web
 
-from llmendpoint_batch.errors import Refused, StorageFull
+from llmendpoint_batch.errors import Refused, StorageAway, StorageFull
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+AWAY_RETRY_AFTER = 2
+"""Seconds."""
 log = structlog.get_logger()
 
 
@@ -41,6 +43,8 @@ def _check_encoding(request: web.Request) -> None:
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         _check_encoding(request)
+        if "\0" in request.path or "\0" in request.query_string:
+            raise Refused("The path has the character U+0000, which no id has.", code="invalid_path")
         return await handler(request)
     except Refused as error:
         return refusal(error)
@@ -48,6 +52,12 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         log.error("a request failed for want of room on the disk", path=request.path, error=str(error))
         told = "The disk of the batch service is full. Nothing of this request was kept. Delete files, or ask its operator for room."
         return refusal(Refused(told, code="disk_full", status=507))
+    except StorageAway as error:
+        log.error("a request failed because the database is away", path=request.path, error=str(error))
+        told = "The database of the batch service cannot be reached now. Look whether this request was done, and try again."
+        answer = refusal(Refused(told, code="database_unavailable", status=503))
+        answer.headers["Retry-After"] = str(AWAY_RETRY_AFTER)
+        return answer
     except web.HTTPException as error:
         return refusal(_of_aiohttp(request, error))
     except (asyncio.CancelledError, ConnectionError):

@@ -1,5 +1,7 @@
 """The two ports: the API, and health and metrics."""
 
+from collections.abc import Callable
+
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -31,9 +33,15 @@ def make_api(service: Service) -> web.Application:
     return app
 
 
-def make_state(metrics: Metrics) -> web.Application:
+def make_state(metrics: Metrics, not_ready: Callable[[], str]) -> web.Application:
+    """`not_ready`: why no request can be served now; empty if they can be."""
+
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
+
+    async def readyz(_request: web.Request) -> web.Response:
+        told = not_ready()
+        return web.Response(text=f"{told or 'ok'}\n", status=503 if told else 200)
 
     async def shown(_request: web.Request) -> web.Response:
         return web.Response(
@@ -41,5 +49,5 @@ def make_state(metrics: Metrics) -> web.Application:
         )
 
     app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/metrics", shown)])
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", shown)])
     return app

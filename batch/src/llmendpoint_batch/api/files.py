@@ -11,6 +11,8 @@ from llmendpoint_batch.core.records import INPUT, OUTPUT, file_object, list_obje
 from llmendpoint_batch.store import files
 
 DEFAULT_PAGE = 1_000
+PIECE = 1 << 20
+"""Bytes that are read from the database at a time."""
 
 
 class Files:
@@ -33,12 +35,19 @@ class Files:
     async def content(self, request: web.Request) -> web.StreamResponse:
         file = await self._service.database.read(files.get, _id(request))
         headers = {"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff"}
-        return web.FileResponse(self._service.folder.path(file.id), chunk_size=1 << 18, headers=headers)
+        if (path := self._service.blobs.path(file.id)) is not None:
+            return web.FileResponse(path, chunk_size=1 << 18, headers=headers)
+        answer = web.StreamResponse(headers=headers)
+        answer.content_length = file.bytes
+        await answer.prepare(request)
+        for offset in range(0, file.bytes, PIECE):
+            await answer.write(await asyncio.to_thread(self._service.blobs.read, file.id, offset, PIECE))
+        return answer
 
     async def delete(self, request: web.Request) -> web.Response:
         service, file_id = self._service, _id(request)
         await service.database.write(files.remove, file_id)
-        await asyncio.to_thread(service.folder.remove, file_id)
+        await asyncio.to_thread(service.blobs.remove, file_id)
         return shown({"id": file_id, "object": "file", "deleted": True})
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from llmendpoint_batch.settings import Settings
+from llmendpoint_batch.store.blobs import Blobs
 from llmendpoint_batch.store.database import Database
-from llmendpoint_batch.store.folder import Folder
 from llmendpoint_batch.work.times import Times
 
 
@@ -14,7 +14,7 @@ class Service:
     """`wake`: tells the runner that something changed."""
 
     database: Database
-    folder: Folder
+    blobs: Blobs
     times: Times
     settings: Settings
     wake: Callable[[], None]

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import sqlite3
 from collections.abc import AsyncIterator
 
 from aiohttp import BodyPartReader, MultipartReader, hdrs, web
@@ -12,9 +11,10 @@ from llmendpoint_batch.api.answers import shown
 from llmendpoint_batch.api.service import Service
 from llmendpoint_batch.core.records import INPUT, File, file_object
 from llmendpoint_batch.core.upload import Gauge, clean_name, no_room
-from llmendpoint_batch.errors import Refused
+from llmendpoint_batch.errors import Refused, StorageFailed
 from llmendpoint_batch.store import files
-from llmendpoint_batch.store.folder import Writing
+from llmendpoint_batch.store.blobs import Writing
+from llmendpoint_batch.store.connection import Connection
 
 CHUNK = 1 << 16
 TOGETHER = 1 << 20
@@ -62,7 +62,7 @@ class Uploads:
     async def _receive(self, request: web.Request, file_id: str) -> web.Response:
         service, purpose, name = self._service, None, None
         room = await service.database.read(files.check_room, service.settings.bounds.storage_bytes)
-        writing = await asyncio.to_thread(service.folder.begin, file_id)
+        writing = await asyncio.to_thread(service.blobs.begin, file_id)
         try:
             async with asyncio.timeout(None) as silence:
                 async for part in _parts(await request.multipart(), silence):
@@ -99,13 +99,13 @@ class Uploads:
         file = File(file_id, name, INPUT, size, wall, wall + int(keep), service.times.age() + keep)
         try:
             await service.database.write(_add, file, service.settings.bounds.storage_bytes)
-        except BaseException:
-            await asyncio.to_thread(service.folder.remove, file_id)
+        except (Refused, StorageFailed):
+            await asyncio.to_thread(service.blobs.remove, file_id)
             raise
         return shown(file_object(file))
 
 
-def _add(connection: sqlite3.Connection, file: File, storage_bytes: int) -> None:
+def _add(connection: Connection, file: File, storage_bytes: int) -> None:
     if files.check_room(connection, storage_bytes) < file.bytes:
         raise no_room(storage_bytes)  # another upload took it
     files.add(connection, file)

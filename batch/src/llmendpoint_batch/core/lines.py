@@ -53,8 +53,8 @@ def read_line(text: bytes, number: int, endpoint: str) -> Line | Fault:
     except _NO_JSON as error:
         return Fault("invalid_json_line", f"The line is not a JSON object: {_short(error)}.", None, number)
     custom_id = _string(line.custom_id)
-    if not custom_id or len(custom_id) > LONGEST_ID:
-        wanted = f"custom_id must be a text of 1 to {LONGEST_ID} characters"
+    if not custom_id or len(custom_id) > LONGEST_ID or "\0" in custom_id:
+        wanted = f"custom_id must be a text of 1 to {LONGEST_ID} characters without U+0000"
         return Fault("invalid_custom_id", f"{wanted}, {_got(line.custom_id)}.", "custom_id", number)
     if _string(line.method) != "POST":
         return Fault("invalid_method", f'method must be "POST", {_got(line.method)}.', "method", number)
@@ -64,7 +64,7 @@ def read_line(text: bytes, number: int, endpoint: str) -> Line | Fault:
     if body is None:
         return Fault("invalid_body", f"body must be an object, {_got(line.body)}.", "body", number)
     model = _string(body.model)
-    if not model:
+    if not model or "\0" in model:
         wanted = "body.model must name an endpoint"
         return Fault("missing_model", f"{wanted}, {_got(body.model)}.", "body.model", number)
     if bytes(body.stream) not in (b"", b"false", b"null"):

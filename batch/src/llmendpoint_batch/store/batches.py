@@ -1,6 +1,5 @@
 """Rows of batches, and their moves from status to status. Each function is part of one transaction."""
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -13,17 +12,19 @@ from llmendpoint_batch.core.records import INPUT, Batch
 from llmendpoint_batch.core.status import ENDED, WRITING, Event, Status, may, moved
 from llmendpoint_batch.errors import Refused
 from llmendpoint_batch.store import files
+from llmendpoint_batch.store.connection import Connection
 
 COLUMNS = (
-    "seq, id, status, endpoint, model, input_file_id, window, metadata, created_at, expires_at, deadline, late, "
+    'seq, id, status, endpoint, model, input_file_id, "window", metadata, created_at, expires_at, deadline, late, '
     "stamps, total, completed, failed, faults, output_file_id, error_file_id"
 )
+NAMES = COLUMNS.replace('"', "").split(", ")
 _FAULTS = msgspec.json.Decoder(tuple[Fault, ...])
 _PENDING, _FAILED = 0, 2
 OPEN = tuple(status for status in Status if status not in ENDED)
 
 
-def create(connection: sqlite3.Connection, batch_id: str, wanted: Wanted, wall: int, age: float) -> Batch:
+def create(connection: Connection, batch_id: str, wanted: Wanted, wall: int, age: float) -> Batch:
     """Raises Refused: no such file, a file that is no input, or too many batches."""
     file = files.get(connection, wanted.input_file_id)
     if file.purpose != INPUT:
@@ -31,18 +32,18 @@ def create(connection: sqlite3.Connection, batch_id: str, wanted: Wanted, wall: 
         raise Refused(told, param="input_file_id")
     _check_room(connection)
     metadata = msgspec.json.encode(wanted.metadata).decode()
-    cursor = connection.execute(
-        "INSERT INTO batches (id, status, endpoint, model, input_file_id, window, metadata, created_at, expires_at, "
-        "deadline) VALUES (?, ?, ?, '', ?, ?, ?, ?, ?, ?)",
+    row = connection.execute(
+        "INSERT INTO batches (id, status, endpoint, model, input_file_id, \"window\", metadata, created_at, expires_at, "
+        "deadline) VALUES (?, ?, ?, '', ?, ?, ?, ?, ?, ?) RETURNING seq",
         (
             batch_id, Status.VALIDATING, wanted.endpoint, wanted.input_file_id, wanted.window, metadata, wall,
             wall + wanted.seconds, age + wanted.seconds,
         ),
-    )  # fmt: skip
-    return by_seq(connection, cursor.lastrowid or 0)
+    ).fetchone()  # fmt: skip
+    return by_seq(connection, row[0])
 
 
-def _check_room(connection: sqlite3.Connection) -> None:
+def _check_room(connection: Connection) -> None:
     (count,) = connection.execute("SELECT count(*) FROM batches").fetchone()
     if count >= MOST_BATCHES:
         told = (
@@ -54,7 +55,7 @@ def _check_room(connection: sqlite3.Connection) -> None:
         raise Refused(told, code="too_many_batches", status=429)
 
 
-def get(connection: sqlite3.Connection, batch_id: str) -> Batch:
+def get(connection: Connection, batch_id: str) -> Batch:
     """Raises Refused (404)."""
     row = connection.execute(f"SELECT {COLUMNS} FROM batches WHERE id = ?", (batch_id,)).fetchone()
     if row is None:
@@ -63,11 +64,11 @@ def get(connection: sqlite3.Connection, batch_id: str) -> Batch:
     return _batch(row)
 
 
-def by_seq(connection: sqlite3.Connection, seq: int) -> Batch:
+def by_seq(connection: Connection, seq: int) -> Batch:
     return _batch(connection.execute(f"SELECT {COLUMNS} FROM batches WHERE seq = ?", (seq,)).fetchone())
 
 
-def unfinished(connection: sqlite3.Connection) -> list[Batch]:
+def unfinished(connection: Connection) -> list[Batch]:
     """In the order in which they came."""
     marks = ", ".join("?" * len(OPEN))
     rows = connection.execute(
@@ -76,7 +77,7 @@ def unfinished(connection: sqlite3.Connection) -> list[Batch]:
     return [_batch(row) for row in rows]
 
 
-def listed(connection: sqlite3.Connection, after: str | None, limit: int) -> tuple[list[Batch], bool]:
+def listed(connection: Connection, after: str | None, limit: int) -> tuple[list[Batch], bool]:
     """A page, the newest first, and whether more follow. Raises Refused if `after` is no batch."""
     before = 1 << 62
     if after is not None:
@@ -90,7 +91,7 @@ def listed(connection: sqlite3.Connection, after: str | None, limit: int) -> tup
     return [_batch(row) for row in rows[:limit]], len(rows) > limit
 
 
-def move(connection: sqlite3.Connection, batch: Batch, event: Event, wall: int, **columns: object) -> Batch:
+def move(connection: Connection, batch: Batch, event: Event, wall: int, **columns: object) -> Batch:
     """`columns`: what else changes. Where no answer is taken any more, the lines that wait fail. Raises IllegalMove."""
     status = moved(batch.status, event)
     stamps = msgspec.json.encode(batch.stamps | {str(status): wall}).decode()
@@ -104,7 +105,7 @@ def move(connection: sqlite3.Connection, batch: Batch, event: Event, wall: int, 
     return by_seq(connection, batch.seq)
 
 
-def _fail_the_rest(connection: sqlite3.Connection, batch: Batch) -> None:
+def _fail_the_rest(connection: Connection, batch: Batch) -> None:
     if batch.status is Status.VALIDATING:
         connection.execute("DELETE FROM lines WHERE batch = ?", (batch.seq,))  # read in part
         return
@@ -114,7 +115,7 @@ def _fail_the_rest(connection: sqlite3.Connection, batch: Batch) -> None:
     connection.execute("UPDATE batches SET failed = failed + ? WHERE seq = ?", (cursor.rowcount, batch.seq))
 
 
-def cancel(connection: sqlite3.Connection, batch_id: str, wall: int) -> Batch:
+def cancel(connection: Connection, batch_id: str, wall: int) -> Batch:
     """Raises Refused if there is nothing to cancel. A second cancel changes nothing."""
     batch = get(connection, batch_id)
     if batch.status in (Status.CANCELLING, Status.CANCELLED):
@@ -125,15 +126,13 @@ def cancel(connection: sqlite3.Connection, batch_id: str, wall: int) -> Batch:
     return move(connection, batch, Event.CANCEL, wall)
 
 
-def expire(connection: sqlite3.Connection, age: float, wall: int) -> list[Batch]:
+def expire(connection: Connection, age: float, wall: int) -> list[Batch]:
     """Those whose window has ended."""
     due = [b for b in unfinished(connection) if b.deadline <= age and may(b.status, Event.RAN_OUT)]
     return [move(connection, batch, Event.RAN_OUT, wall, late=1) for batch in due]
 
 
-def reject(
-    connection: sqlite3.Connection, seq: int, faults: Iterable[Fault], wall: int, delete_at: float
-) -> Batch:
+def reject(connection: Connection, seq: int, faults: Iterable[Fault], wall: int, delete_at: float) -> Batch:
     batch = by_seq(connection, seq)
     if not may(batch.status, Event.REJECTED):
         return batch  # it was cancelled meanwhile
@@ -142,7 +141,7 @@ def reject(
     return move(connection, batch, Event.REJECTED, wall, faults=text, deadline=delete_at)
 
 
-def forget_old(connection: sqlite3.Connection, age: float, most: int) -> int:
+def forget_old(connection: Connection, age: float, most: int) -> int:
     """Deletes the rows of ended batches past their retention, after their lines; returns how many."""
     marks = ", ".join("?" * len(ENDED))
     cursor = connection.execute(
@@ -154,7 +153,7 @@ def forget_old(connection: sqlite3.Connection, age: float, most: int) -> int:
 
 
 def _batch(row: tuple[object, ...]) -> Batch:
-    values = dict(zip(COLUMNS.split(", "), row, strict=True))
+    values = dict(zip(NAMES, row, strict=True))
     typed = {
         "status": Status(str(values["status"])),
         "late": bool(values["late"]),

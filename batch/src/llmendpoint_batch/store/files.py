@@ -1,22 +1,23 @@
-"""Rows of files. Their bytes are in the folder (store/folder.py): a row is written after its bytes, and deleted before
+"""Rows of files. Their bytes are elsewhere (store/blobs.py): a row is written after its bytes, and deleted before
 them. So a row always has its bytes, and bytes without a row are left from a killed process."""
 
-import sqlite3
 from collections.abc import Sequence
 
 from llmendpoint_batch.core.bounds import MOST_FILES
 from llmendpoint_batch.core.records import File
 from llmendpoint_batch.core.status import ENDED, Status
 from llmendpoint_batch.errors import Refused
+from llmendpoint_batch.store.connection import Connection
 
 COLUMNS = "id, filename, purpose, bytes, created_at, expires_at, deadline"
 _UNFINISHED = f"status IN ({', '.join(repr(str(status)) for status in Status if status not in ENDED)})"
 
 
-def add(connection: sqlite3.Connection, file: File) -> None:
+def add(connection: Connection, file: File) -> None:
     """Written again, a file of the same id takes the place of the first."""
     connection.execute(
-        f"INSERT OR REPLACE INTO files ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO files ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+        + ", ".join(f"{name} = excluded.{name}" for name in COLUMNS.split(", ")[1:]),
         (
             file.id,
             file.filename,
@@ -29,7 +30,7 @@ def add(connection: sqlite3.Connection, file: File) -> None:
     )
 
 
-def get(connection: sqlite3.Connection, file_id: str) -> File:
+def get(connection: Connection, file_id: str) -> File:
     """Raises Refused (404)."""
     row = connection.execute(f"SELECT {COLUMNS} FROM files WHERE id = ?", (file_id,)).fetchone()
     if row is None:
@@ -43,10 +44,10 @@ def get(connection: sqlite3.Connection, file_id: str) -> File:
 
 
 def listed(
-    connection: sqlite3.Connection, purpose: str | None, after: str | None, limit: int, ascending: bool
+    connection: Connection, purpose: str | None, after: str | None, limit: int, ascending: bool
 ) -> tuple[list[File], bool]:
     """A page, and whether more follow. Raises Refused if `after` is no file."""
-    where, values = ["1"], list[object]()
+    where, values = ["1 = 1"], list[object]()
     if purpose is not None:
         where.append("purpose = ?")
         values.append(purpose)
@@ -61,14 +62,14 @@ def listed(
     return [File(*row) for row in rows[:limit]], len(rows) > limit
 
 
-def _seq(connection: sqlite3.Connection, file_id: str) -> int:
+def _seq(connection: Connection, file_id: str) -> int:
     row = connection.execute("SELECT seq FROM files WHERE id = ?", (file_id,)).fetchone()
     if row is None:
         raise Refused(f"after names no file: {file_id[:100]!r}.", param="after")
     return int(row[0])
 
 
-def remove(connection: sqlite3.Connection, file_id: str) -> None:
+def remove(connection: Connection, file_id: str) -> None:
     """Raises Refused if there is none, or if a batch still reads it."""
     get(connection, file_id)
     user = connection.execute(
@@ -80,28 +81,29 @@ def remove(connection: sqlite3.Connection, file_id: str) -> None:
     connection.execute("DELETE FROM files WHERE id = ?", (file_id,))
 
 
-def remove_old(connection: sqlite3.Connection, age: float, most: int) -> Sequence[str]:
+def remove_old(connection: Connection, age: float, most: int) -> Sequence[str]:
     """Deletes the rows of files past their time, but not of those that a batch reads; returns their ids."""
     rows = connection.execute(
         "SELECT id FROM files WHERE deadline <= ? AND id NOT IN "
         f"(SELECT input_file_id FROM batches WHERE {_UNFINISHED}) LIMIT ?",
         (age, most),
     ).fetchall()
-    connection.executemany("DELETE FROM files WHERE id = ?", rows)
+    if rows:
+        connection.executemany("DELETE FROM files WHERE id = ?", rows)
     return [row[0] for row in rows]
 
 
-def ids(connection: sqlite3.Connection) -> frozenset[str]:
+def ids(connection: Connection) -> frozenset[str]:
     return frozenset(row[0] for row in connection.execute("SELECT id FROM files"))
 
 
-def usage(connection: sqlite3.Connection) -> tuple[int, int]:
+def usage(connection: Connection) -> tuple[int, int]:
     """Number of files, and their bytes."""
     count, size = connection.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM files").fetchone()
     return int(count), int(size)
 
 
-def check_room(connection: sqlite3.Connection, storage_bytes: int) -> int:
+def check_room(connection: Connection, storage_bytes: int) -> int:
     """The bytes that uploads may still take. Raises Refused if there is no room for another file."""
     count, size = usage(connection)
     if count >= MOST_FILES:

@@ -2,9 +2,8 @@
 
 import errno
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from llmendpoint_batch.errors import StorageFull
@@ -21,17 +20,19 @@ class Folder:
     def path(self, file_id: str) -> Path:
         return self.files / file_id
 
-    def begin(self, file_id: str) -> "Writing":
-        return Writing(self.new / file_id, self.path(file_id))
+    def begin(self, file_id: str) -> "FolderWriting":
+        return FolderWriting(self.new / file_id, self.path(file_id))
 
-    def write_all(self, file_id: str, lines: Iterable[bytes]) -> int:
-        """A file of these lines, each with its end added; returns its bytes."""
-        with self.begin(file_id) as writing:
-            for line in lines:
-                writing.write(line)
-                writing.write(b"\n")
-            writing.keep()
-            return writing.size
+    def open(self, file_id: str) -> BinaryIO:
+        return self.path(file_id).open("rb", buffering=1 << 20)
+
+    def read(self, file_id: str, offset: int, length: int) -> bytes:
+        """Shorter at the file's end."""
+        descriptor = os.open(self.path(file_id), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(descriptor, length, offset)
+        finally:
+            os.close(descriptor)
 
     def remove(self, file_id: str) -> None:
         self.path(file_id).unlink(missing_ok=True)
@@ -44,21 +45,13 @@ class Folder:
         return len(left)
 
 
-class Writing:
+class FolderWriting:
     """A file that is being written. Without `keep` nothing of it stays. Raises StorageFull."""
 
     def __init__(self, path: Path, target: Path) -> None:
         self._path, self._target = path, target
         self.size = 0
         self._file: BinaryIO = self._open()
-
-    def __enter__(self) -> "Writing":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.drop()
 
     def _open(self) -> BinaryIO:
         try:
@@ -103,12 +96,3 @@ def _sync_folder(folder: Path) -> None:
 
 def _full(error: OSError) -> Exception:
     return StorageFull(f"a file cannot be written: {error.strerror}") if error.errno in FULL else error
-
-
-def read_part(path: Path, offset: int, length: int) -> bytes:
-    """Shorter at the file's end."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.pread(descriptor, length, offset)
-    finally:
-        os.close(descriptor)

@@ -1,6 +1,5 @@
 """Rows of lines. An answer and its line's state are written together, so that a line has one answer or none."""
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from llmendpoint_batch.core.records import (
 )
 from llmendpoint_batch.core.status import ENDED, Event, Status, may
 from llmendpoint_batch.store import batches, files
+from llmendpoint_batch.store.connection import Connection
 
 PENDING, GOOD, BAD = 0, 1, 2
 """The states of a line."""
@@ -30,23 +30,24 @@ class Answered:
     kept: Keep
 
 
-def add(connection: sqlite3.Connection, batch: Batch, rows: Sequence[Pending]) -> bool:
+def add(connection: Connection, batch: Batch, rows: Sequence[Pending]) -> bool:
     """While a batch is validated. False: it no longer is."""
     if batches.by_seq(connection, batch.seq).status is not Status.VALIDATING:
         return False
-    connection.executemany(
-        "INSERT INTO lines (batch, number, custom_id, offset, length) VALUES (?, ?, ?, ?, ?)",
-        [(batch.seq, row.number, row.custom_id, row.offset, row.length) for row in rows],
-    )
+    if rows:
+        connection.executemany(
+            'INSERT INTO lines (batch, number, custom_id, "offset", length) VALUES (?, ?, ?, ?, ?)',
+            [(batch.seq, row.number, row.custom_id, row.offset, row.length) for row in rows],
+        )
     return True
 
 
-def forget(connection: sqlite3.Connection, batch: Batch) -> None:
+def forget(connection: Connection, batch: Batch) -> None:
     """Before a batch is validated (again)."""
     connection.execute("DELETE FROM lines WHERE batch = ?", (batch.seq,))
 
 
-def accept(connection: sqlite3.Connection, seq: int, model: str, wall: int) -> Batch:
+def accept(connection: Connection, seq: int, model: str, wall: int) -> Batch:
     """All lines of the file are there."""
     batch = batches.by_seq(connection, seq)
     if not may(batch.status, Event.ACCEPTED):
@@ -55,16 +56,16 @@ def accept(connection: sqlite3.Connection, seq: int, model: str, wall: int) -> B
     return batches.move(connection, batch, Event.ACCEPTED, wall, model=model, total=total)
 
 
-def pending(connection: sqlite3.Connection, seq: int, after: int, most: int) -> list[Pending]:
+def pending(connection: Connection, seq: int, after: int, most: int) -> list[Pending]:
     rows = connection.execute(
-        "SELECT number, custom_id, offset, length FROM lines WHERE batch = ? AND number > ? AND state = ? "
+        'SELECT number, custom_id, "offset", length FROM lines WHERE batch = ? AND number > ? AND state = ? '
         "ORDER BY number LIMIT ?",
         (seq, after, PENDING, most),
     ).fetchall()
     return [Pending(*row) for row in rows]
 
 
-def record(connection: sqlite3.Connection, answers: Iterable[Answered]) -> None:
+def record(connection: Connection, answers: Iterable[Answered]) -> None:
     """A line that has an answer keeps it. So does one that was given up, because its batch was cancelled or expired."""
     for answer in answers:
         line, kept = answer.line, answer.kept
@@ -81,7 +82,7 @@ def record(connection: sqlite3.Connection, answers: Iterable[Answered]) -> None:
             )
 
 
-def finish(connection: sqlite3.Connection, seq: int, wall: int) -> Batch:
+def finish(connection: Connection, seq: int, wall: int) -> Batch:
     """Where no line of the batch waits any more, its files can be written."""
     batch = batches.by_seq(connection, seq)
     if batch.status is not Status.IN_PROGRESS or pending(connection, seq, -1, 1):
@@ -89,10 +90,10 @@ def finish(connection: sqlite3.Connection, seq: int, wall: int) -> Batch:
     return batches.move(connection, batch, Event.ANSWERED, wall)
 
 
-def answers(connection: sqlite3.Connection, batch: Batch, good: bool) -> Iterator[bytes]:
+def answers(connection: Connection, batch: Batch, good: bool) -> Iterator[bytes]:
     """The lines of the output file, or of the error file, in the input's order."""
     end = Status.EXPIRED if batch.late else Status.CANCELLED
-    rows = connection.execute(
+    rows = connection.stream(
         "SELECT number, custom_id, answer FROM lines WHERE batch = ? AND state = ? ORDER BY number",
         (batch.seq, GOOD if good else BAD),
     )
@@ -100,9 +101,7 @@ def answers(connection: sqlite3.Connection, batch: Batch, good: bool) -> Iterato
         yield unanswered_line(batch.id, number, custom_id, end) if answer is None else answer
 
 
-def written(
-    connection: sqlite3.Connection, batch: Batch, made: Sequence[File], wall: int, delete_at: float
-) -> Batch:
+def written(connection: Connection, batch: Batch, made: Sequence[File], wall: int, delete_at: float) -> Batch:
     """The files' rows and the batch's end, together."""
     for file in made:
         files.add(connection, file)
@@ -119,7 +118,7 @@ def written(
     )
 
 
-def clear(connection: sqlite3.Connection, most: int) -> int:
+def clear(connection: Connection, most: int) -> int:
     """Deletes lines of batches that have ended: their answers are in files. Returns how many, `most` at a time."""
     cursor = connection.execute(
         "DELETE FROM lines WHERE id IN (SELECT id FROM lines WHERE batch IN "

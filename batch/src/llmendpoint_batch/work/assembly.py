@@ -1,15 +1,15 @@
 """Writes the output and the error file of a batch from its answers. Written again, they are the same."""
 
-import sqlite3
 from collections.abc import Iterator
 
 from llmendpoint_batch.core.records import OUTPUT, Batch, File, output_file_id
 from llmendpoint_batch.store import lines
-from llmendpoint_batch.store.folder import Folder
+from llmendpoint_batch.store.blobs import Blobs, write_lines
+from llmendpoint_batch.store.connection import Connection
 
 
 def write_files(
-    connection: sqlite3.Connection, folder: Folder, batch: Batch, wall: int, age: float, keep_seconds: float
+    connection: Connection, blobs: Blobs, batch: Batch, wall: int, age: float, keep_seconds: float
 ) -> list[File]:
     """Of the two, those that have a line. `age`: the service's own time."""
     made = []
@@ -19,7 +19,7 @@ def write_files(
         if first is None:
             continue
         file_id = output_file_id(batch.id, good)
-        size = folder.write_all(file_id, _chain(first, rows))
+        size = write_lines(blobs, file_id, _chain(first, rows))
         name = f"{batch.id}_{'output' if good else 'error'}.jsonl"
         expires = wall + int(keep_seconds)
         made.append(File(file_id, name, OUTPUT, size, wall, expires, age + keep_seconds))

@@ -11,8 +11,9 @@ from llmendpoint_batch.core.lane import Lane
 from llmendpoint_batch.core.lines import Fault
 from llmendpoint_batch.core.outcomes import Again, Broken, Keep, Reply, judge
 from llmendpoint_batch.core.records import Pending, request_id
+from llmendpoint_batch.errors import StorageFailed
 from llmendpoint_batch.metrics import Metrics
-from llmendpoint_batch.store.folder import Folder, read_part
+from llmendpoint_batch.store.blobs import Blobs
 from llmendpoint_batch.store.lines import Answered
 from llmendpoint_batch.work.recording import Recorder
 from llmendpoint_batch.work.running import Running
@@ -31,13 +32,13 @@ class Endpoint:
         places: asyncio.Semaphore,
         sender: Sender,
         recorder: Recorder,
-        folder: Folder,
+        blobs: Blobs,
         metrics: Metrics,
         done: Callable[[Running], None],
     ) -> None:
         self.running: dict[int, Running] = {}
         self._lane, self._places = Lane(most), places
-        self._sender, self._recorder, self._folder, self._metrics = sender, recorder, folder, metrics
+        self._sender, self._recorder, self._blobs, self._metrics = sender, recorder, blobs, metrics
         self._done = done
         self._changed = asyncio.Event()
 
@@ -108,6 +109,9 @@ class Endpoint:
                 await self._recorder.record(Answered(batch.seq, batch.id, line, verdict))
                 return
             self._again(running, line, verdict)
+        except StorageFailed as error:
+            log.warning("a line waits for the database", batch=running.batch.id, error=str(error))
+            self._again(running, line, Again(busy=True, counts=False))
         except Exception:  # of this program: it must not end the batch, nor go on for ever
             log.exception("a line failed", batch=running.batch.id, line=line.number)
             self._again(running, line, Again(busy=True, counts=True))
@@ -124,8 +128,7 @@ class Endpoint:
 
     async def _sent(self, running: Running, line: Pending) -> Reply | Broken:
         batch = running.batch
-        path = self._folder.path(batch.input_file_id)
-        text = await asyncio.to_thread(read_part, path, line.offset, line.length)
+        text = await asyncio.to_thread(self._blobs.read, batch.input_file_id, line.offset, line.length)
         body = body_of(text, line.number, batch.endpoint)
         if isinstance(body, Fault):  # the volume lost or changed what was valid
             return Broken(body.message, sent=False, code="input_lost", final=True)

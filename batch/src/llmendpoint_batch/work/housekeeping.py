@@ -4,11 +4,11 @@ import asyncio
 
 import structlog
 
-from llmendpoint_batch.errors import StorageFull
+from llmendpoint_batch.errors import StorageFailed
 from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.store import batches, clock, files, lines
+from llmendpoint_batch.store.blobs import Blobs
 from llmendpoint_batch.store.database import Database
-from llmendpoint_batch.store.folder import Folder
 from llmendpoint_batch.work.times import Times
 
 EVERY_SECONDS = 10.0
@@ -17,11 +17,11 @@ SOME = 500
 log = structlog.get_logger()
 
 
-async def keep_house(database: Database, folder: Folder, times: Times, metrics: Metrics) -> None:
+async def keep_house(database: Database, blobs: Blobs, times: Times, metrics: Metrics) -> None:
     while True:
         try:
-            await clean(database, folder, times, metrics)
-        except StorageFull as error:
+            await clean(database, blobs, times, metrics)
+        except StorageFailed as error:
             metrics.storage_failures.inc()
             log.error("nothing can be deleted now; tried again", error=str(error))
         except Exception:
@@ -29,11 +29,11 @@ async def keep_house(database: Database, folder: Folder, times: Times, metrics: 
         await asyncio.sleep(EVERY_SECONDS)
 
 
-async def clean(database: Database, folder: Folder, times: Times, metrics: Metrics) -> None:
+async def clean(database: Database, blobs: Blobs, times: Times, metrics: Metrics) -> None:
     await database.write(clock.save, times.to_save())
     while old := await database.write(files.remove_old, times.age(), SOME):
         for file_id in old:
-            await asyncio.to_thread(folder.remove, file_id)
+            await asyncio.to_thread(blobs.remove, file_id)
         log.info("deleted files past their time", files=len(old))
     while await database.write(lines.clear, SOME):
         pass

@@ -1,10 +1,11 @@
-"""Writes answers to the database, many in one transaction, and does not give up while the disk is full."""
+"""Writes answers to the database, many in one transaction, and does not give up while the disk is full or the
+database is away."""
 
 import asyncio
 
 import structlog
 
-from llmendpoint_batch.errors import StorageFull
+from llmendpoint_batch.errors import StorageFailed
 from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.store import lines
 from llmendpoint_batch.store.database import Database
@@ -60,7 +61,7 @@ class Recorder:
         while True:
             try:
                 return await self._database.write(lines.record, some)
-            except StorageFull as error:
+            except StorageFailed as error:
                 self._metrics.storage_failures.inc()
-                log.error("answers wait for room on the disk", answers=len(some), error=str(error))
+                log.error("answers wait for the storage", answers=len(some), error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)

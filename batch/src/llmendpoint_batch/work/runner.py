@@ -14,12 +14,12 @@ from llmendpoint_batch.core.bounds import IN_FLIGHT
 from llmendpoint_batch.core.lines import Fault
 from llmendpoint_batch.core.records import Batch
 from llmendpoint_batch.core.status import Event, Status, may
-from llmendpoint_batch.errors import StorageFull
+from llmendpoint_batch.errors import StorageFailed
 from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.settings import Settings
 from llmendpoint_batch.store import batches, lines
+from llmendpoint_batch.store.blobs import Blobs
 from llmendpoint_batch.store.database import Database
-from llmendpoint_batch.store.folder import Folder
 from llmendpoint_batch.work.assembly import write_files
 from llmendpoint_batch.work.endpoint import Endpoint
 from llmendpoint_batch.work.recording import Recorder
@@ -36,9 +36,9 @@ log = structlog.get_logger()
 
 class Runner:
     def __init__(
-        self, database: Database, folder: Folder, times: Times, settings: Settings, metrics: Metrics
+        self, database: Database, blobs: Blobs, times: Times, settings: Settings, metrics: Metrics
     ) -> None:
-        self._database, self._folder, self._times = database, folder, times
+        self._database, self._blobs, self._times = database, blobs, times
         self._settings, self._metrics = settings, metrics
         self._recorder = Recorder(database, metrics)
         self._sender = Sender(settings.gateway, settings.request_seconds)
@@ -60,7 +60,7 @@ class Runner:
                 self._wake.clear()
                 try:
                     await self._look()
-                except StorageFull as error:
+                except StorageFailed as error:
                     self._full(error)
                 except Exception:  # of this program: one batch must not stop the others for ever
                     log.exception("the batches were not all moved on")
@@ -105,7 +105,7 @@ class Runner:
             async with self._job_places:
                 await job
             self.wake()
-        except StorageFull as error:
+        except StorageFailed as error:
             self._full(error)
             await asyncio.sleep(LOOK_SECONDS)
         except Exception:
@@ -114,14 +114,14 @@ class Runner:
         finally:
             job.close()
 
-    def _full(self, error: StorageFull) -> None:
+    def _full(self, error: StorageFailed) -> None:
         self._metrics.storage_failures.inc()
-        log.error("the disk takes no more; tried again", error=str(error))
+        log.error("the storage fails; tried again", error=str(error))
 
     async def _validate(self, batch: Batch) -> None:
         database, check = self._database, Check(batch.endpoint, self._settings.bounds)
         await database.write(lines.forget, batch)
-        rows = read_rows(self._folder.path(batch.input_file_id), check)
+        rows = read_rows(await asyncio.to_thread(self._blobs.open, batch.input_file_id), check)
         while (some := await asyncio.to_thread(next, rows, None)) is not None:
             if not await database.write(lines.add, batch, some):
                 return  # cancelled
@@ -138,7 +138,7 @@ class Runner:
         endpoint = self._endpoints.get(batch.model)
         if endpoint is None:
             endpoint = self._endpoints[batch.model] = Endpoint(
-                self._settings.concurrency, self._places, self._sender, self._recorder, self._folder,
+                self._settings.concurrency, self._places, self._sender, self._recorder, self._blobs,
                 self._metrics, self._all_answered,
             )  # fmt: skip
             self._loops[batch.model] = asyncio.create_task(endpoint.run())
@@ -164,6 +164,6 @@ class Runner:
     async def _write(self, batch: Batch) -> None:
         await self._leave(batch)
         wall, age, keep = self._times.wall(), self._times.age(), self._settings.retention_seconds
-        made = await self._database.read_long(write_files, self._folder, batch, wall, age, keep)
+        made = await self._database.read_long(write_files, self._blobs, batch, wall, age, keep)
         await self._database.write(lines.written, batch, made, wall, age + keep)
         log.info("a batch has ended", batch=batch.id, total=batch.total, late=batch.late)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import BinaryIO
 
 from llmendpoint_batch.core import lines as reading
 from llmendpoint_batch.core.bounds import MOST_ERRORS, Bounds
@@ -39,10 +39,10 @@ class Check:
         return Pending(number, found.custom_id, offset, len(text))
 
 
-def read_rows(path: Path, check: Check) -> Iterator[list[Pending]]:
+def read_rows(file: BinaryIO, check: Check) -> Iterator[list[Pending]]:
     """Rows of the file's lines, ROWS at a time; `check` has the faults. Empty lines are none."""
     rows: list[Pending] = []
-    for number, offset, text in _lines(path, check):
+    for number, offset, text in _lines(file, check):
         if row := check.take(text, number, offset):
             rows.append(row)
         if len(rows) >= ROWS:
@@ -55,10 +55,10 @@ def read_rows(path: Path, check: Check) -> Iterator[list[Pending]]:
     yield rows
 
 
-def _lines(path: Path, check: Check) -> Iterator[tuple[int, int, bytes]]:
+def _lines(file: BinaryIO, check: Check) -> Iterator[tuple[int, int, bytes]]:
     """Number, offset and text of each line."""
     most, offset, number = check.bounds.line_bytes, 0, 0
-    with path.open("rb", buffering=1 << 20) as file:
+    with file:
         while text := file.readline(most + 2):
             number += 1
             whole = text.endswith(b"\n") or len(text) < most + 2

@@ -1,0 +1,104 @@
+"""The two storages that the same tests run on."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import psycopg
+
+from llmendpoint_batch.store.blobs import Blobs
+from llmendpoint_batch.store.chunks import Chunks
+from llmendpoint_batch.store.connection import Backend, Connection
+from llmendpoint_batch.store.folder import Folder
+from llmendpoint_batch.store.postgres import SCHEMA, Postgres
+from llmendpoint_batch.store.sqlite import Sqlite, connect
+
+P = ParamSpec("P")
+T = TypeVar("T")
+LOST = "UPDATE lines SET answer = 'lost', state = 1"
+
+
+class Storage(Protocol):
+    """`backend` and `blobs` are those of a process; `crash` ends it in the middle of a transaction, and begins another."""
+
+    backend: Backend
+    blobs: Blobs
+
+    def crash(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def write(self, do: Callable[Concatenate[Connection, P], T], *args: P.args, **named: P.kwargs) -> T: ...
+
+    def read(self, do: Callable[Concatenate[Connection, P], T], *args: P.args, **named: P.kwargs) -> T: ...
+
+
+class _Both:
+    backend: Backend
+    blobs: Blobs
+
+    def write(self, do: Callable[Concatenate[Connection, P], T], *args: P.args, **named: P.kwargs) -> T:
+        return self.backend.write(lambda connection: do(connection, *args, **named))
+
+    def read(self, do: Callable[Concatenate[Connection, P], T], *args: P.args, **named: P.kwargs) -> T:
+        return self.backend.read(lambda connection: do(connection, *args, **named))
+
+
+class OnDisk(_Both):
+    def __init__(self) -> None:
+        self.data = Path(tempfile.mkdtemp())
+        self.blobs = Folder(self.data)
+        self.open()
+
+    def open(self) -> None:
+        self.backend = Sqlite(self.data / "db")
+        self.backend._writer.execute("PRAGMA synchronous = OFF")  # the machine does not lose power
+
+    def crash(self) -> None:
+        self.backend.close()
+        half = connect(self.data / "db")
+        half.execute("BEGIN IMMEDIATE")
+        half.execute(LOST)
+        half.close()
+        self.open()
+
+    def close(self) -> None:
+        self.backend.close()
+        shutil.rmtree(self.data)
+
+
+class OnServer(_Both):
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.open()
+        self.empty()
+
+    def open(self) -> None:
+        self.backend, self.blobs = Postgres(self.url), Chunks(self.url)
+        self.write(lambda connection: connection.execute("SELECT 1"))
+
+    def empty(self) -> None:
+        self.write(lambda connection: connection.execute("TRUNCATE batches, files, lines, chunks"))
+
+    def crash(self) -> None:
+        self.close()
+        half: psycopg.Connection[Any] = psycopg.connect(self.url)
+        half.execute(f"SET search_path TO {SCHEMA}".encode())
+        half.execute(LOST.encode())
+        half.close()
+        self.open()
+
+    def close(self) -> None:
+        self.backend.close()
+        self.blobs.close()
+
+
+@contextmanager
+def closing(storage: Storage) -> Iterator[Storage]:
+    try:
+        yield storage
+    finally:
+        storage.close()
