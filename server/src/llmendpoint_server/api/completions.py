@@ -119,7 +119,7 @@ class Completions:
         """Nothing is left in the engine if one of the prompts is refused. Afterwards only the returned generation frees
         the requests there."""
         service = self._service
-        field = asked.grammar and asked.grammar.field
+        field = asked.grammar.field if asked.grammar else None
         account = Account(
             service.engine, service.metrics, record, Usage(asked.prompt_tokens), asked.arrived, field
         )

@@ -39,7 +39,7 @@ class ResponseShape:
 
     def output(self) -> Output:
         view = self._view
-        return Output(self._head["id"].removeprefix(PREFIX), view.namer if view.logprobs else None)
+        return Output(str(self._head["id"]).removeprefix(PREFIX), view.namer if view.logprobs else None)
 
     def response(self, status: str, **fields: Any) -> dict[str, Any]:
         return {
