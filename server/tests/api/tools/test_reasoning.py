@@ -94,6 +94,8 @@ def test_how_an_answer_is_cut_changes_nothing_and_nothing_is_lost(data: st.DataO
         ("[TOOL_CALLS] [THINK]", "mistral", "mistral"),
         ("<|python_tag|>", "llama3_json", None),
         ("<｜tool▁calls▁begin｜> </think>", "deepseek_v3", "think"),
+        ("<think> <｜DSML｜function_calls>", "deepseek_v32", "think"),
+        ("{% set begin = '<minimax:tool_call>' %} ]~b]ai\n<think>", "minimax_m2", "think"),
         ("<|start|>assistant<|channel|>analysis", "openai", None),
         ("<|tool_call>call: <|channel>thought", "gemma4", "gemma4"),
         ("<start_of_turn>", None, None),
