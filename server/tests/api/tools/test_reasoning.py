@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmendpoint_server import limits
 from llmendpoint_server.api.tools.readers import (
     REASONING_FORMATS,
+    REASONING_NAMES,
     TOOL_FORMATS,
+    TOOL_NAMES,
     AnswerFormat,
     detect,
 )
@@ -83,6 +86,11 @@ def test_how_an_answer_is_cut_changes_nothing_and_nothing_is_lost(data: st.DataO
     assert read(WITH_CALLS.reader(SCHEMAS, inside=inside), text) == whole
     answer = collect(whole)
     assert (answer.reasoning + answer.content).count("Hm") == text.count("Hm")
+
+
+def test_the_flags_take_the_names_of_all_formats() -> None:
+    assert {"auto", "none", *TOOL_FORMATS, *TOOL_NAMES} == set(limits.TOOL_CALL_PARSERS)
+    assert {"auto", "none", *REASONING_FORMATS, *REASONING_NAMES} == set(limits.REASONING_PARSERS)
 
 
 @pytest.mark.parametrize(
