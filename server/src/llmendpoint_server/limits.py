@@ -104,12 +104,13 @@ TOOL_PARAMETERS_BYTES_MAX = 2**16
 TOOL_CALLS_MAX = 128
 """Calls in one message."""
 TOOL_CALL_PARSERS = (
-    "auto", "none", "deepseek_v3", "deepseek_v31", "functiongemma", "gemma4", "glm45", "granite", "hermes", "kimi_k2",
-    "llama3_json", "llama4_json", "llama4_pythonic", "mistral", "openai", "phi4_mini_json", "pythonic", "qwen3_coder",
-    "qwen3_xml",
+    "auto", "none", "deepseek_v3", "deepseek_v31", "deepseek_v32", "functiongemma", "gemma4", "glm45", "granite", "hermes",
+    "kimi_k2", "llama3_json", "llama4_json", "llama4_pythonic", "minimax_m2", "mistral", "openai", "phi4_mini_json", "pythonic",
+    "qwen3_coder", "qwen3_xml",
 )  # fmt: skip
 REASONING_PARSERS = (
-    "auto", "none", "deepseek_r1", "gemma4", "glm45", "granite", "kimi", "kimi_k2", "mistral", "qwen3", "think",
+    "auto", "none", "deepseek_r1", "deepseek_v3", "deepseek_v31", "deepseek_v32", "gemma4", "glm45", "granite", "kimi", "kimi_k2",
+    "minimax_m2", "mistral", "qwen3", "think",
 )  # fmt: skip
 """The names that the flags take; each is a format of `api/tools/readers`, by vLLM's name where it has one."""
 TEMPLATE_VARIABLES_MAX, TEMPLATE_VARIABLES_BYTES_MAX = 64, 2**14

@@ -36,16 +36,17 @@ def ends(request_id: str, index: int | None, name: tuple[str, int]) -> bool:
 def scored(
     request: Request, token: int, finish: FinishReason | None, index: int, first: bool
 ) -> RequestOutput:
-    """A token has log probability -1, the first alternative is token 5 with -0.5, the second token 6 with -1.5, and so on."""
+    """A token has log probability -1, the first alternative is token 5 with -0.5, the second token 6 with -1.5, and so on; so it
+    is the second of its place."""
     sampling = request.sampling
 
-    def score(token: int, most: int) -> TokenLogprobs:
-        return TokenLogprobs(token, -1.0, tuple((5 + at, -0.5 - at) for at in range(most)))
+    def score(token: int, most: int, rank: int = 0) -> TokenLogprobs:
+        return TokenLogprobs(token, -1.0, tuple((5 + at, -0.5 - at) for at in range(most)), rank)
 
     said = () if sampling.logprobs is None else (score(token, sampling.logprobs),)
     told: tuple[TokenLogprobs | None, ...] = ()
     if sampling.prompt_logprobs is not None and first and not index:
-        told = (None, *(score(one, sampling.prompt_logprobs) for one in request.prompt[1:]))
+        told = (None, *(score(one, sampling.prompt_logprobs, 2) for one in request.prompt[1:]))
     return RequestOutput(request.id, (token,), finish, logprobs=said, index=index, prompt_logprobs=told)
 
 

@@ -18,7 +18,7 @@ from llmendpoint_server.core.request import Request, RequestOutput, SamplingPara
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.core.speculation import Tokens
 from llmendpoint_server.engine.loop import Engine
-from llmendpoint_server.engine.sampling.logprobs import with_logprobs
+from llmendpoint_server.engine.sampling.logprobs import of_prompts, with_logprobs
 from server.tests.engine.test_speculation import Bench, generate, page_bytes, prompts
 
 NEW_TOKENS = 20
@@ -55,6 +55,15 @@ def test_a_row_that_is_not_finite_raises_nothing_and_a_token_that_is_ruled_out_h
     logits = torch.tensor([[math.nan, 0.0], [0.0, -math.inf]])
     _, ruled_out = with_logprobs(logits, [row(1), row(2)], [Sampled((-1,)), Sampled((0,))])
     assert ruled_out.logprobs == (TokenLogprobs(0, 0.0, ((0, 0.0), (1, -math.inf))),)
+
+
+def test_a_prompts_token_has_its_rank_among_all_tokens() -> None:
+    asked = SamplingParams(5, prompt_logprobs=1)
+    sequence = Sequence(Request("r", (0, 2, 1, 0), asked), 0, [0], [])
+    scored = Scheduled(sequence, 0, 3)
+    logits = torch.tensor([[0.0, 1.0, 2.0], [3.0, -math.inf, 3.0], [3.0, 4.0, 3.0]])
+    [told] = of_prompts(logits, [scored])
+    assert [(one.token, one.rank) for one in told] == [(2, 1), (1, 3), (0, 3)], "as vLLM counts equal ones"
 
 
 def outputs(engine: Engine, texts: list[Tokens], logprobs: int | None) -> dict[Tokens, list[RequestOutput]]:
@@ -124,6 +133,9 @@ def check_told(folder: Path, prompt: Tokens, told: list[TokenLogprobs | None]) -
     assert [one.logprob for one in found] == pytest.approx(own, abs=1e-4)
     best = [pytest.approx(line, abs=1e-4) for line in want.topk(2).values.tolist()]
     assert [[score for _, score in one.top] for one in found] == best
+    for one, line, score in zip(found, want, own, strict=True):  # rounding may change the order of neighbours
+        assert (line > score + 1e-4).sum() < one.rank <= (line >= score - 1e-4).sum()
+        assert one.rank in (1, 2) or one.token not in [token for token, _ in one.top]
 
 
 @pytest.mark.parametrize("shape", ["llama", "gemma3_text"])

@@ -71,16 +71,16 @@ def _alternatives(score: TokenLogprobs, namer: Namer) -> dict[str, float]:
 
 
 def prompt_logprobs(scores: Iterable[TokenLogprobs | None], namer: Namer) -> list[dict[str, Any] | None]:
-    """vLLM's: by token id. `rank` is null for a token that is not among the alternatives."""
+    """vLLM's: by token id. `rank`: 1 is the most probable one."""
 
-    def entry(token: int, logprob: float, rank: int | None) -> dict[str, Any]:
+    def entry(token: int, logprob: float, rank: int) -> dict[str, Any]:
         return {"logprob": _finite(logprob), "rank": rank, "decoded_token": namer.text_of(token)[0]}
 
     def by_id(score: TokenLogprobs) -> dict[str, Any]:
         found = {
             str(token): entry(token, logprob, rank) for rank, (token, logprob) in enumerate(score.top, 1)
         }
-        found.setdefault(str(score.token), entry(score.token, score.logprob, None))
+        found.setdefault(str(score.token), entry(score.token, score.logprob, score.rank))
         return found
 
     return [None if score is None else by_id(score) for score in scores]

@@ -57,9 +57,7 @@ PROMPT_LOGPROBS = array(
     nullable(
         {
             "type": "object",
-            "additionalProperties": obj(
-                {"logprob": NUMBER, "rank": nullable(COUNT), "decoded_token": STRING}
-            ),
+            "additionalProperties": obj({"logprob": NUMBER, "rank": COUNT, "decoded_token": STRING}),
         }
     )
 )

@@ -182,11 +182,12 @@ class Request:
 class TokenLogprobs(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The natural log of the model's probability for a token, before all that the request's parameters change. `top`: the most
     probable tokens and theirs, the most probable first, whether the chosen one is among them or not. -inf: the model
-    rules the token out."""
+    rules the token out. `rank`: of a prompt's token, how many tokens are as probable, itself counted, or more; 0: not told."""
 
     token: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int = 0
 
 
 class RequestOutput(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

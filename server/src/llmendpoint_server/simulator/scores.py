@@ -32,4 +32,4 @@ def _score(token: int, place: int, most: int) -> TokenLogprobs:
     for other in [other for other in _OTHERS if other != token][: max(most - 1, 0)]:
         left /= 2
         others.append((other, math.log(left)))
-    return TokenLogprobs(token, own, ((token, own), *others)[:most])
+    return TokenLogprobs(token, own, ((token, own), *others)[:most], 1)

@@ -68,6 +68,14 @@ CASES = [
     Case("glm45", "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>%s</arg_value>\n<arg_key>days</arg_key>\n"
          "<arg_value>3</arg_value>\n<arg_key>hourly</arg_key>\n<arg_value>true</arg_value>\n</tool_call>\n"
          "<tool_call>now\n</tool_call>" % PARIS["city"]),
+    Case("minimax_m2", 'I look.\n<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">%s</parameter>\n'
+         '<parameter name="days">3</parameter>\n<parameter name="hourly">true</parameter>\n</invoke>\n<invoke name="now">\n</invoke>\n'
+         "</minimax:tool_call>" % PARIS["city"], "I look."),
+    Case("deepseek_v32", '<｜DSML｜function_calls>\n<｜DSML｜invoke name="get_weather">\n'
+         '<｜DSML｜parameter name="city" string="true">%s</｜DSML｜parameter>\n'
+         '<｜DSML｜parameter name="days" string="false">3</｜DSML｜parameter>\n'
+         '<｜DSML｜parameter name="hourly" string="false">true</｜DSML｜parameter>\n</｜DSML｜invoke>\n'
+         '<｜DSML｜invoke name="now">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>' % PARIS["city"]),
     Case("gemma4", '<|tool_call>call:get_weather{city:<|"|>%s<|"|>,days:3,hourly:true}<tool_call|><|tool_call>call:now{}<tool_call|>'
          % PARIS["city"]),
     Case("functiongemma", "<start_function_call>call:get_weather{city:<escape>%s<escape>,days:3,hourly:true}<end_function_call>"

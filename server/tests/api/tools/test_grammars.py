@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from llmendpoint_server import guidance
 from llmendpoint_server.api.grammars import Asked
 from llmendpoint_server.api.tools.asked import Function, Tools
-from llmendpoint_server.api.tools.frames import COUNT, KEY, NAME, Parameters
+from llmendpoint_server.api.tools.frames import COUNT, IS_TEXT, KEY, NAME, Parameters
 from llmendpoint_server.api.tools.plan import Plan, plan
 from llmendpoint_server.api.tools.readers import REASONING_FORMATS, TOOL_FORMATS, AnswerFormat
 from llmendpoint_server.core.grammar import Grammar
@@ -62,7 +62,10 @@ def one_by_one(form: Parameters, arguments: dict[str, Any]) -> str:
         return form.quote[0] + value + form.quote[1] if raw and form.quote else json.dumps(value)
 
     return form.between.join(
-        form.before.replace(KEY, key) + written(value) + form.after for key, value in arguments.items()
+        form.before.replace(KEY, key).replace(IS_TEXT, json.dumps(isinstance(value, str)))
+        + written(value)
+        + form.after
+        for key, value in arguments.items()
     )
 
 
@@ -83,9 +86,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     content = json.loads(path.read_text())
     size = len(content["model"]["vocab"]) + 3
     forms = [form_of(name, reasoning=reasoning) for name in TOOL_FORMATS for reasoning in REASONING_FORMATS]
-    for at, text in enumerate(
-        sorted({marker for form in forms for marker in form.markers if marker.isascii()})
-    ):
+    for at, text in enumerate(sorted({marker for form in forms for marker in form.markers})):
         content["added_tokens"].append(
             {"id": size + at, "content": text, "special": True, "single_word": False, "lstrip": False,
              "rstrip": False, "normalized": False}

@@ -108,6 +108,9 @@ def test_of_an_answer_that_is_cut_anywhere_nothing_is_lost(case: Case) -> None:
         ("qwen3_coder", "Write <function=name> first."),
         ("glm45", "<tool_call>is a tag"),
         ("gemma4", "<|tool_call>call me"),
+        ("minimax_m2", "<minimax:tool_call> is a tag"),
+        ("minimax_m2", '<minimax:tool_call>\n<invoke name="f">and more'),
+        ("deepseek_v32", '<｜DSML｜function_calls>\n<｜DSML｜invoke name="f"'),
     ],
 )
 def test_text_that_only_looks_like_a_call_is_content(name: str, text: str) -> None:
@@ -151,6 +154,20 @@ def test_values_of_qwen_coder_follow_the_schema() -> None:
     assert argument("days", "a few") == "a few"
     assert argument("unknown", '["a", 1]') == ["a", 1]
     assert argument("city", "two\nlines\n") == "two\nlines\n"
+
+
+def test_the_tag_of_deepseek_says_whether_a_value_is_text() -> None:
+    def argument(key: str, about: str, value: str) -> object:
+        text = (
+            f'<｜DSML｜function_calls><｜DSML｜invoke name="get_weather"><｜DSML｜parameter name="{key}"{about}>{value}'
+            "</｜DSML｜parameter></｜DSML｜invoke></｜DSML｜function_calls>"
+        )
+        return json.loads(answer_of("deepseek_v32", text).calls[0].arguments)[key]
+
+    assert argument("days", ' string="true"', "3") == "3"
+    assert argument("city", ' string="false"', "3") == 3
+    assert argument("city", "", "3") == "3"
+    assert argument("days", "", "3") == 3
 
 
 def test_python_values_become_json() -> None:

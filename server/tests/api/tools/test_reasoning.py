@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmendpoint_server import limits
 from llmendpoint_server.api.tools.readers import (
     REASONING_FORMATS,
+    REASONING_NAMES,
     TOOL_FORMATS,
+    TOOL_NAMES,
     AnswerFormat,
     detect,
 )
@@ -85,6 +88,11 @@ def test_how_an_answer_is_cut_changes_nothing_and_nothing_is_lost(data: st.DataO
     assert (answer.reasoning + answer.content).count("Hm") == text.count("Hm")
 
 
+def test_the_flags_take_the_names_of_all_formats() -> None:
+    assert {"auto", "none", *TOOL_FORMATS, *TOOL_NAMES} == set(limits.TOOL_CALL_PARSERS)
+    assert {"auto", "none", *REASONING_FORMATS, *REASONING_NAMES} == set(limits.REASONING_PARSERS)
+
+
 @pytest.mark.parametrize(
     ("template", "tools", "reasoning"),
     [
@@ -94,6 +102,8 @@ def test_how_an_answer_is_cut_changes_nothing_and_nothing_is_lost(data: st.DataO
         ("[TOOL_CALLS] [THINK]", "mistral", "mistral"),
         ("<|python_tag|>", "llama3_json", None),
         ("<｜tool▁calls▁begin｜> </think>", "deepseek_v3", "think"),
+        ("<think> <｜DSML｜function_calls>", "deepseek_v32", "think"),
+        ("{% set begin = '<minimax:tool_call>' %} ]~b]ai\n<think>", "minimax_m2", "think"),
         ("<|start|>assistant<|channel|>analysis", "openai", None),
         ("<|tool_call>call: <|channel>thought", "gemma4", "gemma4"),
         ("<start_of_turn>", None, None),

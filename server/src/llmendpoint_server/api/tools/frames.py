@@ -10,11 +10,13 @@ COUNT = "\ue003"
 """Stands for a number."""
 KEY = "\ue004"
 """Stands for a parameter's name."""
+IS_TEXT = "\ue005"
+"""Stands for whether a parameter's value is a string: true or false."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Arguments that are no JSON object. `before`: what stands before a value, with its KEY; `after` it; `between` two of them. `keys`: what
+    """Arguments that are no JSON object. `before`: what stands before a value, with its KEY, and perhaps with IS_TEXT; `after` it; `between` two of them. `keys`: what
     a key may look like. `quote`: around a string, which stands there as it is; None: strings are JSON. `python`: strings may stand
     between apostrophes, and words are Python's. `escapes`: the reader knows the escapes of JSON's strings."""
 
@@ -77,6 +79,15 @@ QWEN_CODER = Frame(
 GLM = Frame(
     f"<tool_call>{NAME}\n", "</tool_call>", "\n", marker="<tool_call>",
     parameters=Parameters(f"<arg_key>{KEY}</arg_key>\n<arg_value>", "</arg_value>\n"),
+)  # fmt: skip
+MINIMAX = Frame(
+    f'<invoke name="{NAME}">\n', "</invoke>\n", "", "<minimax:tool_call>\n", "</minimax:tool_call>", "<minimax:tool_call>",
+    Parameters(f'<parameter name="{KEY}">', "</parameter>\n"),
+)  # fmt: skip
+DEEPSEEK_TAGS = Frame(
+    f'<｜DSML｜invoke name="{NAME}">\n', "</｜DSML｜invoke>\n", "",
+    "<｜DSML｜function_calls>\n", "</｜DSML｜function_calls>", "<｜DSML｜function_calls>",
+    Parameters(f'<｜DSML｜parameter name="{KEY}" string="{IS_TEXT}">', "</｜DSML｜parameter>\n"),
 )  # fmt: skip
 _GEMMA_KEY = r"[^,:{}\[\]<\"\s\x00-\x1f]{1,128}"
 GEMMA = Frame(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llmendpoint_server import limits
-from llmendpoint_server.api.tools.frames import KEY, Frame, Parameters
+from llmendpoint_server.api.tools.frames import IS_TEXT, KEY, Frame, Parameters
 from llmendpoint_server.api.tools.writer import Writer
 
 Schema = Mapping[str, Any]
@@ -163,11 +163,19 @@ class ParameterRules:
     def any(self) -> str:
         """Every list of parameters."""
         writer, form = self._writer, self._form
-        before, behind = form.before.split(KEY)
-        head = f"{writer.literal(before)} /{form.keys}/ {writer.literal(behind)}"
-        one = writer.rule(f"{self._name}_any", f"{head} ({self._any_value()})")
+        value = self._any_value()
+        if IS_TEXT in form.before:
+            anything = f"{writer.json(f'{self._name}_any_json', {})} {writer.literal(form.after)}"
+            ways = [self._any_head("true") + value, self._any_head("false") + anything]
+        else:
+            ways = [f"{self._any_head('')}({value})"]
+        one = writer.rule(f"{self._name}_any", " | ".join(ways))
         joint = f"{writer.literal(form.between)} " if form.between else ""
         return writer.rule(self._name, f"({one} ({joint}{one})*)?")
+
+    def _any_head(self, text: str) -> str:
+        before, behind = self._form.before.replace(IS_TEXT, text).split(KEY)
+        return f"{self._writer.literal(before)} /{self._form.keys}/ {self._writer.literal(behind)} "
 
     def _any_value(self) -> str:
         writer, form, name = self._writer, self._form, f"{self._name}_any_value"
@@ -197,8 +205,9 @@ class ParameterRules:
 
     def _one(self, name: str, parameter: Parameter) -> str:
         writer, form = self._writer, self._form
-        before = writer.literal(form.before.replace(KEY, parameter.key))
-        if _is_text(parameter.schema, form):
+        text = _is_text(parameter.schema, form)
+        before = writer.literal(form.before.replace(KEY, parameter.key).replace(IS_TEXT, json.dumps(text)))
+        if text:
             return writer.rule(name, f"{before} {self._text(f'{name}_text', parameter.schema)}")
         return writer.rule(
             name, f"{before} ({self._json(name, parameter.schema)}) {writer.literal(form.after)}"

@@ -35,7 +35,7 @@ from llmendpoint_server.api.tools.reasoning import (
     ReasoningReader,
 )
 from llmendpoint_server.api.tools.source import NewId
-from llmendpoint_server.api.tools.tagged import GlmReader, QwenCoderReader
+from llmendpoint_server.api.tools.tagged import DeepSeekTagsReader, GlmReader, MiniMaxReader, QwenCoderReader
 
 ALPHANUMERIC = string.ascii_letters + string.digits
 
@@ -96,6 +96,9 @@ TOOL_FORMATS = {format.name: format for format in (
     ToolFormat("kimi_k2", lambda new_id, _: KimiReader(new_id), ("<|tool_calls_section_begin|>",),
         ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_end|>",
          "<|tool_call_argument_begin|>"), frames=(("", frames.KIMI),)),
+    ToolFormat("deepseek_v32", DeepSeekTagsReader, ("｜DSML｜",), ("｜DSML｜",), frames=(("", frames.DEEPSEEK_TAGS),)),
+    ToolFormat("minimax_m2", MiniMaxReader, ("<minimax:tool_call>",), ("<minimax:tool_call>", "</minimax:tool_call>"),
+        frames=(("", frames.MINIMAX),)),
     ToolFormat("deepseek_v3", lambda new_id, _: DeepSeekReader(new_id), ("<｜tool▁calls▁begin｜>",),
         ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
         frames=(("```json", frames.DEEPSEEK_FENCED), ("", frames.DEEPSEEK))),
@@ -142,7 +145,10 @@ TOOL_NAMES = {
     "llama4_json": "llama3_json",
     "qwen3_xml": "qwen3_coder",
 }
-REASONING_NAMES = {"deepseek_r1": "think", "qwen3": "think", "glm45": "think", "kimi_k2": "think"}
+REASONING_NAMES = dict.fromkeys(
+    ("deepseek_r1", "deepseek_v3", "deepseek_v31", "deepseek_v32", "qwen3", "glm45", "kimi_k2", "minimax_m2"),
+    "think",
+)
 """Other names that vLLM has for the formats."""
 AUTO, NONE = "auto", "none"
 

@@ -1,4 +1,4 @@
-"""Calls whose parameters stand in tags of their own: Qwen3-Coder and GLM 4.5. The JSON is made here.
+"""Calls whose parameters stand in tags of their own: Qwen3-Coder, GLM 4.5, MiniMax M2 and DeepSeek V3.2. The JSON is made here.
 
 A value is text. What it means is in the function's schema: a string stays text, and is shown as it comes; anything
 else waits until it is whole, and is a string too if it is not JSON.
@@ -60,15 +60,16 @@ class TaggedParameters(MarkedReader):
         self.source.at = 0
         return False
 
-    def parameter(self, name: str, key: str) -> Reading[None]:
-        """The value up to its closing tag, which is read too. Nothing of it can be given back."""
+    def parameter(self, name: str, key: str, *, text: bool | None = None) -> Reading[None]:
+        """The value up to its closing tag, which is read too. Nothing of it can be given back. `text`: whether it is a string; None: the
+        function's schema says so."""
         source = self.source
         if self.newline_around:
             yield from source.try_take("\n")
         source.commit()
         source.arguments(f"{self._between}{json.dumps(key, ensure_ascii=False)}: ")
         self._between = ", "
-        if _is_text(self._schemas.get(name, {}), key):
+        if _is_text(self._schemas.get(name, {}), key) if text is None else text:
             yield from self._stream_text()
             return
         try:
@@ -152,3 +153,62 @@ class GlmReader(TaggedParameters):
             yield from self.parameter(name, key.strip())
         self.end_call()
         yield from self.next_tag("</tool_call>")
+
+
+class InvokeReader(TaggedParameters):
+    """`<invoke name="function"><parameter name="key">value</parameter></invoke>`, one or several between an opening and a closing tag, with
+    line breaks between tags. `prefix`: of the tags' names."""
+
+    closing: str
+    prefix = ""
+
+    def call(self, marker: str) -> Reading[None]:
+        source, begin = self.source, f'<{self.prefix}invoke name="'
+        yield from source.skip_space()
+        yield from source.expect(begin)
+        while True:
+            yield from self._one()
+            if not (yield from self.next_tag(begin)):
+                break
+        yield from self.next_tag(self.closing)
+
+    def _one(self) -> Reading[None]:
+        source = self.source
+        parameter, end = f'<{self.prefix}parameter name="', f"</{self.prefix}invoke>"
+        name = (yield from source.take_until('"')).strip()
+        yield from source.expect(">")
+        yield from source.skip_space()
+        if not ((yield from self._follows(parameter)) or (yield from self._follows(end))):
+            raise Broken
+        self.begin(name)
+        while (yield from self.next_tag(parameter)):
+            key = yield from source.take_until('"')
+            about = yield from source.take_until(">")
+            yield from self.parameter(name, key, text=self.text_by(about))
+        self.end_call()
+        yield from self.next_tag(end)
+
+    def _follows(self, text: str) -> Reading[bool]:
+        return (yield from self.source.peek(len(text))) == text
+
+    def text_by(self, about: str) -> bool | None:
+        """What the parameter's tag says, behind its name."""
+        return None
+
+
+class MiniMaxReader(InvokeReader):
+    markers = ("<minimax:tool_call>",)
+    closing = "</minimax:tool_call>"
+    value_end = "</parameter>"
+
+
+class DeepSeekTagsReader(InvokeReader):
+    """DeepSeek V3.2. The tag of a parameter says whether its value is a string or JSON: `string="true"`."""
+
+    markers = ("<｜DSML｜function_calls>",)
+    closing = "</｜DSML｜function_calls>"
+    prefix = "｜DSML｜"
+    value_end = "</｜DSML｜parameter>"
+
+    def text_by(self, about: str) -> bool | None:
+        return {'string="true"': True, 'string="false"': False}.get(about.strip())

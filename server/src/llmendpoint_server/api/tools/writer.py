@@ -49,8 +49,10 @@ class Writer:
         first, *rest = self._split.split(marker)
         if not first:  # it begins with a special token, which is no text
             return f"{ANY_TEXT} {self.literal(marker)}"
-        self.rule(name, f"/(.|\\n)*{escaped(first)}/", "[lazy]")
-        return f"{name} {self.literal(''.join(rest))}" if "".join(rest) else name
+        # A special token ends a text. Otherwise the text's own first end does.
+        special = "".join(rest)
+        self.rule(name, f"/(.|\\n)*{escaped(first)}/", "" if special else "[lazy]")
+        return f"{name} {self.literal(special)}" if special else name
 
     def pattern_until(self, name: str, pattern: str, marker: str) -> str:
         """Text that matches the whole pattern, and `marker`, which is not in the text."""
@@ -60,8 +62,9 @@ class Writer:
             return f"{whole} {self.literal(marker)}"
         other = f"/(.|\\n)*{escaped(first)}(.|\\n)*/"
         self.rule(name.upper(), f"({whole} & ~{other}) {json.dumps(first)}")
-        self.rule(name, name.upper(), "[lazy]")
-        return f"{name} {self.literal(''.join(rest))}" if "".join(rest) else name
+        special = "".join(rest)
+        self.rule(name, name.upper(), "" if special else "[lazy]")
+        return f"{name} {self.literal(special)}" if special else name
 
     def json(
         self, name: str, schema: Any, whitespace: str | None = None, options: Mapping[str, Any] | None = None

@@ -45,11 +45,13 @@ def of_prompts(logits: torch.Tensor, rows: Row[Scheduled]) -> list[tuple[TokenLo
         for request, positions in asked
         for position in positions
     ]
-    found = iter(_logprobs(logits, [(line, *one) for line, one in enumerate(tokens)]))
+    found = iter(_logprobs(logits, [(line, *one) for line, one in enumerate(tokens)], ranked=True))
     return [tuple(islice(found, len(positions))) for _, positions in asked]
 
 
-def _logprobs(logits: torch.Tensor, chosen: list[tuple[int, int, int]]) -> list[TokenLogprobs]:
+def _logprobs(
+    logits: torch.Tensor, chosen: list[tuple[int, int, int]], *, ranked: bool = False
+) -> list[TokenLogprobs]:
     """For each (line, token, how many alternatives)."""
     at_once = max(1, WEIGHTS_AT_ONCE[logits.device.type] // logits.shape[1])
     found = []
@@ -59,11 +61,13 @@ def _logprobs(logits: torch.Tensor, chosen: list[tuple[int, int, int]]) -> list[
         scores -= scores.logsumexp(-1, keepdim=True)
         # The negative token of a line that is not finite has no score. Its request fails, so nobody reads that.
         places = torch.tensor(tokens, device=logits.device).clamp_(min=0)
-        own = scores.gather(1, places[:, None])[:, 0].tolist()
+        of_tokens = scores.gather(1, places[:, None])
+        own = of_tokens[:, 0].tolist()
+        ranks = (scores >= of_tokens).sum(-1).tolist() if ranked else [0] * len(own)
         best, ids = scores.topk(min(max(most), logits.shape[1]))
         tops = [tuple(zip(*pair, strict=True)) for pair in zip(ids.tolist(), best.tolist(), strict=True)]
         found += [
-            TokenLogprobs(token, score, top[:count])
-            for token, score, top, count in zip(tokens, own, tops, most, strict=True)
+            TokenLogprobs(token, score, top[:count], rank)
+            for token, score, top, count, rank in zip(tokens, own, tops, most, ranks, strict=True)
         ]
     return found
