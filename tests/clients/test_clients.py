@@ -26,10 +26,10 @@ ROUNDS = {
         "legacy_completions", "embeddings", "models", "responses", "responses_structured", "responses_tools",
         "errors", "responses_errors",
     ),
-    "litellm_sdk": ("chat", "stream", "structured", "tools", "embeddings", "errors"),
-    "langchain_sdk": ("chat", "stream", "structured", "tools", "embeddings", "errors"),
+    "litellm_sdk": ("chat", "stream", "structured", "tools", "responses", "embeddings", "errors"),
+    "langchain_sdk": ("chat", "stream", "structured", "tools", "responses", "embeddings", "errors"),
     "llama_index_sdk": ("chat", "stream", "completion", "structured", "tools", "errors"),
-    "pydantic_ai_sdk": ("chat", "stream", "structured", "tools", "errors"),
+    "pydantic_ai_sdk": ("chat", "stream", "structured", "tools", "responses", "errors"),
     "instructor_sdk": ("structured", "tools", "stream", "errors"),
     "anthropic_sdk": ("chat", "stream", "tools", "tools_stream", "errors"),
 }  # fmt: skip

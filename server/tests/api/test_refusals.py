@@ -288,6 +288,8 @@ def test_a_request_with_a_priority_and_a_deadline_is_served(http: httpx.Client, 
         ("/v1/images/generations", "text alone, no images"),
         ("/v1/moderations", "judges no texts"),
         ("/v1/classify", "no model of several labels"),
+        ("/v1/responses/resp_1/cancel", "stores no responses"),
+        ("/v1/conversations", "stores no conversations"),
         ("/v1/other", "Not Found"),
     ],
 )

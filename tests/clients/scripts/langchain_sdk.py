@@ -51,6 +51,23 @@ def tools() -> None:
 
 
 @step
+def responses() -> None:
+    """The same over /v1/responses, with the answer's items sent back."""
+    model = ChatOpenAI(model=MODEL, max_completion_tokens=200, use_responses_api=True, **HERE)
+    assert ANSWER in model.invoke(QUESTION).text
+    assert "".join(chunk.text for chunk in model.stream(QUESTION)) == model.invoke(QUESTION).text
+    assert isinstance(
+        model.with_structured_output(Verdict, method="json_schema", strict=True).invoke(QUESTION), Verdict
+    )
+    asked = HumanMessage(QUESTION)
+    answer = model.bind_tools([TOOL], tool_choice="get_weather", strict=True).invoke([asked])
+    [call] = answer.tool_calls
+    assert call["args"]["city"] in CITIES
+    result = ToolMessage("sunny", tool_call_id=call["id"])
+    assert model.bind_tools([TOOL]).invoke([asked, answer, result]).text
+
+
+@step
 def embeddings() -> None:
     embedder = OpenAIEmbeddings(
         model=EMBEDDER,

@@ -49,6 +49,18 @@ def tools() -> None:
 
 
 @step
+def responses() -> None:
+    asked = {name: value for name, value in HERE.items() if name != "messages"} | {"input": QUESTION}
+    answer = litellm.responses(**asked)
+    assert ANSWER in answer.output_text
+    events = list(litellm.responses(**asked, stream=True))
+    assert (
+        "".join(event.delta for event in events if event.type == "response.output_text.delta")
+        == answer.output_text
+    )
+
+
+@step
 def embeddings() -> None:
     given = litellm.embedding(
         model=f"openai/{EMBEDDER}", api_base=f"{EMBEDDINGS_URL}/v1", api_key="none", input=["rain", "cat"]

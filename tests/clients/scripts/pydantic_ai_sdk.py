@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pydantic_ai import Agent, ModelHTTPError, NativeOutput
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from steps import ANSWER, MODEL, QUESTION, URL, Verdict, run, step
@@ -42,6 +42,19 @@ def tools() -> None:
     assert isinstance(result.output, Verdict)
     again = Agent(model, model_settings=SETTINGS).run_sync("And now?", message_history=result.all_messages())
     assert again.output
+
+
+@step
+def responses() -> None:
+    """The same over /v1/responses: a text streamed, a call that the agent demands, and a JSON schema."""
+    newer = OpenAIResponsesModel(MODEL, provider=OpenAIProvider(base_url=f"{URL}/v1", api_key="none"))
+    agent = Agent(newer, model_settings=SETTINGS)
+    pieces = list(agent.run_stream_sync(QUESTION).stream_text(delta=True, debounce_by=None))
+    assert "".join(pieces) == agent.run_sync(QUESTION).output
+    for wanted in (Verdict, NativeOutput(Verdict)):
+        result = Agent(newer, output_type=wanted, model_settings=SETTINGS).run_sync(QUESTION)
+        assert isinstance(result.output, Verdict)
+    assert agent.run_sync("And now?", message_history=result.all_messages()).output
 
 
 @step

@@ -3,6 +3,8 @@ and each kind of answer (chat, messages, responses) shows them in its own shape.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Protocol
 
 import msgspec
@@ -32,6 +34,20 @@ class ToolCallArguments(msgspec.Struct, frozen=True, gc=False):
 
 
 Delta = Content | Reasoning | ToolCallBegun | ToolCallArguments
+
+
+def joined(deltas: Iterable[Delta]) -> list[Delta]:
+    """The same in as few as can be."""
+    found: list[Delta] = []
+    for _, group in groupby(deltas, _kind):
+        same = list(group)
+        texts = [delta.text for delta in same if not isinstance(delta, ToolCallBegun)]
+        found += [msgspec.structs.replace(same[0], text="".join(texts))] if texts else same
+    return found
+
+
+def _kind(delta: Delta) -> tuple[type[Delta], int]:
+    return type(delta), delta.index if isinstance(delta, ToolCallArguments) else 0
 
 
 class AnswerReader(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from llmendpoint_server.api.deltas import Delta
+from llmendpoint_server.api.deltas import Delta, joined
 from llmendpoint_server.core.request import TokenLogprobs
 
 
@@ -59,7 +59,10 @@ class Whole:
 
     def pieces(self) -> Sequence[Piece]:
         """What the same answer has as a stream, in fewer pieces if they show no log probabilities."""
-        return self.scored or [Piece(self.index, self.text, self.reason, self.stop_reason, self.deltas)]
+        if self.scored:
+            return self.scored
+        deltas = None if self.deltas is None else joined(self.deltas)
+        return [Piece(self.index, self.text, self.reason, self.stop_reason, deltas)]
 
     def add(self, piece: Piece) -> None:
         if piece.logprobs or self.scored:

@@ -141,16 +141,13 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "moderation": (), "access_programs": (), "image": (), "truncation": ("disabled",),
 }  # fmt: skip
 """Fields that need a store, or OpenAI's own service, with their neutral values. Null is the same as left out."""
-STORED = (
-    "this server stores nothing. The batch service of the chart serves it (batch.enabled), at the gateway's address. Or send the "
-    "whole conversation in input"
-)
+_STORED = "it stores nothing. The batch service of the chart (batch.enabled) serves it, at the gateway's address; here "
 WHY = {
-    "previous_response_id": STORED,
-    "conversation": STORED,
-    "background": STORED,
-    "prompt": "this server stores no prompts: send instructions and input",
-    "truncation": "this server leaves nothing out of an input: send a shorter one",
+    "previous_response_id": f"{_STORED}send the whole conversation in input",
+    "conversation": f"{_STORED}send the whole conversation in input",
+    "background": f"{_STORED}leave it out",
+    "prompt": "it stores no prompts. Send instructions and input",
+    "truncation": "it leaves nothing out of an input. Send a shorter one",
 }
 
 
@@ -226,5 +223,5 @@ class ResponsesBody(Body, kw_only=True):
 
 def _refuse_unless_neutral(name: str, value: Raw, neutral: tuple[Any, ...]) -> None:
     if not is_neutral(value, neutral):
-        why = f": {WHY[name]}" if name in WHY else ""
-        raise InvalidRequest(f"{name} is not supported by this server{why}. Leave it out.", param=name)
+        why = WHY.get(name, "leave it out")
+        raise InvalidRequest(f"{name} is not supported by this server: {why}.", param=name)

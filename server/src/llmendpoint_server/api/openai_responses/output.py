@@ -31,6 +31,37 @@ class Output:
         self._held: list[dict[str, Any]] = []
         """of tokens whose text is not decided yet"""
 
+    @property
+    def place(self) -> int:
+        """Of the last item."""
+        return len(self.items) - 1
+
+    def more(self, piece: Piece) -> str | None:
+        """Takes a piece that is no more than text of the message that grows, and returns the text."""
+        if (
+            not self._open
+            or self._namer is not None
+            or piece.reason is not None
+            or self.items[-1]["type"] != MESSAGE
+        ):
+            return None
+        if piece.deltas is None:
+            text = piece.text
+        elif len(piece.deltas) == 1 and isinstance(delta := piece.deltas[0], Content):
+            text = delta.text
+        else:
+            return None
+        self._texts.append(text)
+        return text
+
+    def delta(self, text: str) -> Event:
+        """Of the message that grows."""
+        return f"{TEXT_EVENTS[MESSAGE]}.delta", self._place() | {
+            "content_index": 0,
+            "delta": text,
+            "logprobs": [],
+        }
+
     def take(self, piece: Piece) -> Iterator[Event]:
         """A piece grows the items; the last one completes them."""
         deltas: Sequence[Delta] | None = piece.deltas
@@ -81,7 +112,7 @@ class Output:
         yield f"{TEXT_EVENTS[kind]}.delta", change
 
     def _place(self) -> dict[str, Any]:
-        return {"item_id": self.items[-1]["id"], "output_index": len(self.items) - 1}
+        return {"item_id": self.items[-1]["id"], "output_index": self.place}
 
     def _begin(self, kind: str, fields: dict[str, Any]) -> Iterator[Event]:
         yield from self._complete(complete=True)
@@ -118,7 +149,7 @@ class Output:
             yield f"{TEXT_EVENTS[kind]}.done", place | {"text": text} | scores
             yield "response.content_part.done", place | {"part": part}
         item["status"] = "completed" if complete else "incomplete"
-        yield "response.output_item.done", {"output_index": len(self.items) - 1, "item": item}
+        yield "response.output_item.done", {"output_index": self.place, "item": item}
 
     def _end(self, *, complete: bool) -> Iterator[Event]:
         in_message = self._open and self.items[-1]["type"] == MESSAGE

@@ -34,7 +34,12 @@ def usage_of(usage: Usage) -> dict[str, Any]:
 
 class ResponseShape:
     def __init__(self, request_id: str, created: int, model: str, view: View) -> None:
-        self._head = {"id": request_id, "object": "response", "created_at": created, "model": model}
+        self._head: dict[str, Any] = {
+            "id": request_id,
+            "object": "response",
+            "created_at": created,
+            "model": model,
+        }
         self._view = view
 
     def output(self) -> Output:
@@ -72,8 +77,12 @@ class ResponseEvents:
         self._shape, self._usage = shape, usage
         self._output = shape.output()
         self._number = 0
+        self._rest: tuple[int, bytes, bytes] = -1, b"", b""
+        """the place of the message that grows, and what its deltas have before and after their text, encoded once"""
 
     def piece(self, piece: Piece) -> bytes:
+        if (text := self._output.more(piece)) is not None:
+            return self._more(text)
         events = [*self._begin(), *self._output.take(piece)]
         if piece.reason is not None:
             response = self._shape.ended(piece.reason, self._output, self._usage)
@@ -96,12 +105,22 @@ class ResponseEvents:
         response = self._shape.response("in_progress")
         return [(name, {"response": response}) for name in ("response.created", "response.in_progress")]
 
+    def _more(self, text: str) -> bytes:
+        """As `_event`: nearly all events are these."""
+        if self._rest[0] != self._output.place:
+            before, _, after = self._event(self._output.delta("\0")).rpartition(encode_json("\0"))
+            after = after.removesuffix(b"%d}\n\n" % (self._number - 1))
+            self._number -= 1
+            self._rest = self._output.place, before, after
+        self._number += 1
+        return b"%b%b%b%d}\n\n" % (self._rest[1], encode_json(text), self._rest[2], self._number - 1)
+
     def _encode(self, events: Iterable[Event]) -> bytes:
         return b"".join(map(self._event, events))
 
     def _event(self, event: Event) -> bytes:
         name, fields = event
-        data = {"type": name, "sequence_number": self._number, **fields}
+        data = {"type": name, **fields, "sequence_number": self._number}
         self._number += 1
         return b"event: %b\ndata: %b\n\n" % (name.encode(), encode_json(data))
 
