@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -63,6 +64,53 @@ async def test_an_upload_above_the_limit_of_bodies_is_streamed(with_batches: Gat
         assert asked[0]["size"] == 48 * MIB
         assert "Authorization" not in str(asked[0]["headers"])
         assert max(most) - before < 16 * MIB
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[Gateway]:
+    """A gateway with other times: for requests, for uploads, and for an upload that stands still."""
+    times = {"REQUEST_TIMEOUT": "1s", "UPLOAD_TIMEOUT": "5s", "UPLOAD_IDLE_TIMEOUT": "2s"}
+    with running_gateway(batch_service=f"127.0.0.1:{PORT}", **times) as running:
+        yield running
+
+
+async def slow_upload(gateway: Gateway, pieces: int, pause: float) -> tuple[int, Any]:
+    """The answer; what was not sent before it is not sent any more."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+
+    async def send() -> None:
+        writer.write(
+            f"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: {1000 * pieces}\r\n\r\n".encode()
+        )
+        for _ in range(pieces):
+            writer.write(b"x" * 1000)
+            await asyncio.sleep(pause)
+
+    sending = asyncio.create_task(send())
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).decode().lower()
+    sending.cancel()
+    length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+    answer = json.loads(await reader.readexactly(length))
+    writer.close()
+    return int(head.split()[1]), answer
+
+
+async def test_an_upload_may_take_longer_than_a_request(impatient: Gateway) -> None:
+    """200 MiB had 60 s, which is 28 Mbit/s."""
+    async with batch_service() as asked:
+        assert await slow_upload(impatient, 6, 0.5) == (200, {"id": "x"})
+        assert asked[0]["size"] == 6000
+
+
+@pytest.mark.parametrize(("pieces", "pause"), [(2, 4.0), (40, 0.5)])
+async def test_an_upload_that_stands_still_or_never_ends_is_answered_with_408(
+    impatient: Gateway, pieces: int, pause: float
+) -> None:
+    async with batch_service() as asked:
+        status, answer = await slow_upload(impatient, pieces, pause)
+        assert (status, answer["error"]["code"]) == (408, "request_timeout")
+        assert "stood still for 2s" in answer["error"]["message"]
+        assert not asked
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,13 @@ from envoy.extensions.filters.http.adaptive_concurrency.v3 import adaptive_concu
 from envoy.extensions.filters.http.buffer.v3 import buffer_pb2  # noqa: F401
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2  # noqa: F401
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2  # noqa: F401
+from envoy.extensions.filters.http.lua.v3 import lua_pb2  # noqa: F401
 from envoy.extensions.filters.http.router.v3 import router_pb2  # noqa: F401
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2,  # noqa: F401
+)
+from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
+    header_mutation_pb2 as early_pb2,  # noqa: F401
 )
 from envoy.extensions.request_id.uuid.v3 import uuid_pb2  # noqa: F401
 from envoy.extensions.resource_monitors.downstream_connections.v3 import (

@@ -53,6 +53,26 @@ async def test_a_body_that_does_not_come_in_time_is_answered_with_408(
     assert SLOW in answer["error"]["message"]
 
 
+@pytest.mark.parametrize("head", ["content-length: 100", "transfer-encoding: chunked"])
+async def test_a_get_whose_body_does_not_come_in_time_is_answered_with_408(
+    impatient: Gateway, head: str
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", impatient.port)
+    writer.write(f"GET /v1/models HTTP/1.1\r\nhost: x\r\n{head}\r\n\r\n".encode())
+    assert (await asyncio.wait_for(reader.readline(), 30)).split()[1] == b"408"
+    writer.close()
+
+
+async def test_a_caller_does_not_say_that_his_body_is_whole(impatient: Gateway) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", impatient.port)
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nx-gateway-whole: 1\r\nx-gateway-cluster: a\r\ncontent-length: 9"
+    )
+    writer.write(f"{head}\r\n\r\n".encode())
+    assert (await asyncio.wait_for(reader.readline(), 30)).split()[1] == b"408"
+    writer.close()
+
+
 async def test_the_time_for_a_body_does_not_count_while_a_request_waits_or_is_answered(
     impatient: Gateway,
 ) -> None:

@@ -5,7 +5,7 @@ anew nothing listens, so that a request waits for it a few seconds: connections 
 request has one of its own, because a kept connection may be that of the ended pod.
 """
 
-from llmendpoint_gateway.core.envoy.bounds import CONNECTION_BUFFER_BYTES
+from llmendpoint_gateway.core.envoy import bounds
 from llmendpoint_gateway.core.envoy.resources import KEEPALIVE, Resource
 
 BATCH_CLUSTER = "batch-service"
@@ -29,7 +29,7 @@ def make_batch_cluster(address: str) -> Resource:
         "type": "STRICT_DNS",
         "dns_lookup_family": "V4_PREFERRED",
         "connect_timeout": "2s",
-        "per_connection_buffer_limit_bytes": CONNECTION_BUFFER_BYTES,
+        "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
         "circuit_breakers": {"thresholds": [_LIMITS]},
         "upstream_connection_options": {"tcp_keepalive": KEEPALIVE},
         "typed_extension_protocol_options": {
@@ -51,7 +51,7 @@ def make_batch_action() -> Resource:
     return {
         "cluster": BATCH_CLUSTER,
         "timeout": "0s",
-        "idle_timeout": "120s",
+        "idle_timeout": bounds.UPLOAD_IDLE_TIMEOUT,
         "retry_policy": {
             "retry_on": "connect-failure,refused-stream,reset-before-request",
             "num_retries": 6,

@@ -27,6 +27,8 @@ READER_TIMEOUT = 60
 
 REQUEST_TIMEOUT = "60s"
 """For receiving a whole request: 32 MiB at 4.5 Mbit/s. The wait for a replica comes after it and does not count."""
+UPLOAD_TIMEOUT, UPLOAD_IDLE_TIMEOUT = "3600s", "120s"
+"""For receiving a whole request to the batch service, 200 MiB at 0.5 Mbit/s, and for one of which nothing comes."""
 HEADERS_TIMEOUT = "10s"
 STREAM_IDLE_TIMEOUT = "3600s"
 """Long, because a stream is silent while an engine prefills."""

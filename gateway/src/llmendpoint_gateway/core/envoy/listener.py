@@ -15,6 +15,7 @@ from llmendpoint_gateway.core.envoy.resources import (
     PICKER_CLUSTER,
     PRIORITY_HEADER,
     RESERVED_PREFIX,
+    WHOLE_HEADER,
     Resource,
     extension,
     http2_options,
@@ -44,7 +45,10 @@ def make_listener(host: str, port: int, share: bounds.Share, batch_service: bool
     """`batch_service`: there is one."""
     manager = _connection_manager(
         [make_request_ids(), *make_places(share)],
+        [_mark_whole()],
         stat_prefix=STATS_NAME,
+        # It has no other time for a single route. The routes to replicas have a shorter one (core/envoy/routes.py).
+        request_timeout=bounds.UPLOAD_TIMEOUT,
         route_config=make_routes(large_apart=True, batch_service=batch_service),
         max_request_headers_kb=bounds.MAX_HEADERS_KB,
         common_http_protocol_options={
@@ -53,6 +57,8 @@ def make_listener(host: str, port: int, share: bounds.Share, batch_service: bool
         },
         http_protocol_options={"accept_http_10": True, "default_host_for_http_10": "gateway"},
         use_remote_address=True,
+        # Before a route is chosen. `_strip()` comes after that.
+        early_header_mutation_extensions=[_strip_reserved()],
     )
     return {
         "name": "openai",
@@ -68,7 +74,9 @@ def make_inner_listener(socket: str) -> Resource:
     """Its requests have passed the outer listener, which added headers and applied the limits of connections."""
     manager = _connection_manager(
         [],
+        [],
         stat_prefix=INNER_STATS_NAME,
+        request_timeout=bounds.REQUEST_TIMEOUT,
         codec_type="HTTP2",
         route_config=make_routes(large_apart=False),
         max_request_headers_kb=2 * bounds.MAX_HEADERS_KB,
@@ -84,14 +92,13 @@ def make_inner_listener(socket: str) -> Resource:
     }
 
 
-def _connection_manager(first: list[Resource], **config: Any) -> Resource:
-    """`first`: filters that run before those of both listeners."""
+def _connection_manager(first: list[Resource], whole: list[Resource], **config: Any) -> Resource:
+    """`first`: filters that run before those of both listeners. `whole`: those that run once the body is there."""
     return extension(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stream_idle_timeout=bounds.STREAM_IDLE_TIMEOUT,
         stream_flush_timeout=f"{bounds.READER_TIMEOUT}s",
-        request_timeout=bounds.REQUEST_TIMEOUT,
         request_headers_timeout=bounds.HEADERS_TIMEOUT,
         http2_protocol_options=http2_options(),
         normalize_path=True,
@@ -100,7 +107,7 @@ def _connection_manager(first: list[Resource], **config: Any) -> Resource:
         preserve_external_request_id=True,
         always_set_request_id_in_response=True,
         request_id_extension=_request_ids(),
-        http_filters=[*first, _strip(), _whole_body(), _picker(), make_priorities(), _router()],
+        http_filters=[*first, _strip(), _whole_body(), *whole, _picker(), make_priorities(), _router()],
         local_reply_config=make_local_replies(),
         access_log=[_access_log()],
         **config,
@@ -116,6 +123,25 @@ def _strip() -> Resource:
         "envoy.filters.http.header_mutation",
         "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
         mutations={"request_mutations": removals},
+    )
+
+
+def _strip_reserved() -> Resource:
+    return extension(
+        "envoy.http.early_header_mutation.header_mutation",
+        "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
+        mutations=[{"remove_on_match": {"key_matcher": {"prefix": RESERVED_PREFIX}}}],
+    )
+
+
+def _mark_whole() -> Resource:
+    """Has the route chosen again, now that the body is there: one without the time limit for its arrival. Envoy has no filter
+    that does this and nothing else."""
+    script = f'function envoy_on_request(handle) handle:headers():replace("{WHOLE_HEADER}", "1") end'
+    return extension(
+        "envoy.filters.http.lua",
+        "envoy.extensions.filters.http.lua.v3.Lua",
+        default_source_code={"inline_string": script},
     )
 
 

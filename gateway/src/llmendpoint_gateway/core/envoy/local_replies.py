@@ -36,6 +36,12 @@ def make_local_replies() -> Resource:
                 retry_after=UNAVAILABLE_RETRY_AFTER,
             ),
             _mapper(
+                {"and_filter": {"filters": [_status(408), of_batches()]}},
+                f"The upload stood still for {bounds.UPLOAD_IDLE_TIMEOUT}, or did not come in whole within {bounds.UPLOAD_TIMEOUT}.",
+                "request_timeout",
+                kind="invalid_request_error",
+            ),
+            _mapper(
                 _cut_inside(),
                 "The gateway holds as much of large requests as it can. Try again.",
                 "gateway_overloaded",

@@ -14,6 +14,7 @@ DESTINATION_HEADER = "x-gateway-destination-endpoint"
 CLUSTER_HEADER = "x-gateway-cluster"
 TRIAL_HEADER = "x-gateway-trial"  # on a request whose every outcome is reported
 KEPT_HEADER = "x-gateway-kept"  # on a request whose large body Envoy keeps for a second attempt
+WHOLE_HEADER = "x-gateway-whole"  # on a request whose body has come in whole
 TAG_HEADER = (
     "x-gateway-tag"  # core/request/request.py: it shows that a report of an attempt is of this request
 )

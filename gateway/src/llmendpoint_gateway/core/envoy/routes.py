@@ -2,7 +2,13 @@
 
 from llmendpoint_gateway.core.envoy import batches, bounds, priorities
 from llmendpoint_gateway.core.envoy.local_replies import error_json
-from llmendpoint_gateway.core.envoy.resources import CLUSTER_HEADER, KEPT_HEADER, LARGE_CLUSTER, Resource
+from llmendpoint_gateway.core.envoy.resources import (
+    CLUSTER_HEADER,
+    KEPT_HEADER,
+    LARGE_CLUSTER,
+    WHOLE_HEADER,
+    Resource,
+)
 from llmendpoint_gateway.core.envoy.upstream_logs import CRASHED_HEADER, RETRIABLE_HEADER
 from llmendpoint_gateway.core.request.paths import SOCKET
 
@@ -46,7 +52,7 @@ def make_routes(large_apart: bool, batch_service: bool = False) -> Resource:
     picked = [route | {"request_headers_to_remove": list(REMOVED_HEADERS)} for route in (*kept, *routes)]
     large = (_over_limit(), _beyond_numbers(), _of_unknown_length())
     of_batches = [_of_batches(path, batch_service) for path in batches.PATHS]
-    apart = [_refused_encoding(), *of_batches, *(_large(headers) for headers in large)]
+    apart = [_refused_encoding(), *of_batches, *(_large(headers) for headers in large), *_arriving()]
     return {
         "name": "openai",
         "virtual_hosts": [
@@ -132,6 +138,20 @@ def _large(headers: list[Resource]) -> Resource:
         },
         "typed_per_filter_config": _undecided(),
     }
+
+
+def _arriving() -> list[Resource]:
+    """For a request until it is whole and marked as that (core/envoy/listener.py): the listener's own limit is that of
+    uploads. Neither its wait for a replica nor its answer counts, so the routes below have no limit."""
+    limit = {"max_stream_duration": {"max_stream_duration": bounds.REQUEST_TIMEOUT}}
+    unmarked = {"name": WHOLE_HEADER, "present_match": False}
+
+    def route(*more: Resource) -> Resource:
+        match = {"prefix": "/", "headers": [unmarked, *more]}
+        return {"match": match, "route": _action("reset-before-request") | limit}
+
+    bodiless = [route(_method(m)) | {"typed_per_filter_config": _small_body()} for m in BODILESS]
+    return [*bodiless, route()]
 
 
 def _of_batches(path: str, there: bool) -> Resource:
