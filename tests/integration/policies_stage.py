@@ -77,6 +77,10 @@ def model(source: str = "hf://acme/demo", **fields: Any) -> dict[str, Any]:
     return {"model": {"source": source, **fields}}
 
 
+def adapters(*sources: str) -> dict[str, Any]:
+    return {"adapters": [{"name": f"a{number}", "source": source} for number, source in enumerate(sources)]}
+
+
 LABELS = {"app.kubernetes.io/managed-by": "llmendpoint-operator", "llmendpoint.io/endpoint": "chat"}
 
 

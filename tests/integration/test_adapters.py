@@ -1,4 +1,4 @@
-"""docs/concepts/adapters.md, on a real API server with real simulators: adapters come and go, and no pod is restarted.
+"""docs/concepts/adapters.md: adapters come and go in real simulators on a real API server, and no pod is restarted.
 
 The simulators run with the arguments that the operator wrote into the pods.
 """

@@ -26,6 +26,7 @@ from tests.integration.policies_stage import (
     SYSTEM,
     TENANT,
     VALUES,
+    adapters,
     allowed,
     deployment,
     endpoint,
@@ -81,6 +82,8 @@ def enforced(control_plane: Cluster) -> Iterator[Cluster]:
         (model("oci://evil.example/x@sha256:" + "a" * 64), "spec.model.source", "hf://*"),
         (model("pvc://postgres-data/x"), "spec.model.cache.claimName", "models"),
         (model(cache={"claimName": "postgres-data"}), "spec.model.cache.claimName", "models"),
+        (adapters("hf://acme/sql", "pvc://postgres-data/x"), "spec.adapters", "models"),
+        (adapters("file:///etc"), "spec.adapters", "hf://*"),
         (model(credentials={"secretName": "payroll"}), "spec.model.credentials.secretName", "hub-token"),
         ({"resources": {"tolerations": [{"operator": "Exists"}]}}, "spec.resources.tolerations", "nvidia.com/gpu"),
         ({"resources": {"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]}},
@@ -136,6 +139,7 @@ def test_what_the_platform_allows_is_taken(enforced: Cluster) -> None:
     )  # fmt: skip
     assert refusal(enforced, whole) == ""
     assert refusal(enforced, endpoint(model={"source": "pvc://models/x"})) == ""
+    assert refusal(enforced, endpoint(**adapters("hf://acme/sql", "pvc://models/sql"))) == ""
 
 
 def test_the_largest_endpoint_is_within_the_cost_of_the_rules(enforced: Cluster) -> None:
@@ -153,6 +157,8 @@ def test_the_largest_endpoint_is_within_the_cost_of_the_rules(enforced: Cluster)
             "env": [{"name": f"V{i}" + "X" * 100, "value": "x" * 4000} for i in range(64)],
         },
         resources={"tolerations": [{"key": f"k{i}" + "x" * 300, "operator": "Exists"} for i in range(16)]},
+        engine={"maxAdapters": 64},
+        **adapters(*("s3://models/" + "x" * 450 for _ in range(64))),
         rollout={"verification": {"prompts": prompts}},
     )
     try:

@@ -31,6 +31,10 @@ def create(namespace: Namespace, manifest: dict[str, Any]) -> None:
     namespace.cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(manifest))
 
 
+def adapters(*sources: str) -> dict[str, Any]:
+    return {"adapters": [{"name": f"a{number}", "source": source} for number, source in enumerate(sources)]}
+
+
 def prompts(fields: dict[str, Any]) -> dict[str, Any]:
     """A spec with one prompt."""
     prompt = {"name": "capital", "prompt": "Capital of France?", **fields}
@@ -210,6 +214,22 @@ def schedule(**fields: Any) -> dict[str, Any]:
         ("x", prompts({"samples": 11, "expect": {"equals": "4"}}), "less than or equal to 10"),
         ("x", prompts({"temperature": 2.5, "expect": {"equals": "4"}}), "less than or equal to 2"),
         ("x", {"terminationGracePeriodSeconds": 5}, "greater than or equal to 15"),
+        (
+            "x",
+            adapters("oci://images.example/a@sha256:1"),
+            "for example hf://acme/sql-lora@v2 or pvc://adapters/sql",
+        ),
+        ("x", adapters("pvc://claim"), "pvc://<claim>/<path>"),
+        ("x", adapters("pvc://claim/../other"), "must not contain '..'"),
+        ("x", adapters(*["hf://a/b"] * 9), "more entries than engine.maxAdapters; raise engine.maxAdapters"),
+        (
+            "x",
+            {"adapters": [{"name": "chat:sql", "source": "hf://a/b"}]},
+            "for example sql. Callers name the model",
+        ),
+        ("x", {"adapters": [{"name": "a", "source": "hf://a/b"}] * 2}, "Duplicate value"),
+        ("x", {"adapters": [{"name": "a"}]}, "spec.adapters[0].source: Required value"),
+        ("x", {"engine": {"maxAdapters": 65}}, "less than or equal to 64"),
         ("x", {"replica": 2}, 'unknown field "spec.replica"'),
         ("x" * 53, {}, "at most 52 characters"),
         ("1x", {}, "begin with a letter"),
@@ -234,6 +254,10 @@ def test_a_bad_spec_is_refused_with_what_to_write_instead(
         {"model": {"source": "file:///models/x"}, "resources": {"cpu": 2, "memory": "1.5Gi"}},
         {"engine": {"device": "cuda"}, "resources": {"accelerator": {"kind": "nvidia.com/gpu"}}},
         {"runtime": {"name": "other", "args": ["--port=1"]}},
+        {
+            **adapters(*["file:///a", "hf://a/b@main", "s3://bucket/a", "pvc://c/a/b"] * 16),
+            "engine": {"maxAdapters": 64},
+        },
         {"autoscaling": {"maxReplicas": 4}},
         {
             "autoscaling": {

@@ -67,6 +67,9 @@ def _endpoint(view: EndpointView, now: datetime) -> Tree:
         tree.add(_rollout(view.rollout, now))
     for revision in view.revisions:
         _add_revision(tree, revision, now)
+    if view.adapters:
+        each = ", ".join(f"{one.name} {one.ready}/{view.ready}" for one in view.adapters)
+        tree.add(Text(f"adapters {each}"))
     if view.url:
         tree.add(Text.assemble("url ", (view.url, "underline")))
     return tree

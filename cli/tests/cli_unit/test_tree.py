@@ -13,7 +13,7 @@ import pytest
 
 from llmendpoint_cli.core.history import history_of
 from llmendpoint_cli.core.presence import Presence, view_operator
-from llmendpoint_cli.core.tree import as_json, phase_of, role_of, view_endpoint
+from llmendpoint_cli.core.tree import as_json, phase_of, reasons, role_of, view_endpoint
 from llmendpoint_cli.render import history_table, make_console, status_trees
 
 from .samples import (
@@ -42,6 +42,13 @@ from .samples import (
 )
 
 GOLDEN = Path(__file__).parent / "golden"
+
+
+def test_a_missing_adapter_is_a_cause_and_one_that_is_there_is_none() -> None:
+    for status, told in ((True, ()), (False, ("LoadFailed: sql: no such adapter",))):
+        found = endpoint(READY, condition("AdaptersReady", status, "LoadFailed", "sql: no such adapter"))
+        assert reasons(found) == told
+        assert phase_of(found) == phase_of(endpoint(READY)), "it is as ready as it was"
 
 
 def check_golden(name: str, renderable: object) -> None:
@@ -97,6 +104,13 @@ CASES: dict[str, tuple[Json, list[Json]]] = {
             activeRevision=BLUE, targetRevision=BLUE, replicas=1,
         ),
         [hanging_pod("chat-7d9f8c6b54-a", BLUE)],
+    ),
+    "adapters.txt": (
+        serving(adapters=[
+            {"name": "sql", "source": "hf://acme/sql", "readyReplicas": 2},
+            {"name": "legal", "source": "s3://acme/legal", "message": "HTTP 404: no such adapter"},
+        ]) | {"spec": {"replicas": 2}},
+        [ready_pod(f"chat-7d9f8c6b54-{letter}", BLUE) for letter in "ab"],
     ),
     "no-accelerator.txt": (
         endpoint(
@@ -257,5 +271,15 @@ def test_json_has_the_apis_names_and_leaves_out_what_is_unknown() -> None:
     assert "url" not in found
     assert "rollout" not in found
     assert found["revisions"][0]["pods"][0]["phase"] == "Ready"
-    assert {"namespace", "name", "phase", "operator", "wanted", "ready", "why", "revisions"} == set(found)
+    assert {
+        "namespace",
+        "name",
+        "phase",
+        "operator",
+        "wanted",
+        "ready",
+        "why",
+        "revisions",
+        "adapters",
+    } == set(found)
     assert found["operator"] == "Unknown"

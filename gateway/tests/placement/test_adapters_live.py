@@ -1,4 +1,4 @@
-"""docs/concepts/adapters.md, through Envoy: an adapter is a model of its own for callers."""
+"""docs/concepts/adapters.md: through Envoy an adapter is a model of its own for callers, and only those who have it get its requests."""
 
 import asyncio
 

@@ -33,10 +33,10 @@ from .observed import observation_of, requests_text
 from .pods import PodView, view_pod
 from .presence import UNKNOWN, OperatorView, Presence
 
-POSITIVE = ("Ready", "Progressing", "Reconciling", "Scaling", "CapacityFits")
+POSITIVE = ("Ready", "Progressing", "Reconciling", "Scaling", "CapacityFits", "AdaptersReady")
 """Conditions for which True is good. For every other one, known here or not, True means that something is wrong. These
 are Kubernetes' API conventions, so a newer operator's conditions are shown too."""
-WORTH_TELLING = ("CapacityFits", "Scaling")
+WORTH_TELLING = ("CapacityFits", "Scaling", "AdaptersReady")
 """Positive conditions for which False is a cause of its own."""
 
 
@@ -64,6 +64,15 @@ class RolloutView:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterView:
+    """A LoRA adapter, and how many ready replicas of the active revision have it."""
+
+    name: str
+    ready: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointView:
     """One endpoint. `phase`: NoOperator, Pending, Starting, RollingOut, Ready, Degraded, Stalled, NotReady or Stopping."""
 
@@ -77,6 +86,7 @@ class EndpointView:
     why: tuple[str, ...]
     rollout: RolloutView | None
     revisions: tuple[RevisionView, ...]
+    adapters: tuple[AdapterView, ...] = ()
 
 
 def view_endpoint(endpoint: Object, pods: Iterable[Object], operator: OperatorView = UNKNOWN) -> EndpointView:
@@ -98,6 +108,7 @@ def view_endpoint(endpoint: Object, pods: Iterable[Object], operator: OperatorVi
         why=(*filter(None, [operator.why]), *reasons(endpoint)),
         rollout=_rollout(endpoint),
         revisions=_revisions(endpoint, mine),
+        adapters=_adapters(endpoint),
     )
 
 
@@ -155,6 +166,14 @@ def role_of(endpoint: Object, revision: str) -> str:
     if revision in (status.get("targetRevision"), rollout_of(endpoint).get("green")):
         return "new"
     return "old"
+
+
+def _adapters(endpoint: Object) -> tuple[AdapterView, ...]:
+    listed = status_of(endpoint).get("adapters") or ()
+    return tuple(
+        AdapterView(str(one["name"]), int(one.get("readyReplicas", 0)), str(one.get("source", "")))
+        for one in listed
+    )
 
 
 def _rollout(endpoint: Object) -> RolloutView | None:
