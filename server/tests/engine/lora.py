@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -64,3 +65,12 @@ def greedy(model_folder: Path, adapter: Path | None, prompt: tuple[int, ...], co
     )  # fmt: skip
     found: list[int] = out[0, len(prompt) :].tolist()
     return found
+
+
+def save_tensors(folder: Path, layers: dict[str, tuple[int, int, int]]) -> None:
+    """Weights for layers, each of a rank, inputs and outputs. They need not fit any model."""
+    tensors = {}
+    for name, (rank, inputs, outputs) in layers.items():
+        tensors[f"{name}.lora_A.weight"] = torch.ones(rank, inputs)
+        tensors[f"{name}.lora_B.weight"] = torch.ones(outputs, rank)
+    save_file(tensors, folder / "adapter_model.safetensors")
