@@ -58,6 +58,7 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         speculative_method=settings.speculative_method,
         draft_model_path=str(resolve_model(draft, flag="--draft-model")) if draft else None,
         num_speculative_tokens=settings.num_speculative_tokens,
+        tensor_parallel_size=settings.tensor_parallel_size,
     )
 
 

@@ -17,6 +17,7 @@ from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.graphs import Graphs, Recorder
 from llmendpoint_server.engine.loading import CausalLM
 from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.parallel.ranks import Ranks
 from llmendpoint_server.engine.sampling.logprobs import of_prompts, with_logprobs
 from llmendpoint_server.engine.sampling.masks import Mask, Masks
 from llmendpoint_server.engine.sampling.sampler import Sampler
@@ -25,10 +26,15 @@ from llmendpoint_server.engine.step import Step
 
 class ModelRunner:
     """`backend` has one page more than the scheduler, the last one. With `kernels` tokens are drawn by them. Without `masks` no
-    request may have a grammar."""
+    request may have a grammar. `ranks`: those that compute the model together with this process."""
 
     def __init__(
-        self, model: CausalLM, backend: Backend, kernels: Kernels | None = None, masks: Masks | None = None
+        self,
+        model: CausalLM,
+        backend: Backend,
+        kernels: Kernels | None = None,
+        masks: Masks | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.model = model
         self.backend = backend
@@ -36,6 +42,7 @@ class ModelRunner:
         self._spare = spare_row(backend.cache.pages - 1)
         self._graphs: Graphs | None = None
         self.masks = masks
+        self.ranks = ranks
 
     def capture(self, recorder: Recorder, rows: int, tokens: int, longest: int) -> None:
         """Compute decode steps of up to `rows` rows by CUDA graphs from now on, if the model can be captured. `tokens`: of the
@@ -72,7 +79,7 @@ class ModelRunner:
             logits = graphs.logits
         else:
             step = self.backend.prepare(batch)
-            logits = forward(self.model, self.backend, step)
+            logits = self._forward(batch, step)
         rows = [batch.rows[place] for place in step.sampled]
         lines = [(row.sequence, row.draft[:place]) for row in rows for place in range(len(row.draft) + 1)]
         sequences, guesses = [sequence for sequence, _ in lines], [guessed for _, guessed in lines]
@@ -83,6 +90,11 @@ class ModelRunner:
             else:
                 drawn = self._sample(logits[: len(lines)], sequences, guesses, masks) if lines else []
         return step, logits, drawn, masks
+
+    def _forward(self, batch: Batch, step: Step) -> torch.Tensor:
+        if self.ranks is None:
+            return forward(self.model, self.backend, step)
+        return self.ranks.together(batch, lambda: forward(self.model, self.backend, step))
 
     def check(self) -> None:
         """Compute one token in a page that no request uses. An exception here is the device's fault, not a request's."""
