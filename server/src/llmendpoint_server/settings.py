@@ -29,7 +29,7 @@ served, 1 otherwise; the last line on standard error then names the cause.
 """
 MOST = 2**31 - 1
 """Of tokens, sequences and requests: more than any machine has room for."""
-MOST_RANKS = 16
+MOST_RANKS = 64
 UNITS = {
     "": 1,
     "k": 10**3,
@@ -114,9 +114,7 @@ def draft_tokens(text: str) -> int:
 def ranks(text: str) -> int:
     count = positive(text)
     if count > MOST_RANKS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be at most {MOST_RANKS}, the accelerators of one node"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} must be at most {MOST_RANKS}")
     return count
 
 
