@@ -17,7 +17,7 @@ from llmendpoint_fit.core.memory import Load
 from llmendpoint_fit.core.model import Model
 from llmendpoint_fit.core.quantity import parse_bytes
 
-from .core.planning import ONE_ACCELERATOR, Asked, Prices, Report, asked_by, make_report
+from .core.planning import Asked, Prices, Report, asked_by, make_report
 from .core.tree import as_json
 from .errors import BadUsage, CliError
 from .models import invented, read_model
@@ -170,7 +170,7 @@ def _overridden(
     max_num_seqs: int | None,
     kv_cache_dtype: KvCacheDtype | None,
 ) -> Asked:
-    """Options take precedence over the manifest. Only an engine that divides a model gets a count other than one."""
+    """Options take precedence over the manifest."""
     load = replace(
         asked.load,
         max_model_len=max_model_len or asked.load.max_model_len,
@@ -178,10 +178,7 @@ def _overridden(
     )
     if kv_cache_dtype is not None:
         load = replace(load, kv_element_bytes=None if kv_cache_dtype is KvCacheDtype.AUTO else 1)
-    asked = replace(asked, load=load, device=device or asked.device)
-    if asked.splits:
-        return replace(asked, count=count or asked.count)
-    return replace(asked, note=ONE_ACCELERATOR) if count is not None and count > 1 else asked
+    return replace(asked, load=load, device=device or asked.device, count=count or asked.count)
 
 
 def device_of(accelerator: str | None, memory: str | None) -> Device | None:

@@ -19,8 +19,6 @@ def report_view(report: Report) -> Group:
     name = f"{report.model}  " if report.model else ""
     head = Text.assemble((name, "bold"), f"{report.architecture}: {', '.join(about)}")
     parts: list[RenderableType] = [head]
-    if report.note:
-        parts.append(Text(report.note, style="yellow"))
     if not report.options:
         parts.append(Text(report.problem, style="red"))
     elif len(report.options) == 1:

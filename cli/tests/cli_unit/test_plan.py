@@ -107,25 +107,16 @@ def test_a_manifest_says_what_is_asked_and_a_folder_what_the_model_is(folder: Pa
     )
 
 
-def test_our_own_engine_uses_one_of_several_accelerators(folder: Path, tmp_path: Path) -> None:
+def test_our_own_engine_divides_a_model_over_a_number_that_divides_its_heads(
+    folder: Path, tmp_path: Path
+) -> None:
     accelerator = {"kind": "nvidia.com/gpu", "count": 4, "product": "L4"}
-    found = answer(
-        "-f", manifest(tmp_path / "m.yaml", resources={"accelerator": accelerator}), "--model", folder
-    )
-    assert found["options"][0]["count"] == 1
-    assert "one accelerator" in found["note"]
-
-
-def test_an_option_does_not_divide_a_model_that_our_engine_keeps_whole(folder: Path, tmp_path: Path) -> None:
-    path = manifest(
-        tmp_path / "m.yaml", resources={"accelerator": {"kind": "nvidia.com/gpu", "product": "L4"}}
-    )
-    one = answer("-f", path, "--model", folder)
-    four = answer("-f", path, "--model", folder, "--count", "4")
-    assert (four["options"], "one accelerator" in four["note"]) == (one["options"], True)
-    other = manifest(tmp_path / "o.yaml", resources={"accelerator": {"kind": "nvidia.com/gpu", "product": "L4"}},
-                     runtime={"name": "vllm"})  # fmt: skip
-    assert answer("-f", other, "--model", folder, "--count", "4")["options"][0]["count"] == 4
+    path = manifest(tmp_path / "m.yaml", resources={"accelerator": accelerator})
+    four = answer("-f", path, "--model", folder)["options"][0]
+    one = answer("-f", path, "--model", folder, "--count", "1")["options"][0]
+    assert (four["count"], four["weights"]) == (4, one["weights"] / 4)
+    three = answer("-f", path, "--model", folder, "--count", "3")["options"][0]
+    assert three["outcome"] == "NotDivisible"
 
 
 def test_a_cache_of_eight_bits_takes_half(folder: Path) -> None:

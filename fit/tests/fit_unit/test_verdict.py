@@ -61,6 +61,27 @@ def test_verdicts_of_models_that_people_run(question: Question, outcome: Outcome
     assert evaluate(question).outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("quantization", "accelerators", "divisible"),
+    [
+        (None, 2, True),
+        (None, 8, True),
+        (None, 3, False),
+        (None, 16, False),
+        ("fp8", 2, False),
+        ("fp8", 1, True),
+    ],
+)
+def test_the_bundled_engine_divides_whole_key_heads_of_weights_that_are_not_quantized(
+    quantization: str | None, accelerators: int, divisible: bool
+) -> None:
+    """Eight key heads. Other engines keep some of them twice."""
+    model = replace(EIGHT, shape=replace(EIGHT.shape, quantization=quantization))
+    question = ask(model, "h200", accelerators, divides_evenly=True)
+    assert (evaluate(question).outcome is Outcome.NOT_DIVISIBLE) is not divisible
+    assert evaluate(ask(model, "h200", accelerators)).outcome is not Outcome.NOT_DIVISIBLE
+
+
 def test_the_proposals_for_70b_on_one_h100() -> None:
     question = ask(SEVENTY, "h100-80gb", max_model_len=8192, max_num_seqs=16)
     texts = [change_text(change) for change in what_would_fit(question, "nvidia.com/gpu")]

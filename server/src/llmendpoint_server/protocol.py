@@ -40,7 +40,8 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
 
     `model_path`: a local directory in transformers' layout (config.json, *.safetensors). `model_revision`: what
     names the content of these files, for the root of the prefix cache's hash chain. None: the engine chooses by the
-    model and the machine. `max_batched_tokens`: what one step computes. `kv_cache_memory`: bytes.
+    model and the machine. `max_batched_tokens`: what one step computes. `kv_cache_memory`: bytes,
+    of each of the `tensor_parallel_size` ranks that the model is divided over.
     `max_loras`: 0: no adapters. `adapters`: those to load at the start, name and folder.
     `speculative_method`: how tokens are guessed ahead, if not by the model in `draft_model_path`; both None: they are not.
     """
@@ -64,6 +65,7 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     max_loras: int = 0
     max_lora_rank: int = 16
     adapters: tuple[tuple[str, str], ...] = ()
+    tensor_parallel_size: int = 1
 
 
 class AddRequest(msgspec.Struct, tag="add", frozen=True):

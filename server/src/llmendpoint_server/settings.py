@@ -30,6 +30,7 @@ served, 1 otherwise; the last line on standard error then names the cause.
 """
 MOST = 2**31 - 1
 """Of tokens, sequences and requests: more than any machine has room for."""
+MOST_RANKS = 64
 UNITS = {
     "": 1,
     "k": 10**3,
@@ -59,6 +60,7 @@ class Settings:
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     quantization: Literal["int8", "int4"] | None = None
     kv_cache_dtype: Literal["auto", "int8", "fp8"] = "auto"
+    tensor_parallel_size: int = 1
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_batched_tokens: int | None = None
@@ -112,6 +114,13 @@ def draft_tokens(text: str) -> int:
     count = positive(text)
     if count > MOST_DRAFT_TOKENS:
         raise argparse.ArgumentTypeError(f"{text!r} must be at most {MOST_DRAFT_TOKENS}")
+    return count
+
+
+def ranks(text: str) -> int:
+    count = positive(text)
+    if count > MOST_RANKS:
+        raise argparse.ArgumentTypeError(f"{text!r} must be at most {MOST_RANKS}")
     return count
 
 
@@ -206,6 +215,8 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help="keep the weights of linear layers in 8 or 4 bits: a half or a third of the memory, and faster where memory is the limit; on CPU only (default: as the model's files have them)")  # fmt: skip
     add("--kv-cache-dtype", choices=("auto", "int8", "fp8"), default="auto",
         help="keep the KV cache in 8 bits, with a scale for each token and head: twice the tokens in the same memory; on CPU only (default: auto, that of --dtype)")  # fmt: skip
+    add("--tensor-parallel-size", type=ranks, metavar="N", default=1,
+        help="divide the model over N accelerators of this machine, a process each: each has its share of the weights and of the heads, so N must divide the number of heads and of KV heads (default: 1)")  # fmt: skip
     add("--dtype", choices=("auto", "bfloat16", "float16", "float32"), default="auto",
         help="of weights and KV cache (default: auto)")  # fmt: skip
     add("--max-model-len", type=positive, metavar="TOKENS",
@@ -220,7 +231,7 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
     add("--default-deadline-ms", type=deadline_ms, metavar="MS",
         help=f"how long a request may wait before it runs, if it has no header {limits.DEADLINE_HEADER} (default: no limit)")  # fmt: skip
     add("--kv-cache-memory", type=parse_quantity, metavar="BYTES",
-        help="as a Kubernetes quantity, such as 2Gi")  # fmt: skip
+        help="as a Kubernetes quantity, such as 2Gi; with --tensor-parallel-size of each accelerator")  # fmt: skip
     add("--no-prefix-caching", dest="prefix_caching", action="store_false",
         help="never share pages between equal prompts")  # fmt: skip
     add("--speculative-method", choices=("ngram",),

@@ -75,6 +75,12 @@ _SHAPES: dict[str, dict[str, Any]] = {
         "first_k_dense_replace": 1,
         "moe_intermediate_size": 32,
     },
+    "qwen3_moe": {
+        "head_dim": 16,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+    },
     "granite": {},
     "olmo2": {},
     "glm4": {"head_dim": 16},

@@ -5,9 +5,6 @@ The test is the API process at the other end of the socket.
 
 import gc
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,65 +15,13 @@ from llmendpoint_server import protocol
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
 from llmendpoint_server.engine import process
 from llmendpoint_server.engine.connection import Connection
-
-LIMIT_SECONDS = 120.0
-
-
-class Engine:
-    """A started engine process and its socket."""
-
-    def __init__(self) -> None:
-        self.socket, theirs = socket.socketpair()
-        self.socket.settimeout(LIMIT_SECONDS)
-        self._reader = protocol.ApiReader()
-        self._heard: list[protocol.FromEngine] = []
-        with theirs:
-            command = [sys.executable, "-m", "llmendpoint_server.engine", "--socket-fd", str(theirs.fileno())]
-            self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
-
-    def send(self, *messages: protocol.ToEngine) -> None:
-        self.socket.sendall(protocol.encode(*messages))
-
-    def next(self) -> protocol.FromEngine:
-        """The next message that is no heartbeat."""
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while time.monotonic() < deadline:
-            while self._heard:
-                message = self._heard.pop(0)
-                if not isinstance(message, protocol.Stats):
-                    return message
-            data = self.socket.recv(2**20)
-            assert data, f"the engine process is gone, exit code {self.process.wait(10)}"
-            self._heard += self._reader.feed(data)
-        raise AssertionError(f"nothing but heartbeats for {LIMIT_SECONDS} s")
-
-    def until_ready(self) -> protocol.Loaded:
-        loaded = None
-        while (message := self.next()) != protocol.StateChanged("ready"):
-            loaded = message if isinstance(message, protocol.Loaded) else loaded
-        assert loaded is not None
-        return loaded
-
-    def outputs(self, name: str) -> list[protocol.RequestOutput]:
-        """All outputs of one request, up to its end."""
-        found: list[protocol.RequestOutput] = []
-        while not (found and found[-1].finish):
-            message = self.next()
-            assert isinstance(message, protocol.StepOutput)
-            found += [output for output in message.outputs if output.id == name]
-        return found
+from server.tests.engine.engine_process import LIMIT_SECONDS, Engine
 
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    started = Engine()
-    yield started
-    started.socket.close()
-    try:
-        started.process.wait(LIMIT_SECONDS)
-    finally:
-        started.process.kill()
-        started.process.wait()
+    with Engine() as started:
+        yield started
 
 
 def request(name: str, max_tokens: int = 5) -> protocol.AddRequest:

@@ -9,32 +9,29 @@ from typing import Any
 from llmendpoint_fit.core.accelerators import ACCELERATORS, Accelerator
 from llmendpoint_fit.core.cost import breakeven, decode_limit, per_thousand
 from llmendpoint_fit.core.devices import Device, parse_wanted, said
-from llmendpoint_fit.core.engines import OURS, parse_load, reads, runtime_of, splits
+from llmendpoint_fit.core.engines import parse_load, reads
 from llmendpoint_fit.core.memory import Load, kv_token_bytes
 from llmendpoint_fit.core.model import Model
 from llmendpoint_fit.core.text import QUANTIZED, change_text, fit_text
-from llmendpoint_fit.core.verdict import Fit, Question, evaluate, loads, what_would_fit
+from llmendpoint_fit.core.verdict import Fit, Question, divisible, evaluate, loads, what_would_fit
 
 COUNTS = (1, 2, 4, 8)
 """Numbers of accelerators for one replica that are tried if none is given."""
 
 NONE_HOLDS = "no known accelerator holds it, not even eight of one kind"
-ONE_ACCELERATOR = f"the runtime {OURS} uses one accelerator"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What to plan for. `device`: None if none is named. `kind`: only accelerators of this kind are considered.
-    `splits`: the engine can divide a model. `reads`: the quantizations that it loads; None: all. `note`: a remark for the user."""
+    `reads`: the quantizations that the engine loads; None: all."""
 
     name: str
     load: Load
     device: Device | None = None
     kind: str | None = None
     count: int | None = None
-    splits: bool = True
     reads: frozenset[str] | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +91,20 @@ class Report:
     kv_bytes_per_token: int
     fits: bool
     options: tuple[Option, ...]
-    note: str = ""
     problem: str = ""
 
 
 def asked_by(manifest: Mapping[str, Any]) -> Asked:
     """What an LLMEndpoint's manifest asks for. Raises ValueError."""
     spec = manifest.get("spec") or {}
-    wanted, runtime = parse_wanted(spec), runtime_of(spec)
-    told = splits((spec.get("runtime") or {}).get("args") or ())
-    divides = told or runtime != OURS
-    device = said(wanted) if wanted else None
-    one = not divides and (device is None or wanted is None or wanted.count > 1)
+    wanted = parse_wanted(spec)
     return Asked(
         name=str(manifest.get("metadata", {}).get("name", "")),
         load=parse_load(spec),
-        device=device,
+        device=said(wanted) if wanted else None,
         kind=wanted.kind if wanted else None,
-        count=wanted.count if wanted and divides else 1 if not divides else None,
-        splits=divides,
+        count=wanted.count if wanted else None,
         reads=reads(spec),
-        note=ONE_ACCELERATOR if one else "",
     )
 
 
@@ -134,7 +124,6 @@ def make_report(model: Model, asked: Asked, prices: Prices) -> Report:
         kv_bytes_per_token=kv_token_bytes(model, asked.load),
         fits=any(option.fits for option in options),
         options=options,
-        note=asked.note,
         problem="" if options else NONE_HOLDS if loads(model, asked.reads) else QUANTIZED,
     )
 
@@ -154,11 +143,11 @@ def _choices(model: Model, asked: Asked, prices: Prices) -> Iterator[Option]:
 def _counts(model: Model, asked: Asked) -> Iterable[int]:
     if asked.count is not None:
         return (asked.count,)
-    return (n for n in COUNTS if n == 1 or (asked.splits and model.shape.heads % n == 0))
+    return (n for n in COUNTS if model.shape.heads % n == 0 and divisible(model, asked.load, n))
 
 
 def _option(model: Model, asked: Asked, device: Device, count: int, prices: Prices) -> Option:
-    question = Question(model, asked.load, device.memory, count, asked.splits, asked.reads)
+    question = Question(model, asked.load, device.memory, count, reads=asked.reads)
     fit, accelerator = evaluate(question), device.accelerator
     kind = asked.kind or (accelerator.kind if accelerator else None)
     return Option(

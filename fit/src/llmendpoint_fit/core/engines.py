@@ -10,7 +10,7 @@ from .memory import Load
 from .quantity import parse_bytes
 
 OURS = "llmendpoint"
-"""The bundled engine. It uses one accelerator, on which it dequantizes quantized weights, and keeps whole sequences in windowed
+"""The bundled engine. On an accelerator it dequantizes quantized weights, divides only others over several, and keeps whole sequences in windowed
 layers. If a model has latents, it keeps the keys and values of each head."""
 
 OURS_READS = frozenset(
@@ -43,6 +43,7 @@ def parse_load(spec: Mapping[str, Any]) -> Load:
         frees_windows=not ours,
         keeps_latents=not ours,
         dequantizes=ours,
+        divides_evenly=ours,
     )
 
 

@@ -32,7 +32,8 @@ class Load:
     """What the engine must hold. None: the engine's or the model's own value. `dtype`: floats are converted to it.
     `kv_element_bytes`: 2, or 1 for an 8-bit cache. `kv_cache`: bytes of cache that the engine is told to take.
     `dequantizes`: the engine holds quantized weights in the dtype in which it computes. `frees_windows`: the engine frees what has left a window. `keeps_latents`: it keeps a latent instead of the keys and
-    values that are computed from it."""
+    values that are computed from it. `divides_evenly`: it gives each of several accelerators as many key heads as any other, and divides no
+    quantized weights."""
 
     max_model_len: int | None = None
     max_num_seqs: int | None = None
@@ -42,6 +43,7 @@ class Load:
     frees_windows: bool = False
     keeps_latents: bool = False
     dequantizes: bool = False
+    divides_evenly: bool = False
 
     @property
     def sequences(self) -> int:
@@ -101,6 +103,6 @@ def overhead_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
 def _width(attention: Attention, load: Load, accelerators: int) -> int:
     """Elements on one accelerator: whole key heads, at least one of them."""
     if attention.expanded is not None and not load.keeps_latents:
-        return -(-attention.expanded // accelerators)
+        return attention.expanded if load.divides_evenly else -(-attention.expanded // accelerators)
     heads = -(-attention.split // min(accelerators, attention.split))
     return attention.width // attention.split * heads

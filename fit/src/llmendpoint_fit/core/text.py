@@ -12,6 +12,11 @@ QUANTIZED = (
     "compressed-tensors, FP8 or GGUF, or the one that is not quantized"
 )
 
+NOT_DIVISIBLE = (
+    "the number of accelerators does not divide the number of heads and of key heads, or the weights are quantized: take a number "
+    "that divides both, and a checkpoint that is not quantized"
+)
+
 
 def gb(size: int) -> str:
     """`16.4 GB`: 10^9 bytes, as data sheets and disks count."""
@@ -42,6 +47,8 @@ def fit_text(fit: Fit, wanted_sequences: int) -> str:
             return f"{needs} {having}: too large"
         case Outcome.QUANTIZED:
             return QUANTIZED
+        case Outcome.NOT_DIVISIBLE:
+            return NOT_DIVISIBLE
 
 
 def change_text(change: Change) -> str:

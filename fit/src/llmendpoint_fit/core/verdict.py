@@ -30,6 +30,7 @@ class Outcome(StrEnum):
     CACHE_TOO_LARGE = "KVCacheTooLarge"
     WEIGHTS_TOO_LARGE = "WeightsTooLarge"
     QUANTIZED = "QuantizedWeights"
+    NOT_DIVISIBLE = "NotDivisible"
 
     @property
     def serves(self) -> bool:
@@ -96,10 +97,21 @@ def loads(model: Model, reads: frozenset[str] | None) -> bool:
     return reads is None or model.shape.quantization is None or model.shape.quantization in reads
 
 
+def divisible(model: Model, load: Load, accelerators: int) -> bool:
+    """Whether an engine can give each of so many accelerators its part of the model."""
+    shape = model.shape
+    if accelerators == 1 or not load.divides_evenly:
+        return True
+    heads = (shape.heads, *(a.split for a in shape.attention if a.expanded is None))
+    return shape.quantization is None and not any(count % accelerators for count in heads)
+
+
 def _outcome(question: Question, room: int, context: int, longest: int, sequences: int) -> Outcome:
     load = question.load
     if not loads(question.model, question.reads):
         return Outcome.QUANTIZED
+    if not divisible(question.model, load, question.accelerators):
+        return Outcome.NOT_DIVISIBLE
     if _longest(question, room, context) < min(USEFUL_CONTEXT, context):
         return Outcome.WEIGHTS_TOO_LARGE
     if load.kv_cache is not None and load.kv_cache > room:

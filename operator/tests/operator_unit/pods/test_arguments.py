@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +13,7 @@ from llmendpoint_operator.api import Argument, ModelSpec, PodInputs
 from llmendpoint_operator.core.pods.arguments import field_values, model_path, render_arguments
 from llmendpoint_operator.errors import SpecError
 
+ROOT = Path(__file__).parents[4]
 INPUTS = PodInputs.model_validate(
     {
         "model": {"source": "embedded://demo", "servedNames": ["a", "b"]},
@@ -40,6 +44,23 @@ def render(value: str, when: str | None = None) -> list[str]:
 )
 def test_an_argument_is_filled_in(value: str, when: str | None, expected: list[str]) -> None:
     assert render(value, when) == expected
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "expected"),
+    [({"kind": "nvidia.com/gpu", "count": 2}, ["--tensor-parallel-size=2"]), (None, [])],
+    ids=["two accelerators", "none"],
+)
+def test_the_bundled_engine_divides_its_model_over_all_accelerators(
+    accelerator: dict[str, object] | None, expected: list[str]
+) -> None:
+    inputs = PodInputs.model_validate(
+        {"model": {"source": "embedded://demo"}, "resources": {"accelerator": accelerator}}
+    )
+    manifest = yaml.safe_load((ROOT / "charts/llmendpoint/runtimes/llmendpoint.yaml").read_text())
+    arguments = [Argument.model_validate(one) for one in manifest["spec"]["args"]]
+    rendered = render_arguments(arguments, field_values("team-a", "chat", inputs, 8000))
+    assert [one for one in rendered if "parallel" in one] == expected
 
 
 def test_names_may_follow_one_flag_as_several_values() -> None:

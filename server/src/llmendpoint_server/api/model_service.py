@@ -64,6 +64,7 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         max_loras=settings.max_loras if settings.enable_lora else 0,
         max_lora_rank=settings.max_lora_rank,
         adapters=tuple((name, str(locate_adapter(source))) for name, source in settings.lora_modules),
+        tensor_parallel_size=settings.tensor_parallel_size,
     )
 
 

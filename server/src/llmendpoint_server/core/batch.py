@@ -33,6 +33,11 @@ class Scheduled:
         return range(max(self.start, sequence.scored - 1), end)
 
     @property
+    def token(self) -> int:
+        """The token to compute, of a row that has one."""
+        return self.sequence.tokens[self.start]
+
+    @property
     def tokens(self) -> list[int]:
         """The `count` tokens to compute."""
         return self.sequence.tokens[self.start : self.start + self.count] + list(self.draft)

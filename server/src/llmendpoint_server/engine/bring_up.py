@@ -22,11 +22,15 @@ from llmendpoint_server.engine.draft_model import (
     DraftModel,
     check_vocabulary,
 )
+from llmendpoint_server.engine.formats.layer import Format
 from llmendpoint_server.engine.graphs import CudaRecorder, sizes_for
-from llmendpoint_server.engine.headroom import free_for_cache
+from llmendpoint_server.engine.headroom import Headroom, free_for_cache
 from llmendpoint_server.engine.loading import Folder
 from llmendpoint_server.engine.machine import available_memory
 from llmendpoint_server.engine.measuring import StepTimes
+from llmendpoint_server.engine.parallel.dividing import check_divisible
+from llmendpoint_server.engine.parallel.group import Group
+from llmendpoint_server.engine.parallel.ranks import Ranks, start
 from llmendpoint_server.engine.preparing import Prepared, prepare
 from llmendpoint_server.engine.runner import ModelRunner
 from llmendpoint_server.engine.sampling.masks import Masks
@@ -72,16 +76,52 @@ class ModelInfo:
     """what the weights were quantized by: on load, or the checkpoint's format"""
 
 
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What is loaded, and where."""
+
+    folder: Folder
+    form: Format | None
+    device: torch.device
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(settings: Configure) -> Basis:
+        device = loading.choose_device(settings.device)
+        folder = loading.open_folder(settings.model_path)
+        form = gate.refuse_by_config(folder.architecture, folder.config)
+        dtype = loading.choose_dtype(settings.dtype, device, loading.saved_dtype(folder.config))
+        return Basis(folder, form, device, dtype)
+
+    def prepare(self, settings: Configure, group: Group | None) -> Prepared:
+        usable = max(1, usable_threads() // settings.tensor_parallel_size)
+        torch.set_num_threads(threads_for(self.folder, usable))
+        kernels = native.find(self.device, self.dtype)
+        return prepare(self.folder, self.form, self.device, self.dtype, kernels, settings, group)
+
+
 def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     """Load the model, in seconds to minutes. Raises LoadError with the cause."""
     began = time.monotonic()
-    device = loading.choose_device(settings.device)
-    folder = loading.open_folder(settings.model_path)
-    form = gate.refuse_by_config(folder.architecture, folder.config)
-    dtype = loading.choose_dtype(settings.dtype, device, loading.saved_dtype(folder.config))
-    torch.set_num_threads(threads_for(folder, usable_threads()))
-    prepared = prepare(folder, form, device, dtype, native.find(device, dtype), settings)
+    basis = Basis.of(settings)
+    if settings.tensor_parallel_size == 1:
+        return _load(settings, basis, None, began)
+    check_divisible(settings, basis.folder, basis.form)
+    ranks = start(settings, basis.device)
+    try:
+        return _load(settings, basis, ranks, began)
+    except Exception as error:  # any: a rank that failed may be its cause
+        raise ranks.failure(error) from error
+
+
+def _load(
+    settings: Configure, basis: Basis, ranks: Ranks | None, began: float
+) -> tuple[ModelRunner, ModelInfo]:
+    """With `ranks`: each of them makes the same as this one, and from then on what this one says."""
+    folder, form, device, dtype = basis.folder, basis.form, basis.device, basis.dtype
+    prepared = basis.prepare(settings, ranks.group if ranks else None)
     model, make_backend, kernels = prepared.model, prepared.make_backend, prepared.kernels
+    make_backend = ranks.leading(make_backend) if ranks else make_backend
     probe = prepared.probe
     stack = None
     if settings.max_loras:
@@ -95,7 +135,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     def measured() -> tuple[int, int]:
         if device.type != "cpu":
             return CUDA_LIMITS
-        spare = ModelRunner(model, make_backend(measuring.PAGES + 1), kernels)
+        spare = ModelRunner(model, make_backend(measuring.PAGES + 1), kernels, ranks=ranks)
         times = measuring.measure(spare, vocab_size, longest)
         return limits_of(times, settings.max_num_seqs)
 
@@ -104,13 +144,13 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
         "batch limits", max_num_seqs=max_num_seqs, max_batched_tokens=max_batched_tokens
     )
     limits = max_num_seqs, max_batched_tokens, longest
-    free = _free_memory(ModelRunner(model, make_backend(2)), device, limits)
+    free = _free_memory(ModelRunner(model, make_backend(2), ranks=ranks), device, limits, ranks)
     free = max(0, free - draft.take(free)) if draft else free
     pages, max_model_len = size_cache(settings, free, page_size, bytes_per_page, longest, max_num_seqs)
     ends = loading.eos_token_ids(model)
     masks = Masks(lambda: make_tokenizer(folder.path, vocab_size, ends), usable_threads())
-    runner = ModelRunner(model, make_backend(pages + 1), kernels, masks, stack)
-    if device.type == "cuda" and runner.backend.captures:
+    runner = ModelRunner(model, make_backend(pages + 1), kernels, masks, stack, ranks)
+    if device.type == "cuda" and runner.backend.captures and ranks is None:
         runner.capture(CudaRecorder(device), max_num_seqs, max_batched_tokens, max_model_len)
     info = ModelInfo(
         architecture=folder.architecture,
@@ -250,10 +290,21 @@ def size_cache(
     return pages, pages * page_size
 
 
-def _free_memory(runner: ModelRunner, device: torch.device, limits: tuple[int, int, int]) -> int:
-    """Bytes that the KV cache may have. `runner`: as the largest step needs it, with a page. `limits`: the most rows, tokens of a step,
-    and tokens of a sequence."""
+def _free_memory(
+    runner: ModelRunner, device: torch.device, limits: tuple[int, int, int], ranks: Ranks | None
+) -> int:
+    """Bytes that the KV cache may have; of several ranks, what the one with the least may have. `runner`: as the largest step needs
+    it, with a page. `limits`: the most rows, tokens of a step, and tokens of a sequence."""
     if device.type != "cuda":
-        return int(available_memory() * CPU_MEMORY_SHARE)
-    graphs = len(sizes_for(limits[0])) if runner.backend.captures else 0
-    return free_for_cache(runner, limits, runner.backend.cache.page_size, graphs, device)
+        own = memory_left(Headroom(device), ranks.group.size if ranks else 1)
+    else:
+        graphs = len(sizes_for(limits[0])) if runner.backend.captures and ranks is None else 0
+        own = free_for_cache(runner, limits, runner.backend.cache.page_size, graphs, device)
+    return ranks.least(own) if ranks else own
+
+
+def memory_left(headroom: Headroom, size: int) -> int:
+    """Bytes of this rank's device that the KV cache may have, after the largest steps. On CPU `size` ranks share what there is."""
+    if headroom.device.type != "cuda":
+        return int(available_memory() * CPU_MEMORY_SHARE) // size
+    return headroom.left(graphs=0)

@@ -42,14 +42,37 @@ def release() -> None:
     torch.cuda.empty_cache()
 
 
+class Headroom:
+    """What of a CUDA device's memory steps leave, from `begin` on. On CPU nothing is measured."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._held = 0
+
+    def begin(self) -> None:
+        if self.device.type != "cuda":
+            return
+        release()
+        self._held = torch.cuda.memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def left(self, graphs: int) -> int:
+        """Bytes, with `graphs` graphs to come."""
+        peak = torch.cuda.max_memory_allocated(self.device) - self._held
+        release()
+        # A graph keeps its own temporary memory: at most what the same rows take in a step without a graph, and so at most the peak.
+        shared = peak if graphs else 0
+        free = int(torch.cuda.mem_get_info(self.device)[0])
+        return max(0, free - peak - shared - graphs * GRAPH_BYTES - FRAGMENTS)
+
+
 def free_for_cache(
     runner: ModelRunner, limits: tuple[int, int, int], page_size: int, graphs: int, device: torch.device
 ) -> int:
     """Bytes. `runner`: with a page that may be written. `limits`: the most rows, tokens of a step, and tokens of a sequence.
     `graphs`: how many there will be. Raises BadConfiguration if the largest step does not fit."""
-    release()
-    held = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
+    headroom = Headroom(device)
+    headroom.begin()
     try:
         for batch in largest_batches(*limits, page_size):
             runner.run(batch)
@@ -58,9 +81,4 @@ def free_for_cache(
             f"The largest step, of {limits[1]} tokens in {limits[0]} sequences of up to {limits[2]}, does not fit in the "
             "device's memory beside the weights: set --max-num-batched-tokens, --max-num-seqs or --max-model-len lower."
         ) from error
-    peak = torch.cuda.max_memory_allocated(device) - held
-    release()
-    # A graph keeps its own temporary memory: at most what the same rows take in a step without a graph, and so at most the peak.
-    shared = peak if graphs else 0
-    free = int(torch.cuda.mem_get_info(device)[0])
-    return max(0, free - peak - shared - graphs * GRAPH_BYTES - FRAGMENTS)
+    return headroom.left(graphs)

@@ -94,7 +94,7 @@ class Inputs:
         for row in rows:
             end = row.start + row.count
             if row.count == 1:
-                ids.append(row.sequence.tokens[row.start])
+                ids.append(row.token)
             else:
                 ids += row.tokens
             positions += range(row.start, end)

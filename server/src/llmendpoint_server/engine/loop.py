@@ -22,6 +22,7 @@ from llmendpoint_server.core.sequence import Status
 from llmendpoint_server.engine.adapters.stack import Stack
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
 from llmendpoint_server.engine.bring_up import ModelInfo
+from llmendpoint_server.engine.parallel.ranks import RankEnded, Ranks
 from llmendpoint_server.engine.sampling.masks import Masks
 
 _WARM_UP_TOKENS = 4
@@ -40,9 +41,16 @@ class Runner(Protocol):
 
 
 class Engine:
+    """`ranks`: those that compute the model together with this process."""
+
     def __init__(
-        self, runner: Runner, scheduler: Scheduler, clock: Callable[[], float] = time.monotonic
+        self,
+        runner: Runner,
+        scheduler: Scheduler,
+        clock: Callable[[], float] = time.monotonic,
+        ranks: Ranks | None = None,
     ) -> None:
+        self.ranks = ranks
         self.runner = runner
         self.scheduler = scheduler
         self._clock = clock
@@ -88,7 +96,7 @@ class Engine:
         all. A page is cleared when a sequence begins it."""
         try:
             return self.scheduler.update(batch, self.runner.run(batch), self._clock())
-        except torch.AcceleratorError:
+        except (torch.AcceleratorError, RankEnded):
             raise
         except Exception as error:  # not the device's: the row at fault is searched for, and fails alone
             structlog.get_logger().error(

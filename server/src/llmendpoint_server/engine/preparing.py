@@ -23,6 +23,8 @@ from llmendpoint_server.engine.attention.choice import (
 from llmendpoint_server.engine.formats.layer import Format
 from llmendpoint_server.engine.loading import CausalLM, Folder
 from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.parallel.dividing import load_model
+from llmendpoint_server.engine.parallel.group import Group
 from llmendpoint_server.engine.quantizing import Quantization
 from llmendpoint_server.errors import BadConfiguration, UnsupportedArchitecture
 from llmendpoint_server.protocol import Configure
@@ -47,14 +49,16 @@ def prepare(
     dtype: torch.dtype,
     kernels: Kernels | None,
     settings: Configure,
+    group: Group | None = None,
 ) -> Prepared:
     """Load the model, route it through our pages and make it fast. Its logits are compared with its own forward before
-    and after. `form`: of the weights, if the files hold quantized ones. Raises UnsupportedArchitecture, or BadConfiguration for eight
+    and after. `form`: of the weights, if the files hold quantized ones. `group`: all of its ranks do the same at the same time, each with
+    its part of the weights; what one of them sees of logits, all see. Raises UnsupportedArchitecture, or BadConfiguration for eight
     or four bits that do not work here."""
     quantization = settings.quantization
     _check_kernels(settings, kernels)
     architecture = folder.architecture
-    model = loading.load_model(folder, device, dtype, form)
+    model = load_model(folder, device, dtype, form, group)
     prompts = gate.probe_prompts(int(loading.text_config(model.config).vocab_size))
     expected = gate.reference_logits(model, prompts, device)
     if quantization and kernels:
@@ -83,7 +87,7 @@ def prepare(
     # Outside of the handler, because the exception's frames hold the model: memory may be too small for two models.
     del model, seen
     gc.collect()
-    model = loading.load_model(folder, device, dtype, form)
+    model = load_model(folder, device, dtype, form, group)
     gate.open_to_pages(architecture, model)
     return Prepared(model, probe, gathered, None, linears)
 

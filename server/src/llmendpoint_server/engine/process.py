@@ -93,7 +93,7 @@ def bring_up(
         pooling = PoolingEngine(model.runner, PoolingScheduler(model.config))
         return pooling, model.loaded, pooling.warm_up
     runner, info = load(settings)
-    engine = Engine(runner, make_scheduler(settings, info))
+    engine = Engine(runner, make_scheduler(settings, info), ranks=runner.ranks)
     if runner.stack is not None:
         load_at_start(runner.stack, engine.scheduler.adapters, settings.adapters)
     return engine, describe(settings, info), partial(engine.warm_up, info.max_model_len)
@@ -140,6 +140,8 @@ def compute(connection: Connection, engine: Engine) -> int:
             outputs += engine.add(request)
             for index in aborted:
                 outputs += engine.abort(request.id, index)
+        if engine.ranks is not None:
+            engine.ranks.check()
         if not scheduler.idle:
             outputs += engine.step()
         if changes:

@@ -18,6 +18,7 @@ from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.graphs import Graphs, Recorder
 from llmendpoint_server.engine.loading import CausalLM
 from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.parallel.ranks import Ranks
 from llmendpoint_server.engine.sampling.logprobs import of_prompts, with_logprobs
 from llmendpoint_server.engine.sampling.masks import Mask, Masks
 from llmendpoint_server.engine.sampling.sampler import Sampler
@@ -26,7 +27,7 @@ from llmendpoint_server.engine.step import Step
 
 class ModelRunner:
     """`backend` has one page more than the scheduler, the last one. With `kernels` tokens are drawn by them. Without `masks` no
-    request may have a grammar."""
+    request may have a grammar. `ranks`: those that compute the model together with this process."""
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class ModelRunner:
         kernels: Kernels | None = None,
         masks: Masks | None = None,
         stack: Stack | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.model = model
         self.backend = backend
@@ -44,6 +46,7 @@ class ModelRunner:
         self.masks = masks
         self.stack = stack
         """of adapters; None: no row may have one"""
+        self.ranks = ranks
 
     def capture(self, recorder: Recorder, rows: int, tokens: int, longest: int) -> None:
         """Compute decode steps of up to `rows` rows by CUDA graphs from now on, if the model can be captured. `tokens`: of the
@@ -80,7 +83,7 @@ class ModelRunner:
             logits = graphs.logits
         else:
             step = self.backend.prepare(batch)
-            logits = self._forward(step)
+            logits = self._forward(batch, step)
         rows = [batch.rows[place] for place in step.sampled]
         lines = [(row.sequence, row.draft[:place]) for row in rows for place in range(len(row.draft) + 1)]
         sequences, guesses = [sequence for sequence, _ in lines], [guessed for _, guessed in lines]
@@ -92,7 +95,9 @@ class ModelRunner:
                 drawn = self._sample(logits[: len(lines)], sequences, guesses, masks) if lines else []
         return step, logits, drawn, masks
 
-    def _forward(self, step: Step) -> torch.Tensor:
+    def _forward(self, batch: Batch, step: Step) -> torch.Tensor:
+        if self.ranks is not None:
+            return self.ranks.together(batch, lambda: forward(self.model, self.backend, step))
         if self.stack is None:
             return forward(self.model, self.backend, step)
         self.stack.begin(step.rows)

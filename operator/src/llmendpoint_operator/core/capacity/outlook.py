@@ -10,7 +10,7 @@
 | known | unknown | Unknown | `AcceleratorUnknown` |
 | known | some of the selected nodes fit | Unknown | `DependsOnNode` |
 | known | all fit | True | `Fits`, `FitsFewerSequences`, `FitsShorterContext` |
-| known | none fits | False | `WeightsTooLarge`, `ContextTooLong`, `KVCacheTooLarge` |
+| known | none fits | False | `WeightsTooLarge`, `ContextTooLong`, `KVCacheTooLarge`, `NotDivisible` |
 
 It only warns: a wrong estimate must not keep a model from being served.
 """

@@ -78,6 +78,10 @@ def _refuse(settings: Configure, folder: Folder) -> None:
         raise BadConfiguration(
             f"--kv-cache-dtype is {settings.kv_cache_dtype}, and a model that does not generate has no KV cache: leave it out."
         )
+    if settings.tensor_parallel_size > 1:
+        raise BadConfiguration(
+            f"--tensor-parallel-size is {settings.tensor_parallel_size}, and a model that does not generate is not divided: set it to 1."
+        )
     if settings.speculative_method or settings.draft_model_path:
         raise BadConfiguration(
             "This model does not generate, so nothing is guessed ahead: leave speculation out."

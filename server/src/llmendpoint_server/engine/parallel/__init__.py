@@ -1,0 +1,1 @@
+"""Tensor parallelism: one model divided over several processes, its ranks, each with an accelerator of its own."""

@@ -1,0 +1,82 @@
+"""A rank that is not rank 0: its part of the weights and of the KV cache. It computes the steps that rank 0 tells it, and knows no request."""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import socket
+import threading
+from typing import NoReturn
+
+import msgspec
+import torch
+
+from llmendpoint_server.engine import bring_up
+from llmendpoint_server.engine.attention.base import Backend
+from llmendpoint_server.engine.forward import forward
+from llmendpoint_server.engine.headroom import Headroom
+from llmendpoint_server.engine.parallel import group as groups
+from llmendpoint_server.engine.parallel.messages import Failed, Join, Kind, Line, StepReader
+from llmendpoint_server.engine.preparing import Prepared
+from llmendpoint_server.errors import LoadError
+
+POLLRDHUP = getattr(select, "POLLRDHUP", 0)
+
+
+def leave_with_rank_0(stream: socket.socket) -> None:
+    """End this process when rank 0 ends, even in the middle of a load or a collective."""
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(stream, POLLRDHUP)
+        poll.poll()
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True, name="rank-0-watch").start()
+
+
+def work(line: Line) -> int:
+    """Join, load, and compute until rank 0 ends. Returns the exit code."""
+    try:
+        _, body = line.receive()
+        join = msgspec.msgpack.decode(body, type=Join)
+        line.send(Kind.JOINED)
+        settings = join.settings
+        basis = bring_up.Basis.of(settings)
+        group = groups.join(join.rank, settings.tensor_parallel_size, basis.device, None, join.port)
+        _compute(line, basis.prepare(settings, group), group)
+    except EOFError:
+        return 0
+    except LoadError as error:
+        return _failed(line, str(error), error.exit_code)
+    except Exception as error:  # any: rank 0 says why the engine ends
+        return _failed(line, f"{type(error).__name__}: {error}", 1)
+
+
+def _failed(line: Line, cause: str, exit_code: int) -> int:
+    line.send(Kind.FAILED, msgspec.msgpack.encode(Failed(cause, exit_code)))
+    return exit_code
+
+
+def _compute(line: Line, prepared: Prepared, group: groups.Group) -> NoReturn:
+    """Until rank 0 closes the socket, which raises EOFError."""
+    gc.freeze()
+    gc.enable()
+    steps, headroom = StepReader(), Headroom(group.device)
+    backend: Backend | None = None
+    while True:
+        kind, body = line.receive()
+        match kind:
+            case Kind.PAGES:
+                backend = None  # its memory is free before the next one takes its own
+                steps.forget()
+                headroom.begin()
+                backend = prepared.make_backend(int.from_bytes(body, "big"))
+            case Kind.STEP if backend is not None:
+                with torch.inference_mode():
+                    forward(prepared.model, backend, backend.prepare(steps.read(body)))
+            case Kind.LEAST:
+                group.least(bring_up.memory_left(headroom, group.size))
+            case _:
+                raise RuntimeError(f"rank 0 said {kind.name}, which does not fit here")

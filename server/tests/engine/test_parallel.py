@@ -1,0 +1,245 @@
+"""docs/concepts/parallelism.md: two processes on CPU give the same tokens as one, and when one of them ends, all do.
+
+In float32: bf16's logits change with the order of sums, and so with the number of ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from llmendpoint_server import protocol
+from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
+from llmendpoint_server.engine.bring_up import load
+from llmendpoint_server.engine.loading import open_folder
+from llmendpoint_server.engine.loop import Engine as Loop
+from llmendpoint_server.engine.loop import make_scheduler
+from llmendpoint_server.engine.parallel import group as groups
+from llmendpoint_server.engine.parallel import ranks
+from llmendpoint_server.engine.parallel.dividing import DIVIDED, check_divisible
+from llmendpoint_server.errors import BadConfiguration
+from server.tests.engine.engine_process import LIMIT_SECONDS, Engine, lives
+from server.tests.engine.test_tokens import NEW_TOKENS, PAGE_BYTES, prompts
+
+EXACT = 2e-5
+"""The largest difference of logits in float32, as a share of their spread."""
+GREEDY = SamplingParams(NEW_TOKENS, temperature=0, ignore_eos=True, logprobs=2)
+SEEDED = SamplingParams(NEW_TOKENS, temperature=0.9, top_p=0.9, seed=7, ignore_eos=True)
+
+
+def configure(folder: Path, size: int = 2, **settings: object) -> protocol.Configure:
+    return protocol.Configure(
+        **{
+            "model_path": str(folder),
+            "device": "cpu",
+            "dtype": "float32",
+            "max_model_len": 128,
+            "tensor_parallel_size": size,
+            **settings,
+        }  # type: ignore[arg-type]  # names are checked at run time
+    )
+
+
+def requests() -> list[Request]:
+    return [Request(str(n), text, SEEDED if n % 3 == 2 else GREEDY) for n, text in enumerate(prompts())]
+
+
+Answers = dict[str, tuple[list[int], list[float]]]
+"""of each request its tokens, and their log probabilities"""
+
+
+def add(answers: Answers, output: protocol.RequestOutput) -> None:
+    tokens, told = answers.setdefault(output.id, ([], []))
+    tokens += output.tokens
+    told += [one.logprob for one in output.logprobs]
+
+
+def answers_of_one(settings: protocol.Configure) -> Answers:
+    runner, info = load(settings)
+    engine = Loop(runner, make_scheduler(settings, info))
+    answers: Answers = {}
+    for request in requests():
+        engine.add(request)
+    while not engine.scheduler.idle:
+        for output in engine.step():
+            add(answers, output)
+    return answers
+
+
+def answers_of_two(engine: Engine, sent: list[Request]) -> Answers:
+    engine.send(*(protocol.AddRequest(request) for request in sent))
+    answers: Answers = {}
+    open_requests = len(sent)
+    while open_requests:
+        message = engine.next()
+        assert isinstance(message, protocol.StepOutput), message
+        for output in message.outputs:
+            add(answers, output)
+            assert output.finish in (None, FinishReason.LENGTH), output
+            open_requests -= output.finish is not None
+    return answers
+
+
+@pytest.fixture
+def engine(model_folder: Callable[[str], Path]) -> Iterator[Engine]:
+    """Of two ranks, ready."""
+    with Engine() as started:
+        started.send(configure(model_folder("llama")))
+        started.until_ready()
+        yield started
+
+
+def same(two: Answers, one: Answers) -> bool:
+    """Of the requests that two have."""
+    tokens = all(found == one[name][0] for name, (found, _) in two.items())
+    return tokens and all(told == pytest.approx(one[name][1], abs=1e-3) for name, (_, told) in two.items())
+
+
+@pytest.mark.parametrize("shape", ["llama", "gemma3_text"])
+def test_two_ranks_give_the_tokens_of_one_greedy_and_seeded_in_chunks_preempted_and_from_the_prefix_cache(
+    shape: str, model_folder: Callable[[str], Path]
+) -> None:
+    folder = model_folder(shape)
+    one = answers_of_one(configure(folder, 1, prefix_caching=False))
+    with Engine() as engine:
+        # Of one KV head a rank: half of a page's bytes.
+        settings = configure(
+            folder, kv_cache_memory=PAGE_BYTES[shape] // 2 * 20, max_batched_tokens=19, max_num_seqs=16
+        )
+        engine.send(settings)
+        assert engine.until_ready().kv_pages == 20
+        assert same(answers_of_two(engine, requests()), one)
+        longest = max(requests(), key=lambda request: len(request.prompt))
+        for _ in range(2):
+            assert same(answers_of_two(engine, [longest]), one)
+        counters = engine.stats.counters
+    assert counters.preemptions > 0
+    assert counters.prefix_cache_hits > 0
+
+
+def test_a_draft_model_guesses_on_rank_0_alone_and_changes_no_token(
+    model_folder: Callable[[str], Path],
+) -> None:
+    folder = model_folder("qwen3")
+    one = answers_of_one(configure(folder, 1))
+    with Engine() as engine:
+        engine.send(configure(folder, draft_model_path=str(folder), max_num_seqs=1))
+        engine.until_ready()
+        assert same(answers_of_two(engine, requests()[:4]), one)
+        assert engine.stats.counters.accepted_tokens > 0
+
+
+def test_a_rank_that_is_killed_ends_the_engine_at_once_with_the_cause(engine: Engine) -> None:
+    (rank,) = engine.children()
+    sampling = SamplingParams(100, temperature=0, ignore_eos=True)
+    engine.send(protocol.AddRequest(Request("a", (3, 4, 5), sampling)))
+    assert isinstance(engine.next(), protocol.StepOutput)
+    began = time.monotonic()
+    os.kill(rank, signal.SIGKILL)
+    while isinstance(message := engine.next(), protocol.StepOutput):
+        pass
+    assert isinstance(message, protocol.StateChanged)
+    assert (message.state, message.exit_code) == ("failed", 1)
+    assert "Rank 1 of 2, a process of this engine, ended with exit code -9" in message.detail
+    assert engine.process.wait(LIMIT_SECONDS) == 1
+    assert time.monotonic() - began < 15
+
+
+def test_without_requests_too_and_when_rank_0_is_killed_no_rank_stays(
+    model_folder: Callable[[str], Path],
+) -> None:
+    with Engine() as idle, Engine() as killed:
+        for one in (idle, killed):
+            one.send(configure(model_folder("llama")))
+        for one in (idle, killed):
+            one.until_ready()
+        (rank,) = idle.children()
+        os.kill(rank, signal.SIGKILL)
+        message = idle.next()
+        assert isinstance(message, protocol.StateChanged)
+        assert "Rank 1 of 2" in message.detail
+        assert idle.process.wait(LIMIT_SECONDS) == 1
+
+        (rank,) = killed.children()
+        killed.process.kill()
+        end = time.monotonic() + 15
+        while lives(rank):
+            assert time.monotonic() < end, "the rank outlives rank 0"
+            time.sleep(0.02)
+
+
+def test_each_family_that_is_divided_says_the_same_as_whole(model_folder: Callable[[str], Path]) -> None:
+    store = groups.open_store(2)
+    script = str(Path(__file__).with_name("divided.py"))
+    folders = {shape: str(model_folder(shape)) for shape in DIVIDED}
+    started = [
+        subprocess.Popen(
+            [sys.executable, script, str(rank), str(store.port), *folders.values()],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    told = [one.communicate(timeout=LIMIT_SECONDS)[0] for one in started]
+    apart = json.loads(told[0].splitlines()[-1])
+    found = {shape: apart[Path(folder).name] for shape, folder in folders.items()}
+    assert {shape: one for shape, one in found.items() if one[0] > EXACT} == {}
+    assert {shape: one for shape, one in found.items() if one[1] > 0.75} == {}, "most weights are divided"
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "words"),
+    [
+        ("llama", {"size": 3}, "this model has 4 heads and 2 KV heads, which 3 accelerators cannot share evenly: it must be 1 or 2."),
+        ("llama", {"size": 4}, "4 heads and 2 KV heads, which 4 accelerators cannot share evenly: it must be 1 or 2."),
+        ("gpt2", {}, "--tensor-parallel-size is 2, and a model of the family gpt2 is not divided: set it to 1"),
+        ("llama", {"quantization": "int8"}, "--tensor-parallel-size is 2, and --quantization is int8"),
+        ("llama", {"max_loras": 2}, "--tensor-parallel-size is 2, and --enable-lora is given"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_divided_is_refused_with_the_flag_and_what_would_be_right(
+    shape: str, settings: dict[str, object], words: str, model_folder: Callable[[str], Path]
+) -> None:
+    with pytest.raises(BadConfiguration, match=re.escape(words)):
+        load(configure(model_folder(shape), **settings))  # type: ignore[arg-type]  # as above
+
+
+FAILING = """
+import socket, sys
+import msgspec
+from llmendpoint_server.engine.parallel.messages import Failed, Kind, Line
+line = Line(socket.socket(fileno=int(sys.argv[2])))
+line.receive()
+line.send(Kind.FAILED, msgspec.msgpack.encode(Failed("no room for its part", 6)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "code"),
+    [(FAILING, "no room for its part", 6), ("import sys; sys.exit(9)", "Rank 1 of 2, a process of this engine, ended with exit code 9", None)],
+    ids=["told", "silent"],
+)  # fmt: skip
+def test_a_rank_that_cannot_start_is_told_by_rank_0(
+    script: str,
+    words: str,
+    code: int | None,
+    model_folder: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranks, "COMMAND", (sys.executable, "-c", script))
+    with pytest.raises(Exception, match=words) as caught:
+        load(configure(model_folder("llama")))
+    assert getattr(caught.value, "exit_code", None) == code
+
+
+def test_numbers_that_divide_are_taken(model_folder: Callable[[str], Path]) -> None:
+    check_divisible(configure(model_folder("llama")), open_folder(str(model_folder("llama"))), None)
