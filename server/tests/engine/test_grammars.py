@@ -191,3 +191,24 @@ def test_max_tokens_cuts_an_answer_as_everywhere(bench: Bench, tokenizer: Tokeni
     [(_, text, finish, _)] = list(answers.run())
     assert finish is FinishReason.LENGTH
     assert 0 < len(text) < 8
+
+
+SLOW = {
+    "ambiguous": Grammar("lark", 'start: e\ne: e e | "a" | "b" | "c" | ""'),
+    "states": Grammar("regex", "(.{0,200}a){20}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SLOW)
+def test_a_grammar_whose_masks_are_slow_does_not_hold_up_the_others(
+    what: str, bench: Bench, tokenizer: Tokenizer
+) -> None:
+    """Each of these takes up to 0.1 s for each token, and all rows of a step wait for its mask."""
+    answers = Answers(bench.plain(), tokenizer)
+    anything = {"temperature": 2.0, "max_tokens": 400, "min_tokens": 400, "seed": 1}
+    answers.ask("slow", SLOW[what], n=4, logit_bias=((0, -100.0), (2, -100.0)), **anything)
+    answers.ask("word", WORD)
+    answers.ask("free", None, max_tokens=300, ignore_eos=True)
+    found = {(name, finish) for name, _, finish, _ in answers.run()}
+    assert {("word", FinishReason.STOP), ("free", FinishReason.LENGTH)} <= found
+    assert ("slow", FinishReason.LENGTH) not in found

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import structlog
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
@@ -118,17 +119,42 @@ def load_model(
         elif folder.gguf is not None:
             model = _load_gguf(folder, folder.gguf, dtype)
         else:
-            model = AutoModelForCausalLM.from_pretrained(
-                folder.path,
-                config=folder.config,
-                dtype=dtype,
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
+            check_plain(folder.path)
+            model = _complete(
+                *AutoModelForCausalLM.from_pretrained(
+                    folder.path,
+                    config=folder.config,
+                    dtype=dtype,
+                    local_files_only=True,
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    output_loading_info=True,
+                    ignore_mismatched_sizes=True,
+                )
             )
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, ArithmeticError) as error:
         raise ModelNotFound(f"The model in {folder.path} cannot be loaded: {error}") from error
     return model.to(device).eval()  # type: ignore[no-any-return]  # transformers publishes no types
+
+
+PLAIN = ("F16", "BF16", "F32", "F64")
+
+
+def check_plain(folder: Path) -> None:
+    """Raises ValueError for a file that is not whole, and for a matrix of whole numbers or 8-bit floats: without its scales, which
+    transformers leaves out if config.json has no quantization_config, it is nonsense."""
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118  it is no mapping
+                    tensor = file.get_slice(name)
+                    kind = tensor.get_dtype()
+                    if kind not in PLAIN and name.endswith(".weight") and len(tensor.get_shape()) > 1:
+                        raise ValueError(
+                            f"{name} is {kind} in {path.name}, and config.json has no quantization_config that says how to read it"
+                        )
+        except SafetensorError as error:
+            raise ValueError(f"{path.name} is cut short or no safetensors file: {error}") from error
 
 
 def _load_quantized(folder: Folder, dtype: torch.dtype, form: Format) -> Any:

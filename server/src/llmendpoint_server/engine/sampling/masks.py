@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Row
@@ -28,6 +29,15 @@ COMPILED_KEPT = 16
 """Grammars that are kept for requests to come; a typical one takes less than 1 MB."""
 THREADS_MAX = 4
 BITS = 32
+Bits = npt.NDArray[np.int32]
+SLOW_SECONDS = 0.005
+"""For one mask. Those of usual schemas take less than 4 ms with a vocabulary of 150k, and mostly 0.1. All rows of a step wait for it."""
+SLOW_SECONDS_MAX, SLOW_SECONDS_MIN = 0.25, 0.05
+"""Processor time that the slow masks of one answer may take together: the first, shared by a request's answers, but not less than the
+second. A grammar of 30 characters may take 0.1 s for each token."""
+TOO_SLOW = "It takes too long to compute which tokens the grammar of this request allows. Make it simpler: less that is optional or ambiguous."
+WATCHED_STEPS = 16
+"""After a slow step. In these each row's mask is computed alone, so that its time is known."""
 
 
 @dataclass(slots=True)
@@ -36,6 +46,22 @@ class Matching:
 
     matcher: LLMatcher
     known: int = 0
+    slow: float = 0.0
+    """seconds of its slow masks"""
+
+    def took(self, seconds: float) -> None:
+        if seconds > SLOW_SECONDS:
+            self.slow += seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A row of a step: where its masks are in the step's, one for each token of the draft and one."""
+
+    sequence: Sequence
+    matching: Matching
+    line: int
+    draft: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +93,8 @@ class Masks:
         self._live: WeakKeyDictionary[Grammar, LLMatcher] = WeakKeyDictionary()
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
         self._of: WeakKeyDictionary[Sequence, Matching] = WeakKeyDictionary()
+        self._watched = 0
+        """steps yet in which each row is computed alone"""
 
     def begin(self, rows: Row[Scheduled]) -> Future[Mapping[Sequence, Mask]] | None:
         """Start to compute the masks of a step's rows; None if no row that samples has a grammar."""
@@ -89,38 +117,64 @@ class Masks:
 
     def _masks(self, rows: list[Scheduled]) -> Mapping[Sequence, Mask]:
         found: dict[Sequence, Mask] = {}
-        work: list[tuple[LLMatcher, int, list[int]]] = []
+        work: list[Work] = []
         lines = 0
         for row in rows:
             try:
-                matcher = self._brought_up(row.sequence)
+                matching = self._brought_up(row.sequence)
             except guidance.BadGrammar as error:
                 found[row.sequence] = Mask(np.zeros((0, 0), np.int32), fault=str(error))
                 continue
-            work.append((matcher, lines, list(row.draft)))
+            work.append(Work(row.sequence, matching, lines, list(row.draft)))
             lines += 1 + len(row.draft)
         if not work:
             return found
         assert self._tokenizer is not None, "a matcher was made"
         bits = np.full((lines, -(-self._tokenizer.vocab_size // BITS)), -1, dtype=np.int32)
-        place = bits.ctypes.data, bits.shape[1] * bits.itemsize, lines
-        if plain := [(matcher, line) for matcher, line, draft in work if not draft]:
-            self._executor.unsafe_compute_mask_ptr(plain, *place)
-        if drafted := [one for one in work if one[2]]:
-            self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted, *place)
-        rest = iter(work)
-        for row in rows:
-            if row.sequence not in found:
-                found[row.sequence] = self._mask(*next(rest), bits)
-        return found
+        self._compute(work, bits)
+        return found | {one.sequence: self._mask(one, bits) for one in work}
 
-    def _mask(self, matcher: LLMatcher, line: int, draft: list[int], bits: npt.NDArray[np.int32]) -> Mask:
+    def _compute(self, work: list[Work], bits: Bits) -> None:
+        """All rows together in threads; one by one for some steps after one that was slow."""
+        began = time.monotonic()
+        if self._watched:
+            self._watched -= 1
+            for one in work:
+                self._compute_alone(one, bits)
+        else:
+            self._compute_all(work, bits)
+        if time.monotonic() - began > SLOW_SECONDS:
+            self._watched = WATCHED_STEPS
+
+    def _compute_all(self, work: list[Work], bits: Bits) -> None:
+        place = bits.ctypes.data, bits.shape[1] * bits.itemsize, len(bits)
+        if plain := [(one.matching.matcher, one.line) for one in work if not one.draft]:
+            self._executor.unsafe_compute_mask_ptr(plain, *place)
+        if drafted := [(one.matching.matcher, one.line, one.draft) for one in work if one.draft]:
+            self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted, *place)
+
+    def _compute_alone(self, one: Work, bits: Bits) -> None:
+        clock = time.monotonic if one.draft else time.thread_time  # a busy machine halts threads
+        began = clock()
+        if one.draft:  # in a thread of the executor
+            self._compute_all([one], bits)
+        else:
+            one.matching.matcher.unsafe_compute_mask_ptr(
+                bits[one.line].ctypes.data, bits.shape[1] * bits.itemsize
+            )
+        one.matching.took(clock() - began)
+
+    def _mask(self, one: Work, bits: Bits) -> Mask:
+        matcher = one.matching.matcher
         if matcher.is_error():
             return Mask(bits[:0], fault=_fault(matcher))
+        most = max(SLOW_SECONDS_MAX / one.sequence.request.n, SLOW_SECONDS_MIN)
+        if one.matching.slow > most:
+            return Mask(bits[:0], fault=TOO_SLOW)
         ends = tuple(self._tokenizer.eos_tokens) if self._tokenizer and matcher.is_stopped() else ()
-        return Mask(bits[line : line + 1 + len(draft)], ends)
+        return Mask(bits[one.line : one.line + 1 + len(one.draft)], ends)
 
-    def _brought_up(self, sequence: Sequence) -> LLMatcher:
+    def _brought_up(self, sequence: Sequence) -> Matching:
         """The sequence's matcher, which knows all of its answer. Raises BadGrammar."""
         matching = self._of.get(sequence)
         if matching is None:
@@ -128,10 +182,12 @@ class Masks:
             assert grammar is not None, "only such rows are asked for"
             matching = self._of[sequence] = Matching(self._start(grammar).deep_copy())
         new = sequence.tokens[len(sequence.request.prompt) + matching.known :]
+        began = time.thread_time()
         if new and not matching.matcher.consume_tokens(new):
             raise guidance.BadGrammar(_fault(matching.matcher))
+        matching.took(time.thread_time() - began)
         matching.known += len(new)
-        return matching.matcher
+        return matching
 
     def _start(self, grammar: Grammar) -> LLMatcher:
         """A matcher that has seen nothing, to be copied. Raises BadGrammar."""
