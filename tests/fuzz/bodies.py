@@ -16,6 +16,8 @@ import schemathesis
 from hypothesis import strategies as st
 from schemathesis.generation import GenerationMode
 
+from llmendpoint_server.api.schemas import ChatBody, CompletionBody
+from tests.fuzz import nested
 from tests.fuzz.openapi import CHAT, DOCUMENT, TEXT
 
 MODEL = "team/fuzz"
@@ -41,7 +43,7 @@ class Repeated:
     before: str
     item: str
     count: int
-    after: str
+    after: str = field(repr=False)
 
     def written(self) -> str:
         return self.before + self.item * self.count + self.after
@@ -101,28 +103,22 @@ VALUES = st.one_of(
 )
 
 FIELDS = (
-    *("model", "messages", "prompt", "stream", "stream_options", "max_tokens", "max_completion_tokens"),
-    *(
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "seed",
-        "stop",
-        "stop_token_ids",
-        "ignore_eos",
-        "cache_salt",
-        "n",
-    ),
-    *("best_of", "echo", "suffix", "logprobs", "top_logprobs", "frequency_penalty", "presence_penalty"),
-    *("logit_bias", "tools", "tool_choice", "response_format", "user", "metadata", "store", "service_tier"),
-    *("safety_identifier", "prompt_cache_key", "priority", "chat_template_kwargs", "x" * 2000, "", "\x00"),
+    *dict.fromkeys((*ChatBody.__struct_fields__, *CompletionBody.__struct_fields__)),
+    *("functions", "function_call", "chat_template", "guided_decoding_backend", "x" * 2000, "", "\x00"),
 )
 """What is replaced or added: fields that are served, fields that are not, and names that nobody has."""
 
 
 def written(value: Any) -> str:
-    return value.written() if isinstance(value, Repeated) else json.dumps(value)
+    match value:
+        case Repeated():
+            return value.written()
+        case dict():
+            return "{" + ",".join(f"{json.dumps(name)}:{written(one)}" for name, one in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(written, value)) + "]"
+        case _:
+            return json.dumps(value)
 
 
 def object_of(fields: list[tuple[str, Any]]) -> bytes:
@@ -159,6 +155,19 @@ def sampled(draw: st.DrawFn) -> Request:
         "stream": st.booleans(),
         "max_tokens": st.integers(1, 12),
         "ignore_eos": st.booleans(),
+        "frequency_penalty": st.floats(-2, 2),
+        "presence_penalty": st.floats(-2, 2),
+        "repetition_penalty": st.one_of(st.sampled_from((0.01, 1.0, 10.0)), st.floats(0.01, 10)),
+        "min_p": st.one_of(st.sampled_from((1e-46, 1.0)), st.floats(0, 1)),
+        "logit_bias": st.dictionaries(st.integers(0, 1760).map(str), st.floats(-100, 100), max_size=6),
+        "min_tokens": st.integers(0, 12),
+        "n": st.integers(1, 4),
+        "prompt_logprobs": st.integers(0, 5),
+        "logprobs": st.booleans() if path == CHAT else st.integers(0, 5),
+        "return_token_ids": st.booleans(),
+        "include_stop_str_in_output": st.booleans(),
+        "skip_special_tokens": st.booleans(),
+        "truncate_prompt_tokens": st.sampled_from((-1, 1, 2, 100)),
     }
     chosen = draw(st.fixed_dictionaries({}, optional=optional))
     kept = [(name, value) for name, value in valid(path) if name not in chosen]
@@ -185,7 +194,8 @@ PATHS = (
     *("/v1/models", "/v1/models/team%2Ffuzz", "/v1/models/team/fuzz", "/team/fuzz/v1/chat/completions"),
     *("/v1/chat/completions/", "//v1/completions", "/v1/../v1/completions", "/v1/%2e%2e/completions", "/", "/%00"),
     *("/v1/batches", "/v1/files", "/v1/load_lora_adapter", "/team/none/v1/completions", "/v1/" + "a" * 3000),
-    *("/v1/completions?" + "q=1&" * 500, "/v1/embeddings", "/v1/responses"),
+    *("/v1/completions?" + "q=1&" * 500, "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
+    *("/v1/tokenize", "/v1/detokenize", "/v1/rerank", "/v1/score", "/openapi.json", "/v1/audio/speech", "/v1/stream"),
 )  # fmt: skip
 TYPES = (JSON_TYPE, "text/plain", "multipart/form-data; boundary=x", "application/json; charset=utf-16", "")
 ODD_HEADERS: tuple[dict[str, str], ...] = (
@@ -212,6 +222,16 @@ def odd(draw: st.DrawFn) -> Request:
     return Request(b"" if method in ("GET", "HEAD") else body, path, method, headers)
 
 
+def at_any_depth() -> st.SearchStrategy[Request]:
+    return nested.changed(VALUES).map(lambda one: Request(written(one[1]).encode(), one[0]))
+
+
+def grammars() -> st.SearchStrategy[Request]:
+    return nested.grammars(VALUES).map(
+        lambda one: Request(written(one[1]).encode("utf-8", "replace"), one[0])
+    )
+
+
 def by_schema(mode: GenerationMode) -> st.SearchStrategy[Request]:
     """Bodies that schemathesis makes of OpenAI's schema: by it, or against it."""
     schema = schemathesis.openapi.from_dict(DOCUMENT)
@@ -226,9 +246,11 @@ def by_schema(mode: GenerationMode) -> st.SearchStrategy[Request]:
 
 def kinds() -> Iterator[tuple[str, int, st.SearchStrategy[Request]]]:
     """Name, share of all bodies in percent, and strategy."""
-    yield "by OpenAI's schema", 15, by_schema(GenerationMode.POSITIVE)
-    yield "against OpenAI's schema", 15, by_schema(GenerationMode.NEGATIVE)
-    yield "extreme values", 30, replaced()
-    yield "sampling parameters", 25, sampled()
-    yield "broken JSON", 8, broken()
-    yield "odd requests", 7, odd()
+    yield "by OpenAI's schema", 10, by_schema(GenerationMode.POSITIVE)
+    yield "against OpenAI's schema", 10, by_schema(GenerationMode.NEGATIVE)
+    yield "extreme values", 20, replaced()
+    yield "extreme values at any depth", 20, at_any_depth()
+    yield "grammars", 8, grammars()
+    yield "sampling parameters", 20, sampled()
+    yield "broken JSON", 6, broken()
+    yield "odd requests", 6, odd()

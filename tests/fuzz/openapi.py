@@ -16,6 +16,7 @@ TEXT = "/v1/completions"
 STRING: Json = {"type": "string"}
 NUMBER: Json = {"type": "number"}
 BOOLEAN: Json = {"type": ["boolean", "null"]}
+ANY: Json = {"type": ["object", "boolean", "string", "null"]}
 STRINGS: Json = {"type": "array", "items": STRING}
 MODEL: Json = {"type": "string", "enum": ["team/fuzz", "fuzz"]}
 
@@ -39,12 +40,55 @@ SAMPLING: Json = {
     "metadata": {"type": "object", "additionalProperties": STRING},
     "store": BOOLEAN,
     "service_tier": STRING,
-}
+    "repetition_penalty": NUMBER,
+    "min_tokens": {"type": "integer", "maximum": 4},
+    "best_of": {"type": "integer", "minimum": 0, "maximum": 20},
+    "prompt_logprobs": {"type": ["integer", "null"], "maximum": 20},
+    "response_format": {"anyOf": [
+        {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["text", "json_object", "json_schema", "structural_tag"]},
+         "json_schema": {"type": "object", "properties": {"name": STRING, "schema": ANY, "strict": BOOLEAN}}}},
+        {"type": "null"},
+    ]},
+    "structured_outputs": {"type": "object", "properties": {
+        "json": ANY, "regex": STRING, "choice": {**STRINGS, "maxItems": 4}, "grammar": STRING, "json_object": BOOLEAN}},
+    "include_stop_str_in_output": BOOLEAN,
+    "return_token_ids": BOOLEAN,
+    "return_tokens_as_token_ids": BOOLEAN,
+    "skip_special_tokens": BOOLEAN,
+    "add_special_tokens": BOOLEAN,
+    "truncate_prompt_tokens": {"type": "integer"},
+    "priority": {"type": "integer"},
+}  # fmt: skip
 
 PART: Json = {
     "type": "object",
     "required": ["type"],
     "properties": {"type": {"enum": ["text", "image_url", "input_audio"]}, "text": STRING},
+}
+FUNCTION: Json = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": STRING, "description": STRING, "parameters": ANY, "strict": BOOLEAN},
+}
+TOOL: Json = {
+    "type": "object",
+    "required": ["type"],
+    "properties": {"type": {"enum": ["function", "custom"]}, "function": FUNCTION},
+}
+CALL: Json = {
+    "type": "object",
+    "properties": {
+        "id": STRING,
+        "type": {"const": "function"},
+        "function": {"type": "object", "properties": {"name": STRING, "arguments": STRING}},
+    },
+}
+NAMED: Json = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": ["function", "allowed_tools"]},
+        "function": {"type": "object", "properties": {"name": STRING}},
+    },
 }
 MESSAGE: Json = {
     "type": "object",
@@ -54,7 +98,8 @@ MESSAGE: Json = {
         "content": {"anyOf": [STRING, {"type": "array", "items": PART, "maxItems": 4}, {"type": "null"}]},
         "name": STRING,
         "tool_call_id": STRING,
-        "tool_calls": {"type": "array", "items": {"type": "object"}},
+        "tool_calls": {"type": "array", "maxItems": 3, "items": CALL},
+        "reasoning_content": {"type": ["string", "null"]},
     },
 }
 CHAT_BODY: Json = {
@@ -67,8 +112,15 @@ CHAT_BODY: Json = {
         "max_completion_tokens": {"type": "integer", "minimum": 1, "maximum": 4},
         "logprobs": BOOLEAN,
         "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
-        "tools": {"type": "array", "items": {"type": "object"}},
-        "response_format": {"type": "object", "properties": {"type": STRING}},
+        "tools": {"type": "array", "items": TOOL, "maxItems": 3},
+        "tool_choice": {"anyOf": [{"enum": ["none", "auto", "required"]}, NAMED]},
+        "parallel_tool_calls": BOOLEAN,
+        "reasoning_effort": {"enum": ["none", "low", "high", None]},
+        "chat_template_kwargs": {"type": "object"},
+        "documents": {"type": "array", "items": {"type": "object"}, "maxItems": 2},
+        "add_generation_prompt": BOOLEAN,
+        "continue_final_message": BOOLEAN,
+        "include_reasoning": BOOLEAN,
     },
 }
 TEXT_BODY: Json = {
@@ -87,7 +139,6 @@ TEXT_BODY: Json = {
         },
         "echo": BOOLEAN,
         "logprobs": {"type": "integer", "minimum": 0, "maximum": 5},
-        "best_of": {"type": "integer", "minimum": 0, "maximum": 20},
         "suffix": STRING,
     },
 }

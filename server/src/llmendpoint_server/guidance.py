@@ -18,7 +18,8 @@ from llmendpoint_server.core.closing import closed
 from llmendpoint_server.core.grammar import DEFAULT_WHITESPACE, Grammar
 from llmendpoint_server.errors import ServerError
 
-TRIED_TOKENS = 4
+TRIED_TOKENS, FORCED_TOKENS_MAX = 4, 64
+"""Tokens that are tried where there is a choice, and those that are followed in all."""
 MESSAGE_LINES, MESSAGE_CHARACTERS = 4, 300
 """Of llguidance's text, which quotes the grammar."""
 
@@ -68,10 +69,12 @@ def compiled(tokenizer: LLTokenizer, grammar: Grammar) -> LLMatcher:
 def check(tokenizer: LLTokenizer, grammar: Grammar) -> None:
     """Compile a grammar, and follow it for some tokens: some fail at the first branch. Raises BadGrammar."""
     matcher = compiled(tokenizer, grammar)
-    for _ in range(TRIED_TOKENS):
+    chosen = 0
+    for _ in range(FORCED_TOKENS_MAX):
         allowed = int.from_bytes(matcher.compute_bitmask(), "little")
         first = (allowed & -allowed).bit_length() - 1
-        if matcher.is_stopped() or first < 0:
+        chosen += allowed.bit_count() > 1
+        if matcher.is_stopped() or first < 0 or chosen > TRIED_TOKENS:
             break
         matcher.consume_token(first)
     if matcher.is_error():

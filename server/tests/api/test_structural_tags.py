@@ -114,6 +114,10 @@ def test_a_structural_tag_comes_behind_the_reasoning(matching: LLTokenizer) -> N
         ({"format": TRIGGERED, **LEGACY}, "either format"),
         ({"format": {"type": "qwen_xml_parameter", "json_schema": {}}}, "tags_with_separator"),
         ({"format": sequence()}, "empty"),
+        (
+            {"format": tag("a long beginning", {"type": "json_schema", "json_schema": {"$ref": "#"}}, "e")},
+            "leads to itself",
+        ),
         ({"format": sequence(TEXT, NUMBER)}, "any_text must be the last part"),
         ({"format": TRIGGERED | {"triggers": ["<f="]}}, "none of the triggers"),
         ({"format": TRIGGERED | {"triggers": []}}, "empty"),

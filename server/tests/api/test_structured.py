@@ -134,7 +134,7 @@ SCHEMA_FIELD = "response_format.json_schema.schema"
     [
         ({"response_format": schema_format({"not": {"type": "string"}})}, SCHEMA_FIELD, "not"),
         ({"response_format": schema_format({"type": "objct"})}, SCHEMA_FIELD, "objct"),
-        ({"response_format": schema_format({"$ref": "#"})}, SCHEMA_FIELD, "No text follows it"),
+        ({"response_format": schema_format({"$ref": "#"})}, SCHEMA_FIELD, "no text follows it"),
         ({"response_format": schema_format({"$ref": "https://example.com/x"})}, SCHEMA_FIELD, "example.com"),
         ({"response_format": schema_format([])}, SCHEMA_FIELD, "must be a JSON schema"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "Missing"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import time
@@ -113,7 +114,8 @@ SCHEMAS = st.recursive(
 @given(schema=SCHEMAS)
 def test_whatever_is_called_a_schema_is_walked_and_not_changed(schema: Any) -> None:
     before = copy.deepcopy(schema)
-    closed(schema)
+    with contextlib.suppress(InvalidRequest):
+        closed(schema)
     assert schema == before
 
 
@@ -130,3 +132,41 @@ def test_what_would_grow_without_a_bound_is_refused_at_once() -> None:
     for _ in range(100_000):
         deep = {"items": deep}
     assert closed(deep)["items"]
+    wide: Any = {"$defs": {f"n{at}": {"anyOf": [{"$ref": f"#/$defs/n{at + 1}"}] * 3} for at in range(60)}}
+    deep = {"$ref": "#/$defs/n0"}
+    for _ in range(5_000):
+        deep = {"allOf": [deep]}
+    began = time.monotonic()
+    closed({"properties": {"a": {"$ref": "#/$defs/n0"}, "b": {"$ref": "#/$defs/n1"}}, **wide})
+    closed({"$ref": "#/$defs/deep", "$defs": {"deep": deep}})
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"anyOf": [{"$ref": "#"}, {"allOf": [{"type": "object"}, {"$ref": "#"}]}]},
+        {
+            "properties": {"a": {"$ref": "#/$defs/a"}},
+            "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+        },
+    ],
+)
+def test_a_reference_that_leads_to_itself_alone_is_refused(schema: Any) -> None:
+    """An answer that reached it could not go on."""
+    with pytest.raises(InvalidRequest, match="leads to itself"):
+        closed(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}], "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "null"}]},
+         "b": {"$ref": "#/$defs/a"}}},
+        {"properties": {"next": {"$ref": "#"}}},
+        {"$ref": "#/$defs/nowhere"},
+    ],
+)  # fmt: skip
+def test_a_reference_that_may_lead_elsewhere_is_not(schema: Any) -> None:
+    closed(schema)

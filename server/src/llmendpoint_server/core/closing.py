@@ -20,6 +20,8 @@ DEPTH_MAX = 100
 """Deeper schemas stay as they are; llguidance takes none of them."""
 ADDED_MAX = 20_000
 """Names and nodes that are added at most: n schemas that each join n others have n² names."""
+STEPS_MAX = 20_000
+"""References that are followed at most, to see whether they lead to themselves."""
 COPY = "llmendpoint.open."
 
 LISTS = ("prefixItems", "items")
@@ -43,7 +45,7 @@ class _Closing:
         self._copies: dict[str, str] = {}
         """of targets, by reference: the name of the open copy"""
         self._made: dict[str, Any] = {}
-        self._added = 0
+        self._added = self._steps = 0
 
     def whole(self) -> Any:
         made = self._walk(self._root, 0, joined=False)
@@ -67,6 +69,10 @@ class _Closing:
         for name in SINGLE:
             if isinstance(value := schema.get(name), dict):
                 made[name] = self._walk(value, depth + 1, joined=False)
+        if isinstance(schema.get("$ref"), str) and self._leads_to_itself(schema, frozenset()):
+            raise InvalidRequest(
+                f"$ref {schema['$ref'][:100]!r} leads to itself alone, so that no text follows it."
+            )
         joins = _joins(schema)
         for name in ("allOf", *EITHER):
             if isinstance(value := schema.get(name), list):
@@ -122,6 +128,25 @@ class _Closing:
             target = self._target(reference)
             if isinstance(target, dict):
                 yield from self._together(target, seen, depth + 1)
+
+    def _leads_to_itself(self, schema: Any, trail: frozenset[str], depth: int = 0) -> bool:
+        """Whether nothing but references comes of it. `trail`: those that led here. Where that is too much work it says no."""
+        self._steps += 1
+        if not isinstance(schema, dict) or self._steps > STEPS_MAX or depth > DEPTH_MAX:
+            return False
+
+        def leads(one: Any, trail: frozenset[str] = trail) -> bool:
+            return self._leads_to_itself(one, trail, depth + 1)
+
+        reference, all_of = schema.get("$ref"), schema.get("allOf")
+        if isinstance(reference, str) and (
+            reference in trail or leads(self._target(reference), trail | {reference})
+        ):
+            return True
+        if isinstance(all_of, list) and any(map(leads, all_of)):
+            return True
+        ways = [schema[name] for name in EITHER if isinstance(schema.get(name), list) and schema[name]]
+        return any(all(map(leads, way)) for way in ways)
 
     def _target(self, reference: str) -> Any:
         if not reference.startswith("#"):
