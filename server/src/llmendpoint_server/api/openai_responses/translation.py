@@ -33,6 +33,7 @@ _IN_A_CHAT = (
     (re.compile(r"\bmax_tokens\b"), "max_output_tokens"),
     (re.compile(r"^logprobs\b"), "top_logprobs"),
     (re.compile(r"^messages\b"), "input"),
+    (re.compile(r", or stream\.$"), "."),  # which keeps all of an answer, too
 )
 """How a chat names a field, and how the Responses API does."""
 
@@ -43,6 +44,11 @@ class ResponsesChat(ChatBody, kw_only=True):
     repeated: Mapping[str, Any]
 
     prompt_field: ClassVar[str] = "input"
+
+    @property
+    def collected(self) -> bool:
+        """Its last events have all of it."""
+        return True
 
 
 def parse_response_body(data: bytearray) -> ResponsesChat:
