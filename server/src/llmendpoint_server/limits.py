@@ -122,6 +122,9 @@ NAME_CHARACTERS_MAX = 256
 """For `messages[].name`."""
 CALLER_CHARACTERS_MAX = 512
 """For each field about the caller or the bill: user, safety_identifier, service_tier and their like."""
+REPEATED_BYTES_MAX = 2**17
+"""For the instructions, and for the tools, that a response repeats, as JSON. They are kept until its end, and a stream has
+them three times."""
 METADATA_PAIRS_MAX, METADATA_KEY_MAX, METADATA_VALUE_MAX = 16, 64, 512
 
 

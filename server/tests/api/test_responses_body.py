@@ -9,8 +9,12 @@ import pytest
 
 from llmendpoint_server.api.messages import for_template
 from llmendpoint_server.api.openai_responses.translation import parse_response_body, renamed
+from llmendpoint_server.api.prepared import make_sampling
+from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 from llmendpoint_server.api.tools.asked import read_tools
 from llmendpoint_server.errors import InvalidRequest, PromptTooLong
+from llmendpoint_server.limits import REPEATED_BYTES_MAX
+from llmendpoint_server.protocol import Loaded
 
 
 def chat(**fields: Any) -> Any:
@@ -80,6 +84,28 @@ def test_a_function_is_strict_only_if_it_says_so() -> None:
         tools = read_tools(body.tools, body.tool_choice, body.parallel_tool_calls)
         assert tools is not None
         assert tools.functions[0].strict is wanted
+
+
+def test_what_a_response_repeats_has_a_bound() -> None:
+    def repeated(characters: int) -> tuple[Any, Any]:
+        tools = [{"type": "function", "name": "f", "description": "x" * characters}]
+        told = chat(instructions="x" * characters, tools=tools, tool_choice="none").repeated
+        return json.loads(bytes(told["instructions"])), json.loads(bytes(told["tools"]))
+
+    instructions, tools = repeated(1000)
+    assert (len(instructions), tools[0]["name"]) == (1000, "f")
+    assert repeated(REPEATED_BYTES_MAX) == (None, [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_log_probabilities_have_a_bound_streamed_too(stream: bool) -> None:
+    loaded = Loaded("Fake", 10**6, 1, 1, 10, (0,), "cpu", "float32", 1, 16, 0.0)
+    body = chat(include=["message.output_text.logprobs"], top_logprobs=20, stream=stream)
+    with pytest.raises(InvalidRequest) as caught:
+        make_sampling(body, [(1,)], loaded, SamplingDefaults(), None)
+    error = renamed(caught.value)
+    assert error.param == "top_logprobs"
+    assert error.message.endswith("set a smaller max_output_tokens.")
 
 
 def test_errors_of_the_chat_have_the_callers_names() -> None:

@@ -108,7 +108,7 @@ def _check_room(body: GenerationBody, prompts: int, loaded: Loaded) -> None:
 def _check_logprobs(
     body: GenerationBody, prompts: Sequence[tuple[int, ...]], sampling: SamplingParams
 ) -> None:
-    """What is kept of an answer that is not streamed has a bound. Raises InvalidRequest."""
+    """What is kept of an answer until its end has a bound. Raises InvalidRequest."""
     if sampling.prompt_logprobs is not None:
         field = "prompt_logprobs" if body.prompt_logprobs is not None else "logprobs"
         each = 1 + sampling.prompt_logprobs
@@ -122,7 +122,7 @@ def _check_logprobs(
                     f"{most} are given: ask for fewer alternatives, or send shorter prompts.",
                     param=field,
                 )
-    if sampling.logprobs is not None and not body.stream:
+    if sampling.logprobs is not None and body.collected:
         values = len(prompts) * body.answers * sampling.max_tokens * (1 + sampling.logprobs)
         if values > limits.LOGPROBS_VALUES_MAX:
             raise InvalidRequest(

@@ -41,6 +41,8 @@ class ReadText:
     def push(self, tokens: Sequence[int], ending: int = 0) -> tuple[str, int]:
         """Returns the text that became certain, and how many tokens were taken: those after a stop string are not. `ending`:
         tokens at the end that have no text, and count."""
+        if self._reader is None and not ending:  # nearly always
+            return self._text.push(tokens)
         read = tokens[:-ending] if ending else tokens
         text, taken = self._each(read) if self._thinking or self._by_token else self._all(read)
         if ending and not self._text.stopped:

@@ -129,6 +129,11 @@ class GenerationBody(StructuredFields, kw_only=True, forbid_unknown_fields=True)
         return False
 
     @property
+    def collected(self) -> bool:
+        """All of an answer is kept until its end."""
+        return not self.stream
+
+    @property
     def repeated(self) -> Mapping[str, Any]:
         """What an answer shows of its request."""
         return {}

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import Raw
+
 from llmendpoint_server.api.deltas import Content, Delta, Reasoning, ToolCallArguments, ToolCallBegun
 from llmendpoint_server.api.logprobs import Namer, chat_logprobs
 from llmendpoint_server.api.openai_responses.input import is_object
 from llmendpoint_server.api.pieces import Piece
+from llmendpoint_server.api.responses import encode_json
 
 Event = tuple[str, dict[str, Any]]
 """Its name, and its fields beside type and number."""
 MESSAGE, REASONING, CALL = "message", "reasoning", "function_call"
 PREFIXES = {MESSAGE: "msg", REASONING: "rs", CALL: "fc"}
+NONE = b"[]"
 TEXT_EVENTS = {MESSAGE: "response.output_text", REASONING: "response.reasoning_text"}
 
 
@@ -26,8 +30,8 @@ class Output:
         self._open = False
         self._texts: list[str] = []
         """of the item that grows"""
-        self._logprobs: list[dict[str, Any]] = []
-        """of the message that grows"""
+        self._logprobs: list[bytes] = []
+        """of the message that grows, as JSON: encoded once, though they are shown several times"""
         self._held: list[dict[str, Any]] = []
         """of tokens whose text is not decided yet"""
 
@@ -107,8 +111,10 @@ class Output:
         self._texts.append(text)
         change: dict[str, Any] = self._place() | {"content_index": 0, "delta": text}
         if kind == MESSAGE:
-            change["logprobs"], self._held = self._held, []
-            self._logprobs += change["logprobs"]
+            told, self._held = encode_json(self._held), []
+            change["logprobs"] = Raw(told)
+            if len(told) > len(NONE):
+                self._logprobs.append(told[1:-1])
         yield f"{TEXT_EVENTS[kind]}.delta", change
 
     def _place(self) -> dict[str, Any]:
@@ -123,7 +129,7 @@ class Output:
         shown = item | ({"content": []} if kind != CALL else {})
         yield "response.output_item.added", {"output_index": index, "item": shown}
         if kind != CALL:
-            place = self._place() | {"content_index": 0, "part": _part(kind, "", [])}
+            place = self._place() | {"content_index": 0, "part": _part(kind, "", Raw(NONE))}
             yield "response.content_part.added", place
 
     def _complete(self, *, complete: bool) -> Iterator[Event]:
@@ -131,7 +137,7 @@ class Output:
         if not self._open:
             return
         self._open = False
-        item, text, logprobs = self.items[-1], "".join(self._texts), self._logprobs
+        item, text, logprobs = self.items[-1], "".join(self._texts), Raw(b"[%b]" % b",".join(self._logprobs))
         self._texts, self._logprobs = [], []
         kind = item["type"]
         if kind == CALL:
@@ -174,7 +180,7 @@ def _from_text(scores: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
     return scores
 
 
-def _part(kind: str, text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+def _part(kind: str, text: str, logprobs: Raw) -> dict[str, Any]:
     if kind == MESSAGE:
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
     return {"type": "reasoning_text", "text": text}

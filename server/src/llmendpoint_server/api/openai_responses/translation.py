@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from msgspec import Raw
 
+from llmendpoint_server import limits
 from llmendpoint_server.api.decoding import BodyDecoder
 from llmendpoint_server.api.explain import missing, must_be
 from llmendpoint_server.api.fields import NOT_GIVEN
@@ -32,6 +33,7 @@ _IN_A_CHAT = (
     (re.compile(r"\bmax_tokens\b"), "max_output_tokens"),
     (re.compile(r"^logprobs\b"), "top_logprobs"),
     (re.compile(r"^messages\b"), "input"),
+    (re.compile(r", or stream\.$"), "."),  # which keeps all of an answer, too
 )
 """How a chat names a field, and how the Responses API does."""
 
@@ -42,6 +44,11 @@ class ResponsesChat(ChatBody, kw_only=True):
     repeated: Mapping[str, Any]
 
     prompt_field: ClassVar[str] = "input"
+
+    @property
+    def collected(self) -> bool:
+        """Its last events have all of it."""
+        return True
 
 
 def parse_response_body(data: bytearray) -> ResponsesChat:
@@ -148,7 +155,7 @@ def _repeated(body: ResponsesBody, tools: Iterable[Mapping[str, Any]]) -> dict[s
     reasoning, text = body.reasoning, body.text
     return {
         "background": False,
-        "instructions": _raw(body.instructions),
+        "instructions": _bounded(body.instructions, None),
         "max_output_tokens": body.max_output_tokens,
         "max_tool_calls": body.max_tool_calls,
         "metadata": body.metadata or {},
@@ -165,12 +172,18 @@ def _repeated(body: ResponsesBody, tools: Iterable[Mapping[str, Any]]) -> dict[s
             "verbosity": (text.verbosity if text else None) or "medium",
         }),
         "tool_choice": body.tool_choice or "auto",
-        "tools": _raw([{"type": "function", "description": None, **tool} for tool in tools]),
+        "tools": _bounded([{"type": "function", "description": None, **tool} for tool in tools], []),
         "top_logprobs": body.top_logprobs or 0,
         "top_p": body.top_p,
         "truncation": "disabled",
         "user": body.user,
     }  # fmt: skip
+
+
+def _bounded(value: Any, instead: Any) -> Raw:
+    """`instead`: of a value that is too long to be kept."""
+    told = encode_json(value)
+    return Raw(told if len(told) <= limits.REPEATED_BYTES_MAX else encode_json(instead))
 
 
 def _format(form: TextFormat | None) -> dict[str, Any]:
