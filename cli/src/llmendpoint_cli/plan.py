@@ -34,6 +34,7 @@ Examples:
 \b
   kubectl llm plan ./Qwen3-8B                                         all accelerators that would fit
   kubectl llm plan Qwen/Qwen3-8B --accelerator l4 --max-model-len 8192 --max-num-seqs 16
+  kubectl llm plan Qwen/Qwen3-8B --draft-model Qwen/Qwen3-0.6B --accelerator l4
   kubectl llm plan -f chat.yaml --price 0.60 --tokens-per-second 900 --api-price 0.50
   kubectl llm plan -f chat.yaml --model ./Qwen3-8B -o json
   kubectl llm plan --parameters 8B --layers 36 --kv-heads 8 --head-dim 128 --accelerator a10
@@ -81,6 +82,14 @@ ModelOption = Annotated[
     Text,
     option("With -f: read the model from here, not from where the file says.", "--model", metavar="MODEL"),
 ]
+DraftOption = Annotated[
+    Text,
+    option(
+        "A model that guesses tokens (the engine's --draft-model).  [default: with -f, the file's]",
+        "--draft-model",
+        metavar="MODEL",
+    ),
+]
 Accelerators = Annotated[
     Text,
     option("A name of the list of accelerators, or a product's name.  [default: try all]", metavar="NAME"),
@@ -127,6 +136,7 @@ def plan(
     model: ModelArgument = None,
     filename: Filename = None,
     model_option: ModelOption = None,
+    draft_model: DraftOption = None,
     accelerator: Accelerators = None,
     accelerator_memory: Memory = None,
     count: Count = None,
@@ -156,7 +166,9 @@ def plan(
     reports = []
     for asked, source in _asked(filename, named):
         asked = _overridden(asked, device, count, max_model_len, max_num_seqs, kv_cache_dtype)
-        reports.append(make_report(given or read_model(source, hub_endpoint), asked, prices))
+        found, guesses = given or read_model(source, hub_endpoint), draft_model or asked.draft
+        draft = read_model(guesses, hub_endpoint) if guesses else None
+        reports.append(make_report(found, asked, prices, draft))
     _print(reports, output)
     if not all(report.fits for report in reports):
         raise typer.Exit(CliError.exit_code)

@@ -119,6 +119,28 @@ def test_our_own_engine_divides_a_model_over_a_number_that_divides_its_heads(
     assert three["outcome"] == "NotDivisible"
 
 
+def test_a_draft_model_is_counted_whether_an_option_or_the_manifest_names_it(
+    folder: Path, tmp_path: Path
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    (small / "config.json").write_text(json.dumps(QWEN3_8B | {"num_hidden_layers": 2}))
+    path = manifest(
+        tmp_path / "m.yaml", resources={"accelerator": {"kind": "nvidia.com/gpu", "product": "L4"}},
+        engine={"maxModelLen": 4096}, runtime={"args": [f"--draft-model={small}"]},
+    )  # fmt: skip
+    named = answer("-f", path, "--model", folder)["options"][0]
+    assert named["draft"] > 10**9
+    assert "draft model" in named["message"]
+    options = ("--accelerator", "l4", "--max-model-len", "4096")
+    alone, beside = answer(folder, *options), answer(folder, *options, "--draft-model", small)
+    assert beside["options"][0]["draft"] == named["draft"]
+    assert alone["options"][0]["draft"] == 0
+    assert alone["options"][0]["cache"] == beside["options"][0]["cache"] + named["draft"]
+    with pytest.raises(NotFound):
+        run(folder, "--draft-model", "pvc://models/small")
+
+
 def test_a_cache_of_eight_bits_takes_half(folder: Path) -> None:
     whole, half = answer(folder), answer(folder, "--kv-cache-dtype", "fp8")
     assert whole["kvBytesPerToken"] == 2 * half["kvBytesPerToken"]

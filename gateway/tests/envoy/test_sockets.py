@@ -4,15 +4,16 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
 
-from gateway.tests.asking import post
+from gateway.tests.asking import expect_a_replica, post
 from gateway.tests.bounds import wait_for
 from gateway.tests.engine_process import Backend, Simulator
 from gateway.tests.harness import Gateway, running_gateway
+from gateway.tests.uploads import MIB
 from llmendpoint_gateway.serve.envoy.drain import QUIET_SECONDS, run_drain
 from tests.web_socket import Caller, Closed
 
@@ -197,11 +198,10 @@ def test_a_handshake_that_a_replica_refuses_goes_to_another_one(gateway: Gateway
 
 
 def test_a_handshake_waits_for_a_replica_like_any_request(gateway: Gateway) -> None:
-    gateway.activate("later", "r1", replicas=1)
-    gateway.routed("later", "r1")
+    expect_a_replica(gateway, "later")
     begun = time.monotonic()
     assert refused(gateway, "/team/later/v1/stream") == (503, "no_ready_replica")
-    assert time.monotonic() - begun >= 1  # a while
+    assert time.monotonic() - begun >= 1
 
 
 def test_a_socket_on_which_nothing_comes_is_closed_and_one_with_requests_is_not(
@@ -216,6 +216,24 @@ def test_a_socket_on_which_nothing_comes_is_closed_and_one_with_requests_is_not(
         with pytest.raises(Closed):
             caller.frame()
         assert time.monotonic() - begun > 0.5 * IDLE
+
+
+def test_a_large_frame_takes_no_memory_of_the_gateway_and_one_over_the_bound_ends_its_socket(
+    gateway: Gateway, chat: str
+) -> None:
+    def allocated() -> int:
+        return int(json.loads(gateway.admin("/memory"))["allocated"])
+
+    with Caller(gateway, f"/team/{chat}/v1/stream") as caller:
+        before = allocated()
+        caller.ask("/v1/nothing", {"pad": "x" * (8 * MIB)})
+        assert caller.answer()[1] == 404
+        assert allocated() - before < 2 * MIB
+        with suppress(ConnectionError):  # the engine does not read all of it
+            caller.send("x" * (17 * MIB))
+        with pytest.raises((Closed, ConnectionError)) as late:
+            caller.frame()
+        assert getattr(late.value, "code", 1009) in (1009, 1006)
 
 
 def test_an_engine_that_crashes_ends_its_sockets_and_the_next_one_finds_another(gateway: Gateway) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from llmendpoint_fit.core.accelerators import ACCELERATORS, Accelerator
 from llmendpoint_fit.core.cost import breakeven, decode_limit, per_thousand
 from llmendpoint_fit.core.devices import Device, parse_wanted, said
-from llmendpoint_fit.core.engines import parse_load, reads
+from llmendpoint_fit.core.engines import draft_of, parse_load, reads
 from llmendpoint_fit.core.memory import Load, kv_token_bytes
 from llmendpoint_fit.core.model import Model
 from llmendpoint_fit.core.text import QUANTIZED, change_text, fit_text
@@ -24,7 +24,8 @@ NONE_HOLDS = "no known accelerator holds it, not even eight of one kind"
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What to plan for. `device`: None if none is named. `kind`: only accelerators of this kind are considered.
-    `reads`: the quantizations that the engine loads; None: all."""
+    `reads`: the quantizations that the engine loads; None: all. `draft`: the source of the model that guesses tokens; None: there is
+    none."""
 
     name: str
     load: Load
@@ -32,6 +33,7 @@ class Asked:
     kind: str | None = None
     count: int | None = None
     reads: frozenset[str] | None = None
+    draft: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Option:
     context: int
     longest_context: int
     sequences: int
+    draft: int = 0
     would_fit: tuple[str, ...] = ()
     cost: CostView | None = None
 
@@ -105,16 +108,17 @@ def asked_by(manifest: Mapping[str, Any]) -> Asked:
         kind=wanted.kind if wanted else None,
         count=wanted.count if wanted else None,
         reads=reads(spec),
+        draft=draft_of(spec),
     )
 
 
-def make_report(model: Model, asked: Asked, prices: Prices) -> Report:
-    """Answer for one model."""
+def make_report(model: Model, asked: Asked, prices: Prices, draft: Model | None = None) -> Report:
+    """Answer for one model, with the one that guesses tokens for it."""
     shape = model.shape
     if asked.device is not None:
-        options: tuple[Option, ...] = (_option(model, asked, asked.device, asked.count or 1, prices),)
+        options: tuple[Option, ...] = (_option(model, asked, asked.device, asked.count or 1, prices, draft),)
     else:
-        options = tuple(sorted(_choices(model, asked, prices), key=_price))
+        options = tuple(sorted(_choices(model, asked, prices, draft), key=_price))
     return Report(
         model=asked.name,
         architecture=shape.architecture,
@@ -128,13 +132,13 @@ def make_report(model: Model, asked: Asked, prices: Prices) -> Report:
     )
 
 
-def _choices(model: Model, asked: Asked, prices: Prices) -> Iterator[Option]:
+def _choices(model: Model, asked: Asked, prices: Prices, draft: Model | None) -> Iterator[Option]:
     """For each kind of accelerator, the smallest number that serves."""
     for accelerator in ACCELERATORS:
         if asked.kind is not None and accelerator.kind != asked.kind:
             continue
         device = Device(accelerator.memory, accelerator.name)
-        tried = (_option(model, asked, device, count, prices) for count in _counts(model, asked))
+        tried = (_option(model, asked, device, count, prices, draft) for count in _counts(model, asked))
         found = next((option for option in tried if option.fits), None)
         if found is not None:
             yield found
@@ -146,8 +150,10 @@ def _counts(model: Model, asked: Asked) -> Iterable[int]:
     return (n for n in COUNTS if model.shape.heads % n == 0 and divisible(model, asked.load, n))
 
 
-def _option(model: Model, asked: Asked, device: Device, count: int, prices: Prices) -> Option:
-    question = Question(model, asked.load, device.memory, count, reads=asked.reads)
+def _option(
+    model: Model, asked: Asked, device: Device, count: int, prices: Prices, draft: Model | None
+) -> Option:
+    question = Question(model, asked.load, device.memory, count, reads=asked.reads, draft=draft)
     fit, accelerator = evaluate(question), device.accelerator
     kind = asked.kind or (accelerator.kind if accelerator else None)
     return Option(
@@ -163,6 +169,7 @@ def _option(model: Model, asked: Asked, device: Device, count: int, prices: Pric
         context=fit.context,
         longest_context=fit.longest,
         sequences=fit.sequences,
+        draft=fit.draft,
         would_fit=tuple(change_text(change) for change in what_would_fit(question, kind)),
         cost=_cost(question, fit, accelerator, prices) if fit.outcome.serves else None,
     )

@@ -21,6 +21,8 @@ OURS_READS = frozenset(
 EIGHT_BITS = ("int8", "fp8")
 """Values of `engine.kvCacheDtype`."""
 
+DRAFT_FLAG = "--draft-model"
+
 _SPLITTING = re.compile(r"\$\(accelerator\.count\)|^--(tensor-parallel|tp|num-shard)")
 
 
@@ -45,6 +47,18 @@ def parse_load(spec: Mapping[str, Any]) -> Load:
         dequantizes=ours,
         divides_evenly=ours,
     )
+
+
+def draft_of(spec: Mapping[str, Any]) -> str | None:
+    """The model that guesses tokens for the bundled engine, as its argument names it; None if there is none."""
+    arguments = [str(argument) for argument in (spec.get("runtime") or {}).get("args") or ()]
+    if runtime_of(spec) != OURS:
+        return None
+    for argument, following in zip(arguments, [*arguments, ""][1:], strict=True):
+        name, mark, value = argument.partition("=")
+        if name == DRAFT_FLAG:
+            return (value if mark else following) or None
+    return None
 
 
 def runtime_of(spec: Mapping[str, Any]) -> str:

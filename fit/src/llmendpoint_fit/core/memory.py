@@ -8,6 +8,7 @@
 | activations | tokens of a step x (4 x hidden + 2 x intermediate / accelerators) x 2 + sequences x vocabulary x 4 | a layer's residual, norm and feed-forward rows, and the logits in fp32 |
 | KV of a token and layer | 2 x key heads x head size x bytes | arXiv 1911.02150 (multi-query), 2305.13245 (grouped-query) |
 | KV of a token and layer, latent | (latent rank + rotary part) x bytes, on each accelerator, where the engine keeps it, else heads x (key + value) x bytes | arXiv 2405.04434, section 2.1 |
+| a draft model | its weights, and min(4 sequences, an eighth of what is left for KV) | docs/concepts/speculation.md |
 | KV of a sequence in a windowed layer | min(tokens, window) where the engine frees what has left the window, else all | arXiv 2310.06825, section 2 |
 """
 
@@ -25,6 +26,11 @@ CONTEXT_BYTES = GIB
 DEFAULT_SEQUENCES = 256
 DEFAULT_BATCHED_TOKENS = 8192
 """The defaults on an accelerator, both of the bundled engine and of vLLM."""
+
+
+DRAFT_SEQUENCES, DRAFT_SHARE = 4, 1 / 8
+"""The bundled engine has pages of a draft model for so many of the longest sequences, but no more than this share of the memory
+for keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,12 @@ def kv_element_bytes(model: Model, load: Load) -> int:
     if load.kv_element_bytes is not None:
         return load.kv_element_bytes
     return ELEMENT_BYTES[load.dtype or model.shape.dtype]
+
+
+def draft_cache_bytes(draft: Model, load: Load, context: int, room: int) -> int:
+    """Bytes of the keys and values that a draft model keeps, of the `room` for those of both models."""
+    longest = min(context, draft.shape.context or context)
+    return min(DRAFT_SEQUENCES * kv_sequence_bytes(draft, load, longest), int(room * DRAFT_SHARE))
 
 
 def activation_bytes(model: Model, load: Load, accelerators: int = 1) -> int:

@@ -25,7 +25,8 @@ def gb(size: int) -> str:
 
 def fit_text(fit: Fit, wanted_sequences: int) -> str:
     """The verdict in a sentence, with the figures behind it."""
-    needs = f"weights {gb(fit.weights)} + overhead {gb(fit.overhead)}"
+    draft = f" + draft model {gb(fit.draft)}" if fit.draft else ""
+    needs = f"weights {gb(fit.weights)} + overhead {gb(fit.overhead)}{draft}"
     having = f"of {gb(fit.memory)}"
     cache = f"{gb(fit.cache)} are left for keys and values"
     held = f"{fit.sequences:,} sequences of {fit.context:,} tokens"

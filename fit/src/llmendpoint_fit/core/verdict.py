@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from .accelerators import ACCELERATORS, Accelerator
-from .memory import Load, kv_sequence_bytes, overhead_bytes, weights_bytes
+from .memory import Load, draft_cache_bytes, kv_sequence_bytes, overhead_bytes, weights_bytes
 from .model import SAFETENSORS_FLOATS, Model
 
 USEFUL_CONTEXT = 1024
@@ -41,7 +41,8 @@ class Outcome(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Question:
     """A model, what is asked of it, and where: `memory` bytes on each of `accelerators`, over which the engine divides
-    the model. `splits`: the engine can divide it (tensor parallelism). `reads`: the quantizations that it loads; None: all."""
+    the model. `splits`: the engine can divide it (tensor parallelism). `reads`: the quantizations that it loads; None: all.
+    `draft`: the model that guesses tokens for it, whole on each accelerator."""
 
     model: Model
     load: Load
@@ -49,12 +50,14 @@ class Question:
     accelerators: int = 1
     splits: bool = True
     reads: frozenset[str] | None = None
+    draft: Model | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Bytes of one accelerator, and what they hold. `context`: the tokens that were asked for. `longest`: tokens of the
-    longest sequence that fits. `sequences`: how many of `context` tokens fit at once."""
+    longest sequence that fits. `sequences`: how many of `context` tokens fit at once. `draft`: weights, keys and values of
+    the draft model."""
 
     outcome: Outcome
     memory: int
@@ -64,6 +67,7 @@ class Fit:
     context: int
     longest: int
     sequences: int
+    draft: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +86,25 @@ def evaluate(question: Question) -> Fit:
     model, load, count = question.model, question.load, question.accelerators
     weights = -(-weights_bytes(model, load) // count)
     overhead = overhead_bytes(model, load, count)
-    room = max(question.memory - weights - overhead, 0)
     context = load.max_model_len or model.shape.context or UNKNOWN_CONTEXT
+    room = max(question.memory - weights - overhead, 0)
+    draft = _draft(question, context, room)
+    room = max(room - draft, 0)
     cache = room if load.kv_cache is None else min(room, load.kv_cache)
     longest = _longest(question, cache, context)
     one = kv_sequence_bytes(model, load, context, count)
     sequences = cache // one if one else load.sequences
     outcome = _outcome(question, room, context, longest, sequences)
-    return Fit(outcome, question.memory, weights, overhead, cache, context, longest, int(sequences))
+    return Fit(outcome, question.memory, weights, overhead, cache, context, longest, int(sequences), draft)
+
+
+def _draft(question: Question, context: int, room: int) -> int:
+    """Bytes of the draft model, of the `room` that the model itself leaves."""
+    draft, load = question.draft, question.load
+    if draft is None:
+        return 0
+    weights = weights_bytes(draft, load)
+    return weights + draft_cache_bytes(draft, load, context, max(room - weights, 0))
 
 
 def loads(model: Model, reads: frozenset[str] | None) -> bool:

@@ -149,6 +149,12 @@ def test_what_the_nodes_have_decides(devices: tuple[Device | None, ...] | None, 
     assert verdict(on_claim(devices=devices)) == expected
 
 
+def test_a_draft_model_is_said_to_be_uncounted() -> None:
+    cluster = on_claim(runtime={"args": ["--draft-model=hf://org/small"]})
+    assert verdict(cluster) == "True/Fits"
+    assert "the model of --draft-model is not counted" in cluster.condition("CapacityFits")["message"]
+
+
 def test_an_unknown_accelerator_is_told_what_to_write() -> None:
     message = on_claim(devices=()).condition("CapacityFits")["message"]
     assert "resources.accelerator.product (one of t4," in message

@@ -23,7 +23,7 @@ from typing import Any
 
 from llmendpoint_fit.core.accelerators import ACCELERATORS
 from llmendpoint_fit.core.devices import Device, Wanted, parse_wanted, said
-from llmendpoint_fit.core.engines import parse_load, reads, splits
+from llmendpoint_fit.core.engines import DRAFT_FLAG, draft_of, parse_load, reads, splits
 from llmendpoint_fit.core.memory import Load
 from llmendpoint_fit.core.model import Model
 from llmendpoint_fit.core.text import QUANTIZED, change_text, fit_text
@@ -37,6 +37,7 @@ from ..pods.revision import Revision
 from .findings import Finding, hub_model_of, inspected, on_claim, recorded
 
 TYPE = "CapacityFits"
+UNCOUNTED = f"; the model of {DRAFT_FLAG} is not counted: `kubectl llm plan -f` counts it"
 KNOWN = ", ".join(accelerator.name for accelerator in ACCELERATORS)
 
 
@@ -112,6 +113,8 @@ def _judged(
     if not known:
         return Outlook(record, _unknown("AcceleratorUnknown", _what_to_write(wanted)))
     condition = _verdict(model, load, wanted, divides, read, devices)
+    if draft_of(inputs) is not None:
+        condition = replace(condition, message=condition.message + UNCOUNTED)
     return Outlook(record, condition, events=_events(snapshot, condition))
 
 
