@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 import structlog
 import torch
+from msgspec.structs import replace
 
 from llmendpoint_server.core.batch_limits import sequences_that_pay, tokens_in_time
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.speculation import PromptLookup, Proposer
 from llmendpoint_server.engine import gate, loading, measuring, native
+from llmendpoint_server.engine.adapters.stack import Stack
 from llmendpoint_server.engine.draft_model import (
     MEMORY_SHARE,
     SEQUENCES,
@@ -25,7 +27,7 @@ from llmendpoint_server.engine.headroom import free_for_cache
 from llmendpoint_server.engine.loading import Folder
 from llmendpoint_server.engine.machine import available_memory
 from llmendpoint_server.engine.measuring import StepTimes
-from llmendpoint_server.engine.preparing import prepare
+from llmendpoint_server.engine.preparing import Prepared, prepare
 from llmendpoint_server.engine.runner import ModelRunner
 from llmendpoint_server.engine.sampling.masks import Masks
 from llmendpoint_server.errors import BadConfiguration
@@ -81,6 +83,9 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     prepared = prepare(folder, form, device, dtype, native.find(device, dtype), settings)
     model, make_backend, kernels = prepared.model, prepared.make_backend, prepared.kernels
     probe = prepared.probe
+    stack = None
+    if settings.max_loras:
+        stack = make_stack(settings, prepared, device, dtype)
     page_size = make_backend(1).cache.page_size
     bytes_per_page = probe.bytes_per_page * page_size // probe.page_size
     vocab_size = int(loading.text_config(model.config).vocab_size)
@@ -104,7 +109,7 @@ def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     pages, max_model_len = size_cache(settings, free, page_size, bytes_per_page, longest, max_num_seqs)
     ends = loading.eos_token_ids(model)
     masks = Masks(lambda: make_tokenizer(folder.path, vocab_size, ends), usable_threads())
-    runner = ModelRunner(model, make_backend(pages + 1), kernels, masks)
+    runner = ModelRunner(model, make_backend(pages + 1), kernels, masks, stack)
     if device.type == "cuda" and runner.backend.captures:
         runner.capture(CudaRecorder(device), max_num_seqs, max_batched_tokens, max_model_len)
     info = ModelInfo(
@@ -147,7 +152,9 @@ class Draft:
         form = gate.refuse_by_config(own.architecture, own.config)
         size = int(loading.text_config(own.config).vocab_size)
         check_vocabulary(folder.path, own.path, (vocab_size, size))
-        prepared = prepare(own, form, device, dtype, native.find(device, dtype), settings)
+        prepared = prepare(
+            own, form, device, dtype, native.find(device, dtype), replace(settings, max_loras=0)
+        )
         self._model, probe, self._kernels = prepared.model, prepared.probe, prepared.kernels
         self._make_backend = prepared.make_backend
         self._longest = min(longest, loading.config_max_model_len(self._model.config))
@@ -164,6 +171,15 @@ class Draft:
     def model(self) -> DraftModel:
         runner = ModelRunner(self._model, self._make_backend(self._pages + 1), self._kernels)
         return DraftModel(runner, BlockManager(self._pages, self._page_size), self._longest)
+
+
+def make_stack(settings: Configure, prepared: Prepared, device: torch.device, dtype: torch.dtype) -> Stack:
+    """Room for the adapters, before what is free for the KV cache is measured. Raises BadConfiguration."""
+    places, rank = settings.max_loras + 1, settings.max_lora_rank  # one more, see core/adapters.py
+    like = torch.empty(0, dtype=dtype, device=device)
+    stack = Stack(prepared.model, prepared.linears, places, rank, like)
+    structlog.get_logger().info("room for adapters", places=places, rank=rank, bytes=stack.bytes)
+    return stack
 
 
 def batch_limits(settings: Configure, measured: Callable[[], tuple[int, int]]) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from llmendpoint_server.core.batch import NOTHING, Batch, Sampled, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.core.speculation import accept
+from llmendpoint_server.engine.adapters.stack import Stack
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.graphs import Graphs, Recorder
@@ -28,7 +29,12 @@ class ModelRunner:
     request may have a grammar."""
 
     def __init__(
-        self, model: CausalLM, backend: Backend, kernels: Kernels | None = None, masks: Masks | None = None
+        self,
+        model: CausalLM,
+        backend: Backend,
+        kernels: Kernels | None = None,
+        masks: Masks | None = None,
+        stack: Stack | None = None,
     ) -> None:
         self.model = model
         self.backend = backend
@@ -36,6 +42,8 @@ class ModelRunner:
         self._spare = spare_row(backend.cache.pages - 1)
         self._graphs: Graphs | None = None
         self.masks = masks
+        self.stack = stack
+        """of adapters; None: no row may have one"""
 
     def capture(self, recorder: Recorder, rows: int, tokens: int, longest: int) -> None:
         """Compute decode steps of up to `rows` rows by CUDA graphs from now on, if the model can be captured. `tokens`: of the
@@ -72,7 +80,7 @@ class ModelRunner:
             logits = graphs.logits
         else:
             step = self.backend.prepare(batch)
-            logits = forward(self.model, self.backend, step)
+            logits = self._forward(step)
         rows = [batch.rows[place] for place in step.sampled]
         lines = [(row.sequence, row.draft[:place]) for row in rows for place in range(len(row.draft) + 1)]
         sequences, guesses = [sequence for sequence, _ in lines], [guessed for _, guessed in lines]
@@ -83,6 +91,15 @@ class ModelRunner:
             else:
                 drawn = self._sample(logits[: len(lines)], sequences, guesses, masks) if lines else []
         return step, logits, drawn, masks
+
+    def _forward(self, step: Step) -> torch.Tensor:
+        if self.stack is None:
+            return forward(self.model, self.backend, step)
+        self.stack.begin(step.rows)
+        try:
+            return forward(self.model, self.backend, step)
+        finally:
+            self.stack.end()
 
     def check(self) -> None:
         """Compute one token in a page that no request uses. An exception here is the device's fault, not a request's."""
