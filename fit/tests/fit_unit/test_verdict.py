@@ -16,6 +16,7 @@ from llmendpoint_fit.core.cost import breakeven, decode_limit, per_thousand
 from llmendpoint_fit.core.engines import draft_of, parse_load, reads
 from llmendpoint_fit.core.memory import (
     Load,
+    adapter_bytes,
     kv_sequence_bytes,
     kv_token_bytes,
     overhead_bytes,
@@ -373,3 +374,15 @@ def test_the_documented_table_is_the_one_that_is_used() -> None:
     for a in ACCELERATORS:
         price = "" if a.hourly is None else a.hourly
         assert f"| {a.name} | {a.memory_mib:,} | {a.bandwidth:,.0f} | {a.tflops:,.0f} | {price} |" in text
+
+
+def test_adapters_take_their_places_when_the_spec_names_any() -> None:
+    """A LoRA of rank 16 on all linear layers of Llama 3 8B has 41,943,040 parameters."""
+    spec = {"engine": {"maxAdapters": 4}, "adapters": [{"name": "sql", "source": "hf://acme/sql"}]}
+    load = parse_load(spec)
+    assert adapter_bytes(EIGHT, load) == 4 * 2 * 41_943_040
+    assert adapter_bytes(EIGHT, load, 2) == 2 * 2 * 41_943_040
+    assert overhead_bytes(EIGHT, load) - overhead_bytes(EIGHT, Load(dtype="bfloat16", dequantizes=True)) == (
+        adapter_bytes(EIGHT, load)
+    )
+    assert adapter_bytes(EIGHT, parse_load({"engine": {"maxAdapters": 4}})) == 0

@@ -204,6 +204,9 @@ def test_the_list_of_models_has_the_adapters_and_changes_with_them() -> None:
     assert one_model("chat:sql", view) == listed["chat:sql"]
     assert isinstance(one_model("chat:other", view), Rejected)
     assert isinstance(one_model("other:sql", view), Rejected)
+    several = view_of(replace(ADAPTED, served_names=("chat", "other")))
+    assert "other:sql" not in {item["id"] for item in model_list(several)["data"]}, "it would be a long list"
+    assert one_model("other:sql", several) == {**listed["chat:sql"], "id": "other:sql", "parent": "other"}
     fewer = change_view(view, {"a/chat": Part(CHAT)})
     assert fewer.names is not view.names, "a list that is kept is made anew"
     assert [item["id"] for item in model_list(fewer)["data"]] == ["a/chat", "chat"]

@@ -5,6 +5,7 @@ import asyncio
 import httpx
 
 from gateway.tests.asking import CHAT, until
+from gateway.tests.engine_process import Simulator
 from gateway.tests.harness import Gateway
 
 SPEC = [{"name": "sql", "source": "hf://acme/sql"}, {"name": "legal", "source": "hf://acme/legal"}]
@@ -44,3 +45,26 @@ async def test_a_request_waits_for_an_adapter_that_is_being_loaded_and_others_do
     never = await ask(gateway, f"{name}:sql")
     assert (never.status_code, never.json()["error"]["code"]) == (503, "adapter_not_loaded")
     assert int(never.headers["retry-after"]) > 0
+
+
+async def test_a_real_engine_answers_under_the_names_that_the_gateway_passes(gateway: Gateway) -> None:
+    """Names reach the engine as callers write them. What it says in /load is what the gateway routes by."""
+    engines = [
+        Simulator("real", options=("--served-model-name=team/real", "--enable-lora")) for _ in range(2)
+    ]
+    gateway.backends += engines
+    for engine in engines:
+        engine.start()
+    name = gateway.endpoint(*engines, name="real", adapters=SPEC)
+    engines[0].load("sql")
+    chat = {"messages": [{"role": "user", "content": "hi"}]}
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as client:
+        for path, model in (
+            (CHAT, f"team/{name}:sql"),
+            (CHAT, f"{name}:sql"),
+            (f"/team/{name}{CHAT}", "sql"),
+        ):
+            answers = [await client.post(path, json=chat | {"model": model}) for _ in range(3)]
+            assert [(a.status_code, a.json()["model"]) for a in answers] == [(200, "sql")] * 3
+        plain = [(await client.post(CHAT, json=chat | {"model": name})).json()["model"] for _ in range(4)]
+        assert set(plain) == {"real"}

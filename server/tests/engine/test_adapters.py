@@ -13,14 +13,17 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
-from llmendpoint_server.engine import native, preparing
+from llmendpoint_server.engine import native, surgery
 from llmendpoint_server.engine.adapters import changes, layer
 from llmendpoint_server.engine.adapters.changes import Changes, load_at_start
 from llmendpoint_server.engine.adapters.stack import Piece
 from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.loop import Engine, make_scheduler
+from llmendpoint_server.engine.runner import ModelRunner
+from llmendpoint_server.engine.step import Step
 from llmendpoint_server.errors import BadConfiguration
 from llmendpoint_server.protocol import AdapterChanged, Configure, LoadAdapter, UnloadAdapter
 from server.tests.engine import lora
@@ -106,6 +109,20 @@ def engine(model_folder: Callable[[str], Path], adapters: Callable[..., list[Pat
     return make_engine(model_folder("llama"), adapters("llama"))
 
 
+def watched(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Step, torch.Tensor]]:
+    """What its model computes from now on."""
+    runner, seen = engine.runner, list[tuple[Step, torch.Tensor]]()
+    assert isinstance(runner, ModelRunner)
+    forward = runner._forward
+
+    def noted(step: Step) -> torch.Tensor:
+        seen.append((step, forward(step)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(runner, "_forward", noted)
+    return seen
+
+
 @pytest.mark.parametrize("each", [0, 10**6], ids=["each for its own", "all at once, masked"])
 def test_eight_adapters_and_the_model_itself_in_one_batch_have_pefts_logits(
     each: int,
@@ -115,11 +132,7 @@ def test_eight_adapters_and_the_model_itself_in_one_batch_have_pefts_logits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(layer, "TOKENS_EACH", each)
-    texts, seen = prompts(), []
-    forward = engine.runner._forward  # type: ignore[attr-defined]
-    monkeypatch.setattr(
-        engine.runner, "_forward", lambda step: seen.append((step, forward(step))) or seen[-1][1]
-    )
+    texts, seen = prompts(), watched(engine, monkeypatch)
     for number, (text, name) in enumerate(zip(texts, NAMES, strict=True)):
         ask(engine, number, text, greedy(1), name)
     finish(engine)
@@ -152,7 +165,7 @@ def test_layers_that_are_packed_otherwise_or_not_at_all_are_adapted_too(
 ) -> None:
     monkeypatch.setattr(native, "find", lambda *_: None)
     if way != "no kernels":
-        monkeypatch.setattr(preparing.surgery, "operate", lambda *_, **__: None)
+        monkeypatch.setattr(surgery, "operate", lambda *_, **__: None)
     made = make_engine(model_folder("llama"), adapters("llama", 4))
     texts = prompts()[1:5]
     folders = adapters("llama", 4)
@@ -216,15 +229,47 @@ def test_an_adapter_over_quantized_weights_is_as_near_to_peft_as_the_model_itsel
     model_folder: Callable[[str], Path], adapters: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make_engine(model_folder("llama"), adapters("llama", 1), quantization="int8")
-    text, seen = prompts()[3], []
-    forward = made.runner._forward  # type: ignore[attr-defined]
-    monkeypatch.setattr(made.runner, "_forward", lambda step: seen.append(forward(step)) or seen[-1])
+    text, seen = prompts()[3], watched(made, monkeypatch)
     alone(made, [text, text], ["", "a0"], greedy(1))
     folders = [None, adapters("llama", 1)[0]]
     expected = [lora.logits(model_folder("llama"), folder, [text])[0] for folder in folders]
-    off = [(found[0] - exact).std() / exact.std() for found, exact in zip(seen, expected, strict=True)]
+    off = [
+        float((found[0] - exact).std() / exact.std())
+        for (_, found), exact in zip(seen, expected, strict=True)
+    ]
     assert off[1] < max(3 * off[0], 0.1)
     assert (expected[0] - expected[1]).std() > 0.5 * expected[0].std()
+
+
+@pytest.mark.parametrize("each", [0, 10**6], ids=["each for its own", "all at once, masked"])
+def test_an_adapter_that_makes_infinities_fails_its_own_requests_alone(
+    each: int,
+    model_folder: Callable[[str], Path],
+    adapters: Callable[..., list[Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(layer, "TOKENS_EACH", each)
+    folder = model_folder("llama")
+    lora.save(folder, tmp_path, **lora.KINDS[0])
+    file = tmp_path / "adapter_model.safetensors"
+    tensors = {
+        name: torch.full_like(one, 3e38 if "lora_A" in name else 1.0) for name, one in load_file(file).items()
+    }
+    save_file(tensors, file)
+    texts, names = prompts()[:4], ["a0", "", "a2", "a1"]
+    made = make_engine(folder, [adapters("llama")[0], tmp_path, adapters("llama")[1]])
+    expected = alone(made, texts[:3], names[:3])
+    for number, (text, name) in enumerate(zip(texts, names, strict=True)):
+        ask(made, number, text, greedy(), name)
+    found: dict[str, list[int]] = {}
+    failed = set()
+    while not made.scheduler.idle:
+        for output in made.step():
+            found.setdefault(output.id, []).extend(output.tokens)
+            failed |= {output.id} if output.finish is FinishReason.FAILED else set()
+    assert failed == {"3"}
+    assert [found[str(number)] for number in range(3)] == expected
 
 
 # Changes while requests run

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 INPUTS = ("model", "runtime", "resources", "engine", "terminationGracePeriodSeconds")
-"""Fields of a spec whose change makes a new revision."""
+"""Fields of a spec whose change makes a new revision. `adapters` is none of them: pods follow it as they run, so it stays."""
 KEPT = frozenset({"resources.accelerator.product", "resources.accelerator.memory"})
 """Fields among them whose change makes no new revision. Records lack them, so they stay while the kind is the same."""
 

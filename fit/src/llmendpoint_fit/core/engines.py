@@ -18,6 +18,9 @@ OURS_READS = frozenset(
 )
 """Quantizations, as `Shape` names them."""
 
+ADAPTERS, ADAPTER_RANK = 8, 16
+"""The defaults of `engine.maxAdapters` and `engine.maxAdapterRank`."""
+
 EIGHT_BITS = ("int8", "fp8")
 """Values of `engine.kvCacheDtype`."""
 
@@ -31,7 +34,7 @@ def parse_load(spec: Mapping[str, Any]) -> Load:
     engine = spec.get("engine") or {}
     narrow = engine.get("kvCacheDtype", "auto") in EIGHT_BITS
     dtype, cache = engine.get("dtype", "auto"), engine.get("kvCacheMemory")
-    ours = runtime_of(spec) == OURS
+    ours, adapted = runtime_of(spec) == OURS, bool(spec.get("adapters"))
     if dtype == "auto":
         # The bundled engine uses 16 bits on every accelerator, bfloat16 or float16. For other engines the dtype is
         # unknown.
@@ -46,6 +49,8 @@ def parse_load(spec: Mapping[str, Any]) -> Load:
         keeps_latents=not ours,
         dequantizes=ours,
         divides_evenly=ours,
+        adapters=int(engine.get("maxAdapters", ADAPTERS)) if adapted else 0,
+        adapter_rank=int(engine.get("maxAdapterRank", ADAPTER_RANK)) if adapted else 0,
     )
 
 

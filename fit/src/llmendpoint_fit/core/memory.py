@@ -5,6 +5,7 @@
 | weights | stored bytes (floats converted to the dtype asked for) / accelerators | the files themselves |
 | weights, quantized, where the engine dequantizes them | parameters x bytes of the dtype | docs/concepts/weights.md |
 | overhead | max(20 % of the weights, 1 GiB + activations) | the usual rule of 1.2 x weights; the floor is for small models |
+| adapters | places x rank x (inputs + outputs of each linear layer) x 2, where the spec names any | arXiv 2106.09685, section 4.1 |
 | activations | tokens of a step x (4 x hidden + 2 x intermediate / accelerators) x 2 + sequences x vocabulary x 4 | a layer's residual, norm and feed-forward rows, and the logits in fp32 |
 | KV of a token and layer | 2 x key heads x head size x bytes | arXiv 1911.02150 (multi-query), 2305.13245 (grouped-query) |
 | KV of a token and layer, latent | (latent rank + rotary part) x bytes, on each accelerator, where the engine keeps it, else heads x (key + value) x bytes | arXiv 2405.04434, section 2.1 |
@@ -39,7 +40,7 @@ class Load:
     `kv_element_bytes`: 2, or 1 for an 8-bit cache. `kv_cache`: bytes of cache that the engine is told to take.
     `dequantizes`: the engine holds quantized weights in the dtype in which it computes. `frees_windows`: the engine frees what has left a window. `keeps_latents`: it keeps a latent instead of the keys and
     values that are computed from it. `divides_evenly`: it gives each of several accelerators as many key heads as any other, and divides no
-    quantized weights."""
+    quantized weights. `adapters`: places for LoRA adapters, each for the rank `adapter_rank`."""
 
     max_model_len: int | None = None
     max_num_seqs: int | None = None
@@ -50,6 +51,8 @@ class Load:
     keeps_latents: bool = False
     dequantizes: bool = False
     divides_evenly: bool = False
+    adapters: int = 0
+    adapter_rank: int = 0
 
     @property
     def sequences(self) -> int:
@@ -109,7 +112,19 @@ def activation_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
 def overhead_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
     """Bytes of all that is neither weights nor keys and values, on one of the accelerators."""
     share = int(OVERHEAD_SHARE * weights_bytes(model, load) / accelerators)
-    return max(share, CONTEXT_BYTES + activation_bytes(model, load, accelerators))
+    least = max(share, CONTEXT_BYTES + activation_bytes(model, load, accelerators))
+    return least + adapter_bytes(model, load, accelerators)
+
+
+def adapter_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
+    """Bytes of the places for LoRA adapters of every linear layer, on one of the accelerators; a place is taken whether it
+    is used or not."""
+    shape, rows = model.shape, 0
+    for a in shape.attention:
+        query = shape.hidden if a.expanded is not None else shape.heads * (a.width // (2 * a.split))
+        attention = 2 * (shape.hidden + query) + 2 * shape.hidden + a.width
+        rows += a.layers * (attention + 3 * (shape.hidden + shape.intermediate))
+    return -(-load.adapters * load.adapter_rank * rows * 2 // accelerators)
 
 
 def _width(attention: Attention, load: Load, accelerators: int) -> int:

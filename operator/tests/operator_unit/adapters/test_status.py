@@ -120,6 +120,15 @@ def test_a_new_revision_gets_requests_once_its_replicas_have_the_adapters() -> N
     assert stage.active == stage.target != blue
 
 
+def test_a_first_revision_answers_without_waiting_for_adapters() -> None:
+    stage = Stage(make_spec(adapters=[SQL], **QUIET))
+    stage.settle()
+    began(stage, stage.target, NOW)
+    stage.settle()
+    assert stage.active == stage.target
+    assert state(stage) == ("False", "Loading")
+
+
 def test_a_new_revision_waits_neither_for_a_broken_adapter_nor_for_a_slow_one_for_long() -> None:
     for what in ("broken", "slow"):
         stage = serving(SQL)

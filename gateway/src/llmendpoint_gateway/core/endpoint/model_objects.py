@@ -8,9 +8,19 @@ from llmendpoint_gateway.core.request.refusals import Rejected, unknown_model
 
 
 def model_list(view: View) -> dict[str, Any]:
-    """Every model name that a request may use, sorted, each followed by those of its adapters."""
-    names = (name for base in sorted(view.names) for name in (base, *_with_adapters(base, view)))
+    """Every model name that a request may use, sorted. Adapters follow the endpoint's key and its first bare name alone:
+    the list would be long otherwise, and they are served under the other names all the same."""
+    names = (
+        name
+        for base in sorted(view.names)
+        for name in (base, *(_with_adapters(base, view) if _is_main(base, view) else ()))
+    )
     return {"object": "list", "data": [_model(name, view) for name in names]}
+
+
+def _is_main(base: str, view: View) -> bool:
+    endpoint = view.endpoints[view.names[base]]
+    return base in (endpoint.key, *endpoint.served_names[:1])
 
 
 def _with_adapters(base: str, view: View) -> list[str]:

@@ -112,7 +112,9 @@ class Situation:
 
     @property
     def adapters_awaited(self) -> float:
-        """Seconds to wait for adapters of green's ready pods; 0: none is awaited."""
+        """Seconds to wait for adapters of green's ready pods; 0: none is awaited, as where no blue answers meanwhile."""
+        if self.progress.blue is None or self.progress.mode is not Mode.SURGE:
+            return 0.0
         green, snapshot = self.progress.green or "", self.snapshot
         pods, told = snapshot.pods.get(green, ()), snapshot.observed.adapters
         return adapters_awaited(snapshot.revisions.get(green), self.spec.adapters, pods, told, self.now)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from llmendpoint_server.core.batch import Scheduled
-from llmendpoint_server.engine.adapters.files import Pair, read_adapter
+from llmendpoint_server.engine.adapters.files import Pair, Unfit, read_adapter
 from llmendpoint_server.engine.adapters.layer import AdaptedLinear, Adapting, Mix
 from llmendpoint_server.engine.fused import FusedAttention
 from llmendpoint_server.engine.surgery import FollowingProjection, LeadProjection
@@ -44,15 +44,27 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What fills one layer's place."""
+    """What fills one layer's place. `a` None: the adapter does not change this layer."""
 
     layer: AdaptedLinear
-    a: torch.Tensor
-    b: torch.Tensor
+    a: torch.Tensor | None
+    b: tuple[torch.Tensor, ...] = ()
 
     @property
     def size(self) -> int:
-        return self.a.nbytes + self.b.nbytes
+        """Bytes."""
+        return self.layer.bytes_each
+
+    def copy_to(self, place: int) -> None:
+        layer = self.layer
+        layer.holders.discard(place)
+        if self.a is None:  # its zeros count when other places are computed beside it
+            layer.a[place].zero_()
+            return
+        layer.a[place].copy_(self.a)
+        for ours, theirs in zip(layer.b, self.b, strict=True):
+            ours[place].copy_(theirs)
+        layer.holders.add(place)
 
 
 class Stack:
@@ -73,7 +85,7 @@ class Stack:
 
     @property
     def bytes(self) -> int:
-        return sum(host.layer.a.nbytes + host.layer.b.nbytes for host in self._hosts)
+        return sum(len(host.layer.a) * host.layer.bytes_each for host in self._hosts)
 
     def _make_hosts(self, model: Any, places: int) -> list[Host]:
         joined: dict[tuple[nn.Module, str], list[str]] = {}
@@ -81,9 +93,11 @@ class Stack:
             joined.setdefault(_host_of(model, name), []).append(name)
         hosts = []
         for (parent, attribute), parts in joined.items():
-            shapes = [self._linears[part] for part in parts]
-            sizes = shapes[0][0], sum(outputs for _, outputs in shapes), self._rank * len(parts)
-            layer = AdaptedLinear(getattr(parent, attribute), sizes, places, self._adapting, self._like)
+            outputs = [self._linears[part][1] for part in parts]
+            layer = AdaptedLinear(
+                getattr(parent, attribute), self._linears[parts[0]][0], outputs, (places, self._rank),
+                self._adapting, self._like,
+            )  # fmt: skip
             setattr(parent, attribute, layer)
             hosts.append(Host(layer, tuple(parts)))
         return hosts
@@ -101,16 +115,18 @@ class Stack:
         return [self._piece(host, pairs) for host in self._hosts]
 
     def _piece(self, host: Host, pairs: Mapping[str, Pair]) -> Piece:
-        a = torch.zeros(host.layer.a.shape[1:], dtype=self._like.dtype)
-        b = torch.zeros(host.layer.b.shape[1:], dtype=self._like.dtype)
-        row = column = 0
-        for part in host.parts:
-            outputs = self._linears[part][1]
+        if pairs.keys().isdisjoint(host.parts):
+            return Piece(host.layer, None)
+        dtype = self._like.dtype
+        a = torch.zeros(host.layer.a.shape[1:], dtype=dtype)
+        b = tuple(torch.zeros(one.shape[1:], dtype=dtype) for one in host.layer.b)
+        for number, part in enumerate(host.parts):
             if (pair := pairs.get(part)) is not None:
-                rank = len(pair.a)
-                a[row : row + rank] = pair.a
-                b[row : row + rank, column : column + outputs] = (pair.b.float() * pair.scale).t()
-            row, column = row + self._rank, column + outputs
+                first, rank = number * self._rank, len(pair.a)
+                a[first : first + rank] = pair.a
+                b[number][:rank] = (pair.b.float() * pair.scale).t()
+                if not (a.isfinite().all() and b[number].isfinite().all()):
+                    raise Unfit(f"{part}: a weight is too large for {str(dtype).removeprefix('torch.')}")
         return Piece(host.layer, a, b)
 
     def fill(self, place: int, pieces: Rows[Piece], most: int) -> Iterator[None]:
@@ -118,8 +134,7 @@ class Stack:
         copied = 0
         for piece in pieces:
             with torch.inference_mode():
-                piece.layer.a[place].copy_(piece.a)
-                piece.layer.b[place].copy_(piece.b)
+                piece.copy_to(place)
             copied += piece.size
             if copied >= most:
                 copied = 0
