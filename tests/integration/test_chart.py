@@ -330,8 +330,8 @@ def test_runtime_volumes_from_the_values_reach_the_runtime(control_plane: Cluste
         'runtime.volumeMounts=[{"name": "cache", "mountPath": "/cache", "readOnly": true}]',
     )
     [runtime] = of_kind(objects, "LLMRuntime")
-    assert runtime["spec"]["volumes"] == [volume]
-    assert runtime["spec"]["volumeMounts"] == [{"name": "cache", "mountPath": "/cache", "readOnly": True}]
+    assert volume in runtime["spec"]["volumes"]
+    assert {"name": "cache", "mountPath": "/cache", "readOnly": True} in runtime["spec"]["volumeMounts"]
     assert of_kind(render(control_plane, "runtime.install=false"), "LLMRuntime") == []
 
 

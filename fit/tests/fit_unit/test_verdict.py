@@ -83,6 +83,15 @@ def test_the_bundled_engine_divides_whole_key_heads_of_weights_that_are_not_quan
     assert evaluate(ask(model, "h200", accelerators)).outcome is not Outcome.NOT_DIVISIBLE
 
 
+@pytest.mark.parametrize(("architecture", "share"), [("LlamaForCausalLM", 2), ("Phi3ForCausalLM", 1)])
+def test_each_accelerator_has_its_share_of_keys_and_values_or_all_of_them(
+    architecture: str, share: int
+) -> None:
+    model = replace(EIGHT, shape=replace(EIGHT.shape, architecture=architecture))
+    load = ask(model, "h200", divides_evenly=True).load
+    assert kv_token_bytes(model, load, 2) * share == kv_token_bytes(model, load)
+
+
 def test_the_proposals_for_70b_on_one_h100() -> None:
     question = ask(SEVENTY, "h100-80gb", max_model_len=8192, max_num_seqs=16)
     texts = [change_text(change) for change in what_would_fit(question, "nvidia.com/gpu")]

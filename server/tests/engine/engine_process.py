@@ -85,3 +85,11 @@ def lives(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (ProcessLookupError, FileNotFoundError):
         return False
+
+
+def ends(pid: int, seconds: float = 15.0) -> bool:
+    """Whether the process has ended within so long."""
+    end = time.monotonic() + seconds
+    while lives(pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not lives(pid)

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ from llmendpoint_server.engine.parallel import group as groups
 from llmendpoint_server.engine.parallel import ranks
 from llmendpoint_server.engine.parallel.dividing import DIVIDED, check_divisible
 from llmendpoint_server.errors import BadConfiguration
-from server.tests.engine.engine_process import LIMIT_SECONDS, Engine, lives
+from server.tests.engine.engine_process import LIMIT_SECONDS, Engine, ends
 from server.tests.engine.test_tokens import NEW_TOKENS, PAGE_BYTES, prompts
 
 EXACT = 2e-5
@@ -89,15 +89,6 @@ def answers_of_two(engine: Engine, sent: list[Request]) -> Answers:
     return answers
 
 
-@pytest.fixture
-def engine(model_folder: Callable[[str], Path]) -> Iterator[Engine]:
-    """Of two ranks, ready."""
-    with Engine() as started:
-        started.send(configure(model_folder("llama")))
-        started.until_ready()
-        yield started
-
-
 def same(two: Answers, one: Answers) -> bool:
     """Of the requests that two have."""
     tokens = all(found == one[name][0] for name, (found, _) in two.items())
@@ -121,9 +112,11 @@ def test_two_ranks_give_the_tokens_of_one_greedy_and_seeded_in_chunks_preempted_
         longest = max(requests(), key=lambda request: len(request.prompt))
         for _ in range(2):
             assert same(answers_of_two(engine, [longest]), one)
-        counters = engine.stats.counters
-    assert counters.preemptions > 0
-    assert counters.prefix_cache_hits > 0
+        assert engine.stats.counters.preemptions > 0
+        assert engine.stats.counters.prefix_cache_hits > 0
+        (rank,) = engine.children()
+        engine.process.kill()
+        assert ends(rank), "no rank outlives rank 0"
 
 
 def test_a_draft_model_guesses_on_rank_0_alone_and_changes_no_token(
@@ -138,43 +131,29 @@ def test_a_draft_model_guesses_on_rank_0_alone_and_changes_no_token(
         assert engine.stats.counters.accepted_tokens > 0
 
 
-def test_a_rank_that_is_killed_ends_the_engine_at_once_with_the_cause(engine: Engine) -> None:
-    (rank,) = engine.children()
-    sampling = SamplingParams(100, temperature=0, ignore_eos=True)
-    engine.send(protocol.AddRequest(Request("a", (3, 4, 5), sampling)))
-    assert isinstance(engine.next(), protocol.StepOutput)
-    began = time.monotonic()
-    os.kill(rank, signal.SIGKILL)
-    while isinstance(message := engine.next(), protocol.StepOutput):
-        pass
-    assert isinstance(message, protocol.StateChanged)
-    assert (message.state, message.exit_code) == ("failed", 1)
-    assert "Rank 1 of 2, a process of this engine, ended with exit code -9" in message.detail
-    assert engine.process.wait(LIMIT_SECONDS) == 1
-    assert time.monotonic() - began < 15
-
-
-def test_without_requests_too_and_when_rank_0_is_killed_no_rank_stays(
+def test_a_rank_that_is_killed_ends_the_engine_at_once_with_the_cause(
     model_folder: Callable[[str], Path],
 ) -> None:
-    with Engine() as idle, Engine() as killed:
-        for one in (idle, killed):
-            one.send(configure(model_folder("llama")))
-        for one in (idle, killed):
-            one.until_ready()
-        (rank,) = idle.children()
-        os.kill(rank, signal.SIGKILL)
-        message = idle.next()
-        assert isinstance(message, protocol.StateChanged)
-        assert "Rank 1 of 2" in message.detail
-        assert idle.process.wait(LIMIT_SECONDS) == 1
-
-        (rank,) = killed.children()
-        killed.process.kill()
-        end = time.monotonic() + 15
-        while lives(rank):
-            assert time.monotonic() < end, "the rank outlives rank 0"
-            time.sleep(0.02)
+    """In the middle of a step, and without requests."""
+    with Engine() as busy, Engine() as idle:
+        for engine in (busy, idle):
+            engine.send(configure(model_folder("llama")))
+        for engine in (busy, idle):
+            engine.until_ready()
+        sampling = SamplingParams(100, temperature=0, ignore_eos=True)
+        busy.send(protocol.AddRequest(Request("a", (3, 4, 5), sampling)))
+        assert isinstance(busy.next(), protocol.StepOutput)
+        for engine in (busy, idle):
+            (rank,) = engine.children()
+            began = time.monotonic()
+            os.kill(rank, signal.SIGKILL)
+            while isinstance(message := engine.next(), protocol.StepOutput):
+                pass
+            assert isinstance(message, protocol.StateChanged)
+            assert (message.state, message.exit_code) == ("failed", 1)
+            assert "Rank 1 of 2, a process of this engine, ended with exit code -9" in message.detail
+            assert engine.process.wait(LIMIT_SECONDS) == 1
+            assert time.monotonic() - began < 15
 
 
 def test_each_family_that_is_divided_says_the_same_as_whole(model_folder: Callable[[str], Path]) -> None:

@@ -24,6 +24,9 @@ OVERHEAD_SHARE = 0.2
 CONTEXT_BYTES = GIB
 """On each accelerator: the driver's context, workspaces of kernels and collectives, and what the allocator cannot use."""
 
+WHOLE_ATTENTION = frozenset({"Phi3ForCausalLM", "Olmo2ForCausalLM"})
+"""Architectures of which the bundled engine gives each accelerator all heads (docs/concepts/parallelism.md)."""
+
 DEFAULT_SEQUENCES = 256
 DEFAULT_BATCHED_TOKENS = 8192
 """The defaults on an accelerator, both of the bundled engine and of vLLM."""
@@ -75,16 +78,17 @@ def weights_bytes(model: Model, load: Load) -> int:
 
 def kv_token_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
     """Bytes of keys and values of one token in all layers, on one of the accelerators."""
-    width = sum(a.layers * _width(a, load, accelerators) for a in model.shape.attention)
+    sharing = _sharing(model, load, accelerators)
+    width = sum(a.layers * _width(a, load, sharing) for a in model.shape.attention)
     return width * kv_element_bytes(model, load)
 
 
 def kv_sequence_bytes(model: Model, load: Load, tokens: int, accelerators: int = 1) -> int:
     """Bytes of keys and values of a sequence of `tokens` tokens, on one of the accelerators."""
-    total = 0
+    total, sharing = 0, _sharing(model, load, accelerators)
     for a in model.shape.attention:
         kept = min(tokens, a.window) if a.window is not None and load.frees_windows else tokens
-        total += a.layers * _width(a, load, accelerators) * kept
+        total += a.layers * _width(a, load, sharing) * kept
     return total * kv_element_bytes(model, load)
 
 
@@ -125,6 +129,11 @@ def adapter_bytes(model: Model, load: Load, accelerators: int = 1) -> int:
         attention = 2 * (shape.hidden + query) + 2 * shape.hidden + a.width
         rows += a.layers * (attention + 3 * (shape.hidden + shape.intermediate))
     return -(-load.adapters * load.adapter_rank * rows * 2 // accelerators)
+
+
+def _sharing(model: Model, load: Load, accelerators: int) -> int:
+    """Accelerators that share the keys and values."""
+    return 1 if load.divides_evenly and model.shape.architecture in WHOLE_ATTENTION else accelerators
 
 
 def _width(attention: Attention, load: Load, accelerators: int) -> int:

@@ -176,7 +176,7 @@ class EngineSpec(ApiModel):
     max_queued_requests: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Largest number of requests that wait in one replica. The replica answers a further request with 429."""
     kv_cache_memory: ByteQuantity | None = None
-    """Memory for the KV cache, which holds keys and values of all running requests; for example `2Gi`."""
+    """Memory for the KV cache, which holds keys and values of all running requests; for example `2Gi`. With several accelerators: of each."""
     kv_cache_dtype: Annotated[KVCacheDType | None, Field(alias="kvCacheDtype")] = None
     """Number format of the KV cache. `int8` and `fp8` hold about twice as many tokens in the same memory, with the bundled
     engine on a CPU only. With `auto` it is that of `dtype`. If not set, the engine's own default."""
