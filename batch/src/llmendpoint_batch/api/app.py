@@ -8,6 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from llmendpoint_batch.api.answers import errors
 from llmendpoint_batch.api.batches import Batches
 from llmendpoint_batch.api.files import Files
+from llmendpoint_batch.api.responses import Responses
 from llmendpoint_batch.api.service import Service
 from llmendpoint_batch.api.uploads import Uploads
 from llmendpoint_batch.core.bounds import BODY_BYTES
@@ -17,6 +18,7 @@ from llmendpoint_batch.metrics import Metrics
 def make_api(service: Service) -> web.Application:
     app = web.Application(middlewares=[errors], client_max_size=BODY_BYTES)
     uploads, files, batches = Uploads(service), Files(service), Batches(service)
+    responses = Responses(service)
     app.add_routes(
         [
             web.post("/v1/files", uploads.create),
@@ -28,6 +30,11 @@ def make_api(service: Service) -> web.Application:
             web.get("/v1/batches", batches.list),
             web.get("/v1/batches/{id}", batches.get),
             web.post("/v1/batches/{id}/cancel", batches.cancel),
+            web.post("/v1/responses", responses.create),
+            web.get("/v1/responses/{id}", responses.get),
+            web.delete("/v1/responses/{id}", responses.delete),
+            web.post("/v1/responses/{id}/cancel", responses.cancel),
+            web.get("/v1/responses/{id}/input_items", responses.input_items),
         ]
     )
     return app

@@ -6,7 +6,7 @@ import structlog
 
 from llmendpoint_batch.errors import StorageFailed
 from llmendpoint_batch.metrics import Metrics
-from llmendpoint_batch.store import batches, clock, files, lines
+from llmendpoint_batch.store import batches, clock, files, lines, responses
 from llmendpoint_batch.store.blobs import Blobs
 from llmendpoint_batch.store.database import Database
 from llmendpoint_batch.work.times import Times
@@ -39,5 +39,10 @@ async def clean(database: Database, blobs: Blobs, times: Times, metrics: Metrics
         pass
     while await database.write(batches.forget_old, times.age(), SOME):
         pass
+    while await database.write(responses.remove_old, times.age(), SOME):
+        pass
     _, size = await database.read(files.usage)
     metrics.storage.set(size)
+    stored, size = await database.read(responses.usage)
+    metrics.responses.set(stored)
+    metrics.responses_bytes.set(size)

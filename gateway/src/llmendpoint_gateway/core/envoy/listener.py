@@ -41,6 +41,7 @@ def make_listener(host: str, port: int, share: bounds.Share, batch_service: bool
     """`batch_service`: there is one."""
     manager = _connection_manager(
         [make_request_ids(), *make_places(share)],
+        batch_service,
         stat_prefix=STATS_NAME,
         route_config=make_routes(large_apart=True, batch_service=batch_service),
         max_request_headers_kb=bounds.MAX_HEADERS_KB,
@@ -65,6 +66,7 @@ def make_inner_listener(socket: str) -> Resource:
     """Its requests have passed the outer listener, which added headers and applied the limits of connections."""
     manager = _connection_manager(
         [],
+        False,
         stat_prefix=INNER_STATS_NAME,
         codec_type="HTTP2",
         route_config=make_routes(large_apart=False),
@@ -81,8 +83,8 @@ def make_inner_listener(socket: str) -> Resource:
     }
 
 
-def _connection_manager(first: list[Resource], **config: Any) -> Resource:
-    """`first`: filters that run before those of both listeners."""
+def _connection_manager(first: list[Resource], batch_service: bool, **config: Any) -> Resource:
+    """`first`: filters that run before those of both listeners. `batch_service`: requests may go there."""
     return extension(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -98,7 +100,7 @@ def _connection_manager(first: list[Resource], **config: Any) -> Resource:
         always_set_request_id_in_response=True,
         request_id_extension=_request_ids(),
         http_filters=[*first, _strip(), _whole_body(), _picker(), make_priorities(), _router()],
-        local_reply_config=make_local_replies(),
+        local_reply_config=make_local_replies(batch_service),
         access_log=[_access_log()],
         **config,
     )
