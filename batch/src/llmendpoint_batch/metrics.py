@@ -34,7 +34,9 @@ class Metrics:
         self.responses_bytes = Gauge(
             f"{PREFIX}responses_bytes", "Bytes of all stored responses", registry=self.registry
         )
-        self.storage = Gauge(f"{PREFIX}files_bytes", "Bytes of all files", registry=self.registry)
+        self.storage = Gauge(
+            f"{PREFIX}files_bytes", "Bytes of all files, and of parts of uploads", registry=self.registry
+        )
         self._good, self._bad = self._lines.labels("completed"), self._lines.labels("failed")
 
     def line(self, good: bool) -> None:

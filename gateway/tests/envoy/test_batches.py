@@ -71,6 +71,8 @@ async def test_an_upload_above_the_limit_of_bodies_is_streamed(with_batches: Gat
         ("GET", "/v1/files?limit=2"),
         ("DELETE", "/v1/files/file-1"),
         ("GET", "/v1/files/file-1/content"),
+        ("POST", "/v1/uploads"),
+        ("POST", "/v1/uploads/upload_1/parts"),
         ("POST", "/v1/batches"),
         ("POST", "/v1/batches/batch_1/cancel"),
         ("POST", "/v1/responses"),

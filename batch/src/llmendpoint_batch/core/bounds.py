@@ -24,6 +24,10 @@ BODY_BYTES = 64 << 10
 IN_FLIGHT = 256
 """Lines that are sent at a time, over all endpoints: each holds its line and its answer in memory."""
 
+PART_BYTES = 64 << 20
+"""One part of an upload: what OpenAI's SDK sends by default."""
+MOST_UPLOAD_PARTS, MOST_PENDING_UPLOADS, MOST_UPLOADS = 1_000, 100, 100_000
+"""Parts of an upload, uploads that are not at their end, and those that are kept."""
 RESPONSE_BYTES = 8 << 20
 """The body of POST /v1/responses."""
 CHAIN_BYTES = 7 << 20

@@ -9,7 +9,7 @@ from llmendpoint_gateway.core.envoy.bounds import CONNECTION_BUFFER_BYTES
 from llmendpoint_gateway.core.envoy.resources import KEEPALIVE, Resource
 
 BATCH_CLUSTER = "batch-service"
-PATHS = ("/v1/files", "/v1/batches")
+PATHS = ("/v1/files", "/v1/uploads", "/v1/batches")
 RESPONSES = "/v1/responses"
 DIRECT_HEADER, DIRECT = "x-llmendpoint-responses", "direct"
 """The service itself asks endpoints with this header, so that its requests do not come back to it. Whoever else sends it
@@ -73,7 +73,7 @@ def not_direct() -> Resource:
 
 def of_batches(there: bool) -> Resource:
     """A filter for local replies: the request was for the batch service. `there`: there is one."""
-    kept = _header_filter(_path("/v1/(files|batches)([/?].*)?"))
+    kept = _header_filter(_path("/v1/(files|uploads|batches)([/?].*)?"))
     if not there:
         return kept
     responses = [_header_filter(_path("/v1/responses([/?].*)?")), _header_filter(not_direct())]
