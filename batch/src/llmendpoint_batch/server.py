@@ -23,7 +23,8 @@ from llmendpoint_batch.work.runner import Runner
 from llmendpoint_batch.work.sending import Sender
 from llmendpoint_batch.work.times import Times
 
-CLOSE_SECONDS = 5.0
+CLOSE_SECONDS = 20.0
+"""In which answers that callers wait for may end. It is below the pod's 30 s."""
 log = structlog.get_logger()
 T = TypeVar("T")
 
