@@ -18,7 +18,11 @@ from llmendpoint_batch.store.sqlite import Sqlite, connect
 
 P = ParamSpec("P")
 T = TypeVar("T")
-LOST = "UPDATE lines SET answer = 'lost', state = 1"
+LOST = (
+    "UPDATE lines SET answer = 'lost', state = 1",
+    "UPDATE responses_usage SET count = 7",
+    "DELETE FROM responses",
+)
 
 
 class Storage(Protocol):
@@ -61,7 +65,8 @@ class OnDisk(_Both):
         self.backend.close()
         half = connect(self.data / "db")
         half.execute("BEGIN IMMEDIATE")
-        half.execute(LOST)
+        for sql in LOST:
+            half.execute(sql)
         half.close()
         self.open()
 
@@ -81,13 +86,15 @@ class OnServer(_Both):
         self.write(lambda connection: connection.execute("SELECT 1"))
 
     def empty(self) -> None:
-        self.write(lambda connection: connection.execute("TRUNCATE batches, files, lines, chunks"))
+        self.write(lambda connection: connection.execute("TRUNCATE batches, files, lines, chunks, responses"))
+        self.write(lambda connection: connection.execute("UPDATE responses_usage SET count = 0, bytes = 0"))
 
     def crash(self) -> None:
         self.close()
         half: psycopg.Connection[Any] = psycopg.connect(self.url)
         half.execute(f"SET search_path TO {SCHEMA}".encode())
-        half.execute(LOST.encode())
+        for sql in LOST:
+            half.execute(sql.encode())
         half.close()
         self.open()
 

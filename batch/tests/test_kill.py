@@ -6,9 +6,12 @@ import random
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import openai
 import psycopg
+import pytest
+from openai.types.responses import Response
 
 from batch.tests.inputs import lines
 from batch.tests.postgres import Server
@@ -39,6 +42,52 @@ async def test_the_same_holds_on_postgresql(tmp_path: Path, postgres: Server) ->
         found = connection.execute("SELECT DISTINCT file FROM llmendpoint_batch.chunks").fetchall()
     assert {row[0] for row in found} == known
     assert os.listdir(tmp_path) == [], "no volume is needed"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_no_response_is_lost_though_the_service_is_killed(
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str
+) -> None:
+    """One in the background is answered; one whose caller saw its stream begin is answered or failed."""
+    url = request.getfixturevalue("postgres").new_database() if kind == "postgres" else ""
+    kills, chance, queued, begun = 16 if kind == "sqlite" else 8, random.Random(5), list[str](), list[str]()
+    reading: list[Any] = []
+    async with serve_upstream() as upstream, service(tmp_path, upstream.url, database=url) as process:
+        upstream.seconds = 0.3
+        for number in range(kills):
+            client = process.client
+            stream = await client.responses.create(model="m", input=f"s-{number}-" + 60 * "x", stream=True)
+            reading.append(aiter(stream))  # one that nobody holds is closed: its caller would have left
+            begun.append((await anext(reading[-1])).response.id)
+            for n in range(6):
+                made = await client.responses.create(model="m", input=f"{number}-{n}", background=True)
+                queued.append(made.id)
+            await asyncio.sleep(chance.uniform(0, 0.35))
+            await process.kill()
+            await process.start()
+            await answering(process)
+        client, failed = process.client, 0
+        for at, response_id in enumerate([*queued, *begun]):
+            response = await _ended_response(client, response_id)
+            assert response.id == response_id
+            if at < len(queued):
+                text = f"{at // 6}-{at % 6}"
+                assert (response.status, response.output_text) == ("completed", f"1 {text[::-1]}")
+            else:
+                assert response.status in ("completed", "failed")
+                failed += response.status == "failed"
+        print(f"{kills} kills, {len(queued)} in the background, {failed} of {kills} streams failed")
+        assert failed > 0, "no kill met a stream"
+        assert max(upstream.asked.values()) > 1, "no kill met one in the background"
+
+
+async def _ended_response(client: openai.AsyncOpenAI, response_id: str) -> Response:
+    async with asyncio.timeout(30):
+        while True:
+            response = await client.responses.retrieve(response_id)
+            if response.status not in ("queued", "in_progress"):
+                return response
+            await asyncio.sleep(0.02)
 
 
 async def _kill_often(process: Process, upstream: Upstream, kills: int, submitted: int) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -154,6 +155,24 @@ def test_a_transaction_whose_connection_breaks_is_run_again_whole(postgres: Serv
 
     backend.write(do)
     assert backend.read(lambda connection: connection.execute("SELECT age FROM clock").fetchall()) == [(2.0,)]
+    backend.close()
+
+
+def test_a_database_that_hangs_counts_as_away(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmendpoint_batch.store.postgres.SILENT_SECONDS", 0.2)
+    backend = Postgres(postgres.new_database())
+    seen: list[str] = []
+
+    def look() -> None:
+        time.sleep(0.6)
+        seen.append(backend.away)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    backend.write(lambda connection: connection.execute("SELECT pg_sleep(1)"))
+    looking.join()
+    assert "has not answered" in seen[0]
+    assert backend.away == ""
     backend.close()
 
 

@@ -1,1 +1,1 @@
-"""Files and batches in OpenAI's shape: lines of a file become requests to endpoints, at the lowest priority."""
+"""Files, batches and stored responses in OpenAI's shape: lines of a file become requests to endpoints, at the lowest priority."""

@@ -26,7 +26,7 @@ MIB = 1 << 20
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="llmendpoint-batch",
-        description="Files and batches in OpenAI's shape. Sends the lines of a batch to the gateway at the lowest priority.",
+        description="Files, batches and stored responses in OpenAI's shape. Sends the lines of a batch to the gateway at the lowest priority.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -41,13 +41,19 @@ def make_parser() -> argparse.ArgumentParser:
     add("--host", default="0.0.0.0", help="address to listen on (0.0.0.0)")
     add("--port", type=int, default=8080, help="the API (8080)")
     add("--state-port", type=int, default=8081, help="/healthz and /metrics (8081)")
-    add("--concurrency", type=_positive, default=8, metavar="N", help="lines under way for one endpoint (8)")
+    add(
+        "--concurrency",
+        type=_positive,
+        default=8,
+        metavar="N",
+        help="lines, and background responses, under way for one endpoint (8)",
+    )
     add(
         "--request-seconds", type=_positive, default=1800, metavar="S", help="the longest time for one answer (1800)"
     )  # fmt: skip
     add(
         "--retention-days", type=_days, default=30.0, metavar="D",
-        help="after which files, and batches that have ended, are deleted (30)",
+        help="after which files, responses, and batches that have ended, are deleted (30)",
     )  # fmt: skip
     add("--file-mib", type=_positive, default=200, metavar="N", help="the largest upload (200)")
     add("--storage-mib", type=_positive, default=8192, metavar="N", help="all files together (8192)")

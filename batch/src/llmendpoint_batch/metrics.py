@@ -16,7 +16,7 @@ class Metrics:
         )
         self.attempts_again = Counter(
             f"{PREFIX}attempts_again",
-            "Attempts after which a line is sent again: the endpoint had no room, or the connection broke",
+            "Attempts after which a line or a background response is sent again: the endpoint had no room, or the connection broke",
             registry=self.registry,
         )
         self.storage_failures = Counter(
@@ -24,9 +24,19 @@ class Metrics:
             "Writes that the disk or the database did not take; they are tried again",
             registry=self.registry,
         )
-        self.in_flight = Gauge(f"{PREFIX}in_flight", "Lines that are under way now", registry=self.registry)
+        self.in_flight = Gauge(
+            f"{PREFIX}in_flight",
+            "Lines and background responses that are under way now",
+            registry=self.registry,
+        )
         self.unfinished = Gauge(f"{PREFIX}unfinished", "Batches that have not ended", registry=self.registry)
-        self.storage = Gauge(f"{PREFIX}files_bytes", "Bytes of all files", registry=self.registry)
+        self.responses = Gauge(f"{PREFIX}responses", "Stored responses", registry=self.registry)
+        self.responses_bytes = Gauge(
+            f"{PREFIX}responses_bytes", "Bytes of all stored responses", registry=self.registry
+        )
+        self.storage = Gauge(
+            f"{PREFIX}files_bytes", "Bytes of all files, and of parts of uploads", registry=self.registry
+        )
         self._good, self._bad = self._lines.labels("completed"), self._lines.labels("failed")
 
     def line(self, good: bool) -> None:

@@ -17,11 +17,14 @@ from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.settings import Settings
 from llmendpoint_batch.store.database import Database
 from llmendpoint_batch.store.opening import open_storage
+from llmendpoint_batch.work.background import Background
 from llmendpoint_batch.work.housekeeping import keep_house
 from llmendpoint_batch.work.runner import Runner
+from llmendpoint_batch.work.sending import Sender
 from llmendpoint_batch.work.times import Times
 
-CLOSE_SECONDS = 5.0
+CLOSE_SECONDS = 20.0
+"""In which answers that callers wait for may end. It is below the pod's 30 s."""
 log = structlog.get_logger()
 T = TypeVar("T")
 
@@ -57,13 +60,18 @@ async def serve(settings: Settings) -> None:
         state.database = database = opened.database
         stack.callback(database.close)
         blobs, times = opened.blobs, Times(opened.saved)
-        runner = Runner(database, blobs, times, settings, metrics)
-        service = Service(database, blobs, times, settings, runner.wake)
+        sender = Sender(settings.gateway, settings.request_seconds)
+        await sender.open()
+        stack.push_async_callback(sender.close)
+        runner = Runner(database, blobs, sender, times, settings, metrics)
+        background = Background(database, sender, times, settings, metrics)
+        service = Service(database, blobs, sender, background, times, settings, runner.wake)
         await _listen(stack, make_api(service), settings, settings.port)
         state.serving = True
         log.info("started", port=settings.port, gateway=settings.gateway, swept_files=opened.swept)
         works = [
             asyncio.create_task(runner.run()),
+            asyncio.create_task(background.run()),
             asyncio.create_task(keep_house(database, blobs, times, metrics)),
         ]
         ends = [asyncio.create_task(stop.wait()), asyncio.create_task(database.taken.wait())]

@@ -66,7 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
     envoy.add_argument("--port", type=int, default=8080, help="the OpenAI API (8080)")
     envoy.add_argument("--envoy-binary", type=Path, metavar="PATH", help="where it is not found by itself")
     envoy.add_argument(
-        "--batch-service", type=_address, metavar="HOST:PORT", help="of /v1/files and /v1/batches (not served)"
+        "--batch-service", type=_address, metavar="HOST:PORT", help="of /v1/files, /v1/uploads, /v1/batches and stored /v1/responses (not served)"
     )  # fmt: skip
     drain = commands.add_parser("drain", help="have clients go elsewhere, before the pod is stopped")
     drain.add_argument(

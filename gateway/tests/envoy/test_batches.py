@@ -119,8 +119,15 @@ async def test_an_upload_that_stands_still_or_never_ends_is_answered_with_408(
         ("GET", "/v1/files?limit=2"),
         ("DELETE", "/v1/files/file-1"),
         ("GET", "/v1/files/file-1/content"),
+        ("POST", "/v1/uploads"),
+        ("POST", "/v1/uploads/upload_1/parts"),
         ("POST", "/v1/batches"),
         ("POST", "/v1/batches/batch_1/cancel"),
+        ("POST", "/v1/responses"),
+        ("GET", "/v1/responses/resp_1?include=x"),
+        ("DELETE", "/v1/responses/resp_1"),
+        ("POST", "/v1/responses/resp_1/cancel"),
+        ("GET", "/v1/responses/resp_1/input_items?limit=2"),
     ],
 )
 async def test_every_path_of_the_service_passes(with_batches: Gateway, method: str, path: str) -> None:
@@ -142,13 +149,37 @@ async def test_a_request_waits_while_the_service_starts_anew(with_batches: Gatew
 
 async def test_a_service_that_stays_away_is_told_of(with_batches: Gateway) -> None:
     async with httpx.AsyncClient(base_url=with_batches.url, timeout=60) as client:
-        answer = await client.get("/v1/files")
-    assert answer.status_code == 503
-    assert answer.headers["retry-after"] == "2"
-    assert answer.json()["error"]["code"] == "batch_service_unavailable"
+        answers = await asyncio.gather(client.get("/v1/files"), client.get("/v1/responses/resp_1"))
+    for answer in answers:
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "2"
+        assert answer.json()["error"]["code"] == "batch_service_unavailable"
 
 
-@pytest.mark.parametrize("path", ["/v1/files", "/v1/batches/batch_1", "/v1/files?purpose=batch"])
+async def test_the_services_own_requests_for_responses_reach_endpoints_and_not_the_service(
+    with_batches: Gateway,
+) -> None:
+    async with batch_service() as asked, httpx.AsyncClient(base_url=with_batches.url) as client:
+        body = {"model": "nobody", "input": "x"}
+        answer = await client.post("/v1/responses", json=body, headers={"x-llmendpoint-responses": "direct"})
+        assert answer.json()["error"]["code"] == "model_not_found", "the picker looked for the endpoint"
+        large = {"model": "nobody", "input": "x" * 100_000}
+        answer = await client.post("/v1/responses", json=large, headers={"x-llmendpoint-responses": "direct"})
+        assert answer.json()["error"]["code"] == "model_not_found"
+        assert asked == []
+        await client.post("/v1/responses", json=large, headers={"x-llmendpoint-responses": "other"})
+        assert [one["path"] for one in asked] == ["/v1/responses"]
+
+
+async def test_without_the_service_an_endpoint_answers_responses(gateway: Gateway) -> None:
+    async with httpx.AsyncClient(base_url=gateway.url) as client:
+        answer = await client.post("/v1/responses", json={"model": "nobody", "input": "x"})
+    assert answer.json()["error"]["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/files", "/v1/batches/batch_1", "/v1/files?purpose=batch", "/v1/responses/resp_1"]
+)
 async def test_without_the_service_the_answer_says_so(gateway: Gateway, path: str) -> None:
     async with httpx.AsyncClient(base_url=gateway.url) as client:
         answer = await client.get(path)

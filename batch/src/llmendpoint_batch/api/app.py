@@ -8,7 +8,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from llmendpoint_batch.api.answers import errors
 from llmendpoint_batch.api.batches import Batches
 from llmendpoint_batch.api.files import Files
+from llmendpoint_batch.api.receiving import Receiver
+from llmendpoint_batch.api.responses import Responses
 from llmendpoint_batch.api.service import Service
+from llmendpoint_batch.api.upload_parts import UploadParts
 from llmendpoint_batch.api.uploads import Uploads
 from llmendpoint_batch.core.bounds import BODY_BYTES
 from llmendpoint_batch.metrics import Metrics
@@ -16,7 +19,10 @@ from llmendpoint_batch.metrics import Metrics
 
 def make_api(service: Service) -> web.Application:
     app = web.Application(middlewares=[errors], client_max_size=BODY_BYTES)
-    uploads, files, batches = Uploads(service), Files(service), Batches(service)
+    receiver = Receiver(service)
+    uploads, files, batches = Uploads(service, receiver), Files(service), Batches(service)
+    parts = UploadParts(service, receiver)
+    responses = Responses(service)
     app.add_routes(
         [
             web.post("/v1/files", uploads.create),
@@ -24,10 +30,19 @@ def make_api(service: Service) -> web.Application:
             web.get("/v1/files/{id}", files.get),
             web.get("/v1/files/{id}/content", files.content),
             web.delete("/v1/files/{id}", files.delete),
+            web.post("/v1/uploads", parts.create),
+            web.post("/v1/uploads/{id}/parts", parts.add),
+            web.post("/v1/uploads/{id}/complete", parts.complete),
+            web.post("/v1/uploads/{id}/cancel", parts.cancel),
             web.post("/v1/batches", batches.create),
             web.get("/v1/batches", batches.list),
             web.get("/v1/batches/{id}", batches.get),
             web.post("/v1/batches/{id}/cancel", batches.cancel),
+            web.post("/v1/responses", responses.create),
+            web.get("/v1/responses/{id}", responses.get),
+            web.delete("/v1/responses/{id}", responses.delete),
+            web.post("/v1/responses/{id}/cancel", responses.cancel),
+            web.get("/v1/responses/{id}/input_items", responses.input_items),
         ]
     )
     return app

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from llmendpoint_batch.settings import Settings
 from llmendpoint_batch.store.blobs import Blobs
 from llmendpoint_batch.store.database import Database
+from llmendpoint_batch.work.background import Background
+from llmendpoint_batch.work.sending import Sender
 from llmendpoint_batch.work.times import Times
 
 
@@ -15,6 +17,8 @@ class Service:
 
     database: Database
     blobs: Blobs
+    sender: Sender
+    background: Background
     times: Times
     settings: Settings
     wake: Callable[[], None]

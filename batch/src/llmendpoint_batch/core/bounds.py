@@ -24,6 +24,28 @@ BODY_BYTES = 64 << 10
 IN_FLIGHT = 256
 """Lines that are sent at a time, over all endpoints: each holds its line and its answer in memory."""
 
+PART_BYTES = 64 << 20
+"""One part of an upload: what OpenAI's SDK sends by default."""
+MOST_UPLOAD_PARTS, MOST_PENDING_UPLOADS, MOST_UPLOADS = 1_000, 100, 100_000
+"""Parts of an upload, uploads that are not at their end, and those that are kept."""
+RESPONSE_BYTES = 8 << 20
+"""The body of POST /v1/responses."""
+CHAIN_BYTES = 7 << 20
+"""Items of the responses before one, with their answers. With the body it is below the 16 MiB that engines take."""
+CHAIN_DEPTH = 1_000
+"""Responses, each continuing the one before."""
+MOST_ITEMS = 8_192
+"""Items of one request, and of the whole conversation."""
+MOST_RESPONSES = 1_000_000
+RESPONSES_SHARE = 4
+"""Stored responses take at most one part in so many of what files may take."""
+MOST_QUEUED = 1_000
+"""Background responses that are not at their end."""
+BACKGROUND_SECONDS = 24 * 3600
+"""In which a background response gets its answer, or fails."""
+OPEN_REQUESTS, OPEN_BYTES = 512, 256 << 20
+"""Responses whose callers wait, and the bytes of their conversations: they are held in memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -34,3 +56,7 @@ class Bounds:
     storage_bytes: int = 8 << 30
     lines: int = 50_000
     line_bytes: int = 1 << 20
+
+    @property
+    def responses_bytes(self) -> int:
+        return self.storage_bytes // RESPONSES_SHARE

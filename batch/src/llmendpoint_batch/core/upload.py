@@ -1,6 +1,7 @@
 """What an upload's bytes must keep to while they come in."""
 
 from llmendpoint_batch.core.bounds import LONGEST_NAME, Bounds
+from llmendpoint_batch.core.records import INPUT
 from llmendpoint_batch.errors import Refused
 
 
@@ -43,6 +44,16 @@ def no_room(storage_bytes: int) -> Refused:
         "(DELETE /v1/files/ID)."
     )
     return Refused(told, param="file", code="storage_quota_exceeded", status=413)
+
+
+def check_purpose(purpose: str | None) -> None:
+    """Raises Refused."""
+    if purpose is None:
+        raise Refused(
+            f'purpose is missing: it is "{INPUT}".', param="purpose", code="missing_required_parameter"
+        )
+    if purpose != INPUT:
+        raise Refused(f'purpose must be "{INPUT}", got {purpose[:100]!r}.', param="purpose")
 
 
 def clean_name(name: str | None) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 CHUNK = 1 << 20
+KNOWN = "SELECT id FROM files UNION ALL SELECT id FROM parts"
 log = structlog.get_logger()
 
 
@@ -55,11 +56,11 @@ class Chunks:
             log.warning("a file's bytes are deleted at the next start", file=file_id, error=str(error))
 
     def _delete(self, file_id: str) -> None:
-        sql = "DELETE FROM chunks WHERE file = ? AND NOT EXISTS (SELECT 1 FROM files WHERE id = ?)"
-        self.writing.run(lambda connection: connection.execute(sql, (file_id, file_id)))
+        sql = f"DELETE FROM chunks WHERE file = ? AND file NOT IN ({KNOWN})"
+        self.writing.run(lambda connection: connection.execute(sql, (file_id,)))
 
     def sweep(self, known: Collection[str]) -> int:
-        sql = "DELETE FROM chunks WHERE file NOT IN (SELECT id FROM files) RETURNING file"
+        sql = f"DELETE FROM chunks WHERE file NOT IN ({KNOWN}) RETURNING file"
         return len(set(self.writing.run(lambda connection: connection.execute(sql).fetchall())))
 
     def close(self) -> None:

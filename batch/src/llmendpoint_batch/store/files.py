@@ -94,12 +94,16 @@ def remove_old(connection: Connection, age: float, most: int) -> Sequence[str]:
 
 
 def ids(connection: Connection) -> frozenset[str]:
-    return frozenset(row[0] for row in connection.execute("SELECT id FROM files"))
+    """Of all that has bytes: files, and parts of uploads."""
+    sql = "SELECT id FROM files UNION ALL SELECT id FROM parts"
+    return frozenset(row[0] for row in connection.execute(sql).fetchall())
 
 
 def usage(connection: Connection) -> tuple[int, int]:
-    """Number of files, and their bytes."""
-    count, size = connection.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM files").fetchone()
+    """Number of files, and their bytes with those of parts of uploads."""
+    count, size = connection.execute(
+        "SELECT count(*), coalesce(sum(bytes), 0) + (SELECT coalesce(sum(bytes), 0) FROM parts) FROM files"
+    ).fetchone()
     return int(count), int(size)
 
 

@@ -35,6 +35,8 @@ DEFAULTS: dict[str, Any] = {
 """A server that vanished without a word is given up within seconds. What the URL says comes first."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between two attempts to connect, doubled each time."""
+SILENT_SECONDS = 30.0
+"""After which a database that answers nothing counts as away. A server that hangs acknowledges bytes all the same."""
 FULL_STATES = ("53100", "53200", "54000")
 """disk_full, out_of_memory, program_limit_exceeded."""
 LOST_STATES = ("08", "57P")
@@ -69,27 +71,44 @@ def _marks(sql: str) -> bytes:
 
 class Link:
     """One connection, for one thread at a time. While the database is away it is asked for at growing intervals; between
-    two attempts each call fails at once. `away`: why."""
+    two attempts each call fails at once."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
         self._connect = connect
         self._connection: PostgresConnection | None = None
         self._lock = threading.Lock()
         self._pause, self._not_before = FIRST_PAUSE, 0.0
-        self.away = ""
+        self._since: float | None = None
+        """When the call began that runs now."""
+        self._away = ""
+
+    @property
+    def away(self) -> str:
+        """Why the database cannot be reached; also if it took a request and is silent since."""
+        since = self._since
+        if since is not None and time.monotonic() - since > SILENT_SECONDS:
+            return f"the database has not answered for {SILENT_SECONDS:.0f} s"
+        return self._away
 
     def run(self, do: Callable[[PostgresConnection], T]) -> T:
         """Raises StorageAway, StorageFull, InUse, and what `do` raises."""
         with self._lock:
+            self._since = time.monotonic()
             try:
-                return self._once(do)
-            except _Lost as lost:
-                if lost.committing:
-                    raise StorageAway(f"the connection broke in a COMMIT: {lost}") from lost
-            try:
-                return self._once(do)
-            except _Lost as lost:
-                raise StorageAway(f"the connection broke: {lost}") from lost
+                return self._twice(do)
+            finally:
+                self._since = None
+
+    def _twice(self, do: Callable[[PostgresConnection], T]) -> T:
+        try:
+            return self._once(do)
+        except _Lost as lost:
+            if lost.committing:
+                raise StorageAway(f"the connection broke in a COMMIT: {lost}") from lost
+        try:
+            return self._once(do)
+        except _Lost as lost:
+            raise StorageAway(f"the connection broke: {lost}") from lost
 
     def _once(self, do: Callable[[PostgresConnection], T]) -> T:
         connection = self._connection = self._connection or self._open()
@@ -105,15 +124,15 @@ class Link:
 
     def _open(self) -> PostgresConnection:
         if time.monotonic() < self._not_before:
-            raise StorageAway(self.away)
+            raise StorageAway(self._away)
         try:
             made = PostgresConnection(self._connect())
         except (psycopg.Error, StorageAway) as error:
-            self.away = f"the database cannot be reached: {_short(error)}"
+            self._away = f"the database cannot be reached: {_short(error)}"
             self._not_before = time.monotonic() + self._pause
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
-            raise StorageAway(self.away) from error
-        self.away, self._pause = "", FIRST_PAUSE
+            raise StorageAway(self._away) from error
+        self._away, self._pause = "", FIRST_PAUSE
         return made
 
     def drop(self) -> None:

@@ -18,6 +18,21 @@ CREATE TABLE IF NOT EXISTS lines (
     id {key}, batch {int} NOT NULL, number {int} NOT NULL, custom_id TEXT NOT NULL,
     "offset" {int} NOT NULL, length {int} NOT NULL, state {int} NOT NULL DEFAULT 0, answer {bytes},
     UNIQUE (batch, number));
+CREATE TABLE IF NOT EXISTS uploads (
+    seq {counted}, id TEXT UNIQUE NOT NULL, status TEXT NOT NULL, filename TEXT NOT NULL, bytes {int} NOT NULL,
+    created_at {int} NOT NULL, expires_at {int} NOT NULL, deadline {real} NOT NULL);
+CREATE TABLE IF NOT EXISTS parts (
+    seq {counted}, id TEXT UNIQUE NOT NULL, upload TEXT NOT NULL, bytes {int} NOT NULL);
+CREATE INDEX IF NOT EXISTS parts_by_upload ON parts (upload);
+CREATE TABLE IF NOT EXISTS responses (
+    seq {counted}, id TEXT UNIQUE NOT NULL, state TEXT NOT NULL, model TEXT NOT NULL, created_at {int} NOT NULL,
+    deadline {real} NOT NULL, background {int} NOT NULL, priority TEXT NOT NULL, previous TEXT, depth {int} NOT NULL,
+    chain_bytes {int} NOT NULL, chain_items {int} NOT NULL, size {int} NOT NULL, fields {bytes} NOT NULL,
+    items {bytes} NOT NULL, answer {bytes});
+CREATE INDEX IF NOT EXISTS responses_by_state ON responses (state);
+CREATE INDEX IF NOT EXISTS responses_by_deadline ON responses (deadline);
+CREATE TABLE IF NOT EXISTS responses_usage (id INTEGER PRIMARY KEY CHECK (id = 1), count {int} NOT NULL, bytes {int} NOT NULL);
+INSERT INTO responses_usage (id, count, bytes) VALUES (1, 0, 0) ON CONFLICT (id) DO NOTHING;
 """
 SQLITE = _TABLES.format(
     counted="INTEGER PRIMARY KEY AUTOINCREMENT", key="INTEGER PRIMARY KEY", int="INTEGER", real="REAL", bytes="BLOB"

@@ -6,12 +6,14 @@ import structlog
 
 from llmendpoint_batch.errors import StorageFailed
 from llmendpoint_batch.metrics import Metrics
-from llmendpoint_batch.store import batches, clock, files, lines
+from llmendpoint_batch.store import batches, clock, files, lines, responses, uploads
 from llmendpoint_batch.store.blobs import Blobs
 from llmendpoint_batch.store.database import Database
 from llmendpoint_batch.work.times import Times
 
 EVERY_SECONDS = 10.0
+UPLOAD_KEPT_SECONDS = 24 * 3600.0
+"""How long an expired upload can still be seen as such."""
 SOME = 500
 """Rows of one transaction: other writes wait for it."""
 log = structlog.get_logger()
@@ -39,5 +41,15 @@ async def clean(database: Database, blobs: Blobs, times: Times, metrics: Metrics
         pass
     while await database.write(batches.forget_old, times.age(), SOME):
         pass
+    while parts := await database.write(uploads.expire, times.age(), times.age() + UPLOAD_KEPT_SECONDS, SOME):
+        for part_id in parts:
+            await asyncio.to_thread(blobs.remove, part_id)
+    while await database.write(uploads.forget_old, times.age(), SOME):
+        pass
+    while await database.write(responses.remove_old, times.age(), SOME):
+        pass
     _, size = await database.read(files.usage)
     metrics.storage.set(size)
+    stored, size = await database.read(responses.usage)
+    metrics.responses.set(stored)
+    metrics.responses_bytes.set(size)

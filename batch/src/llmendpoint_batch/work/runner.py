@@ -36,12 +36,18 @@ log = structlog.get_logger()
 
 class Runner:
     def __init__(
-        self, database: Database, blobs: Blobs, times: Times, settings: Settings, metrics: Metrics
+        self,
+        database: Database,
+        blobs: Blobs,
+        sender: Sender,
+        times: Times,
+        settings: Settings,
+        metrics: Metrics,
     ) -> None:
         self._database, self._blobs, self._times = database, blobs, times
         self._settings, self._metrics = settings, metrics
         self._recorder = Recorder(database, metrics)
-        self._sender = Sender(settings.gateway, settings.request_seconds)
+        self._sender = sender
         self._places, self._job_places = asyncio.Semaphore(IN_FLIGHT), asyncio.Semaphore(JOBS)
         self._endpoints: dict[str, Endpoint] = {}
         self._loops: dict[str, asyncio.Task[None]] = {}
@@ -53,7 +59,6 @@ class Runner:
         self._wake.set()
 
     async def run(self) -> None:
-        await self._sender.open()
         recording = asyncio.create_task(self._recorder.run())
         try:
             while True:
@@ -75,7 +80,6 @@ class Runner:
             await asyncio.gather(*tasks, return_exceptions=True)
             for endpoint in self._endpoints.values():
                 await asyncio.gather(*(running.stop() for running in endpoint.running.values()))
-            await self._sender.close()
 
     async def _look(self) -> None:
         found = await self._database.read(batches.unfinished)

@@ -1,5 +1,7 @@
-"""Sends one line to the gateway, and reads its whole answer."""
+"""Sends requests to the gateway: a line or a response, whose whole answer is read, or a stream."""
 
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
@@ -8,7 +10,12 @@ import msgspec
 from llmendpoint_batch.core.bounds import ANSWER_BYTES
 from llmendpoint_batch.core.outcomes import Broken, Reply, read_retry_after
 
-HEADERS = {"Content-Type": "application/json", "x-llmendpoint-priority": "low"}
+RESPONSES = "/v1/responses"
+DIRECT_HEADER, DIRECT = "x-llmendpoint-responses", "direct"
+"""The gateway sends `/v1/responses` to this service, but not what has this header: that goes to the endpoint. Whoever else
+sends it gets an answer that is not stored."""
+PRIORITY_HEADER = "x-llmendpoint-priority"
+HEADERS = {"Content-Type": "application/json", DIRECT_HEADER: DIRECT}
 CHUNK = 1 << 16
 LONGEST_REQUEST_ID = 200
 
@@ -38,18 +45,28 @@ class Sender:
         if self._session is not None:
             await self._session.close()
 
-    async def send(self, endpoint: str, body: bytes, request_id: str) -> Reply | Broken:
+    def open_request(
+        self, endpoint: str, body: bytes, headers: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """For who reads the answer as it comes. Raises what aiohttp raises."""
         assert self._session is not None, "open() comes first"
-        headers = HEADERS | {"x-request-id": request_id}
+        given = {name: value for name, value in headers.items() if value}
+        return self._session.post(
+            self._gateway + endpoint,
+            data=body,
+            headers=HEADERS | given,
+            timeout=self._timeout,
+            allow_redirects=False,
+        )
+
+    async def send(
+        self, endpoint: str, body: bytes, request_id: str, priority: str = "low", **more: str
+    ) -> Reply | Broken:
+        """`more`: further headers."""
+        headers = {"x-request-id": request_id, PRIORITY_HEADER: priority, **more}
         try:
-            async with self._session.post(
-                self._gateway + endpoint,
-                data=body,
-                headers=headers,
-                timeout=self._timeout,
-                allow_redirects=False,
-            ) as response:
-                return await _read(response)
+            async with self.open_request(endpoint, body, headers) as response:
+                return await read_reply(response)
         except aiohttp.ClientConnectorError as error:
             return Broken(f"The gateway cannot be reached: {error}", sent=False)
         except TimeoutError:
@@ -59,7 +76,7 @@ class Sender:
             return Broken(told, sent=True)
 
 
-async def _read(response: aiohttp.ClientResponse) -> Reply | Broken:
+async def read_reply(response: aiohttp.ClientResponse) -> Reply | Broken:
     body = bytearray()
     async for chunk in response.content.iter_chunked(CHUNK):
         body += chunk

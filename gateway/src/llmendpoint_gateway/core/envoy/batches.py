@@ -1,4 +1,4 @@
-"""The way to the batch service, which keeps files and batches: past the picker, byte by byte.
+"""The way to the batch service, which keeps files, batches and responses: past the picker, byte by byte.
 
 An upload has up to hundreds of MB, so that nothing of it is collected here. The service has one pod. While that pod starts
 anew nothing listens, so that a request waits for it a few seconds: connections that are refused are tried again, and each
@@ -9,10 +9,14 @@ from llmendpoint_gateway.core.envoy import bounds
 from llmendpoint_gateway.core.envoy.resources import KEEPALIVE, Resource
 
 BATCH_CLUSTER = "batch-service"
-PATHS = ("/v1/files", "/v1/batches")
+PATHS = ("/v1/files", "/v1/uploads", "/v1/batches")
+RESPONSES = "/v1/responses"
+DIRECT_HEADER, DIRECT = "x-llmendpoint-responses", "direct"
+"""The service itself asks endpoints with this header, so that its requests do not come back to it. Whoever else sends it
+gets what an endpoint answers without the service: a response that is not stored."""
 UNAVAILABLE_RETRY_AFTER = 2
 DISABLED = (
-    "Files and batches are not served here: the batch service is off (the chart's value batch.enabled).",
+    "Files, batches and stored responses are not served here: the batch service is off (the chart's value batch.enabled).",
     "batch_service_off",
     "invalid_request_error",
 )
@@ -46,12 +50,13 @@ def make_batch_cluster(address: str) -> Resource:
     }
 
 
-def make_batch_action() -> Resource:
-    """Only what the service has not seen is sent again: a second upload would be a second file."""
+def make_batch_action(idle: str = bounds.UPLOAD_IDLE_TIMEOUT) -> Resource:
+    """Only what the service has not seen is sent again: a second upload would be a second file. `idle`: how long it may be
+    silent."""
     return {
         "cluster": BATCH_CLUSTER,
         "timeout": "0s",
-        "idle_timeout": bounds.UPLOAD_IDLE_TIMEOUT,
+        "idle_timeout": idle,
         "retry_policy": {
             "retry_on": "connect-failure,refused-stream,reset-before-request",
             "num_retries": 6,
@@ -60,7 +65,24 @@ def make_batch_action() -> Resource:
     }
 
 
-def of_batches() -> Resource:
-    """A filter for local replies: the request is for the batch service."""
-    paths = {"string_match": {"safe_regex": {"regex": "/v1/(files|batches)([/?].*)?"}}}
-    return {"header_filter": {"header": {"name": ":path", **paths}}}
+def not_direct() -> Resource:
+    """A matcher of the header. A request for /v1/responses without it is for the batch service, if there is one."""
+    exact = {"string_match": {"exact": DIRECT}, "invert_match": True}
+    return {"name": DIRECT_HEADER, "treat_missing_header_as_empty": True, **exact}
+
+
+def of_batches(there: bool) -> Resource:
+    """A filter for local replies: the request was for the batch service. `there`: there is one."""
+    kept = _header_filter(_path("/v1/(files|uploads|batches)([/?].*)?"))
+    if not there:
+        return kept
+    responses = [_header_filter(_path("/v1/responses([/?].*)?")), _header_filter(not_direct())]
+    return {"or_filter": {"filters": [kept, {"and_filter": {"filters": responses}}]}}
+
+
+def _path(regex: str) -> Resource:
+    return {"name": ":path", "string_match": {"safe_regex": {"regex": regex}}}
+
+
+def _header_filter(header: Resource) -> Resource:
+    return {"header_filter": {"header": header}}

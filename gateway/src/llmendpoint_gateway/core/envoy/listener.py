@@ -46,6 +46,7 @@ def make_listener(host: str, port: int, share: bounds.Share, batch_service: bool
     manager = _connection_manager(
         [make_request_ids(), *make_places(share)],
         [_mark_whole()],
+        batch_service,
         stat_prefix=STATS_NAME,
         # It has no other time for a single route. The routes to replicas have a shorter one (core/envoy/routes.py).
         request_timeout=bounds.UPLOAD_TIMEOUT,
@@ -75,6 +76,7 @@ def make_inner_listener(socket: str) -> Resource:
     manager = _connection_manager(
         [],
         [],
+        False,
         stat_prefix=INNER_STATS_NAME,
         request_timeout=bounds.REQUEST_TIMEOUT,
         codec_type="HTTP2",
@@ -92,8 +94,11 @@ def make_inner_listener(socket: str) -> Resource:
     }
 
 
-def _connection_manager(first: list[Resource], whole: list[Resource], **config: Any) -> Resource:
-    """`first`: filters that run before those of both listeners. `whole`: those that run once the body is there."""
+def _connection_manager(
+    first: list[Resource], whole: list[Resource], batch_service: bool, **config: Any
+) -> Resource:
+    """`first`: filters that run before those of both listeners. `whole`: those that run once the body is there. `batch_service`: requests
+    may go there."""
     return extension(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -108,7 +113,7 @@ def _connection_manager(first: list[Resource], whole: list[Resource], **config: 
         always_set_request_id_in_response=True,
         request_id_extension=_request_ids(),
         http_filters=[*first, _strip(), _whole_body(), *whole, _picker(), make_priorities(), _router()],
-        local_reply_config=make_local_replies(),
+        local_reply_config=make_local_replies(batch_service),
         access_log=[_access_log()],
         **config,
     )

@@ -14,8 +14,8 @@ _NO_CLUSTER, _UPSTREAM_FAILED = ["NC"], ["UH", "UF", "UC", "UO", "URX", "UR", "L
 _UPSTREAM_LATE, _OVERLOADED, _MALFORMED = ["UT"], ["OM"], ["DPE"]
 
 
-def make_local_replies() -> Resource:
-    """The first mapper that matches applies. The picker's own answers carry no flag and pass unchanged."""
+def make_local_replies(batch_service: bool = False) -> Resource:
+    """`batch_service`: requests may go there. The first mapper that matches applies. The picker's own answers carry no flag and pass unchanged."""
     return {
         "mappers": [
             _mapper(
@@ -28,7 +28,10 @@ def make_local_replies() -> Resource:
             _mapper(
                 {
                     "and_filter": {
-                        "filters": [{"response_flag_filter": {"flags": _UPSTREAM_FAILED}}, of_batches()]
+                        "filters": [
+                            {"response_flag_filter": {"flags": _UPSTREAM_FAILED}},
+                            of_batches(batch_service),
+                        ]
                     }
                 },
                 "The batch service does not answer now; it may be starting. Try again.",

@@ -51,7 +51,7 @@ def make_routes(large_apart: bool, batch_service: bool = False) -> Resource:
     kept = [] if large_apart else [_kept(route) for route in (*exact, rest)]
     picked = [route | {"request_headers_to_remove": list(REMOVED_HEADERS)} for route in (*kept, *routes)]
     large = (_over_limit(), _beyond_numbers(), _of_unknown_length())
-    of_batches = [_of_batches(path, batch_service) for path in batches.PATHS]
+    of_batches = [*(_of_batches(path, batch_service) for path in batches.PATHS), _of_responses(batch_service)]
     apart = [_refused_encoding(), *of_batches, *(_large(headers) for headers in large), *_arriving()]
     return {
         "name": "openai",
@@ -160,6 +160,16 @@ def _of_batches(path: str, there: bool) -> Resource:
         credentials = {"request_headers_to_remove": list(REMOVED_HEADERS)}
         return match | credentials | {"route": batches.make_batch_action()}
     return match | _direct(404, error_json(*batches.DISABLED))
+
+
+def _of_responses(there: bool) -> Resource:
+    """Without the service an endpoint answers `POST /v1/responses`, and nothing that was stored can be read."""
+    if not there:
+        match = {"match": {"prefix": f"{batches.RESPONSES}/"}, "typed_per_filter_config": _undecided()}
+        return match | _direct(404, error_json(*batches.DISABLED))
+    action = batches.make_batch_action(bounds.STREAM_IDLE_TIMEOUT)
+    found = _of_batches(batches.RESPONSES, there) | {"route": action}
+    return found | {"match": found["match"] | {"headers": [batches.not_direct()]}}
 
 
 def _direct(status: int, body: str) -> Resource:

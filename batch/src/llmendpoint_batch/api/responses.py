@@ -1,0 +1,210 @@
+"""`/v1/responses`: stored, continued by `previous_response_id`, in the background if the caller wants it so."""
+
+import asyncio
+import secrets
+from dataclasses import dataclass, field
+
+import msgspec
+from aiohttp import web
+
+from llmendpoint_batch.api.answers import one_of, shown, whole_number
+from llmendpoint_batch.api.response_streams import CALLER_LEFT, Stream, as_engine_said
+from llmendpoint_batch.api.rooms import Room
+from llmendpoint_batch.api.service import Service
+from llmendpoint_batch.core.bounds import BACKGROUND_SECONDS, RESPONSE_BYTES
+from llmendpoint_batch.core.outcomes import Broken, Reply
+from llmendpoint_batch.core.response_items import decode_items, encode_items, kept_items, page
+from llmendpoint_batch.core.response_object import State, Stored, final_of, shown_response
+from llmendpoint_batch.core.response_request import (
+    Asked,
+    kept_fields,
+    read_asked,
+    read_priority,
+    upstream_body,
+)
+from llmendpoint_batch.errors import Refused
+from llmendpoint_batch.store import responses
+from llmendpoint_batch.work.sending import PRIORITY_HEADER, RESPONSES
+
+DEFAULT_PAGE, MOST_PAGE = 20, 100
+LEFT_SECONDS = 1.0
+"""How often it is looked whether the caller of an answer that is no stream is still there."""
+PASSED_HEADERS = (PRIORITY_HEADER, "x-llmendpoint-deadline-ms", "x-request-id", "traceparent", "tracestate")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to the endpoint. `stored`: None: the caller wants nothing stored. `before`: how many items of earlier
+    responses stand before the caller's."""
+
+    asked: Asked
+    stored: Stored | None
+    body: bytes
+    before: int
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Responses:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._room = Room()
+
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        size = request.content_length
+        if size is not None and size > RESPONSE_BYTES:
+            raise _too_large()
+        with self._room.taken(RESPONSE_BYTES if size is None else size):
+            asked = await asyncio.to_thread(read_asked, await _body(request))
+            priority = read_priority(request.headers.get(PRIORITY_HEADER))
+            if not asked.store:
+                return await self._unstored(request, asked)
+            stored = await self._begun(asked, priority)
+            if stored.background:
+                self._service.background.wake()
+                return _object(shown_response(stored))
+            return await self._foreground(request, asked, stored)
+
+    async def _begun(self, asked: Asked, priority: str) -> Stored:
+        service, now = self._service, self._service.times
+        response_id = f"resp_{secrets.token_hex(24)}"
+        items = await asyncio.to_thread(kept_items, asked, response_id)
+        state = State.QUEUED if asked.background else State.IN_PROGRESS
+        new = Stored(
+            response_id, state, asked.model, now.wall(), asked.background, priority, asked.previous,
+            kept_fields(asked), encode_items(items),
+        )  # fmt: skip
+        keep_until = service.background.keep_until()
+        deadline = now.age() + BACKGROUND_SECONDS if asked.background else keep_until
+        if not asked.background:
+            service.background.live.add(response_id)
+        try:
+            await service.database.write(
+                responses.create, new, len(items), now.age(), keep_until, deadline, service.settings.bounds.responses_bytes
+            )  # fmt: skip
+        except BaseException:
+            service.background.live.discard(response_id)
+            raise
+        return new
+
+    async def _unstored(self, request: web.Request, asked: Asked) -> web.StreamResponse:
+        before = await self._service.database.read(responses.before, asked.previous)
+        return await self._answered(request, await self._call(request, asked, None, before))
+
+    async def _foreground(self, request: web.Request, asked: Asked, stored: Stored) -> web.StreamResponse:
+        try:
+            before = await self._service.database.read(responses.conversation, stored.previous)
+            return await self._answered(request, await self._call(request, asked, stored, before))
+        finally:
+            self._service.background.live.discard(stored.id)
+
+    async def _call(
+        self, request: web.Request, asked: Asked, stored: Stored | None, before: list[msgspec.Raw]
+    ) -> Call:
+        own = asked.input
+        if own is None and before:
+            own = kept_items(asked, stored.id if stored else "resp_unstored")
+        body = await asyncio.to_thread(upstream_body, asked.fields, before, own or [])
+        headers = {name: _header(request, name) for name in PASSED_HEADERS}
+        if not headers["x-request-id"]:
+            headers["x-request-id"] = stored.id if stored else f"req_{secrets.token_hex(12)}"
+        return Call(asked, stored, body, len(before), headers)
+
+    async def _answered(self, request: web.Request, call: Call) -> web.StreamResponse:
+        with self._room.more(len(call.body) if call.before else 0):
+            if call.asked.stream:
+                stream = Stream(self._service, request, call.stored, call.before)
+                return await stream.pass_on(call.body, call.headers)
+            return await self._whole(request, call)
+
+    async def _whole(self, request: web.Request, call: Call) -> web.StreamResponse:
+        service, stored = self._service, call.stored
+        headers = dict(call.headers)
+        request_id, priority = headers.pop("x-request-id"), headers.pop(PRIORITY_HEADER)
+        sending = asyncio.create_task(
+            service.sender.send(RESPONSES, call.body, request_id, priority, **headers)
+        )
+        try:
+            while not (await asyncio.wait([sending], timeout=LEFT_SECONDS))[0]:
+                if request.transport is None or request.transport.is_closing():
+                    await self._forget(stored)
+                    return web.Response(status=CALLER_LEFT)
+            result = sending.result()
+        finally:
+            sending.cancel()  # nothing, where it has ended
+        return await self._kept(stored, result, call.before)
+
+    async def _forget(self, stored: Stored | None) -> None:
+        """A response that has no answer and whose caller does not know its id."""
+        if stored is None:
+            return
+        try:
+            await self._service.database.write(responses.remove, stored.id)
+        except Refused:
+            pass  # deleted by somebody else
+
+    async def _kept(self, stored: Stored | None, result: Reply | Broken, before: int) -> web.Response:
+        if isinstance(result, Broken):
+            await self._forget(stored)
+            code = "batch_service_upstream_failed" if result.code == "connection_failed" else result.code
+            raise Refused(result.message, code=code, status=502)
+        if stored is None or not 200 <= result.status < 300:
+            await self._forget(stored)
+            return as_engine_said(result, before)
+        final = await asyncio.to_thread(final_of, stored, result.body)
+        if final is None:
+            await self._forget(stored)
+            told = "The endpoint's answer is no response object at its end."
+            raise Refused(told, code="bad_answer", status=502)
+        service = self._service
+        await service.database.write(responses.finish, stored.id, final, service.background.keep_until())
+        return _object(final.answer)
+
+    async def get(self, request: web.Request) -> web.Response:
+        if request.query.get("stream", "false") != "false":
+            raise Refused("stream is not supported here: read the response again.", param="stream")
+        return _object(shown_response(await self._service.database.read(responses.get, _id(request))))
+
+    async def delete(self, request: web.Request) -> web.Response:
+        response_id = _id(request)
+        await self._service.database.write(responses.remove, response_id)
+        self._service.background.stop(response_id)
+        return shown({"id": response_id, "object": "response", "deleted": True})
+
+    async def cancel(self, request: web.Request) -> web.Response:
+        service, response_id = self._service, _id(request)
+        stored = await service.database.write(responses.cancel, response_id, service.background.keep_until())
+        service.background.stop(response_id)
+        return _object(shown_response(stored))
+
+    async def input_items(self, request: web.Request) -> web.Response:
+        limit = whole_number(request, "limit", DEFAULT_PAGE, MOST_PAGE)
+        ascending = one_of(request, "order", ("asc", "desc")) == "asc"
+        stored = await self._service.database.read(responses.get, _id(request))
+        return shown(page(decode_items(stored.items), limit, ascending, request.query.get("after")))
+
+
+def _header(request: web.Request, name: str) -> str:
+    value = request.headers.get(name, "")[:1000]
+    return value if value.isascii() and value.isprintable() else ""
+
+
+async def _body(request: web.Request) -> bytes:
+    body = bytearray()
+    async for data in request.content.iter_any():
+        body += data
+        if len(body) > RESPONSE_BYTES:
+            raise _too_large()
+    return bytes(body)
+
+
+def _too_large() -> Refused:
+    told = f"The body is larger than {RESPONSE_BYTES} bytes."
+    return Refused(told, code="body_too_large", status=413)
+
+
+def _object(text: bytes) -> web.Response:
+    return web.Response(body=text, content_type="application/json")
+
+
+def _id(request: web.Request) -> str:
+    return request.match_info["id"]

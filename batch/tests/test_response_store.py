@@ -1,0 +1,175 @@
+"""docs/concepts/responses.md: in any order of steps and crashes a response has one end, and the sums are those of the rows."""
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from batch.tests.postgres import Server
+from batch.tests.storage import OnDisk, OnServer, Storage
+from llmendpoint_batch.core.response_object import OPEN, Final, State, Stored, final_of
+from llmendpoint_batch.errors import Refused
+from llmendpoint_batch.store import responses
+
+ROOM = 4_000
+
+
+def answer(text: str) -> bytes:
+    item = {"type": "message", "role": "assistant", "content": text}
+    return msgspec.json.encode({"id": "resp_engine", "status": "completed", "output": [item]})
+
+
+class Store(RuleBasedStateMachine):
+    """`ends`: response -> the answer that came first."""
+
+    made = Bundle("made")
+
+    def storage(self) -> Storage:
+        return OnDisk()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.db = self.storage()
+        self.count, self.age = 0, 0.0
+        self.ends: dict[str, bytes] = {}
+        self.gone: set[str] = set()
+        self.previous: dict[str, str | None] = {}
+
+    @rule(target=made, background=st.booleans(), previous=st.none() | made)
+    def create(self, background: bool, previous: str | None) -> str:
+        self.count += 1
+        state = State.QUEUED if background else State.IN_PROGRESS
+        item = msgspec.json.encode([{"role": "user", "content": f"item {self.count}"}])
+        new = Stored(f"resp_{self.count}", state, "m", 0, background, "", previous, b"{}", item)
+        deadline = self.age + (5 if background else 100)
+        try:
+            self.db.write(responses.create, new, 1, self.age, self.age + 100, deadline, ROOM)
+        except Refused as refused:
+            self.gone.add(new.id)
+            full = refused.code == "storage_quota_exceeded"
+            if not full and (
+                not str(refused.code).startswith("previous_response_not_") or self.may_continue(previous)
+            ):
+                raise
+            return new.id
+        assert previous is None or self.may_continue(previous)
+        self.previous[new.id] = previous
+        return new.id
+
+    def may_continue(self, previous: str | None) -> bool:
+        if previous in self.gone or previous is None:
+            return False
+        if msgspec.json.decode(self.ends.get(previous, b'{"status": ""}'))["status"] != "completed":
+            return False
+        before = self.previous[previous]
+        return before is None or self.may_continue(before)
+
+    @rule(name=made)
+    def begin(self, name: str) -> None:
+        found = self.db.write(responses.begin, name)
+        assert found is None or (found.background and name not in self.ends and name not in self.gone)
+
+    @rule(name=made, text=st.sampled_from(["a", "bb"]))
+    def finish(self, name: str, text: str) -> None:
+        if name in self.gone:
+            return
+        final = final_of(self.db.read(responses.get, name), answer(text))
+        assert final is not None
+        self.end(name, final)
+
+    def end(self, name: str, final: Final) -> None:
+        done = self.db.write(responses.finish, name, final, self.age + 100)
+        assert done == (name not in self.ends)
+        if done:
+            self.ends[name] = final.answer
+
+    @rule(name=made)
+    def cancel(self, name: str) -> None:
+        try:
+            found = self.db.write(responses.cancel, name, self.age + 100)
+        except Refused as refused:
+            if refused.code != "response_not_cancellable" and name not in self.gone:
+                raise
+            return
+        assert found.answer is not None
+        self.ends.setdefault(name, found.answer)
+
+    @rule(name=made)
+    def delete(self, name: str) -> None:
+        try:
+            self.db.write(responses.remove, name)
+        except Refused:
+            assert name in self.gone
+        self.gone.add(name)
+
+    @rule(seconds=st.sampled_from([1.0, 6.0, 101.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.age += seconds
+        self.db.write(
+            responses.fail_lost,
+            {name for name in self.previous if int(name[5:]) % 2},
+            self.age,
+            self.age + 100,
+        )
+        self.db.write(responses.remove_old, self.age, 100)
+        self.look_again()
+
+    @rule()
+    def crash(self) -> None:
+        self.db.crash()
+        self.db.write(responses.requeue)
+        self.db.write(responses.fail_lost, (), self.age, self.age + 100)
+        self.look_again()
+        for name in self.previous.keys() - self.gone:
+            stored = self.db.read(responses.get, name)
+            assert stored.state not in OPEN or (stored.background and stored.state is State.QUEUED)
+
+    def look_again(self) -> None:
+        """What the service ended or deleted by itself."""
+        for name in self.previous.keys() - self.gone:
+            try:
+                stored = self.db.read(responses.get, name)
+            except Refused:
+                assert name in self.ends, "only what has ended goes by itself"
+                self.gone.add(name)
+                continue
+            if stored.answer is not None:
+                self.ends.setdefault(name, stored.answer)
+
+    @invariant()
+    def an_end_stays_and_the_sums_are_right(self) -> None:
+        there = self.previous.keys() - self.gone
+        for name in there:
+            assert self.db.read(responses.get, name).answer == self.ends.get(name)
+        count, size = self.db.read(responses.usage)
+        sql = "SELECT count(*), coalesce(sum(length(fields) + length(items) + coalesce(length(answer), 0)), 0) FROM responses"
+        rows, summed = self.db.read(lambda c: c.execute(sql).fetchone())
+        assert (count, size) == (rows, int(summed)) == (len(there), size)
+
+    @invariant()
+    def conversations_hold_every_turn(self) -> None:
+        for name in self.ends.keys() - self.gone:
+            if self.may_continue(name):
+                turns, at = 1, self.previous[name]
+                while at is not None:
+                    turns, at = turns + 1, self.previous[at]
+                assert len(self.db.read(responses.conversation, name)) == 2 * turns
+
+    def teardown(self) -> None:
+        self.db.close()
+
+
+TestStore = Store.TestCase
+TestStore.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_the_same_holds_on_postgresql(postgres: Server) -> None:
+    url = postgres.new_database()
+
+    class OnPostgres(Store):
+        def storage(self) -> Storage:
+            return OnServer(url)
+
+    run_state_machine_as_test(
+        OnPostgres, settings=settings(max_examples=15, stateful_step_count=30, deadline=None)
+    )
