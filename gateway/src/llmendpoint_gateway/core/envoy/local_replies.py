@@ -39,7 +39,7 @@ def make_local_replies(batch_service: bool = False) -> Resource:
                 retry_after=UNAVAILABLE_RETRY_AFTER,
             ),
             _mapper(
-                {"and_filter": {"filters": [_status(408), of_batches()]}},
+                {"and_filter": {"filters": [_status(408), of_batches(False)]}},
                 f"The upload stood still for {bounds.UPLOAD_IDLE_TIMEOUT}, or did not come in whole within {bounds.UPLOAD_TIMEOUT}.",
                 "request_timeout",
                 kind="invalid_request_error",
