@@ -1,4 +1,4 @@
-"""docs/concepts/adapters.md, with the whole server and adapters that peft has made for the demo model."""
+"""docs/concepts/adapters.md: the whole server answers with adapters that peft has made for the demo model."""
 
 from __future__ import annotations
 

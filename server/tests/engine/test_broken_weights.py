@@ -1,4 +1,4 @@
-"""A folder whose weights are not whole is refused with what is wrong: transformers would give what lacks random values, and serve them."""
+"""docs/concepts/weights.md: a folder whose weights are not whole is refused with what is wrong."""
 
 from __future__ import annotations
 

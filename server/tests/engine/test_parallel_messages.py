@@ -1,4 +1,4 @@
-"""server/src/llmendpoint_server/engine/parallel/messages.py: another rank makes the same step of what rank 0 writes."""
+"""docs/concepts/parallelism.md: another rank makes the same step of what rank 0 writes."""
 
 from __future__ import annotations
 

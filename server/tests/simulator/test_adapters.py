@@ -1,4 +1,4 @@
-"""docs/concepts/adapters.md, as far as it holds without weights: names, listings and changes of adapters, by the simulator."""
+"""docs/concepts/adapters.md: names, listings and changes of adapters are those of the page without weights too."""
 
 from __future__ import annotations
 
