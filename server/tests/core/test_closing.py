@@ -124,10 +124,10 @@ def test_what_would_grow_without_a_bound_is_refused_at_once() -> None:
         f"n{at}": {"allOf": [{"$ref": f"#/$defs/n{at + 1}"}, {"properties": {f"p{at}": {}}}]}
         for at in range(800)
     }
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(InvalidRequest, match="joins too many"):
         closed({"$ref": "#/$defs/n0", "$defs": links})
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
     deep: Any = {}
     for _ in range(100_000):
         deep = {"items": deep}
@@ -136,10 +136,10 @@ def test_what_would_grow_without_a_bound_is_refused_at_once() -> None:
     deep = {"$ref": "#/$defs/n0"}
     for _ in range(5_000):
         deep = {"allOf": [deep]}
-    began = time.monotonic()
+    began = time.process_time()
     closed({"properties": {"a": {"$ref": "#/$defs/n0"}, "b": {"$ref": "#/$defs/n1"}}, **wide})
     closed({"$ref": "#/$defs/deep", "$defs": {"deep": deep}})
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(
