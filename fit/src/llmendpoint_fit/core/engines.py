@@ -10,7 +10,7 @@ from .memory import Load
 from .quantity import parse_bytes
 
 OURS = "llmendpoint"
-"""The bundled engine. It uses one accelerator, on which it dequantizes quantized weights, and keeps whole sequences in windowed
+"""The bundled engine. It keeps one place for an adapter more than asked for, to replace one that is in use. It uses one accelerator, on which it dequantizes quantized weights, and keeps whole sequences in windowed
 layers. If a model has latents, it keeps the keys and values of each head."""
 
 OURS_READS = frozenset(
@@ -46,7 +46,7 @@ def parse_load(spec: Mapping[str, Any]) -> Load:
         frees_windows=not ours,
         keeps_latents=not ours,
         dequantizes=ours,
-        adapters=int(engine.get("maxAdapters", ADAPTERS)) if adapted else 0,
+        adapters=int(engine.get("maxAdapters", ADAPTERS)) + ours if adapted else 0,
         adapter_rank=int(engine.get("maxAdapterRank", ADAPTER_RANK)) if adapted else 0,
     )
 
