@@ -387,8 +387,9 @@ def test_the_documented_table_is_the_one_that_is_used() -> None:
 
 def test_adapters_take_their_places_when_the_spec_names_any() -> None:
     """A LoRA of rank 16 on all linear layers of Llama 3 8B has 41,943,040 parameters."""
-    spec = {"engine": {"maxAdapters": 4}, "adapters": [{"name": "sql", "source": "hf://acme/sql"}]}
+    spec = {"engine": {"maxAdapters": 3}, "adapters": [{"name": "sql", "source": "hf://acme/sql"}]}
     load = parse_load(spec)
+    assert parse_load({**spec, "runtime": {"name": "vllm"}}).adapters == 3
     assert adapter_bytes(EIGHT, load) == 4 * 2 * 41_943_040
     assert adapter_bytes(EIGHT, load, 2) == 2 * 2 * 41_943_040
     assert overhead_bytes(EIGHT, load) - overhead_bytes(EIGHT, Load(dtype="bfloat16", dequantizes=True)) == (
