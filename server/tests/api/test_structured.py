@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Literal
 
 import openai
 import pytest
 from pydantic import BaseModel, Field
+
+from server.tests.api.served import children
+from server.tests.server_process import ServerProcess
 
 MESSAGES: Any = [{"role": "user", "content": "What is a rollout?"}]
 SCHEMA = {
@@ -241,3 +247,46 @@ def test_a_grammar_that_becomes_too_complex_is_its_callers_fault(streamed: bool,
     assert "too complex" in failed.value.message
     assert failed.value.type == "invalid_request_error"
     assert failed.value.param == "guided_regex"
+
+
+def checkers(server: ServerProcess) -> list[int]:
+    """The processes that compile grammars."""
+    return [
+        pid
+        for pid in children(server.process.pid)
+        if b"grammar_checker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+def test_the_next_grammar_is_checked_though_the_checking_process_was_killed(
+    noticed: bool, demo_server: ServerProcess, demo: openai.OpenAI
+) -> None:
+    """As the kernel does where memory is short."""
+    asked(demo, guided_regex=f"[a-c]{{2}}{noticed}")
+    [old] = checkers(demo_server)
+    os.kill(old, signal.SIGKILL)
+    if noticed:
+        demo_server.wait_for("its end", lambda: not checkers(demo_server))
+    assert asked(demo, guided_regex=f"[a-c]{{3}}{noticed}").endswith(str(noticed))
+    assert checkers(demo_server) != [old]
+
+
+def test_a_good_grammar_that_a_busy_machine_did_not_compile_in_time_is_tried_again() -> None:
+    before = "from llmendpoint_server.api import grammars; grammars.PASSING_SECONDS = 0.5\n"
+    grammar = {"guided_regex": "[a-c]{4}"}
+    with (
+        ServerProcess("--served-model-name", "demo", fake={}, before=before) as server,
+        openai.OpenAI(base_url=server.wait_ready().url + "/v1", api_key="none", max_retries=0) as client,
+    ):
+
+        def ask(**fields: Any) -> None:
+            client.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=5, extra_body=fields)
+
+        ask(guided_regex="[a-c]")
+        [checker] = checkers(server)
+        os.kill(checker, signal.SIGSTOP)
+        with pytest.raises(openai.BadRequestError, match="did not compile within"):
+            ask(**grammar)
+        time.sleep(0.6)
+        ask(**grammar)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import sys
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,13 @@ START_SECONDS = 30.0
 """Until the process has read the model's tokenizer: some ms, and a second for a vocabulary of 150k."""
 WAITING_MAX = 64
 REMEMBERED = 256
+TOO_SLOW = (
+    f"it did not compile within {limits.GRAMMAR_SECONDS_MAX:g} s. Make it smaller: fewer alternatives, lower bounds of lengths and "
+    "counts."
+)
+TOO_LARGE = "it takes too much memory, or cannot be compiled at all. Make it smaller."
+PASSING_SECONDS = 60.0
+"""How long these two are remembered: a busy machine may be the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +47,15 @@ class Grammars:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._process: asyncio.subprocess.Process | None = None
-        self._known: OrderedDict[Grammar, str] = OrderedDict()
+        self._known: OrderedDict[Grammar, tuple[str, float]] = OrderedDict()
+        """why not (empty: it can be used), and until when that is known (monotonic seconds)"""
         self._turn = asyncio.Lock()
         self._waiting = 0
 
     async def check(self, asked: Asked, loaded: Loaded) -> None:
         """Raises InvalidRequest if the grammar cannot be used, QueueFull if too many wait to be checked."""
         grammar = asked.grammar
-        why = self._known.get(grammar)
+        why = self._verdict(grammar)
         if why is None:
             if self._folder is None:
                 raise InvalidRequest(
@@ -59,7 +69,7 @@ class Grammars:
             self._waiting += 1
             try:
                 async with self._turn:
-                    why = self._known.get(grammar)
+                    why = self._verdict(grammar)
                     if why is None:
                         why = await self._ask(grammar, loaded, self._folder)
             finally:
@@ -70,12 +80,20 @@ class Grammars:
                 f"{NAMES[grammar.kind]} in {asked.field} cannot be used: {why}", param=asked.field
             )
 
+    def _verdict(self, grammar: Grammar) -> str | None:
+        why, until = self._known.get(grammar, ("", 0.0))
+        return why if time.monotonic() < until else None
+
     def _remember(self, grammar: Grammar, why: str) -> None:
-        self._known[grammar] = why
+        if self._verdict(grammar) is None:
+            until = time.monotonic() + PASSING_SECONDS if why in (TOO_SLOW, TOO_LARGE) else math.inf
+            self._known[grammar] = why, until
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
 
     async def _ask(self, grammar: Grammar, loaded: Loaded, folder: Path) -> str:
+        """Only the end of a new process is the grammar's doing: an old one may have been killed meanwhile."""
+        new = self._process is None
         process = self._process or await self._start(loaded, folder)
         try:
             assert process.stdin is not None
@@ -87,12 +105,9 @@ class Grammars:
         except BaseException as error:
             self.close()
             if isinstance(error, TimeoutError):
-                return (
-                    f"it did not compile within {limits.GRAMMAR_SECONDS_MAX:g} s. Make it smaller: fewer alternatives, lower "
-                    "bounds of lengths and counts."
-                )
-            if isinstance(error, asyncio.IncompleteReadError | OSError):
-                return "it takes too much memory, or cannot be compiled at all. Make it smaller."
+                return TOO_SLOW
+            if isinstance(error, asyncio.IncompleteReadError | OSError | RuntimeError):  # the last: uvloop's
+                return TOO_LARGE if new else await self._ask(grammar, loaded, folder)
             raise  # the caller is gone, and what the process would say belongs to nobody
         return answer.decode()
 
