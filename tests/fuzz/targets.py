@@ -19,7 +19,7 @@ from server.tests.server_process import ServerProcess
 
 FLAGS = (
     *("--served-model-name", "team/fuzz", "--served-model-name", "fuzz"),
-    *("--max-model-len", "128", "--max-num-seqs", "16", "--kv-cache-memory", "32Mi", "--drain-timeout", "10"),
+    *("--max-model-len", "384", "--max-num-seqs", "16", "--kv-cache-memory", "32Mi", "--drain-timeout", "10"),
 )
 MIB = 1 << 20
 
