@@ -113,7 +113,8 @@ def loads(model: Model, reads: frozenset[str] | None) -> bool:
 
 def _outcome(question: Question, room: int, context: int, longest: int, sequences: int) -> Outcome:
     load = question.load
-    if not loads(question.model, question.reads):
+    models = (question.model, question.draft or question.model)
+    if not all(loads(model, question.reads) for model in models):
         return Outcome.QUANTIZED
     if _longest(question, room, context) < min(USEFUL_CONTEXT, context):
         return Outcome.WEIGHTS_TOO_LARGE
