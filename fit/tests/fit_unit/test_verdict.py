@@ -361,6 +361,13 @@ def test_the_pages_of_a_draft_model_take_an_eighth_at_most_and_a_large_one_fits_
     assert evaluate(replace(alone, draft=EIGHT)).outcome is Outcome.WEIGHTS_TOO_LARGE
 
 
+def test_a_draft_model_that_the_engine_does_not_read_is_refused() -> None:
+    other = replace(EIGHT, shape=replace(EIGHT.shape, quantization="aqlm 2 bits"))
+    question = replace(ask(EIGHT, "h200", max_model_len=8192), reads=frozenset({"awq 4 bits"}))
+    assert evaluate(question).outcome.serves
+    assert evaluate(replace(question, draft=other)).outcome is Outcome.QUANTIZED
+
+
 @pytest.mark.parametrize(
     ("arguments", "name", "draft"),
     [

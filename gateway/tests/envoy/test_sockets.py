@@ -1,4 +1,4 @@
-"""docs/concepts/gateway.md: `/v1/stream` passes as a WebSocket, placed once for all requests on it."""
+"""docs/concepts/gateway.md, "WebSockets": `/v1/stream` passes as a WebSocket, placed once for all requests on it."""
 
 import asyncio
 import json
@@ -9,16 +9,14 @@ from contextlib import ExitStack, suppress
 import httpx
 import pytest
 
-from gateway.tests.asking import expect_a_replica, post
+from gateway.tests.asking import post
 from gateway.tests.bounds import wait_for
-from gateway.tests.engine_process import Backend, Simulator
 from gateway.tests.harness import Gateway, running_gateway
+from gateway.tests.sockets import ASK, CHAT, engine, open_sockets, refused
 from gateway.tests.uploads import MIB
 from llmendpoint_gateway.serve.envoy.drain import QUIET_SECONDS, run_drain
 from tests.web_socket import Caller, Closed
 
-CHAT = "/v1/chat/completions"
-ASK = {"model": "demo", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 IDLE = 2
 
 
@@ -29,32 +27,9 @@ def gateway() -> Iterator[Gateway]:
         yield running
 
 
-def engine(gateway: Gateway, *options: str) -> Backend:
-    simulator = Simulator("demo", options=options).start()
-    gateway.backends.append(simulator)
-    return simulator
-
-
 @pytest.fixture(scope="module")
 def chat(gateway: Gateway) -> str:
     return gateway.endpoint(engine(gateway), name="chat")
-
-
-def open_sockets(gateway: Gateway, name: str) -> list[int]:
-    """Of each replica."""
-    return sorted(replica["sockets"] for replica in gateway.known(name)["replicas"])
-
-
-def at(gateway: Gateway, name: str, backend: Backend) -> int:
-    """Of one replica."""
-    [found] = [r for r in gateway.known(name)["replicas"] if r["address"] == backend.address]
-    return int(found["sockets"])
-
-
-def refused(gateway: Gateway, path: str, **headers: str) -> tuple[int, str]:
-    with pytest.raises(Closed) as closed:
-        Caller(gateway, path, **headers)
-    return closed.value.code, json.loads(closed.value.body)["error"]["code"] if closed.value.body else ""
 
 
 @pytest.mark.parametrize(
@@ -180,28 +155,6 @@ def test_sockets_are_spread_over_the_replicas(gateway: Gateway) -> None:
         for _ in range(6):
             stack.enter_context(Caller(gateway, f"/team/{name}/v1/stream"))
         assert open_sockets(gateway, name) == [3, 3]
-
-
-@pytest.mark.parametrize("fault", ["gone", "draining", "breaks off"])
-def test_a_handshake_that_a_replica_refuses_goes_to_another_one(gateway: Gateway, fault: str) -> None:
-    options = {"draining": "retriable-503", "breaks off": "reset"}
-    bad, good = gateway.backend("bad", *([options[fault]] if fault in options else [])), engine(gateway)
-    name = gateway.endpoint(bad, good)
-    if fault == "gone":
-        bad.kill()
-    for _ in range(4):
-        with Caller(gateway, f"/team/{name}/v1/stream") as caller:
-            caller.ask(CHAT, ASK)
-            assert caller.answer()[1] == 200
-            wait_for(lambda: at(gateway, name, good) == 1, "it is counted where it went")
-    wait_for(lambda: open_sockets(gateway, name) == [0, 0], "none is counted any more")
-
-
-def test_a_handshake_waits_for_a_replica_like_any_request(gateway: Gateway) -> None:
-    expect_a_replica(gateway, "later")
-    begun = time.monotonic()
-    assert refused(gateway, "/team/later/v1/stream") == (503, "no_ready_replica")
-    assert time.monotonic() - begun >= 1
 
 
 def test_a_socket_on_which_nothing_comes_is_closed_and_one_with_requests_is_not(

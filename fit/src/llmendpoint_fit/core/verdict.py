@@ -123,7 +123,8 @@ def divisible(model: Model, load: Load, accelerators: int) -> bool:
 
 def _outcome(question: Question, room: int, context: int, longest: int, sequences: int) -> Outcome:
     load = question.load
-    if not loads(question.model, question.reads):
+    models = (question.model, question.draft or question.model)
+    if not all(loads(model, question.reads) for model in models):
         return Outcome.QUANTIZED
     if not divisible(question.model, load, question.accelerators):
         return Outcome.NOT_DIVISIBLE
