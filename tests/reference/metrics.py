@@ -63,7 +63,7 @@ def batch_metrics() -> str:
 
 def engine_metrics() -> str:
     engine = SimpleNamespace(stats=Stats(), loaded=None, state="ready", failure=lambda: None)
-    metrics = EngineMetrics(cast(Any, engine), "model")
+    metrics = EngineMetrics(cast(Any, engine), "model", max_loras=1)
     return _table(registered(metrics._registry))
 
 

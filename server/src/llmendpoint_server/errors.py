@@ -3,10 +3,13 @@
     ServerError
     ├── RequestError             caused by the caller or a passing state: an HTTP answer, the server goes on
     │   ├── InvalidRequest       400, names the field
-    │   │   └── PromptTooLong    400, names both numbers
+    │   │   ├── PromptTooLong    400, names both numbers
+    │   │   └── AdapterUnfit     400: a LoRA adapter that this model cannot have
     │   ├── BodyTooLarge         413
     │   ├── BodyTimeout          408
     │   ├── UnknownModel         404
+    │   ├── AdapterNotFound      404: nothing lies at its source, or no adapter has this name
+    │   ├── AdaptersFull         409: there are as many adapters as may be
     │   ├── QueueFull            429 with Retry-After
     │   ├── DeadlineExceeded     429 with Retry-After: the request did not begin to run in time, or would not have
     │   ├── Unavailable          503 with Retry-After: loading, draining or failed; another replica may answer
@@ -106,6 +109,22 @@ def unknown_model(name: str, served: Sequence[str]) -> UnknownModel:
         f"The model {name[:MODEL_SHOWN]!r} does not exist here; this server has {', '.join(served)}.",
         param="model",
     )
+
+
+class AdapterUnfit(InvalidRequest):
+    code = "adapter_unfit"
+
+
+class AdapterNotFound(RequestError):
+    status = 404
+    type = "invalid_request_error"
+    code = "adapter_not_found"
+
+
+class AdaptersFull(RequestError):
+    status = 409
+    type = "invalid_request_error"
+    code = "adapters_full"
 
 
 class QueueFull(RequestError):

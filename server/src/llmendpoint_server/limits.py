@@ -85,6 +85,14 @@ HEADER_BYTES_MAX = 64 * 2**10
 """For the request line and all headers together."""
 HEADER_SECONDS_MAX = 75.0
 MODEL_CHARACTERS_MAX = 512
+ADAPTERS_MAX, ADAPTER_RANK_MAX = 256, 512
+"""LoRA adapters of one server, and the rank of one."""
+ADAPTER_NAME_MAX, ADAPTER_SOURCE_MAX = 128, 1_024
+"""Characters."""
+ADAPTER_CONFIG_BYTES_MAX, ADAPTER_BYTES_MAX = 2**20, 8 * 2**30
+"""Of adapter_config.json and adapter_model.safetensors."""
+ADAPTER_CHANGES_WAITING_MAX = 16
+"""Adapters that wait to be loaded or let go; one more is refused with 429."""
 MESSAGES_MAX = 8_192
 PARTS_MAX = 1_024
 """Text parts of one message."""

@@ -42,6 +42,7 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     names the content of these files, for the root of the prefix cache's hash chain. None: the engine chooses by the
     model and the machine. `max_batched_tokens`: what one step computes. `kv_cache_memory`: bytes,
     of each of the `tensor_parallel_size` ranks that the model is divided over.
+    `max_loras`: 0: no adapters. `adapters`: those to load at the start, name and folder.
     `speculative_method`: how tokens are guessed ahead, if not by the model in `draft_model_path`; both None: they are not.
     """
 
@@ -62,6 +63,9 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     draft_model_path: str | None = None
     num_speculative_tokens: int | None = None
     tensor_parallel_size: int = 1
+    max_loras: int = 0
+    max_lora_rank: int = 16
+    adapters: tuple[tuple[str, str], ...] = ()
 
 
 class AddRequest(msgspec.Struct, tag="add", frozen=True):
@@ -84,6 +88,22 @@ class AbortRequest(msgspec.Struct, tag="abort", frozen=True):
 class Drain(msgspec.Struct, tag="drain", frozen=True):
     """Reject new requests and finish the others. The engine then sends `StateChanged("draining", "idle")` and serves
     the socket until it is closed."""
+
+
+class LoadAdapter(msgspec.Struct, tag="load_adapter", frozen=True):
+    """Load the LoRA adapter in the folder `path`, in place of one with this name. Requests that are there keep what they began
+    with. Comes back as `AdapterChanged` with this `call`, while steps go on."""
+
+    call: int
+    name: str
+    path: str
+
+
+class UnloadAdapter(msgspec.Struct, tag="unload_adapter", frozen=True):
+    """Take no more requests for it. Those that are there go on. Comes back as `AdapterChanged`."""
+
+    call: int
+    name: str
 
 
 class StateChanged(msgspec.Struct, tag="state", frozen=True):
@@ -122,6 +142,20 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     prefix_caching: bool = True
 
 
+Refused = Literal["", "unfit", "full", "unknown"]
+"""Why an adapter did not change: it does not fit the model, there is no room for it, or there is none of this name."""
+
+
+class AdapterChanged(msgspec.Struct, tag="adapter_changed", frozen=True):
+    """`refused`: why nothing has changed; "": it has. `detail`: a sentence that says so. `generation`: the number of the load,
+    of all loads of this engine."""
+
+    call: int
+    refused: Refused = ""
+    detail: str = ""
+    generation: int = 0
+
+
 class Vectors(msgspec.Struct, tag="vectors", frozen=True):
     vectors: tuple[Vector, ...]
 
@@ -135,6 +169,7 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
 
     `kv_usage`: share 0..1 of the pages that live requests hold. `outstanding_tokens`: what is still to be computed for
     all of them (prompt tokens not yet prefilled plus output tokens allowed). `waiting_tokens`: of the prompts that wait.
+    `running_adapters`, `waiting_adapters`: that requests have, each once.
     """
 
     waiting: int = 0
@@ -143,6 +178,8 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
     kv_usage: float = 0.0
     counters: Counters = msgspec.field(default_factory=Counters)
     waiting_tokens: int = 0
+    running_adapters: tuple[str, ...] = ()
+    waiting_adapters: tuple[str, ...] = ()
 
 
 class _RequestId(msgspec.Struct):
@@ -159,8 +196,8 @@ class _AddAnyInputs(msgspec.Struct, tag="add_inputs"):
     request: _RequestId
 
 
-ToEngine = Configure | AddRequest | AddInputs | AbortRequest | Drain
-FromEngine = StateChanged | Loaded | StepOutput | Vectors | Stats
+ToEngine = Configure | AddRequest | AddInputs | AbortRequest | Drain | LoadAdapter | UnloadAdapter
+FromEngine = StateChanged | Loaded | StepOutput | Vectors | Stats | AdapterChanged
 
 _encoder = msgspec.msgpack.Encoder()
 _to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from llmendpoint_server import limits
+from llmendpoint_server.adapter_flags import DEFAULT_ADAPTERS, DEFAULT_RANK, add_adapter_flags, check_adapters
 from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS, MOST_DRAFT_TOKENS
 
 DESCRIPTION = "Serve a causal language model through OpenAI's HTTP API, with continuous batching."
@@ -78,6 +79,11 @@ class Settings:
     trace_sampling: float = 1.0
     tool_call_parser: str = "auto"
     reasoning_parser: str = "auto"
+    enable_lora: bool = False
+    max_loras: int = DEFAULT_ADAPTERS
+    max_lora_rank: int = DEFAULT_RANK
+    lora_modules: tuple[tuple[str, str], ...] = ()
+    """name and source"""
 
     @property
     def queued_tokens(self) -> int:
@@ -180,6 +186,7 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
     _add_engine_flags(parser)
     _add_trace_flags(parser)
     _add_answer_flags(parser)
+    add_adapter_flags(parser)
     add = parser.add_argument
     add("--host", default="0.0.0.0", help="address to listen on (default: all)")
     add("--port", type=int, default=8000,
@@ -280,4 +287,7 @@ def settings_from(options: dict[str, Any], parser: argparse.ArgumentParser) -> S
             "argument --num-speculative-tokens: it needs --speculative-method=ngram or --draft-model"
         )
     names = tuple(dict.fromkeys(options.pop("served_model_name"))) or (default_name(options["model"]),)
+    options["lora_modules"] = tuple(options["lora_modules"])
+    if fault := check_adapters(options["enable_lora"], options["lora_modules"], options["max_loras"], names):
+        parser.error(fault)
     return Settings(served_names=names, **options)

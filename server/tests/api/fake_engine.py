@@ -91,6 +91,8 @@ class FakeEngine:
                 self.waiting = [
                     one for one in self.waiting if not ends(request_id, index, (one[0].id, one[1]))
                 ]
+            case protocol.LoadAdapter() | protocol.UnloadAdapter():
+                self.send(protocol.AdapterChanged(message.call, generation=message.call))
             case protocol.Drain():
                 self.draining = True
 

@@ -110,6 +110,7 @@ def make(tokenizer: Words) -> Preprocessor:
         engine=SimpleNamespace(loaded=loaded),
         tokenizer=tokenizer,
         served_names=("m",),
+        adapter_of=lambda name: None,
         default_sampling=SamplingDefaults(),
     )
     return Preprocessor(service, OffLoop())

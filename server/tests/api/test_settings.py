@@ -141,12 +141,12 @@ def test_every_setting_that_the_engine_knows_reaches_it(tmp_path: Path) -> None:
     chosen = Settings(
         "m", ("m",), device="cpu", dtype="float16", quantization="int8", kv_cache_dtype="fp8", max_model_len=7, max_num_seqs=3, max_batched_tokens=9, max_queued_requests=5,
         max_queued_tokens=600, kv_cache_memory=1024, prefix_caching=False, speculative_method="ngram",
-        num_speculative_tokens=2, tensor_parallel_size=2,
+        num_speculative_tokens=2, enable_lora=True, max_loras=3, max_lora_rank=4, tensor_parallel_size=2,
     )  # fmt: skip
     default = Settings("m", ("m",))
     sent = make_configure(chosen, tmp_path)
     common = {field.name for field in fields(Settings)} & set(Configure.__struct_fields__)
-    assert len(common) == 14
+    assert len(common) == 16
     for name in common:
         assert getattr(chosen, name) != getattr(default, name), f"{name}: give it another value in this test"
         assert getattr(sent, name) == getattr(chosen, name), f"make_configure leaves {name} out"

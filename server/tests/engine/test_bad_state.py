@@ -27,7 +27,7 @@ TOKENS = 9
 class Arithmetic:
     """A model that exists only as a function of a sequence's tokens."""
 
-    masks = None
+    masks = stack = None
 
     def run(self, batch: Batch) -> list[Sampled]:
         return [Sampled((next_token(row.sequence.tokens),)) if row.sample else NOTHING for row in batch.rows]

@@ -23,7 +23,7 @@ TOKENS = 3000  # as many messages fill a socket's buffer several times
 
 
 class OneToken:
-    masks = None
+    masks = stack = None
 
     def run(self, batch: Batch) -> list[Sampled]:
         return [Sampled((7,)) if row.sample else NOTHING for row in batch.rows]

@@ -18,7 +18,7 @@ OVERFLOW = ValueError("Overflow when unpacking long long")
 class FailingRunner:
     """Raises on a batch that holds one of `bad`; `broken` is what its check raises."""
 
-    masks = None
+    masks = stack = None
 
     def __init__(self, error: Exception, bad: set[str], broken: Exception | None = None) -> None:
         self.error, self.bad, self.broken = error, bad, broken

@@ -188,6 +188,7 @@ def test_each_family_that_is_divided_says_the_same_as_whole(model_folder: Callab
         ("llama", {"size": 4}, "4 heads and 2 KV heads, which 4 accelerators cannot share evenly: it must be 1 or 2."),
         ("gpt2", {}, "--tensor-parallel-size is 2, and a model of the family gpt2 is not divided: set it to 1"),
         ("llama", {"quantization": "int8"}, "--tensor-parallel-size is 2, and --quantization is int8"),
+        ("llama", {"max_loras": 1}, "--tensor-parallel-size is 2, and --enable-lora is set"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_divided_is_refused_with_the_flag_and_what_would_be_right(

@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
+from llmendpoint_server.api.adapter_routes import AdapterRoutes, shown
 from llmendpoint_server.api.anthropic.routes import Messages, with_its_errors
 from llmendpoint_server.api.completions import Completions
 from llmendpoint_server.api.disconnect import ClientGone
@@ -28,7 +29,7 @@ from llmendpoint_server.api.tasks import Handler, for_tasks
 from llmendpoint_server.api.tokenization import Tokenization
 from llmendpoint_server.api.web_socket import PATH as SOCKET_PATH
 from llmendpoint_server.api.web_socket import stream
-from llmendpoint_server.errors import RequestError, unknown_model
+from llmendpoint_server.errors import RequestError
 
 OTHERS = {
     "/v1/audio": "This server reads and writes text alone, no audio",
@@ -67,6 +68,7 @@ def status_routes(service: Service) -> list[Route]:
         return json_response({
             "waiting": stats.waiting, "running": stats.running, "outstanding_tokens": stats.outstanding_tokens,
             "kv_usage": stats.kv_usage, "max_num_seqs": loaded.max_num_seqs if loaded else 0, "instance": service.instance,
+            "adapters": service.adapter_names,
         })  # fmt: skip
 
     async def metrics(_: Request) -> Response:
@@ -81,14 +83,18 @@ def status_routes(service: Service) -> list[Route]:
             "max_model_len": engine.loaded.max_model_len if engine.loaded else None,
         }
 
+    def adapters() -> list[dict[str, Any]]:
+        known = service.adapters.known if service.adapters is not None else {}
+        return [shown(known[name], service) for name in sorted(known)]
+
     async def models(_: Request) -> Response:
-        return json_response({"object": "list", "data": [model(name) for name in service.served_names]})
+        data = [*map(model, service.served_names), *adapters()]
+        return json_response({"object": "list", "data": data})
 
     async def one_model(request: Request) -> Response:
         name = request.path_params["name"]  # may hold slashes, which SDKs send as %2F
-        if name not in service.served_names:
-            raise unknown_model(name, service.served_names)
-        return json_response(model(name))
+        adapter = service.adapter_of(name)
+        return json_response(model(name) if adapter is None else shown(adapter, service))
 
     async def version(_: Request) -> Response:
         return json_response({"version": service.version})
@@ -163,6 +169,7 @@ def post_routes(service: Service) -> dict[str, Handler]:
     embeddings, ranking = Embeddings(service, off_loop), Ranking(service, off_loop)
     rank = partial(for_tasks, service, ("score", "embed"))
     generate, embed = partial(for_tasks, service, ("generate",)), partial(for_tasks, service, ("embed",))
+    adapters = AdapterRoutes(service, off_loop)
     posts = {
         "/v1/chat/completions": generate(completions.chat),
         "/v1/completions": generate(completions.text),
@@ -170,6 +177,8 @@ def post_routes(service: Service) -> dict[str, Handler]:
         "/v1/messages/count_tokens": with_its_errors(generate(messages.count)),
         "/v1/embeddings": embed(embeddings.create),
         "/v2/rerank": rank(ranking.rerank),
+        "/v1/load_lora_adapter": adapters.load,
+        "/v1/unload_lora_adapter": adapters.unload,
     }
     for prefix in ("", "/v1"):  # the first is vLLM's, the second passes the gateway
         posts |= {

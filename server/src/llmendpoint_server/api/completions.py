@@ -95,7 +95,8 @@ class Completions:
             asked.prompt_tokens,
         )
         record.answers, record.max_tokens = asked.view.answers, asked.sampling.max_tokens
-        shape = make_shape(request_id, int(time.time()), service.served_names[0], asked.view)
+        model = asked.adapter or service.served_names[0]
+        shape = make_shape(request_id, int(time.time()), model, asked.view)
         generation = self._start(request_id, asked, urgency, record)
         handed_over = False
         try:
@@ -148,6 +149,7 @@ class Completions:
             yield EngineRequest(
                 request_id if len(asked.prompts) == 1 else f"{request_id}-{at}", prompt, asked.sampling, asked.arrived,
                 asked.salt, urgency.priority, urgency.deadline(asked.arrived), asked.view.answers,
+                asked.adapter,
             )  # fmt: skip
 
     def _check_ready(self) -> None:

@@ -11,6 +11,7 @@ from typing import cast
 import structlog
 
 from llmendpoint_server import protocol
+from llmendpoint_server.api.adapter_calls import AdapterCalls
 from llmendpoint_server.api.engine_process import ENGINE_COMMAND, exit_code, reap, spawn
 from llmendpoint_server.api.engine_stream import EngineStream, VectorStream, streams_of
 from llmendpoint_server.core.pooling.request import PoolingRequest, Vector
@@ -49,6 +50,8 @@ class EngineClient(asyncio.Protocol):
         self._last_word: protocol.StateChanged | None = None
         self._watchdog = Watchdog(step_timeout)
         self._stopping = False
+        self._adapters = AdapterCalls(self._send)
+        self.load_adapter, self.unload_adapter = self._adapters.load, self._adapters.unload
         self.state: protocol.State = "loading"
         self.detail = "starting the engine process"
         self.loaded: protocol.Loaded | None = None
@@ -212,12 +215,16 @@ class EngineClient(asyncio.Protocol):
             if not stream.closed:
                 stream.hand_over()
 
-    def _take(self, message: protocol.Stats | protocol.Loaded | protocol.StateChanged) -> None:
+    def _take(
+        self, message: protocol.Stats | protocol.Loaded | protocol.StateChanged | protocol.AdapterChanged
+    ) -> None:
         match message:
             case protocol.Stats():
                 self.stats = message
                 requests = message.waiting + message.running
                 self._watchdog.count(message.counters.steps, requests, self._loop.time())
+            case protocol.AdapterChanged():
+                self._adapters.take(message)
             case protocol.Loaded():
                 self.loaded = message
             case protocol.StateChanged(state=state, detail=detail):
@@ -240,6 +247,7 @@ class EngineClient(asyncio.Protocol):
                 else f"The engine process has gone while {self._doing}."
             )
             self.stats = protocol.Stats()
+            self._adapters.fail(self.detail)
             if told:
                 self.fail_all(self.detail)
         # A thread reaps the process, because it may outlive its connection for a while.

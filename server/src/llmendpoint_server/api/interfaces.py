@@ -79,6 +79,12 @@ class Engine(Protocol):
     def submit_inputs(self, request: PoolingRequest) -> VectorsOf:
         """`submit`, for a model that makes vectors."""
 
+    async def load_adapter(self, name: str, folder: str) -> protocol.AdapterChanged:
+        """Load a LoRA adapter, or say why not. Raises Unavailable if the engine ends before."""
+
+    async def unload_adapter(self, name: str) -> protocol.AdapterChanged:
+        """Take no more requests for it."""
+
     def drain(self) -> None:
         """Refuse new requests at once. Running ones go on."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -21,13 +22,14 @@ from llmendpoint_server.api.histograms import (
 from llmendpoint_server.api.interfaces import Engine
 from llmendpoint_server.api.record import Record
 from llmendpoint_server.core.counters import STEP_TOKENS, Counters
+from llmendpoint_server.protocol import Stats
 
 
 class EngineCollector(Collector):
     """The engine's last report of itself, read at each scrape."""
 
-    def __init__(self, engine: Engine, model: str) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, model: str, max_loras: int) -> None:
+        self._engine, self._max_loras = engine, max_loras
         self._model = model
 
     def collect(self) -> Iterable[Metric]:
@@ -102,6 +104,8 @@ class EngineCollector(Collector):
         )  # fmt: skip
         yield self._not_admitted(done)
         yield self._info()
+        if self._max_loras:
+            yield self._adapters(stats)
         yield self._cache()
 
     def _info(self) -> Metric:
@@ -115,6 +119,17 @@ class EngineCollector(Collector):
         )
         if loaded is not None:
             info.add_metric([self._model, *(getattr(loaded, label) for label in labels)], 1)
+        return info
+
+    def _adapters(self, stats: Stats) -> Metric:
+        """As vLLM has it: the labels are what changes, and the value is the time (Unix seconds)."""
+        info = GaugeMetricFamily(
+            "vllm:lora_requests_info",
+            "The time; the labels say which LoRA adapters requests run with, and which they wait for",
+            labels=["model_name", "running_lora_adapters", "waiting_lora_adapters", "max_lora"],
+        )
+        running, waiting = ",".join(stats.running_adapters), ",".join(stats.waiting_adapters)
+        info.add_metric([self._model, running, waiting, str(self._max_loras)], time.time())
         return info
 
     def _cache(self) -> Metric:
@@ -173,10 +188,11 @@ LENGTHS = {
 class Metrics:
     """Every metric of one server, in its own registry."""
 
-    def __init__(self, engine: Engine, model: str) -> None:
+    def __init__(self, engine: Engine, model: str, max_loras: int = 0) -> None:
+        """`max_loras`: how many LoRA adapters there may be."""
         self._model = model
         self._registry = registry = CollectorRegistry()
-        registry.register(EngineCollector(engine, model))
+        registry.register(EngineCollector(engine, model, max_loras))
 
         def distribution(name: str, text: str, bounds: tuple[float, ...]) -> Distribution:
             made = Distribution(f"vllm:{name}", text, model, bounds)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from llmendpoint_server.api.adapters import make_adapters
 from llmendpoint_server.api.engine_client import EngineClient
 from llmendpoint_server.api.engine_process import ENGINE_COMMAND
 from llmendpoint_server.api.grammars import Grammars
@@ -20,6 +21,7 @@ from llmendpoint_server.api.traces import make_traces
 from llmendpoint_server.errors import ModelNotFound
 from llmendpoint_server.protocol import Configure
 from llmendpoint_server.settings import Settings
+from llmendpoint_server.weights.adapters import locate_adapter
 from llmendpoint_server.weights.locate import content_revision, resolve_model
 
 
@@ -28,7 +30,7 @@ def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMM
     folder = resolve_model(settings.model, settings.revision)
     tokenizer = ModelTokenizer(folder)
     engine = EngineClient(make_configure(settings, folder), settings.step_timeout, engine_command)
-    metrics = Metrics(engine, settings.served_names[0])
+    metrics = Metrics(engine, settings.served_names[0], settings.max_loras if settings.enable_lora else 0)
     name, release, instance = settings.served_names[0], version("llmendpoint-server"), uuid.uuid4().hex
     return Service(
         engine, tokenizer, metrics, settings.served_names, _sampling(folder), release, instance, int(time.time()),
@@ -36,6 +38,7 @@ def make_service(settings: Settings, engine_command: Sequence[str] = ENGINE_COMM
         make_traces(settings.otlp_traces_endpoint, settings.trace_sampling, name, release, instance, metrics),
         choose(tokenizer.template_text, settings.tool_call_parser, settings.reasoning_parser, shows_tools=tokenizer.shows_tools),
         Grammars(folder),
+        make_adapters(settings, engine, locate_adapter),
     )  # fmt: skip
 
 
@@ -59,6 +62,9 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         draft_model_path=str(resolve_model(draft, flag="--draft-model")) if draft else None,
         num_speculative_tokens=settings.num_speculative_tokens,
         tensor_parallel_size=settings.tensor_parallel_size,
+        max_loras=settings.max_loras if settings.enable_lora else 0,
+        max_lora_rank=settings.max_lora_rank,
+        adapters=tuple((name, str(locate_adapter(source))) for name, source in settings.lora_modules),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from starlette.routing import BaseRoute, Route
 
+from llmendpoint_server.api.adapter_routes import LoadAdapterBody, UnloadAdapterBody
 from llmendpoint_server.api.anthropic.bodies import CountBody, MessagesBody
 from llmendpoint_server.api.embeddings import EmbeddingBody
 from llmendpoint_server.api.explain import FORMS
@@ -22,12 +23,14 @@ REFUSALS = {
     400: "The body, a field or a header is wrong; `param` names it.",
     404: "This server has no model of this name.",
     408: "The body did not arrive in time.",
+    409: "There are as many adapters as --max-loras allows.",
     413: "The body is too large.",
     429: "The queue is full, or the deadline cannot be met. Retry-After says when to come again.",
     500: "The engine failed on this request.",
     503: "This replica takes no requests now; another one may.",
 }
 COUNT_TOKENS = "/v1/messages/count_tokens"
+LOAD_ADAPTER, UNLOAD_ADAPTER = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 BODIES: dict[str, type[msgspec.Struct]] = {
     "/v1/chat/completions": ChatBody,
     "/v1/completions": CompletionBody,
@@ -40,6 +43,8 @@ BODIES: dict[str, type[msgspec.Struct]] = {
     "/v1/embeddings": EmbeddingBody,
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), RerankBody),
     **dict.fromkeys(("/score", "/v1/score"), ScoreBody),
+    LOAD_ADAPTER: LoadAdapterBody,
+    UNLOAD_ADAPTER: UnloadAdapterBody,
 }
 """The type that reads each route's body. A route that is not here has a body that is not described."""
 SHOWN = {
@@ -54,6 +59,7 @@ SHOWN = {
     "/v1/embeddings": "Embeddings",
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), "Ranking"),
     **dict.fromkeys(("/score", "/v1/score"), "Scores"),
+    **dict.fromkeys((LOAD_ADAPTER, UNLOAD_ADAPTER), "Model"),
     "/v1/models": "Models",
     "/v1/models/{name}": "Model",
     "/health": "Status",
@@ -135,7 +141,13 @@ def _responses(path: str, method: str) -> dict[str, Any]:
         responses["503"] = {
             "description": "It is not.", "content": {"application/json": {"schema": ref("Status")}}
         }  # fmt: skip
-    refusals = list(REFUSALS) if method == "POST" else [404] if "{" in path else []
+    refusals = (
+        [status for status in REFUSALS if status != 409 or path == LOAD_ADAPTER]
+        if method == "POST"
+        else [404]
+        if "{" in path
+        else []
+    )
     if path == "/ready":
         refusals = [400]
     for status in refusals:

@@ -206,7 +206,10 @@ ANSWERS: dict[str, Schema] = {
             "created": COUNT,
             "owned_by": STRING,
             "max_model_len": nullable(COUNT),
-        }
+            "root": STRING,
+            "parent": STRING,
+        },
+        optional=("root", "parent"),
     ),
     "Models": obj({"object": {"const": "list"}, "data": array(ref("Model"))}),
     "Status": obj({"status": STRING, "detail": STRING}),
@@ -218,6 +221,7 @@ ANSWERS: dict[str, Schema] = {
             "kv_usage": NUMBER,
             "max_num_seqs": COUNT,
             "instance": STRING,
+            "adapters": array(STRING),
         }
     ),
     "Version": obj({"version": STRING}),

@@ -38,6 +38,9 @@ class Prepared:
     markers: frozenset[str] = frozenset()
     """special tokens whose text the reader needs"""
 
+    adapter: str = ""
+    """the name of the LoRA adapter that is asked for; "": none"""
+
     @property
     def prompt_tokens(self) -> int:
         return sum(map(len, self.prompts))

@@ -17,7 +17,7 @@ from llmendpoint_server.api.off_loop import Cancelled, OffLoop, Turn
 from llmendpoint_server.api.prepared import Prepared, check_ids, make_sampling, make_view
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody, GenerationBody, parse_body
 from llmendpoint_server.api.service import Service
-from llmendpoint_server.errors import InvalidRequest, unknown_model
+from llmendpoint_server.errors import InvalidRequest
 from llmendpoint_server.protocol import Loaded
 
 Kind = type[GenerationBody] | type[CountBody]
@@ -63,7 +63,7 @@ class Preprocessor:
             body: GenerationBody = (
                 parse_chat(kind, data) if issubclass(kind, CountBody) else parse_body(kind, data)
             )
-        self._check_model(body.model)
+        self._service.adapter_of(body.model)
         return body
 
     def prepare(self, kind: Kind, data: bytearray, arrived: float, cancelled: Turn) -> Prepared:
@@ -94,6 +94,7 @@ class Preprocessor:
             skip_special=body.skip_special_tokens is not False,
             reader=chat.reader,
             markers=chat.markers,
+            adapter=adapter.name if (adapter := self._service.adapter_of(body.model)) else "",
         )
 
     def _text_prompts(
@@ -148,11 +149,6 @@ class Preprocessor:
         loaded = self._service.engine.loaded
         assert loaded is not None, "ready means loaded"
         return loaded
-
-    def _check_model(self, name: str) -> None:
-        names = self._service.served_names
-        if name not in names:
-            raise unknown_model(name, names)
 
     def _encode(
         self, text: str, body: GenerationBody, *, special: bool, cancelled: threading.Event

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from llmendpoint_server import limits
 from llmendpoint_server.api.chat import read_chat
-from llmendpoint_server.api.decoding import BodyDecoder, check_model
+from llmendpoint_server.api.decoding import BodyDecoder
 from llmendpoint_server.api.encoding import encode_within
 from llmendpoint_server.api.explain import FORMS, missing
 from llmendpoint_server.api.fields import NOT_GIVEN, Body
@@ -82,10 +82,15 @@ class Tokenization:
             raise Unavailable(f"This replica is {engine.state}: {engine.detail}. Try again.", retry_after=1.0)
         return engine.loaded
 
+    def _check_model(self, name: str | None) -> None:
+        """An adapter has the tokens of its model."""
+        if name is not None:
+            self._service.adapter_of(name)
+
     def _tokenized(self, loaded: Loaded, data: bytearray, _: float, cancelled: Turn) -> Response:
         with self._off_loop.parsing(data):
             body = self._tokenize_body.decode(data)
-        check_model(body.model, self._service.served_names)
+        self._check_model(body.model)
         text, field, special = self._source(body, cancelled.seconds)
         if body.add_special_tokens is not None:
             special = body.add_special_tokens
@@ -130,7 +135,7 @@ class Tokenization:
     def _text(self, loaded: Loaded, data: bytearray, _: float, cancelled: threading.Event) -> Response:
         with self._off_loop.parsing(data):
             body = self._detokenize_body.decode(data)
-        check_model(body.model, self._service.served_names)
+        self._check_model(body.model)
         tokens, most = body.tokens, limits.tokens_counted(loaded.max_model_len)
         if len(tokens) > most:
             raise InvalidRequest(f"tokens holds {len(tokens)} ids; it takes at most {most}.", param="tokens")

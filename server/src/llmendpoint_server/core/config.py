@@ -19,6 +19,8 @@ class SchedulerConfig:
     sliding_window: int | None = None
     """the most keys that a query sees in any layer, its own included; None if a layer has no window"""
     max_queued_tokens: int = 2**20
+    max_adapters: int = 0
+    """LoRA adapters that may be loaded at one time"""
     num_speculative_tokens: int = 0
     """the most tokens that one draft has; 0: no speculation"""
 

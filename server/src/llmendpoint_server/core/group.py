@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llmendpoint_server.core.adapters import NO_PLACE
 from llmendpoint_server.core.prefix import PageHash
 from llmendpoint_server.core.queue import order_of
 from llmendpoint_server.core.randomness import member_seed
@@ -39,9 +40,10 @@ def make_group(
     number: int,
     page_size: int | None,
     eos_token_ids: frozenset[int] = frozenset(),
+    place: int = NO_PLACE,
 ) -> Group:
     """`root`: of the names of its pages. `number`: how many sequences came before. `page_size`: None without a prefix
-    cache. `eos_token_ids`: of the model."""
+    cache. `eos_token_ids`: of the model. `place`: of its adapter."""
     ends = ends_of(request, eos_token_ids)
     shared = (len(request.prompt) - 1) // page_size * page_size if page_size else 0
     return Group(
@@ -57,6 +59,7 @@ def make_group(
                 ready=index == 0,
                 shared=shared if index else 0,
                 ends=ends,
+                place=place,
             )
             for index in range(request.n)
         ],

@@ -165,6 +165,8 @@ class Request:
     priority: Priority = Priority.NORMAL
     deadline: float | None = None
     n: int = 1
+    adapter: str = ""
+    """the name of a LoRA adapter; "": the model itself"""
 
     def __post_init__(self) -> None:
         _check_range("n", self.n, limits.N_MIN, limits.N_MAX)

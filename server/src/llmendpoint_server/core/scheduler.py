@@ -12,6 +12,7 @@ from dataclasses import replace as replace_fields
 
 from msgspec.structs import replace
 
+from llmendpoint_server.core.adapters import NO_PLACE, Placed, Places
 from llmendpoint_server.core.admission import DEADLINE_PASSED, DISPLACED, Admission
 from llmendpoint_server.core.batch import NOTHING, Batch, Fault, Sampled, Scheduled, check_fits
 from llmendpoint_server.core.blocks import BlockManager
@@ -30,6 +31,8 @@ from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
 from llmendpoint_server.core.sequence import Sequence, Status, finish_reason
 from llmendpoint_server.core.speculation import PromptLookup, Proposer, agreed
 
+NO_ADAPTER = Placed(NO_PLACE, 0)
+
 
 class Scheduler:
     def __init__(
@@ -43,6 +46,7 @@ class Scheduler:
         self.blocks = blocks
         self.counters = counters = Counters()
         self.draining = False
+        self.adapters = Places(config.max_adapters)
         self.lives = lives = Lives()
         key = config.prefix_key if config.prefix_caching else None
         self._paging = paging = Paging(blocks, key, config.sliding_window)
@@ -78,18 +82,37 @@ class Scheduler:
     def outstanding_tokens(self) -> int:
         return sum(member.outstanding for group in self._members.groups.values() for member in group.members)
 
+    def free_places(self) -> None:
+        """Free the places of adapters that no request needs any more."""
+        self.adapters.settle({one.place for group in self._members.groups.values() for one in group.members})
+
+    def adapters_of_requests(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of those that run, and of those that only wait."""
+        running = {sequence.request.adapter for sequence in self._members.running}
+        every = {group.request.adapter for group in self._members.groups.values()}
+        return tuple(sorted(running - {""})), tuple(sorted(every - running - {""}))
+
     def add(self, request: Request, seed: int, now: float = 0.0) -> list[RequestOutput]:
         """Queue a request, or return why not: one end for each answer. Also returns the ends of the requests that it displaces.
         `seed` is used if the request has none."""
         members = self._members
         if request.id in members.groups:
             raise ValueError(f"There is a request {request.id!r} already.")
+        placed = self.adapters.find(request.adapter) if request.adapter else NO_ADAPTER
+        if placed is None:  # let go since the API process looked
+            detail = "Its adapter is not loaded any more."
+            return [
+                RequestOutput(request.id, (), FinishReason.LOST, detail=detail, index=index)
+                for index in range(request.n)
+            ]
         chosen = request.sampling.seed
-        root = root_hash(self.config.prefix_key, Weights(self.config.model_revision), request.salt)
+        weights = Weights(self.config.model_revision, request.adapter, placed.generation)
+        root = root_hash(self.config.prefix_key, weights, request.salt)
         size = self.blocks.page_size if self.config.prefix_caching else None
         group = make_group(
-            request, seed if chosen is None else chosen, root, self._arrivals, size, self.config.eos_token_ids
-        )
+            request, seed if chosen is None else chosen, root, self._arrivals, size, self.config.eos_token_ids,
+            placed.place,
+        )  # fmt: skip
         verdict = self._admission.judge(group, members.running, self.draining, now)
         if verdict.refusal is not None:
             return [replace(verdict.refusal, index=index) for index in range(request.n)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from llmendpoint_server.core.adapters import NO_PLACE
 from llmendpoint_server.core.prefix import PageHash, chain_hash
 from llmendpoint_server.core.request import FinishReason, Request
 from llmendpoint_server.core.speculation import Proposer
@@ -61,6 +62,8 @@ class Sequence:
     """tokens of the prompt whose log probabilities were told, if they are asked for"""
     ends: frozenset[int] = frozenset()
     """the tokens that end it"""
+    place: int = NO_PLACE
+    """of its adapter"""
 
     @property
     def id(self) -> str:

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 import torch
+from msgspec.structs import replace
 
 from llmendpoint_server.core.batch_limits import sequences_that_pay, tokens_in_time
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.speculation import PromptLookup, Proposer
 from llmendpoint_server.engine import gate, loading, measuring, native
+from llmendpoint_server.engine.adapters.stack import Stack
+from llmendpoint_server.engine.basis import Basis
 from llmendpoint_server.engine.draft_model import (
     MEMORY_SHARE,
     SEQUENCES,
     DraftModel,
     check_vocabulary,
 )
-from llmendpoint_server.engine.formats.layer import Format
 from llmendpoint_server.engine.graphs import CudaRecorder, sizes_for
 from llmendpoint_server.engine.headroom import Headroom, free_for_cache
 from llmendpoint_server.engine.loading import Folder
 from llmendpoint_server.engine.machine import available_memory
 from llmendpoint_server.engine.measuring import StepTimes
 from llmendpoint_server.engine.parallel.dividing import check_divisible
-from llmendpoint_server.engine.parallel.group import Group
 from llmendpoint_server.engine.parallel.ranks import Ranks, start
 from llmendpoint_server.engine.preparing import Prepared, prepare
 from llmendpoint_server.engine.runner import ModelRunner
@@ -39,7 +39,6 @@ from llmendpoint_server.resources import usable_threads
 
 CPU_MEMORY_SHARE = 0.5
 """Of the memory that is free once the weights are loaded; the rest is for activations. On CUDA what they take is measured."""
-BYTES_PER_THREAD = 32 * 2**20
 CUDA_LIMITS = 256, 8192
 """Sequences and tokens of a step. On CPU they are measured."""
 
@@ -74,30 +73,6 @@ class ModelInfo:
     """what the weights were quantized by: on load, or the checkpoint's format"""
 
 
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """What is loaded, and where."""
-
-    folder: Folder
-    form: Format | None
-    device: torch.device
-    dtype: torch.dtype
-
-    @staticmethod
-    def of(settings: Configure) -> Basis:
-        device = loading.choose_device(settings.device)
-        folder = loading.open_folder(settings.model_path)
-        form = gate.refuse_by_config(folder.architecture, folder.config)
-        dtype = loading.choose_dtype(settings.dtype, device, loading.saved_dtype(folder.config))
-        return Basis(folder, form, device, dtype)
-
-    def prepare(self, settings: Configure, group: Group | None) -> Prepared:
-        usable = max(1, usable_threads() // settings.tensor_parallel_size)
-        torch.set_num_threads(threads_for(self.folder, usable))
-        kernels = native.find(self.device, self.dtype)
-        return prepare(self.folder, self.form, self.device, self.dtype, kernels, settings, group)
-
-
 def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
     """Load the model, in seconds to minutes. Raises LoadError with the cause."""
     began = time.monotonic()
@@ -121,6 +96,9 @@ def _load(
     model, make_backend, kernels = prepared.model, prepared.make_backend, prepared.kernels
     make_backend = ranks.leading(make_backend) if ranks else make_backend
     probe = prepared.probe
+    stack = None
+    if settings.max_loras:
+        stack = make_stack(settings, prepared, device, dtype)
     page_size = make_backend(1).cache.page_size
     bytes_per_page = probe.bytes_per_page * page_size // probe.page_size
     vocab_size = int(loading.text_config(model.config).vocab_size)
@@ -144,7 +122,7 @@ def _load(
     pages, max_model_len = size_cache(settings, free, page_size, bytes_per_page, longest, max_num_seqs)
     ends = loading.eos_token_ids(model)
     masks = Masks(lambda: make_tokenizer(folder.path, vocab_size, ends), usable_threads())
-    runner = ModelRunner(model, make_backend(pages + 1), kernels, masks, ranks)
+    runner = ModelRunner(model, make_backend(pages + 1), kernels, masks, stack, ranks)
     if device.type == "cuda" and runner.backend.captures and ranks is None:
         runner.capture(CudaRecorder(device), max_num_seqs, max_batched_tokens, max_model_len)
     info = ModelInfo(
@@ -187,7 +165,9 @@ class Draft:
         form = gate.refuse_by_config(own.architecture, own.config)
         size = int(loading.text_config(own.config).vocab_size)
         check_vocabulary(folder.path, own.path, (vocab_size, size))
-        prepared = prepare(own, form, device, dtype, native.find(device, dtype), settings)
+        prepared = prepare(
+            own, form, device, dtype, native.find(device, dtype), replace(settings, max_loras=0)
+        )
         self._model, probe, self._kernels = prepared.model, prepared.probe, prepared.kernels
         self._make_backend = prepared.make_backend
         self._longest = min(longest, loading.config_max_model_len(self._model.config))
@@ -204,6 +184,15 @@ class Draft:
     def model(self) -> DraftModel:
         runner = ModelRunner(self._model, self._make_backend(self._pages + 1), self._kernels)
         return DraftModel(runner, BlockManager(self._pages, self._page_size), self._longest)
+
+
+def make_stack(settings: Configure, prepared: Prepared, device: torch.device, dtype: torch.dtype) -> Stack:
+    """Room for the adapters, before what is free for the KV cache is measured. Raises BadConfiguration."""
+    places, rank = settings.max_loras + 1, settings.max_lora_rank  # one more, see core/adapters.py
+    like = torch.empty(0, dtype=dtype, device=device)
+    stack = Stack(prepared.model, prepared.linears, places, rank, like)
+    structlog.get_logger().info("room for adapters", places=places, rank=rank, bytes=stack.bytes)
+    return stack
 
 
 def batch_limits(settings: Configure, measured: Callable[[], tuple[int, int]]) -> tuple[int, int]:
@@ -226,15 +215,6 @@ def limits_of(times: StepTimes, max_num_seqs: int | None = None) -> tuple[int, i
         prompt_ms={step.size: round(1000 * step.seconds, 2) for step in times.prompts},
     )
     return sequences, tokens_in_time(times.prompts or times.decodes, sequences)
-
-
-def threads_for(folder: Folder, usable: int) -> int:
-    """One thread for each `BYTES_PER_THREAD` of weights, at most `usable`. For less work, waking another thread costs
-    more than it saves, and beside a busy neighbour the step waits for it. OMP_NUM_THREADS lowers the number."""
-    usable = min(usable, int(os.environ.get("OMP_NUM_THREADS", usable)))
-    files = [folder.gguf] if folder.gguf else folder.path.glob("*.safetensors")
-    weights = sum(file.stat().st_size for file in files)
-    return max(1, min(usable, weights // BYTES_PER_THREAD))
 
 
 def wanted_length(settings: Configure, made_for: int) -> int:

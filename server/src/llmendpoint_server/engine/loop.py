@@ -19,6 +19,7 @@ from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
 from llmendpoint_server.core.scheduler import Scheduler
 from llmendpoint_server.core.sequence import Status
+from llmendpoint_server.engine.adapters.stack import Stack
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
 from llmendpoint_server.engine.bring_up import ModelInfo
 from llmendpoint_server.engine.parallel.ranks import RankEnded, Ranks
@@ -28,9 +29,10 @@ _WARM_UP_TOKENS = 4
 
 
 class Runner(Protocol):
-    """Computes batches; raises what torch raises. `masks`: None: no request may have a grammar."""
+    """Computes batches; raises what torch raises. `masks`: None: no request may have a grammar. `stack`: None: none may have an adapter."""
 
     masks: Masks | None
+    stack: Stack | None
 
     def run(self, batch: Batch) -> list[Sampled]: ...
 
@@ -138,6 +140,7 @@ class Engine:
 
     def stats(self) -> protocol.Stats:
         scheduler = self.scheduler
+        running, waiting = scheduler.adapters_of_requests() if scheduler.config.max_adapters else ((), ())
         return protocol.Stats(
             waiting=scheduler.waiting,
             waiting_tokens=scheduler.waiting_tokens,
@@ -145,6 +148,8 @@ class Engine:
             outstanding_tokens=scheduler.outstanding_tokens,
             kv_usage=scheduler.blocks.held / scheduler.blocks.pages,
             counters=replace(scheduler.counters),
+            running_adapters=running,
+            waiting_adapters=waiting,
         )
 
 
@@ -171,6 +176,7 @@ def make_scheduler(settings: protocol.Configure, info: ModelInfo) -> Scheduler:
         model_revision=settings.model_revision,
         sliding_window=info.sliding_window,
         max_queued_tokens=settings.max_queued_tokens,
+        max_adapters=settings.max_loras,
         num_speculative_tokens=_most_guessed(settings),
     )
     return Scheduler(config, BlockManager(info.kv_pages, info.page_size), info.make_proposer)

@@ -9,6 +9,7 @@ import structlog
 import torch
 
 from llmendpoint_server.engine import gate, loading, quantizing, surgery
+from llmendpoint_server.engine.adapters.stack import Shapes, linears_of
 from llmendpoint_server.engine.attention.cache import PagedCache
 from llmendpoint_server.engine.attention.choice import (
     KEPT,
@@ -31,12 +32,14 @@ from llmendpoint_server.protocol import Configure
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """`probe`: a cache whose layers have the shapes that the model needs. `kernels`: those that it uses."""
+    """`probe`: a cache whose layers have the shapes that the model needs. `kernels`: those that it uses.
+    `linears`: the layers that adapters may change."""
 
     model: CausalLM
     probe: PagedCache
     make_backend: MakeBackend
     kernels: Kernels | None
+    linears: Shapes
 
 
 def prepare(
@@ -66,12 +69,13 @@ def prepare(
     probe = seen.cache
     needs = Needs(device, dtype, tuple(probe.layers.values()), tuple(seen.rules.values()))
     make = choose(needs, kernels)
-    surgery.operate(model, device, dtype, kernels)
+    linears = linears_of(model)
+    surgery.operate(model, device, dtype, kernels, settings.max_loras > 0)
     try:
         gate.check_pages(architecture, model, expected, prompts, make, gate.TOLERANCE[dtype])
         if settings.kv_cache_dtype != "auto":
             make, probe = _in_eight_bits(settings.kv_cache_dtype, needs, kernels, model, prompts, expected)
-        return Prepared(model, probe, make, kernels)
+        return Prepared(model, probe, make, kernels, linears)
     except UnsupportedArchitecture as error:
         if quantization or settings.kv_cache_dtype != "auto":
             raise BadConfiguration(
@@ -85,7 +89,7 @@ def prepare(
     gc.collect()
     model = load_model(folder, device, dtype, form, group)
     gate.open_to_pages(architecture, model)
-    return Prepared(model, probe, gathered, None)
+    return Prepared(model, probe, gathered, None, linears)
 
 
 def _in_eight_bits(

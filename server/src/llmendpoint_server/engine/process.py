@@ -16,6 +16,7 @@ import structlog
 from llmendpoint_server import protocol
 from llmendpoint_server.core.pooling.scheduler import PoolingScheduler
 from llmendpoint_server.core.request import FinishReason, RequestOutput
+from llmendpoint_server.engine.adapters.changes import Changes, load_at_start
 from llmendpoint_server.engine.bring_up import ModelInfo, load
 from llmendpoint_server.engine.connection import HEARTBEAT_SECONDS, Connection
 from llmendpoint_server.engine.held import POLL_SECONDS, Held
@@ -25,7 +26,7 @@ from llmendpoint_server.engine.pooling import serving
 from llmendpoint_server.engine.pooling.bring_up import load as load_pooling
 from llmendpoint_server.engine.pooling.loop import PoolingEngine
 from llmendpoint_server.engine.pooling.task import task_of
-from llmendpoint_server.errors import LoadError, ProtocolError
+from llmendpoint_server.errors import BadConfiguration, LoadError, ProtocolError
 
 POLLRDHUP = getattr(select, "POLLRDHUP", 0)
 
@@ -84,11 +85,17 @@ def bring_up(
     folder = open_folder(settings.model_path)
     task = task_of(folder)
     if task != "generate":
+        if settings.max_loras:
+            raise BadConfiguration(
+                "--enable-lora: this model makes vectors, and adapters are for models that generate."
+            )
         model = load_pooling(settings, folder, task)
         pooling = PoolingEngine(model.runner, PoolingScheduler(model.config))
         return pooling, model.loaded, pooling.warm_up
     runner, info = load(settings)
     engine = Engine(runner, make_scheduler(settings, info), ranks=runner.ranks)
+    if runner.stack is not None:
+        load_at_start(runner.stack, engine.scheduler.adapters, settings.adapters)
     return engine, describe(settings, info), partial(engine.warm_up, info.max_model_len)
 
 
@@ -116,13 +123,19 @@ def describe(settings: protocol.Configure, info: ModelInfo) -> protocol.Loaded:
 def compute(connection: Connection, engine: Engine) -> int:
     """The loop: take what has arrived, run one step, send its outputs."""
     told_idle = False
+    stack = engine.runner.stack
+    changes = Changes(stack, engine.scheduler) if stack is not None else None
     held = Held(engine.runner.masks, engine.scheduler.config.max_queued_requests)
     while True:
         scheduler = engine.scheduler
         outputs: list[RequestOutput] = []
-        idle_for = POLL_SECONDS if held else HEARTBEAT_SECONDS
+        idle_for = POLL_SECONDS if held or changes else HEARTBEAT_SECONDS
+        changed: list[protocol.AdapterChanged] = []
         for message in connection.receive(idle_for if scheduler.idle else 0):
-            outputs += _handle(engine, held, message)
+            if isinstance(message, protocol.LoadAdapter | protocol.UnloadAdapter):
+                changed += _change(changes, message)
+            else:
+                outputs += _handle(engine, held, message)
         for request, aborted in held.ready():
             outputs += engine.add(request)
             for index in aborted:
@@ -131,15 +144,33 @@ def compute(connection: Connection, engine: Engine) -> int:
             engine.ranks.check()
         if not scheduler.idle:
             outputs += engine.step()
+        if changes:
+            changed += changes.advance()
         messages: list[protocol.FromEngine] = [protocol.StepOutput(tuple(outputs))] if outputs else []
+        messages += changed
         if scheduler.draining and scheduler.idle and not held and not told_idle:
             messages.append(protocol.StateChanged("draining", "idle"))
             told_idle = True
         connection.send(*messages, engine.stats())
 
 
+def _change(
+    changes: Changes | None, message: protocol.LoadAdapter | protocol.UnloadAdapter
+) -> list[protocol.AdapterChanged]:
+    if changes is None:
+        raise ProtocolError("This engine was started without adapters.")
+    return changes.ask(message)
+
+
 def _handle(
-    engine: Engine, held: Held, message: protocol.ToEngine | protocol.UnreadableRequest
+    engine: Engine,
+    held: Held,
+    message: protocol.AddRequest
+    | protocol.AddInputs
+    | protocol.AbortRequest
+    | protocol.Drain
+    | protocol.Configure
+    | protocol.UnreadableRequest,
 ) -> list[RequestOutput]:
     match message:
         case protocol.AddRequest(request) if held.takes(request):

@@ -12,6 +12,7 @@ from llmendpoint_server.core.batch import NOTHING, Batch, Sampled, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.core.speculation import accept
+from llmendpoint_server.engine.adapters.stack import Stack
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.graphs import Graphs, Recorder
@@ -34,6 +35,7 @@ class ModelRunner:
         backend: Backend,
         kernels: Kernels | None = None,
         masks: Masks | None = None,
+        stack: Stack | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         self.model = model
@@ -42,6 +44,8 @@ class ModelRunner:
         self._spare = spare_row(backend.cache.pages - 1)
         self._graphs: Graphs | None = None
         self.masks = masks
+        self.stack = stack
+        """of adapters; None: no row may have one"""
         self.ranks = ranks
 
     def capture(self, recorder: Recorder, rows: int, tokens: int, longest: int) -> None:
@@ -92,9 +96,15 @@ class ModelRunner:
         return step, logits, drawn, masks
 
     def _forward(self, batch: Batch, step: Step) -> torch.Tensor:
-        if self.ranks is None:
+        if self.ranks is not None:
+            return self.ranks.together(batch, lambda: forward(self.model, self.backend, step))
+        if self.stack is None:
             return forward(self.model, self.backend, step)
-        return self.ranks.together(batch, lambda: forward(self.model, self.backend, step))
+        self.stack.begin(step.rows)
+        try:
+            return forward(self.model, self.backend, step)
+        finally:
+            self.stack.end()
 
     def check(self) -> None:
         """Compute one token in a page that no request uses. An exception here is the device's fault, not a request's."""

@@ -6,9 +6,11 @@ import sys
 import time
 import uuid
 from importlib.metadata import version
+from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from llmendpoint_server.api.adapters import make_adapters
 from llmendpoint_server.api.app import make_app
 from llmendpoint_server.api.metrics import Metrics
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
@@ -30,13 +32,13 @@ def run(settings: Settings, behaviour: Behaviour) -> int:
     def make_service() -> Service:
         engine = SimulatedEngine(settings, behaviour)
         name, release, instance = settings.served_names[0], version("llmendpoint-server"), uuid.uuid4().hex
-        metrics = Metrics(engine, name)
+        metrics = Metrics(engine, name, settings.max_loras if settings.enable_lora else 0)
         traces = make_traces(
             settings.otlp_traces_endpoint, settings.trace_sampling, name, release, instance, metrics
         )
         return Service(
             engine, ByteTokenizer(), metrics, settings.served_names, SamplingDefaults(), release, instance, int(time.time()),
-            settings.default_deadline_ms, traces,
+            settings.default_deadline_ms, traces, adapters=make_adapters(settings, engine, Path),
         )  # fmt: skip
 
     def app_of(service: Service) -> ASGIApp:

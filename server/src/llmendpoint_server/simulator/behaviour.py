@@ -33,6 +33,9 @@ class Behaviour:
     """tokens of every answer; None: its own length"""
     seed: int = 0
     foreign: bool = False
+    adapter_load_time: float = 0.0
+    adapter_error: str | None = None
+    """a text; adapters whose source has it are refused"""
 
 
 class Fate(enum.Enum):

@@ -13,16 +13,15 @@ from msgspec.structs import replace as timed
 
 from llmendpoint_server import protocol
 from llmendpoint_server.api.engine_stream import EngineStream, streams_of
-from llmendpoint_server.api.interfaces import VectorsOf
 from llmendpoint_server.core.admission import DEADLINE_PASSED, DISPLACED, too_late
 from llmendpoint_server.core.counters import Counters
 from llmendpoint_server.core.estimate import Lives, place_wait, retry_after
-from llmendpoint_server.core.pooling.request import PoolingRequest
 from llmendpoint_server.core.queue import WaitingQueue
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput
-from llmendpoint_server.errors import EngineFailed, Unavailable
+from llmendpoint_server.errors import Unavailable
 from llmendpoint_server.exits import EngineEnd
 from llmendpoint_server.settings import Settings
+from llmendpoint_server.simulator.adapters import WithoutWeights, adapters_of
 from llmendpoint_server.simulator.behaviour import Behaviour, Fate, answer_tokens, fate, waits
 from llmendpoint_server.simulator.scores import scored
 from llmendpoint_server.simulator.sequence import Sequence
@@ -33,7 +32,7 @@ MAX_NUM_SEQS = 64
 PAGE_SIZE = 16
 
 
-class SimulatedEngine:
+class SimulatedEngine(WithoutWeights):
     """Runs `max_num_seqs` answers at once. Others wait in the order, and within the bounds, of the engine's queue."""
 
     def __init__(self, settings: Settings, behaviour: Behaviour) -> None:
@@ -126,6 +125,8 @@ class SimulatedEngine:
             outstanding_tokens=outstanding + prefill,
             kv_usage=min(1.0, sum(one.due for one in sequences if one.task is not None) / room),
             counters=replace(self._counters),
+            running_adapters=adapters_of(one.request for one in sequences if one.task is not None),
+            waiting_adapters=adapters_of(one.request for one in sequences if one.task is None),
         )
 
     def submit(self, request: Request) -> EngineStream:
@@ -262,10 +263,6 @@ class SimulatedEngine:
         sequence.stream.deliver(output)
         if output.finish is not None:
             self._leave(sequence)
-
-    def submit_inputs(self, request: PoolingRequest) -> VectorsOf:
-        """Not reached: the API asks a model that generates for none."""
-        raise EngineFailed("The simulator generates text; it makes no vectors.")
 
     def _forget(self, stream: EngineStream) -> None:
         """This answer's outputs are not read any more."""

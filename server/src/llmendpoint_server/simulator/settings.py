@@ -69,6 +69,9 @@ def add_behaviour_flags(parser: argparse.ArgumentParser) -> None:
     add("--output-tokens", type=positive, metavar="N",
         help="repeat or cut every answer to N tokens (a token is up to four bytes)")  # fmt: skip
     add("--seed", type=int, default=0, metavar="N", help="decides jitter, errors and hangs (default: 0)")
+    add("--adapter-load-time", type=seconds, default=default.adapter_load_time, metavar="SECONDS",
+        help=f"of a LoRA adapter, which has no weights here (default: {default.adapter_load_time:g})")  # fmt: skip
+    add("--adapter-error", metavar="TEXT", help="refuse each LoRA adapter with TEXT in its source")
     add("--foreign", action="store_true",
         help="be an engine that knows nothing of us: no /ready and no /load, and /health is 200 from the start")  # fmt: skip
 

@@ -45,6 +45,10 @@ def check_divisible(settings: Configure, folder: Folder, form: Format | None) ->
     """Raises BadConfiguration for a family or for weights that are not divided, and for a number that does not divide the heads. `form`: of
     quantized weights."""
     size = settings.tensor_parallel_size
+    if settings.max_loras:
+        raise BadConfiguration(
+            f"--tensor-parallel-size is {size}, and --enable-lora is set: adapters are not divided. Leave one of them out."
+        )
     if quantized := settings.quantization or (form.title if form else "GGUF" if folder.gguf else None):
         what = (
             f"--quantization is {quantized}"

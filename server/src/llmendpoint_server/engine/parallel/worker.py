@@ -14,6 +14,7 @@ import torch
 
 from llmendpoint_server.engine import bring_up
 from llmendpoint_server.engine.attention.base import Backend
+from llmendpoint_server.engine.basis import Basis
 from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.headroom import Headroom
 from llmendpoint_server.engine.parallel import group as groups
@@ -43,7 +44,7 @@ def work(line: Line) -> int:
         join = msgspec.msgpack.decode(body, type=Join)
         line.send(Kind.JOINED)
         settings = join.settings
-        basis = bring_up.Basis.of(settings)
+        basis = Basis.of(settings)
         group = groups.join(join.rank, settings.tensor_parallel_size, basis.device, None, join.port)
         _compute(line, basis.prepare(settings, group), group)
     except EOFError:

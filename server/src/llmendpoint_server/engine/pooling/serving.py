@@ -49,5 +49,7 @@ def _handle(
         case protocol.Drain():
             engine.scheduler.draining = True
             return []
+        case protocol.LoadAdapter() | protocol.UnloadAdapter():
+            raise ProtocolError("A model that makes vectors has no adapters.")
         case protocol.Configure():
             raise ProtocolError("Configure came twice; an engine loads one model.")
