@@ -62,10 +62,10 @@ class Configure(msgspec.Struct, tag="configure", frozen=True):
     speculative_method: Literal["ngram"] | None = None
     draft_model_path: str | None = None
     num_speculative_tokens: int | None = None
+    tensor_parallel_size: int = 1
     max_loras: int = 0
     max_lora_rank: int = 16
     adapters: tuple[tuple[str, str], ...] = ()
-    tensor_parallel_size: int = 1
 
 
 class AddRequest(msgspec.Struct, tag="add", frozen=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llmendpoint_server.engine.bring_up import BYTES_PER_THREAD, threads_for
+from llmendpoint_server.engine.basis import BYTES_PER_THREAD, threads_for
 from llmendpoint_server.engine.loading import Folder
 from llmendpoint_server.engine.machine import available_memory, cpu_has_bf16
 

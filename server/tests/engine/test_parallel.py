@@ -9,16 +9,21 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from llmendpoint_server import protocol
+from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
+from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.loading import open_folder
 from llmendpoint_server.engine.loop import Engine as Loop
@@ -26,6 +31,7 @@ from llmendpoint_server.engine.loop import make_scheduler
 from llmendpoint_server.engine.parallel import group as groups
 from llmendpoint_server.engine.parallel import ranks
 from llmendpoint_server.engine.parallel.dividing import DIVIDED, check_divisible
+from llmendpoint_server.engine.parallel.messages import Kind, Line
 from llmendpoint_server.errors import BadConfiguration
 from server.tests.engine.engine_process import LIMIT_SECONDS, Engine, ends
 from server.tests.engine.test_tokens import NEW_TOKENS, PAGE_BYTES, prompts
@@ -182,7 +188,7 @@ def test_each_family_that_is_divided_says_the_same_as_whole(model_folder: Callab
         ("llama", {"size": 4}, "4 heads and 2 KV heads, which 4 accelerators cannot share evenly: it must be 1 or 2."),
         ("gpt2", {}, "--tensor-parallel-size is 2, and a model of the family gpt2 is not divided: set it to 1"),
         ("llama", {"quantization": "int8"}, "--tensor-parallel-size is 2, and --quantization is int8"),
-        ("llama", {"max_loras": 2}, "--tensor-parallel-size is 2, and --enable-lora is given"),
+        ("llama", {"max_loras": 1}, "--tensor-parallel-size is 2, and --enable-lora is set"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_divided_is_refused_with_the_flag_and_what_would_be_right(
@@ -218,6 +224,39 @@ def test_a_rank_that_cannot_start_is_told_by_rank_0(
     with pytest.raises(Exception, match=words) as caught:
         load(configure(model_folder("llama")))
     assert getattr(caught.value, "exit_code", None) == code
+
+
+class Listening(ranks.Worker):
+    """A rank of which only the socket is there."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self.rank, self.code, self.failed = 1, None, None
+        self.line, self.theirs, self.ended = Line(ours), Line(theirs), threading.Event()
+
+
+def one_row(table: list[int]) -> Batch:
+    request = Request("a", (3, 4, 5), GREEDY)
+    return Batch((Scheduled(Sequence(request, 0, [3, 4, 5], [], table=table), 0, 3),), 0.0)
+
+
+def test_a_step_that_raises_while_others_compute_it_ends_the_engine_and_one_that_cannot_be_told_does_not() -> (
+    None
+):
+    worker = Listening()
+    leader = ranks.Ranks(groups.Group(0, 2, torch.device("cpu")), [worker])
+
+    def fail() -> torch.Tensor:
+        raise ValueError("no room")
+
+    with pytest.raises(ranks.RankEnded, match="that 2 ranks compute together: ValueError: no room"):
+        leader.together(one_row([0]), fail)
+    assert worker.theirs.receive()[0] is Kind.STEP
+    with pytest.raises(TypeError):
+        leader.together(one_row(None), fail)  # type: ignore[arg-type]  # the fault to inject
+    worker.theirs.stream.setblocking(False)
+    with pytest.raises(EOFError):  # nothing is there to read
+        worker.theirs.receive()
 
 
 def test_numbers_that_divide_are_taken(model_folder: Callable[[str], Path]) -> None:

@@ -61,10 +61,10 @@ def make_configure(settings: Settings, folder: Path) -> Configure:
         speculative_method=settings.speculative_method,
         draft_model_path=str(resolve_model(draft, flag="--draft-model")) if draft else None,
         num_speculative_tokens=settings.num_speculative_tokens,
+        tensor_parallel_size=settings.tensor_parallel_size,
         max_loras=settings.max_loras if settings.enable_lora else 0,
         max_lora_rank=settings.max_lora_rank,
         adapters=tuple((name, str(locate_adapter(source))) for name, source in settings.lora_modules),
-        tensor_parallel_size=settings.tensor_parallel_size,
     )
 
 

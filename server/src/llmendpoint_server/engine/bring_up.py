@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,20 +15,19 @@ from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.speculation import PromptLookup, Proposer
 from llmendpoint_server.engine import gate, loading, measuring, native
 from llmendpoint_server.engine.adapters.stack import Stack
+from llmendpoint_server.engine.basis import Basis
 from llmendpoint_server.engine.draft_model import (
     MEMORY_SHARE,
     SEQUENCES,
     DraftModel,
     check_vocabulary,
 )
-from llmendpoint_server.engine.formats.layer import Format
 from llmendpoint_server.engine.graphs import CudaRecorder, sizes_for
 from llmendpoint_server.engine.headroom import Headroom, free_for_cache
 from llmendpoint_server.engine.loading import Folder
 from llmendpoint_server.engine.machine import available_memory
 from llmendpoint_server.engine.measuring import StepTimes
 from llmendpoint_server.engine.parallel.dividing import check_divisible
-from llmendpoint_server.engine.parallel.group import Group
 from llmendpoint_server.engine.parallel.ranks import Ranks, start
 from llmendpoint_server.engine.preparing import Prepared, prepare
 from llmendpoint_server.engine.runner import ModelRunner
@@ -41,7 +39,6 @@ from llmendpoint_server.resources import usable_threads
 
 CPU_MEMORY_SHARE = 0.5
 """Of the memory that is free once the weights are loaded; the rest is for activations. On CUDA what they take is measured."""
-BYTES_PER_THREAD = 32 * 2**20
 CUDA_LIMITS = 256, 8192
 """Sequences and tokens of a step. On CPU they are measured."""
 
@@ -74,30 +71,6 @@ class ModelInfo:
     """what pages are kept in"""
     quantization: str = "none"
     """what the weights were quantized by: on load, or the checkpoint's format"""
-
-
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """What is loaded, and where."""
-
-    folder: Folder
-    form: Format | None
-    device: torch.device
-    dtype: torch.dtype
-
-    @staticmethod
-    def of(settings: Configure) -> Basis:
-        device = loading.choose_device(settings.device)
-        folder = loading.open_folder(settings.model_path)
-        form = gate.refuse_by_config(folder.architecture, folder.config)
-        dtype = loading.choose_dtype(settings.dtype, device, loading.saved_dtype(folder.config))
-        return Basis(folder, form, device, dtype)
-
-    def prepare(self, settings: Configure, group: Group | None) -> Prepared:
-        usable = max(1, usable_threads() // settings.tensor_parallel_size)
-        torch.set_num_threads(threads_for(self.folder, usable))
-        kernels = native.find(self.device, self.dtype)
-        return prepare(self.folder, self.form, self.device, self.dtype, kernels, settings, group)
 
 
 def load(settings: Configure) -> tuple[ModelRunner, ModelInfo]:
@@ -242,15 +215,6 @@ def limits_of(times: StepTimes, max_num_seqs: int | None = None) -> tuple[int, i
         prompt_ms={step.size: round(1000 * step.seconds, 2) for step in times.prompts},
     )
     return sequences, tokens_in_time(times.prompts or times.decodes, sequences)
-
-
-def threads_for(folder: Folder, usable: int) -> int:
-    """One thread for each `BYTES_PER_THREAD` of weights, at most `usable`. For less work, waking another thread costs
-    more than it saves, and beside a busy neighbour the step waits for it. OMP_NUM_THREADS lowers the number."""
-    usable = min(usable, int(os.environ.get("OMP_NUM_THREADS", usable)))
-    files = [folder.gguf] if folder.gguf else folder.path.glob("*.safetensors")
-    weights = sum(file.stat().st_size for file in files)
-    return max(1, min(usable, weights // BYTES_PER_THREAD))
 
 
 def wanted_length(settings: Configure, made_for: int) -> int:

@@ -45,6 +45,10 @@ def check_divisible(settings: Configure, folder: Folder, form: Format | None) ->
     """Raises BadConfiguration for a family or for weights that are not divided, and for a number that does not divide the heads. `form`: of
     quantized weights."""
     size = settings.tensor_parallel_size
+    if settings.max_loras:
+        raise BadConfiguration(
+            f"--tensor-parallel-size is {size}, and --enable-lora is set: adapters are not divided. Leave one of them out."
+        )
     if quantized := settings.quantization or (form.title if form else "GGUF" if folder.gguf else None):
         what = (
             f"--quantization is {quantized}"
@@ -54,10 +58,6 @@ def check_divisible(settings: Configure, folder: Folder, form: Format | None) ->
         raise BadConfiguration(
             f"--tensor-parallel-size is {size}, and {what}: only weights of 16 or 32 bits are divided. Leave one of them out, or take a "
             "checkpoint that is not quantized."
-        )
-    if settings.max_loras:
-        raise BadConfiguration(
-            f"--tensor-parallel-size is {size}, and --enable-lora is given: adapters are not divided. Leave one of them out."
         )
     if folder.architecture not in DIVIDED:
         raise BadConfiguration(

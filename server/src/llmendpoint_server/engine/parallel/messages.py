@@ -24,6 +24,8 @@ from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.protocol import Configure
 
 _FRAME = struct.Struct("=II")
+PAGES = struct.Struct("=QQ")
+"""The body of `Kind.PAGES`: how many pages a backend has, and the tokens of one."""
 NUMBERS = 8
 """Of a row: where it starts, its tokens, those of its draft, whether it samples, the positions that it scores (start, stop), the pages of
 its table that are those of the step before, and how many follow them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.attention.choice import MakeBackend
 from llmendpoint_server.engine.parallel import group as groups
 from llmendpoint_server.engine.parallel.group import Group
-from llmendpoint_server.engine.parallel.messages import Failed, Join, Kind, Line, StepWriter
+from llmendpoint_server.engine.parallel.messages import PAGES, Failed, Join, Kind, Line, StepWriter
 from llmendpoint_server.errors import LoadError
 from llmendpoint_server.protocol import Configure
 
@@ -95,9 +96,10 @@ class Ranks:
         """Backends that the other ranks have, too: the last one that was made."""
 
         def made(pages: int) -> Backend:
+            backend = make(pages)
             self._steps.forget()
-            self._tell(Kind.PAGES, pages.to_bytes(8, "big"))
-            return make(pages)
+            self._tell(Kind.PAGES, PAGES.pack(pages, backend.cache.page_size))
+            return backend
 
         return made
 
@@ -158,7 +160,8 @@ def start(settings: Configure, device: torch.device) -> Ranks:
     store = groups.open_store(size)
     workers = [Worker(rank) for rank in range(1, size)]
     for worker in workers:
-        worker.line.send(Kind.JOIN, msgspec.msgpack.encode(Join(settings, worker.rank, store.port)))
+        with contextlib.suppress(EOFError):  # it has ended, which is told below
+            worker.line.send(Kind.JOIN, msgspec.msgpack.encode(Join(settings, worker.rank, store.port)))
     for worker in workers:
         _await(worker, size)
         threading.Thread(

@@ -14,10 +14,11 @@ import torch
 
 from llmendpoint_server.engine import bring_up
 from llmendpoint_server.engine.attention.base import Backend
+from llmendpoint_server.engine.basis import Basis
 from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.headroom import Headroom
 from llmendpoint_server.engine.parallel import group as groups
-from llmendpoint_server.engine.parallel.messages import Failed, Join, Kind, Line, StepReader
+from llmendpoint_server.engine.parallel.messages import PAGES, Failed, Join, Kind, Line, StepReader
 from llmendpoint_server.engine.preparing import Prepared
 from llmendpoint_server.errors import LoadError
 
@@ -43,7 +44,7 @@ def work(line: Line) -> int:
         join = msgspec.msgpack.decode(body, type=Join)
         line.send(Kind.JOINED)
         settings = join.settings
-        basis = bring_up.Basis.of(settings)
+        basis = Basis.of(settings)
         group = groups.join(join.rank, settings.tensor_parallel_size, basis.device, None, join.port)
         _compute(line, basis.prepare(settings, group), group)
     except EOFError:
@@ -72,7 +73,12 @@ def _compute(line: Line, prepared: Prepared, group: groups.Group) -> NoReturn:
                 backend = None  # its memory is free before the next one takes its own
                 steps.forget()
                 headroom.begin()
-                backend = prepared.make_backend(int.from_bytes(body, "big"))
+                pages, page_size = PAGES.unpack(body)
+                backend = prepared.make_backend(pages)
+                if backend.cache.page_size != page_size:
+                    raise RuntimeError(
+                        f"its pages have {backend.cache.page_size} tokens and those of rank 0 have {page_size}: their logs say why"
+                    )
             case Kind.STEP if backend is not None:
                 with torch.inference_mode():
                     forward(prepared.model, backend, backend.prepare(steps.read(body)))

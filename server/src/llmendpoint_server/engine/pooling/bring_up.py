@@ -14,7 +14,8 @@ from llmendpoint_server.core.batch_limits import Measured, tokens_in_time
 from llmendpoint_server.core.pooling.request import Input
 from llmendpoint_server.core.pooling.scheduler import PoolingConfig
 from llmendpoint_server.engine import loading
-from llmendpoint_server.engine.bring_up import threads_for, wanted_length
+from llmendpoint_server.engine.basis import threads_for
+from llmendpoint_server.engine.bring_up import wanted_length
 from llmendpoint_server.engine.gate import probe_prompts
 from llmendpoint_server.engine.loading import Folder
 from llmendpoint_server.engine.pooling.runner import Embedding, Head, PoolingRunner, Score
