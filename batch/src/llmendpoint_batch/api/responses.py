@@ -86,7 +86,9 @@ class Responses:
         return new
 
     async def _unstored(self, request: web.Request, asked: Asked) -> web.StreamResponse:
-        before = await self._service.database.read(responses.before, asked.previous)
+        before: list[msgspec.Raw] = []
+        if asked.previous is not None:
+            before = await self._service.database.read(responses.before, asked.previous)
         return await self._answered(request, await self._call(request, asked, None, before))
 
     async def _foreground(self, request: web.Request, asked: Asked, stored: Stored) -> web.StreamResponse:

@@ -169,12 +169,15 @@ class Background:
     async def _until_kept(
         self, do: Callable[Concatenate[Connection, P], T], *args: P.args, **named: P.kwargs
     ) -> T:
+        tries = 0
         while True:
             try:
                 return await self._database.write(do, *args, **named)
             except StorageFailed as error:
                 self._metrics.storage_failures.inc()
-                log.error("an answer waits for the storage", error=str(error))
+                if tries == 0:  # each of hundreds would say so each second
+                    log.error("an answer waits for the storage", error=str(error))
+                tries += 1
                 await asyncio.sleep(LOOK_SECONDS)
 
 
