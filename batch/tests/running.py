@@ -54,11 +54,17 @@ class Process:
 
 @asynccontextmanager
 async def service(
-    data: Path, gateway: str, *more: str, log: int | None = None, database: str = "", wait: bool = True
+    data: Path,
+    gateway: str,
+    *more: str,
+    log: int | None = None,
+    database: str = "",
+    wait: bool = True,
+    port: int = 0,
 ) -> AsyncIterator[Process]:
     """Started, and answering unless `wait` is False. Killed at the end. `log`: where it goes; None: with that of the tests.
-    `database`: the URL of PostgreSQL."""
-    port, state_port = free_port(), free_port()
+    `database`: the URL of PostgreSQL. `port`: 0 is any."""
+    port, state_port = port or free_port(), free_port()
     arguments = [
         "--data", str(data), "--gateway", gateway, "--host", "127.0.0.1", "--port", str(port),
         "--state-port", str(state_port), *more,

@@ -83,6 +83,33 @@ async def test_a_database_that_goes_away_in_the_middle_loses_and_doubles_nothing
         assert batch.request_counts.completed == 120
 
 
+async def test_background_responses_outlive_a_database_that_goes_away(
+    tmp_path: Path, postgres: Server
+) -> None:
+    url = postgres.new_database()
+    async with serve_upstream() as upstream, service(tmp_path, upstream.url, database=url) as process:
+        upstream.seconds = 0.3
+        client = process.client
+        made = [
+            (await client.responses.create(model="m", input=f"n-{n}", background=True)).id for n in range(24)
+        ]
+        for _ in range(2):
+            await asyncio.sleep(0.2)
+            postgres.stop()
+            await becomes(process, 503, "connection")
+            with pytest.raises(openai.InternalServerError, match="database of the batch service"):
+                await client.responses.create(model="m", input="x")
+            assert (await client.responses.create(model="m", input="x", store=False)).output_text == "1 x"
+            postgres.start()
+            await becomes(process, 200)
+        async with asyncio.timeout(30):
+            for n, response_id in enumerate(made):
+                while (found := await client.responses.retrieve(response_id)).status != "completed":
+                    assert found.status in ("queued", "in_progress")
+                    await asyncio.sleep(0.05)
+                assert found.output_text == f"1 {f'n-{n}'[::-1]}"
+
+
 async def test_large_files_come_back_as_they_were(tmp_path: Path, postgres: Server) -> None:
     url = postgres.new_database()
     async with serve_upstream() as upstream, service(tmp_path, upstream.url, database=url) as process:

@@ -105,6 +105,29 @@ async def test_a_conversation_whose_part_was_deleted_cannot_be_continued(stage: 
     assert (await client.responses.retrieve(second.id)).output_text == "3 owt"
 
 
+async def test_a_background_response_whose_conversation_was_deleted_fails_and_says_so(stage: Stage) -> None:
+    process, upstream = stage
+    first = await process.client.responses.create(model=MODEL, input="one")
+    refused = 0
+
+    async def busy(body: Json) -> Any:
+        nonlocal refused
+        refused += 1
+        return error(503, "no_ready_replica", **{"retry-after": "1"})
+
+    upstream.answer = busy
+    made = await process.client.responses.create(
+        model=MODEL, input="two", background=True, previous_response_id=first.id
+    )
+    await happens(lambda: refused > 0)
+    await process.client.responses.delete(first.id)
+    upstream.answer = None
+    done = await until(process.client, made.id)
+    assert done.status == "failed"
+    assert done.error is not None
+    assert "No such response" in done.error.message
+
+
 async def test_a_stream_passes_and_its_end_is_stored(stage: Stage) -> None:
     client = stage[0].client
     first = await client.responses.create(model=MODEL, input="one")

@@ -30,6 +30,11 @@ class Metrics:
             registry=self.registry,
         )
         self.unfinished = Gauge(f"{PREFIX}unfinished", "Batches that have not ended", registry=self.registry)
+        self.background = Gauge(
+            f"{PREFIX}background_responses",
+            "Background responses that have not ended",
+            registry=self.registry,
+        )
         self.responses = Gauge(f"{PREFIX}responses", "Stored responses", registry=self.registry)
         self.responses_bytes = Gauge(
             f"{PREFIX}responses_bytes", "Bytes of all stored responses", registry=self.registry

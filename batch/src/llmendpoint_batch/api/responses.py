@@ -67,11 +67,10 @@ class Responses:
     async def _begun(self, asked: Asked, priority: str) -> Stored:
         service, now = self._service, self._service.times
         response_id = f"resp_{secrets.token_hex(24)}"
-        items = await asyncio.to_thread(kept_items, asked, response_id)
+        fields, items, count = await asyncio.to_thread(_kept_of, asked, response_id)
         state = State.QUEUED if asked.background else State.IN_PROGRESS
         new = Stored(
-            response_id, state, asked.model, now.wall(), asked.background, priority, asked.previous,
-            kept_fields(asked), encode_items(items),
+            response_id, state, asked.model, now.wall(), asked.background, priority, asked.previous, fields, items
         )  # fmt: skip
         keep_until = service.background.keep_until()
         deadline = now.age() + BACKGROUND_SECONDS if asked.background else keep_until
@@ -79,7 +78,7 @@ class Responses:
             service.background.live.add(response_id)
         try:
             await service.database.write(
-                responses.create, new, len(items), now.age(), keep_until, deadline, service.settings.bounds.responses_bytes
+                responses.create, new, count, now.age(), keep_until, deadline, service.settings.bounds.responses_bytes
             )  # fmt: skip
         except BaseException:
             service.background.live.discard(response_id)
@@ -87,15 +86,24 @@ class Responses:
         return new
 
     async def _unstored(self, request: web.Request, asked: Asked) -> web.StreamResponse:
-        before = await self._service.database.read(responses.before, asked.previous)
+        before: list[msgspec.Raw] = []
+        if asked.previous is not None:
+            before = await self._service.database.read(responses.before, asked.previous)
         return await self._answered(request, await self._call(request, asked, None, before))
 
     async def _foreground(self, request: web.Request, asked: Asked, stored: Stored) -> web.StreamResponse:
         try:
-            before = await self._service.database.read(responses.conversation, stored.previous)
+            before = await self._conversation(stored)
             return await self._answered(request, await self._call(request, asked, stored, before))
         finally:
             self._service.background.live.discard(stored.id)
+
+    async def _conversation(self, stored: Stored) -> list[msgspec.Raw]:
+        try:
+            return await self._service.database.read(responses.conversation, stored.previous)
+        except Refused:  # a part of it was deleted since it was looked for
+            await self._forget(stored)
+            raise
 
     async def _call(
         self, request: web.Request, asked: Asked, stored: Stored | None, before: list[msgspec.Raw]
@@ -195,6 +203,12 @@ async def _body(request: web.Request) -> bytes:
         if len(body) > RESPONSE_BYTES:
             raise _too_large()
     return bytes(body)
+
+
+def _kept_of(asked: Asked, response_id: str) -> tuple[bytes, bytes, int]:
+    """What is stored of a request, and how many items it has. Slow where it is large."""
+    items = kept_items(asked, response_id)
+    return kept_fields(asked), encode_items(items), len(items)
 
 
 def _too_large() -> Refused:

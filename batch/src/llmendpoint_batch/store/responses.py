@@ -106,12 +106,17 @@ def _gone(response_id: str) -> Refused:
 
 
 def conversation(connection: Connection, previous: str | None) -> list[msgspec.Raw]:
-    """The items of `previous` and of all that it continues, the oldest first: those sent, then those answered."""
+    """The items of `previous` and of all that it continues, the oldest first: those sent, then those answered. Raises Refused
+    where one of them was deleted meanwhile."""
     if previous is None:
         return []
     sql = _CHAIN + "SELECT r.items, r.answer FROM chain c JOIN responses r ON r.id = c.id ORDER BY c.depth"
+    rows = connection.execute(sql, (previous,)).fetchall()
+    row = connection.execute("SELECT depth FROM responses WHERE id = ?", (previous,)).fetchone()
+    if row is None or len(rows) != row[0]:
+        raise _gone(previous if row is None else f"one that {previous} continues")
     found: list[msgspec.Raw] = []
-    for items, answer in connection.execute(sql, (previous,)).fetchall():
+    for items, answer in rows:
         found += decode_items(items) + output_of(answer)
     return found
 

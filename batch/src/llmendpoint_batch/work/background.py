@@ -14,11 +14,11 @@ import structlog
 
 from llmendpoint_batch.core.bounds import IN_FLIGHT
 from llmendpoint_batch.core.lane import Lane
-from llmendpoint_batch.core.outcomes import Broken, Keep, Reply, judge
+from llmendpoint_batch.core.outcomes import MOST_ATTEMPTS, Broken, Keep, Reply, judge
 from llmendpoint_batch.core.response_items import decode_items
 from llmendpoint_batch.core.response_object import Final, Stored, failed, failed_by, final_of
 from llmendpoint_batch.core.response_request import read_fields, upstream_body
-from llmendpoint_batch.errors import StorageFailed
+from llmendpoint_batch.errors import Refused, StorageFailed
 from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.settings import Settings
 from llmendpoint_batch.store import responses
@@ -100,6 +100,7 @@ class Background:
                 self._start(response_id, lane)
             elif seconds is not None:
                 soonest = min(soonest, seconds)
+        self._metrics.background.set(len({*self._tasks, *(response_id for response_id, _ in found)}))
         ids, waits = {response_id for response_id, _ in found}, {model for _, model in found}
         self._broken = {key: n for key, n in self._broken.items() if key in ids or key in self._tasks}
         self._lanes = {model: lane for model, lane in self._lanes.items() if lane.in_flight or model in waits}
@@ -117,27 +118,43 @@ class Background:
         task.add_done_callback(ended)
 
     async def _one(self, response_id: str, lane: Lane) -> None:
+        """Whatever happens, it has its end or waits again: nobody else would look at one that is in progress."""
         try:
-            stored = await self._database.write(responses.begin, response_id)
-            if stored is None:
-                return
-            result = await self._sent(stored)
-            verdict = judge(result, self._broken.get(response_id, 0))
-            if isinstance(verdict, Keep):
-                lane.answered()
-                await self._keep(response_id, _final(stored, result))
-                return
-            self._metrics.attempts_again.inc()
-            if verdict.counts:
-                self._broken[response_id] = self._broken.get(response_id, 0) + 1
-            lane.busy(time.monotonic(), verdict.seconds, random.random())
-            await self._until_kept(responses.wait_again, response_id)
+            await self._attempt(response_id, lane)
         except StorageFailed as error:
             log.error("a background response waits for the storage", response=response_id, error=str(error))
             await self._until_kept(responses.wait_again, response_id)
-        except Exception:  # of this program
+        except Exception:  # of this program: it must not go on for ever
             log.exception("a background response failed", response=response_id)
-            await self._give_up(response_id)
+            self._broken[response_id] = self._broken.get(response_id, 0) + 1
+            lane.busy(time.monotonic(), None, random.random())
+            await self._until_kept(responses.wait_again, response_id)
+
+    async def _attempt(self, response_id: str, lane: Lane) -> None:
+        stored = await self._database.write(responses.begin, response_id)
+        if stored is None:
+            return
+        broken = self._broken.get(response_id, 0)
+        if broken >= MOST_ATTEMPTS:
+            await self._keep(
+                response_id, failed(stored, "The service failed at this response. Its log says why.")
+            )
+            return
+        try:
+            result = await self._sent(stored)
+        except Refused as refused:  # what it continues was deleted while it waited
+            await self._keep(response_id, failed(stored, refused.message, "invalid_prompt"))
+            return
+        verdict = judge(result, broken)
+        if isinstance(verdict, Keep):
+            lane.answered()
+            await self._keep(response_id, _final(stored, result))
+            return
+        self._metrics.attempts_again.inc()
+        if verdict.counts:
+            self._broken[response_id] = broken + 1
+        lane.busy(time.monotonic(), verdict.seconds, random.random())
+        await self._until_kept(responses.wait_again, response_id)
 
     async def _sent(self, stored: Stored) -> Reply | Broken:
         before = await self._database.read(responses.conversation, stored.previous)
@@ -149,21 +166,18 @@ class Background:
     async def _keep(self, response_id: str, final: Final) -> None:
         await self._until_kept(responses.finish, response_id, final, self.keep_until())
 
-    async def _give_up(self, response_id: str) -> None:
-        stored = await self._database.read(responses.get, response_id)
-        await self._keep(
-            response_id, failed(stored, "The service failed at this response. Its log says why.")
-        )
-
     async def _until_kept(
         self, do: Callable[Concatenate[Connection, P], T], *args: P.args, **named: P.kwargs
     ) -> T:
+        tries = 0
         while True:
             try:
                 return await self._database.write(do, *args, **named)
             except StorageFailed as error:
                 self._metrics.storage_failures.inc()
-                log.error("an answer waits for the storage", error=str(error))
+                if tries == 0:  # each of hundreds would say so each second
+                    log.error("an answer waits for the storage", error=str(error))
+                tries += 1
                 await asyncio.sleep(LOOK_SECONDS)
 
 
