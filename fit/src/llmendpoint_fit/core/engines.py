@@ -10,8 +10,9 @@ from .memory import Load
 from .quantity import parse_bytes
 
 OURS = "llmendpoint"
-"""The bundled engine. It keeps one place for an adapter more than asked for, to replace one that is in use. On an accelerator it dequantizes quantized weights, divides only others over several, and keeps whole sequences in windowed
-layers. If a model has latents, it keeps the keys and values of each head."""
+"""The bundled engine. It keeps one place for an adapter more than asked for, to replace one that is in use. On an accelerator it
+dequantizes quantized weights, divides only others over several, and keeps whole sequences in windowed layers. If a model has latents, it
+keeps the keys and values of each head."""
 
 OURS_READS = frozenset(
     {"gptq 4 bits", "gptq 8 bits", "awq 4 bits", "compressed-tensors", "fp8", "fbgemm_fp8", "gguf"}
