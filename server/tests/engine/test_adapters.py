@@ -21,6 +21,7 @@ from llmendpoint_server.engine.adapters import changes, layer
 from llmendpoint_server.engine.adapters.changes import Changes, load_at_start
 from llmendpoint_server.engine.adapters.stack import Piece
 from llmendpoint_server.engine.bring_up import load
+from llmendpoint_server.engine.fused import FusedLayers
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.runner import ModelRunner
 from llmendpoint_server.engine.step import Step
@@ -154,6 +155,44 @@ def test_tokens_of_each_family_are_pefts(
     texts = prompts()[1:5]
     expected = [lora.greedy(model_folder(shape), *pair, 12) for pair in zip(folders, texts, strict=True)]
     assert together(made, texts, ["a0", "a1", "a2", ""]) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "targets"),
+    [
+        *[(shape, "all-linear") for shape in ("opt", "phi3", "granite", "olmo2", "glm4", "smollm3", "cohere2", "gpt_oss", "narrow")],
+        ("deepseek_v3", ["q_a_proj", "q_b_proj", "kv_b_proj", "o_proj"]),  # the others' would adapt their experts, too
+        ("mixtral", ["q_proj", "v_proj", "o_proj"]),
+        ("mellum", ["q_proj", "v_proj", "o_proj"]),
+    ],
+)  # fmt: skip
+def test_every_linear_layer_that_peft_adapts_is_adapted_whatever_the_family(
+    shape: str, targets: str | list[str], model_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """In some, layers that are joined are declared in another order."""
+    folder = model_folder(shape)
+    adapter = lora.save(folder, tmp_path, r=4, target_modules=targets)
+    made = make_engine(folder, [adapter])
+    texts = prompts()[2:4]
+    expected = [
+        lora.greedy(folder, which, text, 8) for which, text in zip((adapter, None), texts, strict=True)
+    ]
+    assert together(made, texts, ["a0", ""], greedy(8)) == expected
+
+
+@pytest.mark.skipif(native.find(torch.device("cpu"), torch.float32) is None, reason="no CPU kernels")
+def test_steps_in_which_no_row_has_an_adapter_are_one_kernel_call_as_without_the_flag(
+    engine: Engine,
+) -> None:
+    (layers,) = [one for one in engine.runner.model.modules() if isinstance(one, FusedLayers)]  # type: ignore[attr-defined]
+    calls: list[object] = []
+    hooks = [one.register_forward_hook(lambda *_: calls.append(1)) for one in layers.layers]
+    together(engine, prompts()[:2], ["", ""])
+    assert not calls
+    together(engine, prompts()[:2], ["", "a0"])
+    assert calls
+    for hook in hooks:
+        hook.remove()
 
 
 @pytest.mark.parametrize("way", ["no kernels", "as transformers has them"])

@@ -5,6 +5,7 @@ engine/fusing.py makes them where they compute the same as a family's own module
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -109,11 +110,13 @@ class FusedAttention(nn.Module):
 
 class FusedLayers(nn.Module):
     """All decoder layers in one kernel call. `layers`: of `input_layernorm`, `self_attn`, `post_attention_layernorm` and `mlp`, all fused and
-    of the same shapes. They keep the weights, and are not called."""
+    of the same shapes. They keep the weights, and are called only while `apart` says so."""
 
     def __init__(self, layers: nn.ModuleList) -> None:
         super().__init__()
         self.layers = layers
+        self.apart: Callable[[], bool] = bool
+        """whether something is added inside of the layers now"""
         first: Any = layers[0]
         self.attending = first.self_attn.attending
         attentions: list[Any] = [layer.self_attn for layer in layers]
@@ -129,8 +132,12 @@ class FusedLayers(nn.Module):
         )
 
     def forward(
-        self, hidden_states: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor], **_: Any
+        self, hidden_states: torch.Tensor, position_embeddings: tuple[torch.Tensor, torch.Tensor], **more: Any
     ) -> torch.Tensor:
+        if self.apart():
+            for layer in self.layers:
+                hidden_states = layer(hidden_states, position_embeddings=position_embeddings, **more)
+            return hidden_states
         backend, step = self.attending.work
         hidden_states = hidden_states.clone(memory_format=torch.contiguous_format)
         cos, sin = (x.to(hidden_states.dtype).contiguous() for x in position_embeddings)

@@ -53,7 +53,8 @@ class NativeLinear(nn.Module):
         self.dtype = weight.dtype
         self._multiply = kernels.functions.linear
         self._is_bf16 = int(weight.dtype is torch.bfloat16)
-        self._ending = _GATED if gated else _PLAIN
+        self._lanes = kernels.lanes
+        self.gated = gated
         kept = Kept.of_groups(groups) if reads(groups) else Kept.of_weight(weight.detach())
         bias = None if bias is None else bias.detach().float()
         if gated:
@@ -73,18 +74,26 @@ class NativeLinear(nn.Module):
         """`Weights` of kernels/product.h"""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._computed(x, self.out_features, _GATED if self.gated else _PLAIN)
+
+    def halves(self, x: torch.Tensor) -> torch.Tensor:
+        """Of a gated layer: both halves of the outputs as they are before they meet, the first one first."""
+        y = self._computed(x, self._rows, _PLAIN)
+        return y.view(-1, self._rows // self._lanes // 2, 2, self._lanes).transpose(1, 2).reshape(y.shape)
+
+    def _computed(self, x: torch.Tensor, outputs: int, ending: int) -> torch.Tensor:
         if x.dtype is not self.dtype or x.shape[-1] != self.in_features:
             raise ValueError(
                 f"a linear layer of {self.in_features} {self.dtype} got {tuple(x.shape)} {x.dtype}"
             )
         x = x.contiguous()
-        y = x.new_empty(*x.shape[:-1], self.out_features)
+        y = x.new_empty(*x.shape[:-1], outputs)
         rows = x.numel() // self.in_features
         if not rows:
             return y
         self._multiply(
             self._is_bf16, *self.packed, x.data_ptr(), y.data_ptr(),
-            rows, self._rows, self.in_features, self._ending,
+            rows, self._rows, self.in_features, ending,
         )  # fmt: skip
         return y
 

@@ -70,7 +70,7 @@ def prepare(
     needs = Needs(device, dtype, tuple(probe.layers.values()), tuple(seen.rules.values()))
     make = choose(needs, kernels)
     linears = linears_of(model)
-    surgery.operate(model, device, dtype, kernels, settings.max_loras > 0)
+    surgery.operate(model, device, dtype, kernels)
     try:
         gate.check_pages(architecture, model, expected, prompts, make, gate.TOLERANCE[dtype])
         if settings.kv_cache_dtype != "auto":

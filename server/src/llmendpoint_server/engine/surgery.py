@@ -94,14 +94,11 @@ def pack_linears(parent: nn.Module, kernels: Kernels | None) -> None:
             pack_linears(child, kernels)
 
 
-def fuse(model: nn.Module, kernels: Kernels, dtype: torch.dtype, adapted: bool = False) -> None:
-    """Replace norms, feed-forwards and attentions by fused ones where they compute the same, then runs of layers. `adapted`: linear
-    layers may get adapters, so that each output of one must be seen: feed-forwards and runs of layers stay as they are."""
+def fuse(model: nn.Module, kernels: Kernels, dtype: torch.dtype) -> None:
+    """Replace norms, feed-forwards and attentions by fused ones where they compute the same, then runs of layers."""
     fusing, backend = Fusing(kernels), InPlace(kernels, 1, dtype)
     with torch.inference_mode():
-        _fuse_parts(model, fusing, backend, adapted)
-        if adapted:
-            return
+        _fuse_parts(model, fusing, backend)
         for parent in list(model.modules()):
             for name, child in list(parent.named_children()):
                 fused = (
@@ -111,18 +108,18 @@ def fuse(model: nn.Module, kernels: Kernels, dtype: torch.dtype, adapted: bool =
                     setattr(parent, name, nn.ModuleList([fused]))
 
 
-def _fuse_parts(parent: nn.Module, fusing: Fusing, backend: InPlace, adapted: bool) -> None:
+def _fuse_parts(parent: nn.Module, fusing: Fusing, backend: InPlace) -> None:
     """One after another, and each frees what it replaces: so the weights are in memory once."""
     for name, child in list(parent.named_children()):
         fused = (
             _attempt(fused_attention, child, fusing, backend)
-            or (None if adapted else _attempt(fused_mlp, child, fusing))
+            or _attempt(fused_mlp, child, fusing)
             or _attempt(fused_norm, child, fusing)
         )
         if fused is not None:
             setattr(parent, name, fused)
         else:
-            _fuse_parts(child, fusing, backend, adapted)
+            _fuse_parts(child, fusing, backend)
 
 
 def _attempt(make: Callable[..., nn.Module | None], *args: Any) -> nn.Module | None:
@@ -137,10 +134,9 @@ def operate(
     device: torch.device,
     dtype: torch.dtype,
     kernels: Kernels | None = None,
-    adapted: bool = False,
 ) -> None:
-    """Apply all changes that pay on this device. `adapted`: see `fuse`."""
+    """Apply all changes that pay on this device."""
     if kernels is not None:
-        fuse(model, kernels, dtype, adapted)
+        fuse(model, kernels, dtype)
     join_projections(model)
     pack_linears(model, kernels)

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from llmendpoint_server.core.batch import Scheduled
+from llmendpoint_server.engine.linear import NativeLinear
 
 TOKENS_EACH = 16
 """With more tokens for each adapter, operators for each of them cost less than what is masked."""
@@ -88,9 +89,18 @@ class AdaptedLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.base(x)
+        if (mix := self.mix) is not None:
+            self.add(mix, x, y)
+        return y
+
+    @property
+    def mix(self) -> Mix | None:
+        """None: no row of this step has an adapter that changes this layer."""
         mix = self._adapting.mix
-        if mix is None or self.holders.isdisjoint(mix.places):
-            return y
+        return None if mix is None or self.holders.isdisjoint(mix.places) else mix
+
+    def add(self, mix: Mix, x: torch.Tensor, y: torch.Tensor) -> None:
+        """To `y`, what the adapters make of `x`."""
         flat, out = x.reshape(-1, x.shape[-1]), y.view(-1, y.shape[-1])
         if mix.parts is None:
             self._add_masked(mix, flat, out)
@@ -98,7 +108,6 @@ class AdaptedLinear(nn.Module):
             for place, tokens in mix.parts:
                 if place in self.holders:
                     self._add(place, tokens, flat, out)
-        return y
 
     def _add(self, place: int, tokens: torch.Tensor | None, flat: torch.Tensor, out: torch.Tensor) -> None:
         own = flat if tokens is None else flat.index_select(0, tokens)
@@ -113,9 +122,23 @@ class AdaptedLinear(nn.Module):
     def _add_masked(self, mix: Mix, flat: torch.Tensor, out: torch.Tensor) -> None:
         places = slice(mix.places[0], mix.places[-1] + 1)
         inner = (flat @ self.a[places].flatten(0, 1).t()).view(len(flat), -1, self.a.shape[1])
-        inner.masked_fill_(
-            mix.others, 0
-        )  # and not a product: what another adapter makes of a token may be infinite
+        # Not a product with 0: what another adapter makes of a token may be infinite.
+        inner.masked_fill_(mix.others, 0)
         for part, (b, columns) in enumerate(zip(self.b, self._columns, strict=True)):
             ranks = inner[:, :, part * self.rank : (part + 1) * self.rank].flatten(1)
             out[:, columns].addmm_(ranks, b[places].flatten(0, 1))
+
+
+class AdaptedGate(AdaptedLinear):
+    """The same of a gated layer of our kernels: its two parts are changed before they meet."""
+
+    base: NativeLinear
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (mix := self.mix) is None:
+            whole: torch.Tensor = self.base(x)
+            return whole
+        y = self.base.halves(x)
+        self.add(mix, x, y)
+        gate, up = y.chunk(2, -1)
+        return nn.functional.silu(gate) * up

@@ -14,14 +14,21 @@ from torch import nn
 
 from llmendpoint_server.core.batch import Scheduled
 from llmendpoint_server.engine.adapters.files import Pair, Unfit, read_adapter
-from llmendpoint_server.engine.adapters.layer import AdaptedLinear, Adapting, Mix
-from llmendpoint_server.engine.fused import FusedAttention
-from llmendpoint_server.engine.surgery import FollowingProjection, LeadProjection
+from llmendpoint_server.engine.adapters.layer import AdaptedGate, AdaptedLinear, Adapting, Mix
+from llmendpoint_server.engine.fused import FusedAttention, FusedLayers, FusedMlp
+from llmendpoint_server.engine.linear import NativeLinear
+from llmendpoint_server.engine.surgery import SIBLINGS, FollowingProjection, LeadProjection
 from llmendpoint_server.errors import BadConfiguration
 
 Shapes = Mapping[str, tuple[int, int]]
 """Inputs and outputs of linear layers, by their name in the model."""
-_IN_ATTENTION = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "o_proj": "out"}
+_WITHIN: Mapping[type[nn.Module], Mapping[str, str]] = {
+    FusedAttention: {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "o_proj": "out"},
+    FusedMlp: {"gate_proj": "gate_up", "up_proj": "gate_up", "down_proj": "down"},
+}
+"""Where fused modules have the layers that they were made of."""
+_ORDER = {name: place for names in SIBLINGS for place, name in enumerate(names)}
+"""Of layers that are joined; a model may have them in another order."""
 
 
 def linears_of(model: Any) -> dict[str, tuple[int, int]]:
@@ -93,14 +100,23 @@ class Stack:
             joined.setdefault(_host_of(model, name), []).append(name)
         hosts = []
         for (parent, attribute), parts in joined.items():
+            parts.sort(key=lambda name: _ORDER.get(name.rpartition(".")[2], 0))
+            base = getattr(parent, attribute)
+            gated = isinstance(base, NativeLinear) and base.gated
             outputs = [self._linears[part][1] for part in parts]
-            layer = AdaptedLinear(
-                getattr(parent, attribute), self._linears[parts[0]][0], outputs, (places, self._rank),
+            layer = (AdaptedGate if gated else AdaptedLinear)(
+                base, self._linears[parts[0]][0], outputs, (places, self._rank),
                 self._adapting, self._like,
             )  # fmt: skip
             setattr(parent, attribute, layer)
             hosts.append(Host(layer, tuple(parts)))
+        for module in model.modules():
+            if isinstance(module, FusedLayers):
+                module.apart = self._adapts
         return hosts
+
+    def _adapts(self) -> bool:
+        return self._adapting.mix is not None
 
     def begin(self, rows: Rows[Scheduled]) -> None:
         """The next forward is of these rows, in this order."""
@@ -143,10 +159,13 @@ class Stack:
 
 def _host_of(model: Any, name: str) -> tuple[nn.Module, str]:
     """The module that has what computes the layer now, and by which name."""
-    path, _, last = name.rpartition(".")
-    parent = model.get_submodule(path)
-    if isinstance(parent, FusedAttention):
-        return parent, _IN_ATTENTION[last]
+    *path, last = name.split(".")
+    parent: Any = model
+    for step in path:
+        layers = parent[0] if isinstance(parent, nn.ModuleList) else None
+        parent = getattr(layers.layers if isinstance(layers, FusedLayers) else parent, step)
+    if (within := _WITHIN.get(type(parent))) is not None:
+        return parent, within[last]
     module = getattr(parent, last)
     if isinstance(module, LeadProjection):
         return module, "linear"
