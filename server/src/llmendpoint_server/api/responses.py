@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,34 @@ CRASHED = "x-llmendpoint-crashed"
 DONE = b"data: [DONE]\n\n"
 
 encode_json = msgspec.json.Encoder().encode
+
+
+SLICE, DEEPEST = 128, 4
+"""Items of a list that are encoded in one go, and how deep lists are looked for: those of log probabilities are there."""
+
+
+def pieces_of_json(content: Any, depth: int = 0) -> Iterator[bytes]:
+    """What `encode_json` makes, piece by piece, for a thread: encoding holds Python's lock, so that all else would wait for one
+    large call."""
+    if isinstance(content, dict) and depth < DEEPEST:
+        yield b"{"
+        for at, (name, value) in enumerate(content.items()):
+            yield b"," * bool(at) + encode_json(name) + b":"
+            yield from pieces_of_json(value, depth + 1)
+        yield b"}"
+    elif isinstance(content, list) and len(content) > SLICE:
+        yield b"["
+        for at in range(0, len(content), SLICE):
+            yield b"," * bool(at) + encode_json(content[at : at + SLICE])[1:-1]
+        yield b"]"
+    elif isinstance(content, list) and depth < DEEPEST:
+        yield b"["
+        for at, value in enumerate(content):
+            yield b"," * bool(at)
+            yield from pieces_of_json(value, depth + 1)
+        yield b"]"
+    else:
+        yield encode_json(content)
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
