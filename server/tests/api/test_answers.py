@@ -6,6 +6,7 @@ The engine repeats its prompt; answer k begins with the prompt's token k.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import defaultdict
 from typing import Any
 
@@ -99,6 +100,16 @@ def test_answers_are_the_same_streamed_and_whole(
     assert events[-2]["choices"] == []
 
 
+def test_no_character_of_an_answer_ends_a_line_of_a_stream(fake_server: ServerProcess) -> None:
+    """Clients cut streams by Python's idea of lines, which end at more characters than those of an event stream."""
+    words = "a\u2028b\u2029c\x85d\x0be\x1cf “g”"
+    body = COMPLETE | {"prompt": words, "max_tokens": len(TOKENIZER.encode(words)), "stream": True}
+    with httpx.stream("POST", fake_server.url + TEXT, json=body) as response:
+        lines = [line for line in response.iter_lines() if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert "".join(json.loads(line[6:])["choices"][0]["text"] for line in lines[:-1]) == words
+
+
 def test_the_first_chunk_of_each_answer_of_a_chat_has_the_role(fake_server: ServerProcess) -> None:
     events = events_of(httpx.post(fake_server.url + CHAT, json=ASK | {"n": 3, "stream": True}))
     roles = [
@@ -136,7 +147,8 @@ async def test_an_answer_that_ends_by_its_stop_string_leaves_the_engine_while_th
             httpx.AsyncClient(timeout=60) as client,
             client.stream("POST", server.url + TEXT, json=body) as answer,
         ):
-            async for line in answer.aiter_lines():
+            lines = answer.aiter_lines()  # kept: httpx hangs up when it is dropped
+            async for line in lines:
                 if '"stop_reason":"x STOP"' in line:
                     break
             wait = asyncio.to_thread(server.wait_for, "one answer", lambda: load(server)["running"] == 1, 5)
