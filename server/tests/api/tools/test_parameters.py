@@ -1,5 +1,4 @@
-"""docs/concepts/tools.md: also where arguments are not JSON, whatever a grammar lets a model write is read as arguments that follow the
-function's schema."""
+"""docs/concepts/tools.md: where arguments are not JSON, too, what a grammar lets a model write follows the function's schema."""
 
 from __future__ import annotations
 
