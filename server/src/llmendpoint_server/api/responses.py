@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,18 @@ CRASHED = "x-llmendpoint-crashed"
 """Tells the gateway that this process ends, as a broken connection would. A stream that has begun does break."""
 DONE = b"data: [DONE]\n\n"
 
-encode_json = msgspec.json.Encoder().encode
+LINE_ENDS = {b"\xc2\x85": b"\\u0085", b"\xe2\x80\xa8": b"\\u2028", b"\xe2\x80\xa9": b"\\u2029"}
+"""Characters that end a line for Python's `splitlines` (so for httpx's and requests' `iter_lines`), and do not end one of an event stream."""
+_LINE_END = re.compile(b"|".join(LINE_ENDS))
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_json(value: Any) -> bytes:
+    """JSON of one line, whatever a client takes for the end of a line."""
+    data = _encode(value)
+    if b"\xe2\x80" in data or b"\xc2\x85" in data:
+        data = _LINE_END.sub(lambda found: LINE_ENDS[found[0]], data)
+    return data
 
 
 SLICE, DEEPEST = 128, 4
