@@ -4,9 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
-import pytest
 
 from batch.tests.running import ended, rows, service, submit
 from gateway.tests.engine_process import Simulator
@@ -14,15 +12,9 @@ from gateway.tests.harness import running_gateway
 from tests.ports import free_port
 
 
-def answers_responses(engine: Simulator) -> bool:
-    return httpx.post(f"http://{engine.address}/v1/responses", json={}).status_code != 404
-
-
 async def test_responses_are_stored_continued_streamed_and_computed_in_the_background(tmp_path: Path) -> None:
     port, engine = free_port(), Simulator("team/stored").start()
     try:
-        if not answers_responses(engine):
-            pytest.skip("the engine of this checkout does not answer /v1/responses")
         with running_gateway(batch_service=f"127.0.0.1:{port}") as gateway:
             model = f"team/{gateway.endpoint(engine, name='stored')}"
             async with service(tmp_path, gateway.url, port=port) as process:
