@@ -16,6 +16,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Message, Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -23,6 +26,7 @@ from llmendpoint_server import limits
 from llmendpoint_server.api.http_answer import WRITE_SOON
 from llmendpoint_server.api.responses import DONE, encode_json, error_body
 from llmendpoint_server.api.socket_bounds import AGAINST_THE_RULES
+from llmendpoint_server.api.tasks import Handler
 from llmendpoint_server.api.urgency import PRIORITY_HEADER
 
 PATH = "/v1/stream"
@@ -30,6 +34,8 @@ FRAME_BYTES_MAX = limits.BODY_BYTES_MAX + 2**16
 """For a frame from a caller; the body in it has its own bound."""
 IDLE_SECONDS = 600.0
 """Without a request the connection is closed after this time."""
+OVER_SOCKET = "over_socket"
+"""Set in the state of a request that came as a frame."""
 PATH_CHARACTERS_MAX = 256
 UNSENT_BYTES_MAX = 2**16
 """An answer waits while so much of it is not written yet."""
@@ -81,7 +87,7 @@ class Exchange:
             "type": "http", "asgi": given["asgi"], "http_version": "1.1", "method": "POST", "scheme": "http",
             "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
             "headers": [pair for pair in given["headers"] if pair[0] in HEADERS],
-            "client": given["client"], "server": given["server"], "state": {WRITE_SOON: self._write_soon},
+            "client": given["client"], "server": given["server"], "state": {WRITE_SOON: self._write_soon, OVER_SOCKET: True},
         }  # fmt: skip
 
     async def _receive(self) -> Message:
@@ -142,6 +148,17 @@ def data_of(event: bytes) -> str:
     """The data of a server-sent event; empty for the last one, which is not JSON."""
     lines = (line.removeprefix(b"data: ") for line in event.split(b"\n") if line.startswith(b"data: "))
     return "".join(line.decode() for line in lines if line != DONE[6:].strip())
+
+
+def not_over_socket(handler: Handler) -> Handler:
+    """For a route of who operates the server: a gateway passes frames to the server without a look at their paths."""
+
+    async def handle(request: Request) -> Response:
+        if request.scope.get("state", {}).get(OVER_SOCKET):
+            raise HTTPException(404, "a WebSocket has no such path")
+        return await handler(request)
+
+    return handle
 
 
 async def stream(socket: WebSocket) -> None:
