@@ -150,6 +150,7 @@ async def test_input_items_come_in_pages(responses_stage: Stage) -> None:
         ({"background": True, "store": False}, "background", "needs store"),
         ({"background": True, "stream": True}, "stream", "do not go together"),
         ({"previous_response_id": 7}, "previous_response_id", "a text"),
+        ({"previous_response_id": "resp_\0x"}, "previous_response_id", "a text"),
         ({"previous_response_id": "resp_x"}, "previous_response_id", "No such response"),
         ({"previous_response_id": "resp_x", "store": False}, "previous_response_id", "No such response"),
         ({"metadata": {"a": 1}}, "metadata.a", "at most 512"),

@@ -30,7 +30,7 @@ from llmendpoint_server.api.service import Service
 from llmendpoint_server.api.tasks import Handler, for_tasks
 from llmendpoint_server.api.tokenization import Tokenization
 from llmendpoint_server.api.web_socket import PATH as SOCKET_PATH
-from llmendpoint_server.api.web_socket import stream
+from llmendpoint_server.api.web_socket import not_over_socket, stream
 from llmendpoint_server.errors import RequestError
 
 OTHERS = {
@@ -183,8 +183,8 @@ def post_routes(service: Service) -> dict[str, Handler]:
         "/v1/responses": with_its_names(generate(responses)),
         "/v1/embeddings": embed(embeddings.create),
         "/v2/rerank": rank(ranking.rerank),
-        "/v1/load_lora_adapter": adapters.load,
-        "/v1/unload_lora_adapter": adapters.unload,
+        "/v1/load_lora_adapter": not_over_socket(adapters.load),
+        "/v1/unload_lora_adapter": not_over_socket(adapters.unload),
     }
     for prefix in ("", "/v1"):  # the first is vLLM's, the second passes the gateway
         posts |= {
