@@ -10,6 +10,7 @@ import pytest
 from llmendpoint_server.api.messages import for_template
 from llmendpoint_server.api.openai_responses.translation import parse_response_body, renamed
 from llmendpoint_server.api.prepared import make_sampling
+from llmendpoint_server.api.responses import encode_json
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 from llmendpoint_server.api.tools.asked import read_tools
 from llmendpoint_server.errors import InvalidRequest, PromptTooLong
@@ -84,6 +85,43 @@ def test_a_function_is_strict_only_if_it_says_so() -> None:
         tools = read_tools(body.tools, body.tool_choice, body.parallel_tool_calls)
         assert tools is not None
         assert tools.functions[0].strict is wanted
+
+
+def allowed(**fields: Any) -> Any:
+    """The functions that the choice allows, of two."""
+    tools = [{"type": "function", "name": name} for name in ("f", "g")]
+    body = chat(tools=tools, tool_choice={"type": "allowed_tools", **fields})
+    return read_tools(body.tools, body.tool_choice, body.parallel_tool_calls), body
+
+
+def test_some_of_the_functions_are_allowed_in_the_form_of_this_api() -> None:
+    choice: dict[str, Any] = {"mode": "required", "tools": [{"type": "function", "name": "g"}]}
+    found, body = allowed(**choice)
+    assert ([one.name for one in found.functions], found.must, len(found.shown)) == (["g"], True, 2)
+    assert json.loads(encode_json(body.repeated["tool_choice"])) == {"type": "allowed_tools", **choice}
+    assert not allowed(**choice | {"mode": "auto"})[0].must
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "function", "name": "f"}]}, "tool_choice.mode"),
+        ({"mode": "auto"}, "tool_choice.tools"),
+        ({"mode": "auto", "tools": []}, "tool_choice.tools"),
+        ({"mode": "none", "tools": [{"type": "function", "name": "f"}]}, "tool_choice.mode"),
+        ({"mode": "auto", "tools": [{"type": "mcp", "server_label": "x"}]}, "tool_choice.tools[0]"),
+        ({"mode": "auto", "tools": [{"type": "function"}]}, "tool_choice.tools[0]"),
+        ({"mode": "auto", "tools": [{"type": "function", "name": "h"}]}, "tool_choice.tools[0]"),
+    ],
+)
+def test_a_choice_of_functions_that_is_wrong_is_named_as_the_caller_sent_it(
+    fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        allowed(**fields)
+    error = renamed(caught.value)
+    assert error.param == param
+    assert "allowed_tools." not in error.message
 
 
 def test_what_a_response_repeats_has_a_bound() -> None:
