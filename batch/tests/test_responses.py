@@ -3,18 +3,31 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
 import pytest_asyncio
+from aiohttp.test_utils import TestServer
 from openai.types.responses import Response
 
 from batch.tests.inputs import line
 from batch.tests.postgres import Server
 from batch.tests.running import Process, ended, rows, service, submit
 from batch.tests.upstream import Json, Upstream, error, serve_upstream
+from llmendpoint_batch.api import rooms
+from llmendpoint_batch.api.app import make_api
+from llmendpoint_batch.api.service import Service
+from llmendpoint_batch.metrics import Metrics
+from llmendpoint_batch.settings import Settings
+from llmendpoint_batch.store import responses
+from llmendpoint_batch.store.database import Database
+from llmendpoint_batch.store.opening import open_storage
+from llmendpoint_batch.work.background import Background
+from llmendpoint_batch.work.sending import Sender
+from llmendpoint_batch.work.times import Times
 
 MODEL = "default/chat"
 SMALL = ("--storage-mib", "80", "--concurrency", "2")
@@ -33,6 +46,25 @@ async def stage(
     data = tmp_path_factory.mktemp("data")
     async with serve_upstream() as upstream, service(data, upstream.url, *SMALL, database=url) as process:
         yield process, upstream
+
+
+@contextlib.asynccontextmanager
+async def in_process(data: Path, gateway: str) -> AsyncIterator[tuple[httpx.AsyncClient, Database]]:
+    """The service's API with its database, whose bounds a test may change."""
+    settings, opened = Settings(data, gateway), await open_storage(data, None, print)
+    times, sender = Times(opened.saved), Sender(gateway, 10)
+    await sender.open()
+    background = Background(opened.database, sender, times, settings, Metrics())
+    service = Service(opened.database, opened.blobs, sender, background, times, settings, lambda: None)
+    try:
+        async with (
+            TestServer(make_api(service)) as server,
+            httpx.AsyncClient(base_url=str(server.make_url(""))) as client,
+        ):
+            yield client, opened.database
+    finally:
+        await sender.close()
+        opened.database.close()
 
 
 async def until(client: openai.AsyncOpenAI, response_id: str, *states: str) -> Response:
@@ -377,6 +409,21 @@ async def test_a_conversation_has_a_bound_in_bytes(stage: Stage) -> None:
     with pytest.raises(openai.BadRequestError, match="Begin a new one") as caught:
         await client.responses.create(model=MODEL, input="x", previous_response_id=made.id)
     assert caught.value.code == "conversation_too_long"
+
+
+async def test_of_a_response_that_finds_no_room_for_its_conversation_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows its id, so nobody could delete it."""
+    monkeypatch.setattr(rooms, "OPEN_BYTES", 1500)
+    async with serve_upstream() as upstream, in_process(tmp_path, upstream.url) as (client, database):
+        body = {"model": MODEL, "input": "x" * 1000}
+        first = (await client.post("/v1/responses", json=body)).json()
+        more = {"model": MODEL, "input": "y", "previous_response_id": first["id"]}
+        refused = await client.post("/v1/responses", json=more)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_responses")
+        count, _ = await database.read(responses.usage)
+        assert count == 1
 
 
 async def test_all_responses_together_have_a_bound(stage: Stage) -> None:
