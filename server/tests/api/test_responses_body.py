@@ -87,6 +87,16 @@ def test_a_function_is_strict_only_if_it_says_so() -> None:
         assert tools.functions[0].strict is wanted
 
 
+@pytest.mark.parametrize(
+    "field", ["top_k", "seed", "repetition_penalty", "stop", "priority", "cache_salt", "n"]
+)
+def test_a_field_that_vllm_adds_to_this_api_is_refused_by_its_name(field: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        chat(**{field: 1})
+    error = renamed(caught.value)
+    assert (error.param, error.message) == (field, f"Unknown parameter: {field}. Leave it out.")
+
+
 def allowed(**fields: Any) -> Any:
     """The functions that the choice allows, of two."""
     tools = [{"type": "function", "name": name} for name in ("f", "g")]
