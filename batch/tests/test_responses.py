@@ -426,6 +426,36 @@ async def test_of_a_response_that_finds_no_room_for_its_conversation_nothing_sta
         assert count == 1
 
 
+@pytest.mark.parametrize(("bound", "most"), [("CHAIN_DEPTH", 2), ("MOST_ITEMS", 4), ("CHAIN_BYTES", 500)])
+async def test_a_conversation_has_a_bound_in_responses_items_and_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    monkeypatch.setattr(responses, bound, most)
+    async with serve_upstream() as upstream, in_process(tmp_path, upstream.url) as (client, _):
+        body, answers = {"model": MODEL, "input": "y"}, []
+        for _ in range(3):
+            answers.append(await client.post("/v1/responses", json=body))
+            body["previous_response_id"] = answers[-1].json().get("id", "")
+        assert [answer.status_code for answer in answers] == [200, 200, 400]
+        assert answers[-1].json()["error"]["code"] == "conversation_too_long"
+
+
+async def test_background_responses_that_are_not_finished_have_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responses, "MOST_QUEUED", 1)
+    async with serve_upstream() as upstream, in_process(tmp_path, upstream.url) as (client, _):
+        body = {"model": MODEL, "input": "y", "background": True}
+        first, second = [await client.post("/v1/responses", json=body) for _ in range(2)]
+        assert (first.status_code, second.status_code) == (200, 429)
+        assert (second.json()["error"]["param"], second.json()["error"]["code"]) == (
+            "background",
+            "too_many_responses",
+        )
+        await client.post(f"/v1/responses/{first.json()['id']}/cancel")
+        assert (await client.post("/v1/responses", json=body)).status_code == 200
+
+
 async def test_all_responses_together_have_a_bound(stage: Stage) -> None:
     client, made = stage[0].client, list[str]()
 
