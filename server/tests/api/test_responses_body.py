@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from llmendpoint_server.api.messages import for_template
+from llmendpoint_server.api.openai_responses.shapes import ResponseShape
 from llmendpoint_server.api.openai_responses.translation import parse_response_body, renamed
 from llmendpoint_server.api.prepared import make_sampling
-from llmendpoint_server.api.responses import encode_json
+from llmendpoint_server.api.responses import Usage, encode_json
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 from llmendpoint_server.api.tools.asked import read_tools
-from llmendpoint_server.errors import InvalidRequest, PromptTooLong
+from llmendpoint_server.api.view import View
+from llmendpoint_server.errors import InvalidRequest, PromptTooLong, QueueFull, RequestError
 from llmendpoint_server.limits import REPEATED_BYTES_MAX
 from llmendpoint_server.protocol import Loaded
 
@@ -95,6 +97,20 @@ def test_a_field_that_vllm_adds_to_this_api_is_refused_by_its_name(field: str) -
         chat(**{field: 1})
     error = renamed(caught.value)
     assert (error.param, error.message) == (field, f"Unknown parameter: {field}. Leave it out.")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidRequest("It is too complex."), "invalid_prompt"),
+        (QueueFull("It lost its place."), "rate_limit_exceeded"),
+        (RequestError("It failed."), "server_error"),
+    ],
+)
+def test_a_stream_that_fails_has_a_code_that_openais_sdk_knows(error: RequestError, code: str) -> None:
+    events = ResponseShape("resp_1", 1, "m", View()).events(Usage(1), 1).error(error)
+    last = json.loads(events.split(b"data: ")[-1])
+    assert (last["type"], last["response"]["error"]["code"]) == ("response.failed", code)
 
 
 def allowed(**fields: Any) -> Any:
