@@ -173,3 +173,19 @@ def test_the_same_holds_on_postgresql(postgres: Server) -> None:
     run_state_machine_as_test(
         OnPostgres, settings=settings(max_examples=15, stateful_step_count=30, deadline=None)
     )
+
+
+def test_what_a_response_continues_is_kept_as_long_as_that_response() -> None:
+    db = OnDisk()
+    previous = None
+    for name, age in (("resp_1", 0), ("resp_2", 90), ("resp_3", 180)):
+        new = Stored(name, State.IN_PROGRESS, "m", 0, False, "", previous, b"{}", b"[]")
+        db.write(responses.create, new, 0, age, age + 100, age + 100, ROOM)
+        final = final_of(new, answer(name))
+        assert final is not None
+        db.write(responses.finish, name, final, age + 100)
+        assert db.write(responses.remove_old, age + 99, 100) == 0
+        previous = name
+    assert len(db.read(responses.conversation, previous)) == 3
+    assert db.write(responses.remove_old, 281, 100) == 3
+    db.close()
