@@ -23,8 +23,8 @@ from llmendpoint_batch.api.service import Service
 from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.settings import Settings
 from llmendpoint_batch.store import responses
-from llmendpoint_batch.store.database import Database
 from llmendpoint_batch.store.opening import open_storage
+from llmendpoint_batch.work import background as in_background
 from llmendpoint_batch.work.background import Background
 from llmendpoint_batch.work.sending import Sender
 from llmendpoint_batch.work.times import Times
@@ -49,7 +49,7 @@ async def stage(
 
 
 @contextlib.asynccontextmanager
-async def in_process(data: Path, gateway: str) -> AsyncIterator[tuple[httpx.AsyncClient, Database]]:
+async def in_process(data: Path, gateway: str) -> AsyncIterator[tuple[httpx.AsyncClient, Service]]:
     """The service's API with its database, whose bounds a test may change."""
     settings, opened = Settings(data, gateway), await open_storage(data, None, print)
     times, sender = Times(opened.saved), Sender(gateway, 10)
@@ -61,7 +61,7 @@ async def in_process(data: Path, gateway: str) -> AsyncIterator[tuple[httpx.Asyn
             TestServer(make_api(service)) as server,
             httpx.AsyncClient(base_url=str(server.make_url(""))) as client,
         ):
-            yield client, opened.database
+            yield client, service
     finally:
         await sender.close()
         opened.database.close()
@@ -416,13 +416,13 @@ async def test_of_a_response_that_finds_no_room_for_its_conversation_nothing_sta
 ) -> None:
     """Nobody knows its id, so nobody could delete it."""
     monkeypatch.setattr(rooms, "OPEN_BYTES", 1500)
-    async with serve_upstream() as upstream, in_process(tmp_path, upstream.url) as (client, database):
+    async with serve_upstream() as upstream, in_process(tmp_path, upstream.url) as (client, service):
         body = {"model": MODEL, "input": "x" * 1000}
         first = (await client.post("/v1/responses", json=body)).json()
         more = {"model": MODEL, "input": "y", "previous_response_id": first["id"]}
         refused = await client.post("/v1/responses", json=more)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_responses")
-        count, _ = await database.read(responses.usage)
+        count, _ = await service.database.read(responses.usage)
         assert count == 1
 
 
@@ -454,6 +454,23 @@ async def test_background_responses_that_are_not_finished_have_a_bound(
         )
         await client.post(f"/v1/responses/{first.json()['id']}/cancel")
         assert (await client.post("/v1/responses", json=body)).status_code == 200
+
+
+async def test_background_responses_of_all_endpoints_together_have_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds its conversation and its answer in memory."""
+    monkeypatch.setattr(in_background, "IN_FLIGHT", 2)
+    async with serve_upstream() as upstream, in_process(tmp_path, upstream.url) as (client, service):
+        upstream.seconds = 0.2
+        body = {"input": "y", "background": True}
+        for number in range(6):
+            await client.post("/v1/responses", json=body | {"model": f"default/{number}"})
+        running = asyncio.create_task(service.background.run())
+        await happens(lambda: len(upstream.order) == 6 and not upstream.now)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert upstream.most == 2
 
 
 async def test_all_responses_together_have_a_bound(stage: Stage) -> None:
