@@ -1,6 +1,7 @@
 """docs/concepts/responses.md: any body is read or refused, and a stream is the same whatever its pieces."""
 
 import json
+from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmendpoint_batch.api.rooms import Room
+from llmendpoint_batch.core.bounds import OPEN_BYTES, OPEN_REQUESTS
 from llmendpoint_batch.core.event_stream import Events, TooLong
 from llmendpoint_batch.core.response_items import kept_items, page
 from llmendpoint_batch.core.response_object import (
@@ -172,3 +175,20 @@ def test_ids_of_items_are_kept_if_they_are_the_only_ones() -> None:
     )
     ids = [json.loads(bytes(item))["id"] for item in kept_items(asked, "resp_9")]
     assert ids == ["a", "msg_9_1", "msg_9_2", "rs_9_3"]
+
+
+def test_responses_that_are_open_have_a_bound_in_bytes_and_in_number() -> None:
+    room = Room()
+    with room.taken(OPEN_BYTES - 10), room.more(10):
+        with pytest.raises(Refused, match="under way") as caught, room.taken(1):
+            pass
+        assert (caught.value.status, caught.value.code) == (429, "too_many_responses")
+        with pytest.raises(Refused), room.more(1):
+            pass
+    with ExitStack() as all_of_them:
+        for _ in range(OPEN_REQUESTS):
+            all_of_them.enter_context(room.taken(0))
+        with pytest.raises(Refused), room.taken(0):
+            pass
+    with room.taken(OPEN_BYTES):  # what has ended holds no room
+        pass

@@ -173,3 +173,33 @@ def test_the_same_holds_on_postgresql(postgres: Server) -> None:
     run_state_machine_as_test(
         OnPostgres, settings=settings(max_examples=15, stateful_step_count=30, deadline=None)
     )
+
+
+def test_what_a_response_continues_is_kept_as_long_as_that_response() -> None:
+    db = OnDisk()
+    previous = None
+    for name, age in (("resp_1", 0), ("resp_2", 90), ("resp_3", 180)):
+        new = Stored(name, State.IN_PROGRESS, "m", 0, False, "", previous, b"{}", b"[]")
+        db.write(responses.create, new, 0, age, age + 100, age + 100, ROOM)
+        final = final_of(new, answer(name))
+        assert final is not None
+        db.write(responses.finish, name, final, age + 100)
+        assert db.write(responses.remove_old, age + 99, 100) == 0
+        previous = name
+    assert len(db.read(responses.conversation, previous)) == 3
+    assert db.write(responses.remove_old, 281, 100) == 3
+    db.close()
+
+
+def test_a_background_response_that_waited_too_long_fails_and_one_that_did_not_waits_on() -> None:
+    db = OnDisk()
+    for name, deadline in (("resp_1", 5.0), ("resp_2", 500.0)):
+        new = Stored(name, State.QUEUED, "m", 0, True, "", None, b"{}", b"[]")
+        db.write(responses.create, new, 0, 0, 100, deadline, ROOM)
+    assert db.write(responses.fail_lost, (), 4.0, 100) == 0
+    assert db.write(responses.fail_lost, ("resp_1",), 6.0, 100) == 0, "it is being sent"
+    assert db.write(responses.fail_lost, (), 6.0, 100) == 1
+    late, early = (db.read(responses.get, name) for name in ("resp_1", "resp_2"))
+    assert (late.state, early.state) == (State.FAILED, State.QUEUED)
+    assert b"did not answer within a day" in (late.answer or b"")
+    db.close()

@@ -163,7 +163,7 @@ def gateway_bounds() -> str:
         ("body", _mib(bounds.MAX_BODY_BYTES), "413 `body_too_large`"),
         ("arrival of the whole request", f"{bounds.REQUEST_TIMEOUT[:-1]} s; its headers {bounds.HEADERS_TIMEOUT[:-1]} s",
          "408 `request_timeout`"),
-        ("arrival of a request to `/v1/files` or `/v1/batches`", f"{bounds.UPLOAD_TIMEOUT[:-1]} s; {bounds.UPLOAD_IDLE_TIMEOUT[:-1]} s "
+        ("arrival of a request to `/v1/files`, `/v1/uploads` or `/v1/batches`", f"{bounds.UPLOAD_TIMEOUT[:-1]} s; {bounds.UPLOAD_IDLE_TIMEOUT[:-1]} s "
          "without a byte", "408 `request_timeout`"),
         ("headers", f"{bounds.MAX_HEADERS_KB} KiB, and {bounds.MAX_HEADERS} of them", "431 `headers_too_large`"),
         ("path with its query", f"{MOST_PATH:,} characters", "414 `uri_too_long`"),

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from llmendpoint_server.api.messages import for_template
+from llmendpoint_server.api.openai_responses.shapes import ResponseShape
 from llmendpoint_server.api.openai_responses.translation import parse_response_body, renamed
 from llmendpoint_server.api.prepared import make_sampling
+from llmendpoint_server.api.responses import Usage, encode_json
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
 from llmendpoint_server.api.tools.asked import read_tools
-from llmendpoint_server.errors import InvalidRequest, PromptTooLong
+from llmendpoint_server.api.view import View
+from llmendpoint_server.errors import InvalidRequest, PromptTooLong, QueueFull, RequestError
 from llmendpoint_server.limits import REPEATED_BYTES_MAX
 from llmendpoint_server.protocol import Loaded
 
@@ -84,6 +87,67 @@ def test_a_function_is_strict_only_if_it_says_so() -> None:
         tools = read_tools(body.tools, body.tool_choice, body.parallel_tool_calls)
         assert tools is not None
         assert tools.functions[0].strict is wanted
+
+
+@pytest.mark.parametrize(
+    "field", ["top_k", "seed", "repetition_penalty", "stop", "priority", "cache_salt", "n"]
+)
+def test_a_field_that_vllm_adds_to_this_api_is_refused_by_its_name(field: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        chat(**{field: 1})
+    error = renamed(caught.value)
+    assert (error.param, error.message) == (field, f"Unknown parameter: {field}. Leave it out.")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidRequest("It is too complex."), "invalid_prompt"),
+        (QueueFull("It lost its place."), "rate_limit_exceeded"),
+        (RequestError("It failed."), "server_error"),
+    ],
+)
+def test_a_stream_that_fails_has_a_code_that_openais_sdk_knows(error: RequestError, code: str) -> None:
+    events = ResponseShape("resp_1", 1, "m", View()).events(Usage(1), 1).error(error)
+    last = json.loads(events.split(b"data: ")[-1])
+    assert (last["type"], last["response"]["error"]["code"]) == ("response.failed", code)
+
+
+def allowed(**fields: Any) -> Any:
+    """The functions that the choice allows, of two."""
+    tools = [{"type": "function", "name": name} for name in ("f", "g")]
+    body = chat(tools=tools, tool_choice={"type": "allowed_tools", **fields})
+    return read_tools(body.tools, body.tool_choice, body.parallel_tool_calls), body
+
+
+def test_some_of_the_functions_are_allowed_in_the_form_of_this_api() -> None:
+    choice: dict[str, Any] = {"mode": "required", "tools": [{"type": "function", "name": "g"}]}
+    found, body = allowed(**choice)
+    assert ([one.name for one in found.functions], found.must, len(found.shown)) == (["g"], True, 2)
+    assert json.loads(encode_json(body.repeated["tool_choice"])) == {"type": "allowed_tools", **choice}
+    assert not allowed(**choice | {"mode": "auto"})[0].must
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "function", "name": "f"}]}, "tool_choice.mode"),
+        ({"mode": "auto"}, "tool_choice.tools"),
+        ({"mode": "auto", "tools": []}, "tool_choice.tools"),
+        ({"mode": "none", "tools": [{"type": "function", "name": "f"}]}, "tool_choice.mode"),
+        ({"mode": "auto", "tools": [{"type": "mcp", "server_label": "x"}]}, "tool_choice.tools[0]"),
+        ({"mode": "auto", "tools": [{"type": "function"}]}, "tool_choice.tools[0]"),
+        ({"mode": "auto", "tools": [{"type": "function", "name": "h"}]}, "tool_choice.tools[0]"),
+    ],
+)
+def test_a_choice_of_functions_that_is_wrong_is_named_as_the_caller_sent_it(
+    fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        allowed(**fields)
+    error = renamed(caught.value)
+    assert error.param == param
+    assert "allowed_tools." not in error.message
 
 
 def test_what_a_response_repeats_has_a_bound() -> None:

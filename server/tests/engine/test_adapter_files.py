@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,20 @@ def test_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
     assert CONFIG in refusal(tmp_path)
     (write(tmp_path) / WEIGHTS).unlink()
     assert WEIGHTS in refusal(tmp_path)
+
+
+def test_tensors_that_lie_over_one_another_are_refused_before_any_is_copied(tmp_path: Path) -> None:
+    """A name costs a few bytes, and what lies unevenly is copied: many names of the same bytes would take all memory."""
+    write(tmp_path)
+    entry = {"dtype": "F32", "shape": [4000], "data_offsets": [1, 16_001]}
+    header = json.dumps({f"t{number}": entry for number in range(5000)}).encode()
+    (tmp_path / WEIGHTS).write_bytes(len(header).to_bytes(8, "little") + header + bytes(16_001))
+    tracemalloc.start()
+    try:
+        assert "over another tensor" in refusal(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @settings(max_examples=300, deadline=None)

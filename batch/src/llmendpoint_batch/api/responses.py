@@ -104,22 +104,16 @@ class Responses:
     ) -> web.StreamResponse:
         """`size`: of the conversation before it."""
         try:
-            try:
-                held.more(COPIES * size)
-            except Refused:
-                await self._forget(stored)
-                raise
-            before = await self._conversation(stored)
+            held.more(COPIES * size)
+            before = await self._service.database.read(responses.conversation, stored.previous)
             return await self._answered(request, await self._call(request, asked, stored, before))
-        finally:
-            self._service.background.live.discard(stored.id)
-
-    async def _conversation(self, stored: Stored) -> list[msgspec.Raw]:
-        try:
-            return await self._service.database.read(responses.conversation, stored.previous)
-        except Refused:  # a part of it was deleted since it was looked for
+        except (
+            Refused
+        ):  # a part of the conversation was deleted meanwhile, there is no room for it, or no answer came
             await self._forget(stored)
             raise
+        finally:
+            self._service.background.live.discard(stored.id)
 
     async def _call(
         self, request: web.Request, asked: Asked, stored: Stored | None, before: list[msgspec.Raw]
@@ -170,7 +164,6 @@ class Responses:
 
     async def _kept(self, stored: Stored | None, result: Reply | Broken, before: int) -> web.Response:
         if isinstance(result, Broken):
-            await self._forget(stored)
             code = "batch_service_upstream_failed" if result.code == "connection_failed" else result.code
             raise Refused(result.message, code=code, status=502)
         if stored is None or not 200 <= result.status < 300:
@@ -178,7 +171,6 @@ class Responses:
             return as_engine_said(result, before)
         final = await asyncio.to_thread(final_of, stored, result.body)
         if final is None:
-            await self._forget(stored)
             told = "The endpoint's answer is no response object at its end."
             raise Refused(told, code="bad_answer", status=502)
         service = self._service

@@ -48,7 +48,8 @@ FORMS: dict[str, str] = {
     "tools": f"a list of at most {limits.TOOLS_MAX} objects with type 'function', name, description and parameters (a JSON "
     "schema)",
     "tools[].name": "a string",
-    "tool_choice": "'none', 'auto', 'required', or an object with type 'function' and the name of one in tools",
+    "tool_choice": "'none', 'auto', 'required', an object with type 'function' and the name of one in tools, or one with "
+    "type 'allowed_tools', mode ('auto' or 'required') and tools",
     "text": "an object with format and verbosity",
     "text.format": "an object with type: 'text', 'json_object' or 'json_schema', and with the last one name and schema",
     "text.verbosity": "'low', 'medium' or 'high'",
@@ -107,6 +108,13 @@ class NamedTool(Struct):
     name: str | None = None
 
 
+class ToolChoice(NamedTool, omit_defaults=True):
+    """With type 'function' a name; with type 'allowed_tools' mode and tools."""
+
+    mode: Name | None = None
+    tools: Annotated[list[NamedTool], Meta(max_length=limits.TOOLS_MAX)] | None = None
+
+
 class TextFormat(Body):
     type: Name
     name: Name | None = None
@@ -163,7 +171,7 @@ class ResponsesBody(Body, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=limits.LOGPROBS_MAX)] | None = None
     include: Annotated[list[Name], Meta(max_length=len(INCLUDED))] | None = None
     tools: Annotated[list[ResponsesTool], Meta(max_length=limits.TOOLS_MAX)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None

@@ -142,8 +142,7 @@ class Output:
         kind = item["type"]
         if kind == CALL:
             item["arguments"] = text
-            # A whole call is whole, even if the answer was cut at its end.
-            complete = is_object(text) and (complete or bool(text))
+            complete = is_object(text)  # a whole call is whole, even if the answer was cut at its end
             yield (
                 "response.function_call_arguments.done",
                 self._place() | {"name": item["name"], "arguments": text},

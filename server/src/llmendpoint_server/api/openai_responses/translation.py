@@ -15,10 +15,10 @@ from llmendpoint_server.api.fields import NOT_GIVEN
 from llmendpoint_server.api.messages import Message
 from llmendpoint_server.api.openai_responses.bodies import (
     FORMS,
-    NamedTool,
     ResponsesBody,
     ResponsesTool,
     TextFormat,
+    ToolChoice,
 )
 from llmendpoint_server.api.openai_responses.input import to_messages
 from llmendpoint_server.api.responses import encode_json
@@ -29,6 +29,7 @@ _decoder = BodyDecoder(ResponsesBody, FORMS)
 FORMATS = ("text", "json_object", "json_schema")
 _IN_A_CHAT = (
     (re.compile(r"(tools\[\d+\])\.function\b"), r"\1"),
+    (re.compile(r"\btool_choice\.allowed_tools\b"), "tool_choice"),
     (re.compile(r"\bresponse_format(\.json_schema)?\b"), "text.format"),
     (re.compile(r"\bmax_tokens\b"), "max_output_tokens"),
     (re.compile(r"^logprobs\b"), "top_logprobs"),
@@ -123,14 +124,28 @@ def _tool(tool: ResponsesTool, place: str) -> dict[str, Any]:
     return function
 
 
-def _choice(choice: str | NamedTool | None) -> Raw:
+def _choice(choice: str | ToolChoice | None) -> Raw:
     if choice is None or isinstance(choice, str):
         return _raw(choice)
+    if choice.type == "allowed_tools":
+        return _raw({"type": choice.type, "allowed_tools": _allowed(choice)})
     if choice.type != "function":
         raise must_be("tool_choice", FORMS)
     if choice.name is None:
         raise missing("tool_choice.name")
     return _raw({"type": "function", "function": {"name": choice.name}})
+
+
+def _allowed(choice: ToolChoice) -> dict[str, Any]:
+    for name in ("mode", "tools"):
+        if getattr(choice, name) is None:
+            raise missing(f"tool_choice.{name}")
+    for at, tool in enumerate(choice.tools or ()):
+        if tool.type != "function" or tool.name is None:
+            place = f"tool_choice.tools[{at}]"
+            raise InvalidRequest(f"{place} must be an object with type 'function' and name.", param=place)
+    tools = [{"type": tool.type, "function": {"name": tool.name}} for tool in choice.tools or ()]
+    return {"mode": choice.mode, "tools": tools}
 
 
 def _response_format(body: ResponsesBody) -> Raw:

@@ -149,9 +149,20 @@ def _read_tensors(path: Path, room: int) -> dict[str, torch.Tensor]:
     try:
         header = json.loads(bytes(data[8 : 8 + size]))
         entries = {str(name): entry for name, entry in header.items() if name != "__metadata__"}
-        return {name: _tensor(name, entry, data, 8 + size) for name, entry in entries.items()}
+        return _tensors(entries, data, 8 + size)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise Unfit(f"{WEIGHTS} has a header that is wrong: {type(error).__name__}") from error
+
+
+def _tensors(entries: Mapping[str, Any], data: bytearray, base: int) -> dict[str, torch.Tensor]:
+    """Each byte is of one tensor at most: tensors that are copied take no more than the file does."""
+    left, found = len(data) - base, {}
+    for name, entry in entries.items():
+        found[name] = _tensor(name, entry, data, base)
+        left -= found[name].nbytes
+        if left < 0:
+            raise Unfit(f"{name[:SHOWN]}: it lies over another tensor")
+    return found
 
 
 def _read_bytes(path: Path, most: int) -> bytearray:
