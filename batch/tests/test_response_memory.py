@@ -65,6 +65,24 @@ async def test_callers_that_only_announce_large_bodies_keep_nobody_waiting(tmp_p
             writer.close()
 
 
+async def test_who_asks_for_a_large_response_and_does_not_read_it_fills_no_memory(tmp_path: Path) -> None:
+    async with serve_upstream() as upstream, service(tmp_path, upstream.url) as process:
+        upstream.seconds = 60
+        client = process.client
+        made = await client.responses.create(model="m", input="one", instructions=LARGE, background=True)
+        await client.responses.cancel(made.id)
+        port, opened = urlsplit(process.url).port, []
+        for _ in range(60):
+            opened.append(await asyncio.open_connection("127.0.0.1", port, limit=1024))
+            opened[-1][1].write(f"GET /v1/responses/{made.id} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        await asyncio.sleep(2)
+        assert most_memory(process) < 448
+        for _, writer in opened:
+            writer.close()
+        await asyncio.sleep(0.2)
+        assert (await client.responses.retrieve(made.id)).instructions == LARGE
+
+
 def test_a_conversation_is_read_without_what_its_answers_repeat() -> None:
     """An answer repeats tools and instructions, which are no part of the conversation."""
     db, previous, text = OnDisk(), None, "i" * MIB
