@@ -8,11 +8,13 @@ from urllib.parse import urlsplit
 
 import httpx
 import msgspec
+import pytest
 
 from batch.tests.running import Process, service
 from batch.tests.storage import OnDisk
 from batch.tests.upstream import serve_upstream
 from llmendpoint_batch.core.response_object import Final, State, Stored
+from llmendpoint_batch.errors import Refused
 from llmendpoint_batch.store import responses
 
 LARGE = "x" * (8_000_000)
@@ -83,7 +85,9 @@ async def test_who_asks_for_a_large_response_and_does_not_read_it_fills_no_memor
         assert (await client.responses.retrieve(made.id)).instructions == LARGE
 
 
-def test_a_conversation_is_read_without_what_its_answers_repeat() -> None:
+def test_a_conversation_is_read_without_what_its_answers_repeat_and_that_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """An answer repeats tools and instructions, which are no part of the conversation."""
     db, previous, text = OnDisk(), None, "i" * MIB
     item = [{"type": "message", "role": "assistant", "content": "yes"}]
@@ -95,6 +99,11 @@ def test_a_conversation_is_read_without_what_its_answers_repeat() -> None:
         db.write(responses.create, new, 1, 0.0, 100.0, 100.0, 1000 * MIB)
         db.write(responses.finish, new.id, Final(State.COMPLETED, answer, 1, 50), 100.0)
         previous = new.id
+    with monkeypatch.context() as patch:
+        patch.setattr(responses, "CHAIN_KEPT_BYTES", 50 * MIB)
+        new = Stored("resp_more", State.IN_PROGRESS, "m", 0, False, "", previous, b"{}", b"[]")
+        with pytest.raises(Refused, match="Begin a new one"):
+            db.write(responses.create, new, 1, 0.0, 100.0, 100.0, 1000 * MIB)
     tracemalloc.start()
     found = db.read(responses.conversation, previous)
     left, most = tracemalloc.get_traced_memory()
