@@ -1,59 +1,19 @@
-"""docs/concepts/responses.md: the `openai` SDK stores, continues, streams, runs in the background, reads and deletes."""
+"""docs/concepts/responses.md: the `openai` SDK stores, continues, streams, reads and deletes, and a refusal names the field."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
 import openai
 import pytest
-import pytest_asyncio
-from openai.types.responses import Response
 
-from batch.tests.inputs import line
-from batch.tests.postgres import Server
-from batch.tests.running import Process, ended, rows, service, submit
-from batch.tests.upstream import Json, Upstream, error, serve_upstream
+from batch.tests.responding import MODEL, Stage, until
+from batch.tests.upstream import Json, error
 
-MODEL = "default/chat"
-SMALL = ("--storage-mib", "80", "--concurrency", "2")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-Stage = tuple[Process, Upstream]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["sqlite", "postgres"])
-async def stage(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Stage]:
-    url = ""
-    if request.param == "postgres":
-        server: Server = request.getfixturevalue("postgres")
-        url = server.new_database()
-    data = tmp_path_factory.mktemp("data")
-    async with serve_upstream() as upstream, service(data, upstream.url, *SMALL, database=url) as process:
-        yield process, upstream
-
-
-async def until(client: openai.AsyncOpenAI, response_id: str, *states: str) -> Response:
-    async with asyncio.timeout(20):
-        while True:
-            response = await client.responses.retrieve(response_id)
-            if response.status in (states or ("completed", "failed", "cancelled", "incomplete")):
-                return response
-            await asyncio.sleep(0.02)
-
-
-async def happens(so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            if so():
-                return
-            await asyncio.sleep(0.02)
-
-
-async def test_an_answer_is_stored_and_read_again(stage: Stage) -> None:
-    process, upstream = stage
+async def test_an_answer_is_stored_and_read_again(responses_stage: Stage) -> None:
+    process, upstream = responses_stage
     made = await process.client.responses.create(model=MODEL, input="one", metadata={"team": "red"})
     assert made.output_text == "1 eno"
     assert made.id.startswith("resp_")
@@ -65,8 +25,8 @@ async def test_an_answer_is_stored_and_read_again(stage: Stage) -> None:
     assert "x-llmendpoint-priority" not in upstream.headers[-1]
 
 
-async def test_what_is_not_to_be_stored_is_not(stage: Stage) -> None:
-    client = stage[0].client
+async def test_what_is_not_to_be_stored_is_not(responses_stage: Stage) -> None:
+    client = responses_stage[0].client
     made = await client.responses.create(model=MODEL, input="one", store=False)
     assert made.id == "resp_engine"
     with pytest.raises(openai.NotFoundError, match="No such response") as caught:
@@ -74,8 +34,8 @@ async def test_what_is_not_to_be_stored_is_not(stage: Stage) -> None:
     assert caught.value.code == "response_not_found"
 
 
-async def test_a_response_continues_another_whatever_was_said_before(stage: Stage) -> None:
-    process, upstream = stage
+async def test_a_response_continues_another_whatever_was_said_before(responses_stage: Stage) -> None:
+    process, upstream = responses_stage
     client = process.client
     first = await client.responses.create(model=MODEL, input="one", instructions="Be brief.")
     second = await client.responses.create(model=MODEL, input="two", previous_response_id=first.id)
@@ -92,44 +52,8 @@ async def test_a_response_continues_another_whatever_was_said_before(stage: Stag
     assert "previous_response_id" not in upstream.bodies[-1]
 
 
-async def test_a_conversation_whose_part_was_deleted_cannot_be_continued(stage: Stage) -> None:
-    client = stage[0].client
-    first = await client.responses.create(model=MODEL, input="one")
-    second = await client.responses.create(model=MODEL, input="two", previous_response_id=first.id)
-    await client.responses.delete(first.id)
-    for previous in (first.id, second.id):
-        with pytest.raises(openai.BadRequestError, match="No such response") as caught:
-            await client.responses.create(model=MODEL, input="x", previous_response_id=previous)
-        assert caught.value.param == "previous_response_id"
-        assert caught.value.code == "previous_response_not_found"
-    assert (await client.responses.retrieve(second.id)).output_text == "3 owt"
-
-
-async def test_a_background_response_whose_conversation_was_deleted_fails_and_says_so(stage: Stage) -> None:
-    process, upstream = stage
-    first = await process.client.responses.create(model=MODEL, input="one")
-    refused = 0
-
-    async def busy(body: Json) -> Any:
-        nonlocal refused
-        refused += 1
-        return error(503, "no_ready_replica", **{"retry-after": "1"})
-
-    upstream.answer = busy
-    made = await process.client.responses.create(
-        model=MODEL, input="two", background=True, previous_response_id=first.id
-    )
-    await happens(lambda: refused > 0)
-    await process.client.responses.delete(first.id)
-    upstream.answer = None
-    done = await until(process.client, made.id)
-    assert done.status == "failed"
-    assert done.error is not None
-    assert "No such response" in done.error.message
-
-
-async def test_a_stream_passes_and_its_end_is_stored(stage: Stage) -> None:
-    client = stage[0].client
+async def test_a_stream_passes_and_its_end_is_stored(responses_stage: Stage) -> None:
+    client = responses_stage[0].client
     first = await client.responses.create(model=MODEL, input="one")
     async with client.responses.stream(model=MODEL, input="two", previous_response_id=first.id) as events:
         seen = [event async for event in events]
@@ -146,8 +70,8 @@ async def test_a_stream_passes_and_its_end_is_stored(stage: Stage) -> None:
     assert stored.previous_response_id == first.id
 
 
-async def test_a_stream_that_breaks_is_a_failed_response(stage: Stage) -> None:
-    client = stage[0].client
+async def test_a_stream_that_breaks_is_a_failed_response(responses_stage: Stage) -> None:
+    client = responses_stage[0].client
     stream = await client.responses.create(model=MODEL, input="broken", stream=True)
     seen: list[Any] = [event async for event in stream]
     assert [event.type for event in seen[-2:]] == ["error", "response.failed"]
@@ -160,8 +84,8 @@ async def test_a_stream_that_breaks_is_a_failed_response(stage: Stage) -> None:
     assert stored.error.code == "server_error"
 
 
-async def test_a_stream_whose_caller_leaves_is_cancelled(stage: Stage) -> None:
-    process, upstream = stage
+async def test_a_stream_whose_caller_leaves_is_cancelled(responses_stage: Stage) -> None:
+    process, upstream = responses_stage
     upstream.seconds = 4
     stream = await process.client.responses.create(model=MODEL, input="a long story", stream=True)
     first: Any = await anext(aiter(stream))
@@ -170,72 +94,8 @@ async def test_a_stream_whose_caller_leaves_is_cancelled(stage: Stage) -> None:
     upstream.seconds = 0
 
 
-async def test_a_background_response_is_queued_and_answered(stage: Stage) -> None:
-    process, upstream = stage
-    first = await process.client.responses.create(model=MODEL, input="one")
-    made = await process.client.responses.create(
-        model=MODEL, input="two", background=True, previous_response_id=first.id, metadata={"a": "b"}
-    )
-    assert made.status == "queued"
-    assert made.background
-    assert made.metadata == {"a": "b"}
-    done = await until(process.client, made.id)
-    assert (done.status, done.output_text) == ("completed", "3 owt")
-    assert done.id == made.id
-    assert done.background
-    assert upstream.headers[-1]["x-llmendpoint-priority"] == "low"
-    assert "background" not in upstream.bodies[-1]
-
-
-async def test_the_caller_chooses_the_priority(stage: Stage) -> None:
-    process, upstream = stage
-    client = process.client.with_options(default_headers={"x-llmendpoint-priority": "high"})
-    await client.responses.create(model=MODEL, input="one")
-    assert upstream.headers[-1]["x-llmendpoint-priority"] == "high"
-    made = await client.responses.create(model=MODEL, input="two", background=True)
-    await until(client, made.id)
-    assert upstream.headers[-1]["x-llmendpoint-priority"] == "high"
-
-
-async def test_no_room_is_waited_for_in_the_background_and_told_in_the_foreground(stage: Stage) -> None:
-    process, upstream = stage
-    refused = 0
-
-    async def busy(body: Json) -> Any:
-        nonlocal refused
-        refused += 1
-        return error(429, "queue_full", **{"retry-after": "1"})
-
-    upstream.answer = busy
-    with pytest.raises(openai.RateLimitError, match="queue_full") as caught:
-        await process.client.responses.create(model=MODEL, input="one")
-    assert caught.value.response.headers["retry-after"] == "1"
-    made = await process.client.responses.create(model=MODEL, input="two", background=True)
-    await happens(lambda: refused >= 2)
-    assert (await process.client.responses.retrieve(made.id)).status in ("queued", "in_progress")
-    upstream.answer = None
-    assert (await until(process.client, made.id)).status == "completed"
-
-
-async def test_a_refusal_of_the_endpoint_is_told_or_ends_a_background_response(stage: Stage) -> None:
-    client = stage[0].client
-    with pytest.raises(openai.BadRequestError) as caught:
-        await client.responses.create(model=MODEL, input="bad")
-    assert caught.value.code == "invalid_value"
-    with pytest.raises(openai.BadRequestError):
-        await client.responses.create(model=MODEL, input="bad", store=False)
-    made = await client.responses.create(model=MODEL, input="bad", background=True)
-    done = await until(client, made.id)
-    assert done.status == "failed"
-    assert done.error is not None
-    assert (done.error.code, done.error.message) == ("invalid_prompt", "invalid_value")
-    with pytest.raises(openai.BadRequestError, match="is failed") as caught:
-        await client.responses.create(model=MODEL, input="x", previous_response_id=made.id)
-    assert caught.value.code == "previous_response_not_finished"
-
-
-async def test_an_error_counts_items_as_the_caller_does(stage: Stage) -> None:
-    process, upstream = stage
+async def test_an_error_counts_items_as_the_caller_does(responses_stage: Stage) -> None:
+    process, upstream = responses_stage
     first = await process.client.responses.create(model=MODEL, input="one")
 
     async def refuse(body: Json) -> Any:
@@ -250,42 +110,8 @@ async def test_an_error_counts_items_as_the_caller_does(stage: Stage) -> None:
         upstream.answer = None
 
 
-async def test_a_background_response_is_cancelled_and_others_are_not(stage: Stage) -> None:
-    process, upstream = stage
-    client = process.client
-    upstream.seconds = 5
-    made = await client.responses.create(model=MODEL, input="slow", background=True)
-    await until(client, made.id, "in_progress")
-    cancelled = await client.responses.cancel(made.id)
-    assert (cancelled.id, cancelled.status) == (made.id, "cancelled")
-    assert (await client.responses.cancel(made.id)).status == "cancelled", "a second cancel changes nothing"
-    await happens(lambda: not upstream.now)
-    upstream.seconds = 0
-    assert (await client.responses.retrieve(made.id)).status == "cancelled"
-    other = await client.responses.create(model=MODEL, input="one")
-    with pytest.raises(openai.BadRequestError, match="not a background response"):
-        await client.responses.cancel(other.id)
-    ended_one = await client.responses.create(model=MODEL, input="one", background=True)
-    await until(client, ended_one.id)
-    assert (await client.responses.cancel(ended_one.id)).status == "completed"
-
-
-async def test_a_deleted_response_is_gone_also_while_it_is_computed(stage: Stage) -> None:
-    process, upstream = stage
-    client = process.client
-    upstream.seconds = 5
-    made = await client.responses.create(model=MODEL, input="slow", background=True)
-    await until(client, made.id, "in_progress")
-    await client.responses.delete(made.id)
-    with pytest.raises(openai.NotFoundError):
-        await client.responses.retrieve(made.id)
-    with pytest.raises(openai.NotFoundError):
-        await client.responses.delete(made.id)
-    upstream.seconds = 0
-
-
-async def test_input_items_come_in_pages(stage: Stage) -> None:
-    client = stage[0].client
+async def test_input_items_come_in_pages(responses_stage: Stage) -> None:
+    client = responses_stage[0].client
     items: list[Any] = [{"role": "user", "content": f"item {n}"} for n in range(5)]
     items[3] = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     items[4] = {
@@ -330,9 +156,13 @@ async def test_input_items_come_in_pages(stage: Stage) -> None:
         ({"metadata": {"a": 1}}, "metadata.a", "at most 512"),
     ],
 )
-async def test_a_body_that_is_wrong_names_the_field(stage: Stage, body: Json, param: str, said: str) -> None:
+async def test_a_body_that_is_wrong_names_the_field(
+    responses_stage: Stage, body: Json, param: str, said: str
+) -> None:
     async with httpx.AsyncClient() as client:
-        answer = await client.post(f"{stage[0].url}/v1/responses", json={"model": MODEL, "input": "x"} | body)
+        answer = await client.post(
+            f"{responses_stage[0].url}/v1/responses", json={"model": MODEL, "input": "x"} | body
+        )
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == param
     assert said in answer.json()["error"]["message"]
@@ -342,75 +172,8 @@ async def test_a_body_that_is_wrong_names_the_field(stage: Stage, body: Json, pa
     ("content", "status"),
     [(b"", 400), (b"[]", 400), (b"[" * 100_000, 400), (b'{"model": "\xff"}', 400), (b" " * (9 << 20), 413)],
 )
-async def test_a_body_that_is_none_is_refused(stage: Stage, content: bytes, status: int) -> None:
+async def test_a_body_that_is_none_is_refused(responses_stage: Stage, content: bytes, status: int) -> None:
     async with httpx.AsyncClient() as client:
-        answer = await client.post(f"{stage[0].url}/v1/responses", content=content)
+        answer = await client.post(f"{responses_stage[0].url}/v1/responses", content=content)
         assert answer.status_code == status
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/v1/responses/resp_x", 404),
-        ("DELETE", "/v1/responses/resp_x", 404),
-        ("POST", "/v1/responses/resp_x/cancel", 404),
-        ("GET", "/v1/responses/resp_x/input_items", 404),
-        ("GET", "/v1/responses/resp_x/input_items?limit=101", 400),
-        ("GET", "/v1/responses/resp_x?stream=true", 400),
-        ("GET", "/v1/responses/resp%00x", 400),
-        ("GET", "/v1/responses", 405),
-    ],
-)
-async def test_other_refusals_have_openais_shape(stage: Stage, method: str, path: str, status: int) -> None:
-    async with httpx.AsyncClient() as client:
-        answer = await client.request(method, stage[0].url + path)
-    assert answer.status_code == status
-    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
-
-
-async def test_a_conversation_has_a_bound_in_bytes(stage: Stage) -> None:
-    client = stage[0].client
-    text = "x" * (1 << 20)
-    made = await client.responses.create(model=MODEL, input=text)
-    for _ in range(3):
-        made = await client.responses.create(model=MODEL, input=text, previous_response_id=made.id)
-    with pytest.raises(openai.BadRequestError, match="Begin a new one") as caught:
-        await client.responses.create(model=MODEL, input="x", previous_response_id=made.id)
-    assert caught.value.code == "conversation_too_long"
-
-
-async def test_all_responses_together_have_a_bound(stage: Stage) -> None:
-    client, made = stage[0].client, list[str]()
-
-    async def fill() -> None:
-        for _ in range(20):
-            made.append((await client.responses.create(model=MODEL, input="y" * (1 << 20))).id)
-
-    with pytest.raises(openai.APIStatusError, match="send store: false") as caught:
-        await fill()
-    assert (caught.value.status_code, caught.value.code) == (413, "storage_quota_exceeded")
-    assert (await client.responses.create(model=MODEL, input="y", store=False)).output_text == "1 y"
-    for response_id in made:
-        await client.responses.delete(response_id)
-    assert (await client.responses.create(model=MODEL, input="y")).output_text == "1 y"
-
-
-async def test_a_caller_that_leaves_stops_the_work(stage: Stage) -> None:
-    process, upstream = stage
-    upstream.seconds = 8
-    client = process.client
-    with contextlib.suppress(openai.APITimeoutError):
-        await client.with_options(timeout=0.5).responses.create(model=MODEL, input="nobody waits")
-    await happens(lambda: not upstream.now)
-    upstream.seconds = 0
-
-
-async def test_lines_of_a_batch_go_to_the_endpoint_itself(stage: Stage) -> None:
-    process, upstream = stage
-    url = "/v1/responses"
-    content = line("a", url=url, body={"model": MODEL, "input": "one"}).encode()
-    batch = await ended(process.client, (await submit(process.client, content, endpoint=url)).id)
-    [row] = await rows(process.client, batch.output_file_id)
-    assert row["response"]["body"]["id"] == "resp_engine"
-    assert upstream.headers[-1]["x-llmendpoint-responses"] == "direct"
