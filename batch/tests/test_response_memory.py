@@ -8,11 +8,13 @@ from urllib.parse import urlsplit
 
 import httpx
 import msgspec
+import pytest
 
 from batch.tests.running import Process, service
 from batch.tests.storage import OnDisk
 from batch.tests.upstream import serve_upstream
 from llmendpoint_batch.core.response_object import Final, State, Stored
+from llmendpoint_batch.errors import Refused
 from llmendpoint_batch.store import responses
 
 LARGE = "x" * (8_000_000)
@@ -65,7 +67,27 @@ async def test_callers_that_only_announce_large_bodies_keep_nobody_waiting(tmp_p
             writer.close()
 
 
-def test_a_conversation_is_read_without_what_its_answers_repeat() -> None:
+async def test_who_asks_for_a_large_response_and_does_not_read_it_fills_no_memory(tmp_path: Path) -> None:
+    async with serve_upstream() as upstream, service(tmp_path, upstream.url) as process:
+        upstream.seconds = 60
+        client = process.client
+        made = await client.responses.create(model="m", input="one", instructions=LARGE, background=True)
+        await client.responses.cancel(made.id)
+        port, opened = urlsplit(process.url).port, []
+        for _ in range(60):
+            opened.append(await asyncio.open_connection("127.0.0.1", port, limit=1024))
+            opened[-1][1].write(f"GET /v1/responses/{made.id} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        await asyncio.sleep(2)
+        assert most_memory(process) < 448
+        for _, writer in opened:
+            writer.close()
+        await asyncio.sleep(0.2)
+        assert (await client.responses.retrieve(made.id)).instructions == LARGE
+
+
+def test_a_conversation_is_read_without_what_its_answers_repeat_and_that_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """An answer repeats tools and instructions, which are no part of the conversation."""
     db, previous, text = OnDisk(), None, "i" * MIB
     item = [{"type": "message", "role": "assistant", "content": "yes"}]
@@ -77,6 +99,11 @@ def test_a_conversation_is_read_without_what_its_answers_repeat() -> None:
         db.write(responses.create, new, 1, 0.0, 100.0, 100.0, 1000 * MIB)
         db.write(responses.finish, new.id, Final(State.COMPLETED, answer, 1, 50), 100.0)
         previous = new.id
+    with monkeypatch.context() as patch:
+        patch.setattr(responses, "CHAIN_KEPT_BYTES", 50 * MIB)
+        new = Stored("resp_more", State.IN_PROGRESS, "m", 0, False, "", previous, b"{}", b"[]")
+        with pytest.raises(Refused, match="Begin a new one"):
+            db.write(responses.create, new, 1, 0.0, 100.0, 100.0, 1000 * MIB)
     tracemalloc.start()
     found = db.read(responses.conversation, previous)
     left, most = tracemalloc.get_traced_memory()

@@ -14,6 +14,7 @@ from gateway.tests.bounds import wait_for
 from gateway.tests.harness import Gateway, running_gateway
 from gateway.tests.sockets import ASK, CHAT, engine, open_sockets, refused
 from gateway.tests.uploads import MIB
+from llmendpoint_gateway.core.request.paths import API_PATHS
 from llmendpoint_gateway.serve.envoy.drain import QUIET_SECONDS, run_drain
 from tests.web_socket import Caller, Closed
 
@@ -55,6 +56,20 @@ def test_a_socket_is_opened_for_the_endpoint_that_its_url_or_header_names(
         caller.ask(CHAT, ASK | {"model": "other"})
         [refusal], status = caller.answer()
         assert (status, refusal["error"]["code"]) == (404, "model_not_found")
+
+
+def test_frames_reach_no_route_of_the_engine_that_the_gateway_refuses(gateway: Gateway) -> None:
+    """The gateway does not look into frames. An engine's own rerank and its routes without /v1 are those of the API."""
+    backend = engine(gateway)
+    name = gateway.endpoint(backend)
+    paths = httpx.get(f"http://{backend.address}/openapi.json").json()["paths"]
+    callers = {*API_PATHS, *(path.removeprefix("/v1") for path in API_PATHS), "/v2/rerank"}
+    others = sorted({path for path, methods in paths.items() if "post" in methods} - callers)
+    assert "/v1/load_lora_adapter" in others
+    with Caller(gateway, f"/team/{name}/v1/stream") as caller:
+        for path in others:
+            caller.ask(path, {})
+            assert caller.answer()[1] == 404, path
 
 
 @pytest.mark.parametrize(

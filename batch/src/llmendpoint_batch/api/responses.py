@@ -27,6 +27,7 @@ from llmendpoint_batch.store import responses
 from llmendpoint_batch.work.sending import PRIORITY_HEADER, RESPONSES
 
 DEFAULT_PAGE, MOST_PAGE = 20, 100
+PIECE_BYTES = 64 << 10
 RECEIVE_SECONDS = 60.0
 """For a whole request, as at the gateway. A request that is never whole holds its bytes no longer."""
 LEFT_SECONDS = 1.0
@@ -66,7 +67,7 @@ class Responses:
         stored, before = await self._begun(asked, priority)
         if stored.background:
             self._service.background.wake()
-            return _object(shown_response(stored))
+            return await self._sent(request, shown_response(stored))
         return await self._foreground(request, asked, stored, before, held)
 
     async def _begun(self, asked: Asked, priority: str) -> tuple[Stored, int]:
@@ -151,7 +152,8 @@ class Responses:
             result = sending.result()
         finally:
             sending.cancel()  # nothing, where it has ended
-        return await self._kept(stored, result, call.before)
+        kept = await self._kept(stored, result, call.before)
+        return kept if isinstance(kept, web.Response) else await self._sent(request, kept)
 
     async def _forget(self, stored: Stored | None) -> None:
         """A response that has no answer and whose caller does not know its id."""
@@ -162,7 +164,7 @@ class Responses:
         except Refused:
             pass  # deleted by somebody else
 
-    async def _kept(self, stored: Stored | None, result: Reply | Broken, before: int) -> web.Response:
+    async def _kept(self, stored: Stored | None, result: Reply | Broken, before: int) -> web.Response | bytes:
         if isinstance(result, Broken):
             code = "batch_service_upstream_failed" if result.code == "connection_failed" else result.code
             raise Refused(result.message, code=code, status=502)
@@ -175,12 +177,27 @@ class Responses:
             raise Refused(told, code="bad_answer", status=502)
         service = self._service
         await service.database.write(responses.finish, stored.id, final, service.background.keep_until())
-        return _object(final.answer)
+        return final.answer
 
-    async def get(self, request: web.Request) -> web.Response:
+    async def get(self, request: web.Request) -> web.StreamResponse:
         if request.query.get("stream", "false") != "false":
             raise Refused("stream is not supported here: read the response again.", param="stream")
-        return _object(shown_response(await self._service.database.read(responses.get, _id(request))))
+        text = shown_response(await self._service.database.read(responses.get, _id(request)))
+        return await self._sent(request, text)
+
+    async def _sent(self, request: web.Request, text: bytes) -> web.StreamResponse:
+        """As the caller reads it. What is not read yet is counted: it stays in memory."""
+        if len(text) <= PIECE_BYTES:
+            return web.Response(body=text, content_type="application/json")
+        with self._room.holding() as held:
+            held.more(len(text))
+            headers = {"Content-Type": "application/json", "Content-Length": str(len(text))}
+            answer, view = web.StreamResponse(headers=headers), memoryview(text)
+            await answer.prepare(request)
+            for at in range(0, len(text), PIECE_BYTES):
+                await answer.write(view[at : at + PIECE_BYTES])
+            await answer.write_eof()
+        return answer
 
     async def delete(self, request: web.Request) -> web.Response:
         response_id = _id(request)
@@ -188,17 +205,23 @@ class Responses:
         self._service.background.stop(response_id)
         return shown({"id": response_id, "object": "response", "deleted": True})
 
-    async def cancel(self, request: web.Request) -> web.Response:
+    async def cancel(self, request: web.Request) -> web.StreamResponse:
         service, response_id = self._service, _id(request)
-        stored = await service.database.write(responses.cancel, response_id, service.background.keep_until())
+        text = shown_response(
+            await service.database.write(responses.cancel, response_id, service.background.keep_until())
+        )
         service.background.stop(response_id)
-        return _object(shown_response(stored))
+        return await self._sent(request, text)
 
-    async def input_items(self, request: web.Request) -> web.Response:
+    async def input_items(self, request: web.Request) -> web.StreamResponse:
         limit = whole_number(request, "limit", DEFAULT_PAGE, MOST_PAGE)
         ascending = one_of(request, "order", ("asc", "desc")) == "asc"
         stored = await self._service.database.read(responses.get, _id(request))
-        return shown(page(decode_items(stored.items), limit, ascending, request.query.get("after")))
+        after, items = request.query.get("after"), stored.items
+        del stored  # and all else that could keep it while a slow caller reads
+        text = msgspec.json.encode(page(decode_items(items), limit, ascending, after))
+        del items
+        return await self._sent(request, text)
 
 
 def _header(request: web.Request, name: str) -> str:
@@ -230,10 +253,6 @@ def _kept_of(asked: Asked, response_id: str) -> tuple[bytes, bytes, int]:
 def _too_large() -> Refused:
     told = f"The body is larger than {RESPONSE_BYTES} bytes."
     return Refused(told, code="body_too_large", status=413)
-
-
-def _object(text: bytes) -> web.Response:
-    return web.Response(body=text, content_type="application/json")
 
 
 def _id(request: web.Request) -> str:

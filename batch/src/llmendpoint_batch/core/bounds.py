@@ -32,6 +32,9 @@ RESPONSE_BYTES = 8 << 20
 """The body of POST /v1/responses."""
 CHAIN_BYTES = 7 << 20
 """Items of the responses before one, with their answers. With the body it is below the 16 MiB that engines take."""
+CHAIN_KEPT_BYTES = 128 << 20
+"""Of the same responses, with tools and instructions, which each keeps and its answer repeats. All of them are read, and their
+deadlines written, when one more continues them."""
 CHAIN_DEPTH = 1_000
 """Responses, each continuing the one before."""
 MOST_ITEMS = 8_192

@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from llmendpoint_batch.core.bounds import CHAIN_BYTES, CHAIN_DEPTH, MOST_ITEMS, MOST_QUEUED, MOST_RESPONSES
+from llmendpoint_batch.core.bounds import (
+    CHAIN_BYTES,
+    CHAIN_DEPTH,
+    CHAIN_KEPT_BYTES,
+    MOST_ITEMS,
+    MOST_QUEUED,
+    MOST_RESPONSES,
+)
 from llmendpoint_batch.core.response_items import decode_items
 from llmendpoint_batch.core.response_object import (
     CONTINUED,
@@ -90,13 +97,15 @@ def _check_chain(connection: Connection, new: Stored, count: int) -> tuple[int, 
     if state not in CONTINUED:
         told = f"The response {new.previous} is {state}. Only one that is completed or incomplete can be continued."
         raise Refused(told, param="previous_response_id", code="previous_response_not_finished")
-    (found,) = connection.execute(_CHAIN + "SELECT count(*) FROM chain", (new.previous,)).fetchone()
+    sql = _CHAIN + "SELECT count(*), coalesce(sum(r.size), 0) FROM chain c JOIN responses r ON r.id = c.id"
+    found, kept = connection.execute(sql, (new.previous,)).fetchone()
     if found != depth:
         raise _gone(f"one that {new.previous} continues")
-    if depth >= CHAIN_DEPTH or size > CHAIN_BYTES or items + count > MOST_ITEMS:
+    if depth >= CHAIN_DEPTH or size > CHAIN_BYTES or items + count > MOST_ITEMS or kept > CHAIN_KEPT_BYTES:
         told = (
-            f"The conversation that ends with {new.previous} has {depth} responses, {items} items and {size} bytes. The most is "
-            f"{CHAIN_DEPTH} responses, {MOST_ITEMS} items with the new ones, and {CHAIN_BYTES} bytes. Begin a new one."
+            f"The conversation that ends with {new.previous} has {depth} responses, {items} items and {size} bytes, "
+            f"and {kept} bytes with what its answers repeat. The most is {CHAIN_DEPTH} responses, {MOST_ITEMS} items with the new ones, "
+            f"{CHAIN_BYTES} bytes, and {CHAIN_KEPT_BYTES} bytes. Begin a new one."
         )
         raise Refused(told, param="previous_response_id", code="conversation_too_long")
     return depth + 1, int(size), int(items)
