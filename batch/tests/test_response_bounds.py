@@ -14,6 +14,8 @@ from batch.tests.upstream import serve_upstream
 from llmendpoint_batch.api import rooms
 from llmendpoint_batch.api.app import make_api
 from llmendpoint_batch.api.service import Service
+from llmendpoint_batch.core import lane
+from llmendpoint_batch.core.outcomes import MOST_ATTEMPTS, Broken
 from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.settings import Settings
 from llmendpoint_batch.store import responses
@@ -103,3 +105,34 @@ async def test_background_responses_of_all_endpoints_together_have_a_bound(
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert upstream.most == 2
+
+
+@pytest.mark.parametrize("fault", ["endpoint", "service"])
+async def test_a_background_response_whose_attempts_all_break_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr(lane, "FIRST_WAIT", 0.01)
+    sent: list[str] = []
+
+    async def send(*_: object) -> Broken:
+        sent.append(fault)
+        if fault == "service":
+            raise RuntimeError("a fault of this program")
+        return Broken("The connection broke.", sent=True)
+
+    async with serve_upstream() as upstream, in_process(tmp_path, upstream.url) as (client, service):
+        monkeypatch.setattr(service.sender, "send", send)
+        made = (
+            await client.post("/v1/responses", json={"model": MODEL, "input": "y", "background": True})
+        ).json()
+        running = asyncio.create_task(service.background.run())
+        async with asyncio.timeout(20):
+            while True:
+                found = (await client.get(f"/v1/responses/{made['id']}")).json()
+                if found["status"] == "failed":
+                    break
+                await asyncio.sleep(0.02)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert len(sent) == MOST_ATTEMPTS
+        assert found["error"]["code"] == "server_error"

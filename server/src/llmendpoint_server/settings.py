@@ -14,7 +14,7 @@ from llmendpoint_server import limits
 from llmendpoint_server.adapter_flags import DEFAULT_ADAPTERS, DEFAULT_RANK, add_adapter_flags, check_adapters
 from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS, MOST_DRAFT_TOKENS
 
-DESCRIPTION = "Serve a causal language model through OpenAI's HTTP API, with continuous batching."
+DESCRIPTION = "Serve a language model, or one that embeds or ranks, through OpenAI's HTTP API, with continuous batching."
 EXAMPLES = """\
 examples:
   llmendpoint-server --model embedded://demo
