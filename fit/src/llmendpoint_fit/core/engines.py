@@ -50,7 +50,7 @@ def parse_load(spec: Mapping[str, Any]) -> Load:
         keeps_latents=not ours,
         dequantizes=ours,
         divides_evenly=ours,
-        adapters=int(engine.get("maxAdapters", ADAPTERS)) if adapted else 0,
+        adapters=int(engine.get("maxAdapters", ADAPTERS)) + ours if adapted else 0,
         adapter_rank=int(engine.get("maxAdapterRank", ADAPTER_RANK)) if adapted else 0,
     )
 
