@@ -2,8 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -82,7 +81,8 @@ class OnServer(_Both):
         self.empty()
 
     def open(self) -> None:
-        self.backend, self.blobs = Postgres(self.url), Chunks(self.url)
+        self.backend, self.chunks = Postgres(self.url), Chunks(self.url)
+        self.blobs = self.chunks
         self.write(lambda connection: connection.execute("SELECT 1"))
 
     def empty(self) -> None:
@@ -100,12 +100,4 @@ class OnServer(_Both):
 
     def close(self) -> None:
         self.backend.close()
-        self.blobs.close()
-
-
-@contextmanager
-def closing(storage: Storage) -> Iterator[Storage]:
-    try:
-        yield storage
-    finally:
-        storage.close()
+        self.chunks.close()

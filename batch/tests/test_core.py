@@ -58,6 +58,7 @@ def test_a_busy_endpoint_gets_half_as_many_lines_and_none_for_a_while() -> None:
     lane = Lane(8)
     lane.busy(10.0, 4.0, jitter=0)
     lane.busy(10.1, None, jitter=0)
+    lane.busy(10.2, 3.0, jitter=0)
     assert lane.limit == 4, "the answers of one moment count once"
     assert lane.seconds(11.0) == 3.0
     lane.busy(14.0, None, jitter=0)
@@ -142,6 +143,7 @@ def test_names_are_fit_for_a_terminal() -> None:
         (b'{\n  "a": 1e4,\n "b": [1,\r\n 2]}', b'"body":{"a":1e4,"b":[1,2]}'),
         (b"<html>\n</html>", b'"body":"<html>\\n</html>"'),
         (b"\xff", '"body":"\ufffd"'.encode()),
+        (b'{"a":1e999}', b'"body":"{\\"a\\":1e999}"'),  # no double, so that readers of the file would fail
     ],
 )
 def test_an_answer_is_one_line_whatever_the_engine_sends(body: bytes, shown: bytes) -> None:

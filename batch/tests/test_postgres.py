@@ -13,9 +13,9 @@ import pytest
 
 from batch.tests.inputs import lines
 from batch.tests.postgres import PASSWORD, Server
-from batch.tests.running import DATABASE_URL, Process, answering, ended, rows, service, submit
+from batch.tests.running import Process, answering, ended, rows, service, submit
 from batch.tests.upstream import serve_upstream
-from llmendpoint_batch.__main__ import make_parser, read_settings
+from llmendpoint_batch.__main__ import DATABASE_URL, make_parser, read_settings
 from llmendpoint_batch.errors import BadUrl, InUse, StorageAway, StorageFull
 from llmendpoint_batch.store.chunks import CHUNK, Chunks
 from llmendpoint_batch.store.connection import Connection

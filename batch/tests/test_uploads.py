@@ -13,18 +13,25 @@ import openai
 import psycopg
 import pytest
 import pytest_asyncio
+from aiohttp.test_utils import TestServer
 
 from batch.tests.inputs import lines
 from batch.tests.running import Process, answering, ended, rows, service
 from batch.tests.upstream import serve_upstream
+from llmendpoint_batch.api import receiving
+from llmendpoint_batch.api.app import make_api
+from llmendpoint_batch.api.service import Service
 from llmendpoint_batch.core.uploads import Part, Upload
 from llmendpoint_batch.metrics import Metrics
+from llmendpoint_batch.settings import Settings
 from llmendpoint_batch.store import files, uploads
 from llmendpoint_batch.store.blobs import write_lines
 from llmendpoint_batch.store.database import Database
 from llmendpoint_batch.store.folder import Folder
 from llmendpoint_batch.store.sqlite import Sqlite
+from llmendpoint_batch.work.background import Background
 from llmendpoint_batch.work.housekeeping import clean
+from llmendpoint_batch.work.sending import Sender
 from llmendpoint_batch.work.times import Times
 
 SMALL = ("--file-mib", "1", "--storage-mib", "3", "--lines", "2000", "--line-kib", "8")
@@ -244,3 +251,35 @@ async def test_an_upload_is_completed_once_or_not_though_the_service_is_killed(
         else:
             kept = set(os.listdir(tmp_path / "files"))
         assert kept == set(found)
+
+
+async def test_who_sends_a_byte_now_and_then_keeps_no_place_that_another_upload_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "AT_A_TIME", 2)
+    monkeypatch.setattr(receiving, "SLOW_AFTER_SECONDS", 0.5)
+    settings, times, metrics = Settings(tmp_path, "http://127.0.0.1:9"), Times(None), Metrics()
+    database, sender = Database(Sqlite(tmp_path / "rows")), Sender(settings.gateway, 1)
+    background = Background(database, sender, times, settings, metrics)
+    served = Service(database, Folder(tmp_path), sender, background, times, settings, lambda: None)
+    form = {"files": {"file": ("in.jsonl", CONTENT)}, "data": {"purpose": "batch"}}
+    async with TestServer(make_api(served)) as server, httpx.AsyncClient() as client:
+        url = str(server.make_url("/v1/files"))
+        request = client.build_request("POST", url, **form)
+        body = request.read()
+
+        async def slowly() -> AsyncIterator[bytes]:
+            for at in range(len(body) - 20):
+                yield body[at : at + 1]
+                await asyncio.sleep(0.01)
+
+        headers = {"content-type": request.headers["content-type"]}
+        slow = [asyncio.create_task(client.post(url, content=slowly(), headers=headers)) for _ in range(2)]
+        await asyncio.sleep(0.2)
+        assert (await client.post(url, **form)).status_code == 429, "they may yet become faster"
+        await asyncio.sleep(0.5)
+        assert (await client.post(url, **form)).status_code == 200
+        assert (await client.post(url, **form)).status_code == 200
+        for task in slow:
+            task.cancel()
+    database.close()

@@ -33,6 +33,7 @@ SECTIONS = (
     Section("engine-qwen3", "Engine: 152k tokens to draw from", "make bench-engine"),
     Section("speculation", "Engine: speculation", "make bench-speculation"),
     Section("structured", "Engine: structured output", "make bench-structured"),
+    Section("weights", "Engine: weights and KV cache in fewer bits", "make bench-weights"),
     Section("serving", "Serving", "make bench-serving"),
     Section("sampler", "Sampler", "make bench-sampler"),
     Section("api", "API process of the engine", "make bench-api"),

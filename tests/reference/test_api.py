@@ -86,4 +86,4 @@ def test_every_error_of_the_engine_is_on_the_page_and_no_other() -> None:
     for kind in kinds:
         kinds += kind.__subclasses__()
     made = {(kind.status, kind.code or "null") for kind in kinds[1:]} | {(500, "internal_error")}
-    assert shown(rows("The bundled engine's errors:", "## Limits")) == made
+    assert shown(rows("The bundled engine's errors:", "The [batch service]")) == made

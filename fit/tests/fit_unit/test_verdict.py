@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from llmendpoint_fit.core.accelerators import ACCELERATORS, BY_NAME, recognise, slice_memory
 from llmendpoint_fit.core.config import parse_config
 from llmendpoint_fit.core.cost import breakeven, decode_limit, per_thousand
-from llmendpoint_fit.core.engines import draft_of, parse_load, reads
+from llmendpoint_fit.core.engines import parse_load, reads
 from llmendpoint_fit.core.memory import (
     Load,
     adapter_bytes,
@@ -339,50 +339,6 @@ def test_fewer_bits_are_never_more_bytes(model: Model) -> None:
     eight, four = quantized(model, 8), quantized(model, 4)
     assert four.stored <= eight.stored
     assert weights_bytes(eight, Load()) <= weights_bytes(model, Load(dtype="bfloat16")) + 2
-
-
-def test_a_draft_model_takes_its_weights_and_pages_of_four_sequences() -> None:
-    draft = estimated(parse_config(LLAMA_8B | {"num_hidden_layers": 2}))
-    alone = ask(EIGHT, "a100-80gb", max_model_len=8192, max_num_seqs=4)
-    fit, with_draft = evaluate(alone), evaluate(replace(alone, draft=draft))
-    own = 4 * kv_sequence_bytes(draft, alone.load, 8192)
-    assert with_draft.draft == weights_bytes(draft, alone.load) + own
-    assert with_draft.cache == fit.cache - with_draft.draft
-    assert "draft model" in fit_text(with_draft, 4)
-    assert "draft model" not in fit_text(fit, 4)
-
-
-def test_the_pages_of_a_draft_model_take_an_eighth_at_most_and_a_large_one_fits_nowhere() -> None:
-    alone = ask(EIGHT, "l4", max_model_len=8192, max_num_seqs=4)
-    tight = evaluate(replace(alone, draft=estimated(parse_config(LLAMA_8B | {"num_hidden_layers": 4}))))
-    left = tight.memory - tight.weights - tight.overhead
-    weights = weights_bytes(estimated(parse_config(LLAMA_8B | {"num_hidden_layers": 4})), alone.load)
-    assert tight.draft == weights + int((left - weights) / 8)
-    assert evaluate(replace(alone, draft=EIGHT)).outcome is Outcome.WEIGHTS_TOO_LARGE
-
-
-def test_a_draft_model_that_the_engine_does_not_read_is_refused() -> None:
-    other = replace(EIGHT, shape=replace(EIGHT.shape, quantization="aqlm 2 bits"))
-    question = replace(ask(EIGHT, "h200", max_model_len=8192), reads=frozenset({"awq 4 bits"}))
-    assert evaluate(question).outcome.serves
-    assert evaluate(replace(question, draft=other)).outcome is Outcome.QUANTIZED
-
-
-@pytest.mark.parametrize(
-    ("arguments", "name", "draft"),
-    [
-        (["--draft-model=hf://org/small"], "llmendpoint", "hf://org/small"),
-        (["--x", "--draft-model", "hf://org/small", "--y"], "llmendpoint", "hf://org/small"),
-        (["--draft-model"], "llmendpoint", None),
-        (["--draft-model="], "llmendpoint", None),
-        (["--num-speculative-tokens=3"], "llmendpoint", None),
-        (["--draft-model=hf://org/small"], "vllm", None),
-    ],
-)
-def test_the_arguments_of_the_bundled_engine_name_its_draft_model(
-    arguments: list[str], name: str, draft: str | None
-) -> None:
-    assert draft_of({"runtime": {"name": name, "args": arguments}}) == draft
 
 
 def test_the_documented_table_is_the_one_that_is_used() -> None:

@@ -6,6 +6,7 @@ The engine repeats its prompt; answer k begins with the prompt's token k.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import defaultdict
 from typing import Any
 
@@ -97,6 +98,16 @@ def test_answers_are_the_same_streamed_and_whole(
     cached = "prompt_tokens_details"
     assert events[-2]["usage"] | {cached: 0} == whole["usage"] | {cached: 0}
     assert events[-2]["choices"] == []
+
+
+def test_no_character_of_an_answer_ends_a_line_of_a_stream(fake_server: ServerProcess) -> None:
+    """Clients cut streams by Python's idea of lines, which end at more characters than those of an event stream."""
+    words = "a\u2028b\u2029c\x85d\x0be\x1cf “g”"
+    body = COMPLETE | {"prompt": words, "max_tokens": len(TOKENIZER.encode(words)), "stream": True}
+    with httpx.stream("POST", fake_server.url + TEXT, json=body) as response:
+        lines = [line for line in response.iter_lines() if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert "".join(json.loads(line[6:])["choices"][0]["text"] for line in lines[:-1]) == words
 
 
 def test_the_first_chunk_of_each_answer_of_a_chat_has_the_role(fake_server: ServerProcess) -> None:

@@ -158,7 +158,8 @@ def test_the_request_id_of_the_caller_comes_back(http: httpx.Client) -> None:
 
 def test_load_says_what_the_gateway_needs(http: httpx.Client) -> None:
     load = http.get("/load").json()
-    assert set(load) == {"waiting", "running", "outstanding_tokens", "kv_usage", "max_num_seqs", "instance"}
+    known = {"waiting", "running", "outstanding_tokens", "kv_usage", "max_num_seqs", "instance", "adapters"}
+    assert set(load) == known
     assert http.get("/load").json()["instance"] == load["instance"]
 
 

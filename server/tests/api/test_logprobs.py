@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from llmendpoint_server.api.token_texts import TokenTexts
 from llmendpoint_server.api.tokenizer import ModelTokenizer
 from llmendpoint_server.weights.locate import resolve_model
-from server.tests.api.over_http import ASK, COMPLETE, events_of
+from server.tests.api.over_http import ASK, COMPLETE, error_of, events_of
 from server.tests.server_process import ServerProcess
 
 TOKENIZER = ModelTokenizer(resolve_model("embedded://demo"))
@@ -344,3 +344,22 @@ def test_the_engines_log_probabilities_are_those_of_the_text(demo: openai.OpenAI
     given = answer.logprobs.token_logprobs
     for one, other in zip(given, again.logprobs.token_logprobs[-len(given) :], strict=True):
         assert one == pytest.approx(other, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"echo": True, "logprobs": 20, "n": 128}, "logprobs"),
+        ({"echo": True, "logprobs": 20, "n": 128, "stream": True}, "logprobs"),
+        ({"prompt_logprobs": 20, "n": 128}, "prompt_logprobs"),
+        ({"prompt_logprobs": 20, "prompt": [[5] * 1900] * 28}, "prompt_logprobs"),
+    ],
+)
+def test_what_a_prompt_shows_counts_with_each_of_its_answers(
+    http: httpx.Client, fields: dict[str, Any], param: str
+) -> None:
+    """10 kB would ask for 300 MB."""
+    body = {"model": "chat", "prompt": [5] * 1900, "max_tokens": 1}
+    error = error_of(http.post("/v1/completions", json=body | fields))
+    assert error["param"] == param
+    assert "at most 1048576 are given" in error["message"]

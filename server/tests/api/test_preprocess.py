@@ -55,6 +55,9 @@ class Words:
     def token(self, token: int) -> tuple[str, bytes]:
         raise NotImplementedError
 
+    def special_id(self, text: str) -> int | None:
+        return None
+
     def names(self, tokens: Sequence[int]) -> list[str]:
         raise NotImplementedError
 

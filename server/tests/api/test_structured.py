@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx
 import openai
 import pytest
 from pydantic import BaseModel, Field
@@ -290,3 +292,26 @@ def test_a_good_grammar_that_a_busy_machine_did_not_compile_in_time_is_tried_aga
             ask(**grammar)
         time.sleep(0.6)
         ask(**grammar)
+
+
+def test_the_checking_process_has_a_limit_of_memory(demo_server: ServerProcess, demo: openai.OpenAI) -> None:
+    asked(demo, guided_regex="[a-c]{5}")
+    [checker] = checkers(demo_server)
+    most, _ = resource.prlimit(checker, resource.RLIMIT_AS)
+    assert 0 < most < 2**33
+
+
+def test_grammars_that_wait_to_be_checked_have_a_bound() -> None:
+    before = "from llmendpoint_server.api import grammars; grammars.WAITING_MAX = 2\n"
+    with ServerProcess("--served-model-name", "demo", fake={}, before=before) as server:
+        url = server.wait_ready().url + "/v1/completions"
+
+        def ask(number: int) -> int:
+            body = {"model": "demo", "prompt": "a", "max_tokens": 2, "guided_regex": f"[a-c]{{{number}}}"}
+            return httpx.post(url, json=body, timeout=60).status_code
+
+        assert ask(1) == 200
+        os.kill(checkers(server)[0], signal.SIGSTOP)
+        with ThreadPoolExecutor(6) as pool:
+            found = list(pool.map(ask, range(2, 8)))
+    assert found.count(429) == 4

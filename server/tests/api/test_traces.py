@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import Counter
 
+from llmendpoint_server.api import otlp
+from llmendpoint_server.api.record import Record
+from llmendpoint_server.api.traces import Ended
 from server.tests.api.over_http import ASK
 from server.tests.server_process import ServerProcess
 from tests.collector import Collector, Span
@@ -156,3 +166,29 @@ def test_without_a_collector_nothing_of_opentelemetry_is_loaded(
     assert not has_protobuf(fake_server)
     assert has_protobuf(traced)
     assert counted(fake_server, "exported") == counted(fake_server, "dropped") == 0
+
+
+def test_spans_that_wait_for_a_slow_collector_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp, "MOST_WAITING", 3)
+    monkeypatch.setattr(otlp, "GATHER_SECONDS", 0.0)
+    held, begun = threading.Event(), threading.Event()
+
+    class Slow(InMemorySpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            begun.set()
+            held.wait(30)
+            return super().export(spans)
+
+    counts: Any = SimpleNamespace(
+        traces_exported=Counter("a", "a", registry=None), traces_dropped=Counter("b", "b", registry=None)
+    )
+    traces = otlp.OtlpTraces(Slow(), 1.0, "demo", "1", "i", counts)
+    ended = Ended("", "x", "POST", "/v1/completions", 200, 0.0, 1.0, Record())
+    traces.end(ended)
+    assert begun.wait(10)
+    for _ in range(10):
+        traces.end(ended)
+    held.set()
+    traces.close()
+    assert counts.traces_dropped._value.get() == 7
+    assert counts.traces_exported._value.get() == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,27 @@ def test_a_caller_may_ping_and_send_a_message_in_pieces(fake_server: ServerProce
         for at in range(len(text)):
             caller.send_raw(b"\x89" + MASK + b"\x00\x81\0\0\0\0" + text[at : at + 1])
         caller.send_raw(b"\x80" + MASK)
+        assert caller.answer()[1] == 404
+
+
+def test_frames_that_never_end_take_little_memory_and_little_time(fake_server: ServerProcess) -> None:
+    """As bodies do: four over 1 MiB at once, each whole within 5 s. Else 250 callers fill 16 GiB."""
+    cut = b"\x81\xff" + (12 << 20).to_bytes(8, "big") + b"\0\0\0\0" + b"x" * (8 << 20)
+    memory, callers = resident_mib(fake_server), [Caller(fake_server) for _ in range(12)]
+    for caller in callers:
+        with suppress(ConnectionError):
+            caller.send_raw(cut)
+    assert resident_mib(fake_server) - memory < 200
+    codes = []
+    for caller in callers:
+        with pytest.raises((Closed, ConnectionError)) as closed:
+            caller.frame()
+        codes.append(getattr(closed.value, "code", 1013))
+    assert sorted(codes) == [1008] * 4 + [1013] * 8
+    with Caller(fake_server) as caller:
+        caller.ask("/v1/nothing", {"model": "x" * (2 << 20)})
+        assert caller.answer()[1] == 404, "their places are free again"
+        caller.ask("/v1/nothing", {"model": "x" * (2 << 20)})
         assert caller.answer()[1] == 404
 
 

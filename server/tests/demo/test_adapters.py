@@ -14,6 +14,7 @@ from llmendpoint_server.weights.locate import resolve_model
 from server.tests.api.over_http import error_of
 from server.tests.engine import lora
 from server.tests.server_process import ServerProcess
+from tests.web_socket import Caller
 
 LOAD, UNLOAD, TEXT = "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/completions"
 QUESTION = {"prompt": "The operator", "max_tokens": 12, "temperature": 0, "logprobs": 5}
@@ -59,6 +60,22 @@ def test_an_adapter_answers_by_its_name_until_it_is_let_go(
     assert client.post(UNLOAD, json={"lora_name": "poems"}).status_code == 200
     assert client.post(TEXT, json=QUESTION | {"model": "poems"}).status_code == 404
     assert text_of(client, "demo:sql") == sql
+
+
+@pytest.mark.parametrize("path", [LOAD, UNLOAD])
+def test_a_websocket_which_the_gateway_passes_to_anybody_changes_no_adapters(
+    server: ServerProcess, client: httpx.Client, paths: dict[str, str], path: str
+) -> None:
+    with Caller(server) as caller:
+        caller.ask(
+            path,
+            {"lora_name": "poems" if path == LOAD else "sql"}
+            | ({"lora_path": paths["poems"]} if path == LOAD else {}),
+        )
+        [refused], status = caller.answer()
+    assert status == 404
+    assert path in refused["error"]["message"]
+    assert client.get("/load").json()["adapters"] == ["sql"]
 
 
 def test_an_adapter_of_another_model_is_refused_with_the_layer_and_nothing_changes(

@@ -263,11 +263,15 @@ def test_speculation_changes_no_token_of_an_adapter(
     assert made.scheduler.counters.draft_tokens > 0
 
 
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
 @pytest.mark.skipif(native.find(torch.device("cpu"), torch.float32) is None, reason="no CPU kernels")
 def test_an_adapter_over_quantized_weights_is_as_near_to_peft_as_the_model_itself(
-    model_folder: Callable[[str], Path], adapters: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch
+    quantization: str,
+    model_folder: Callable[[str], Path],
+    adapters: Callable[..., list[Path]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = make_engine(model_folder("llama"), adapters("llama", 1), quantization="int8")
+    made = make_engine(model_folder("llama"), adapters("llama", 1), quantization=quantization)
     text, seen = prompts()[3], watched(made, monkeypatch)
     alone(made, [text, text], ["", "a0"], greedy(1))
     folders = [None, adapters("llama", 1)[0]]

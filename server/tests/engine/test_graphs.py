@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from llmendpoint_server.core.request import Request, RequestOutput, SamplingParams
 from llmendpoint_server.engine import native
+from llmendpoint_server.engine.adapters.changes import load_at_start
 from llmendpoint_server.engine.attention import varlen
 from llmendpoint_server.engine.attention.varlen import Varlen
 from llmendpoint_server.engine.bring_up import load
@@ -26,6 +27,7 @@ from llmendpoint_server.engine.headroom import largest_batches
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.runner import ModelRunner
 from llmendpoint_server.protocol import Configure
+from server.tests.engine import lora
 
 CPU = torch.device("cpu")
 PAGE = 16
@@ -93,10 +95,12 @@ def make_engine(
     monkeypatch.setattr(native, "llmendpoint_native", None)
     monkeypatch.setattr(varlen, "PAGE_TOKENS", PAGE)
 
-    def make(shape: str, recorder: Recorder | None, pages: int = 200) -> Engine:
-        configure = Configure(str(model_folder(shape)), device="cpu", dtype="float32", max_model_len=128)
+    def make(shape: str, recorder: Recorder | None, pages: int = 200, loras: int = 0) -> Engine:
+        configure = Configure(
+            str(model_folder(shape)), device="cpu", dtype="float32", max_model_len=128, max_loras=loras
+        )
         loaded, info = load(configure)
-        runner = ModelRunner(loaded.model, Varlen(pages + 1, CPU, torch.float32))
+        runner = ModelRunner(loaded.model, Varlen(pages + 1, CPU, torch.float32), stack=loaded.stack)
         if recorder is not None:
             runner.capture(recorder, 6, 64, 128)
         limits = replace(info, kv_pages=pages, page_size=PAGE, max_num_seqs=6, max_batched_tokens=64)
@@ -112,11 +116,13 @@ def sampling(n: int) -> SamplingParams:
     )
 
 
-def answers(engine: Engine, params: Callable[[int], SamplingParams]) -> dict[str, list[int]]:
+def answers(
+    engine: Engine, params: Callable[[int], SamplingParams], adapter: Callable[[int], str] = lambda _: ""
+) -> dict[str, list[int]]:
     tokens: dict[str, list[int]] = {}
     outputs: list[RequestOutput] = []
     for n, text in enumerate(TEXTS):
-        outputs += engine.add(Request(str(n), text, params(n)))
+        outputs += engine.add(Request(str(n), text, params(n), adapter=adapter(n)))
     while not engine.scheduler.idle:
         outputs += engine.step()
     for output in outputs:
@@ -173,6 +179,29 @@ def test_greedy_rows_alone_take_one_replay_a_step(make_engine: Callable[..., Eng
     while not engine.scheduler.idle:
         engine.step()
     assert recorder.replays == 9  # the first token comes from the prompt's step
+
+
+def test_steps_with_an_adapter_are_not_replayed_and_the_others_are(
+    make_engine: Callable[..., Engine], model_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = str(lora.save(model_folder("llama"), tmp_path, r=4, target_modules=lora.ALL))
+    recorder = Recorder()
+    engines = [make_engine("llama", one, loras=1) for one in (recorder, None)]
+    for engine in engines:
+        assert engine.runner.stack is not None
+        load_at_start(engine.runner.stack, engine.scheduler.adapters, [("sql", path)])
+    plain = [answers(engine, sampling) for engine in engines]
+    assert plain[0] == plain[1]
+    before = recorder.replays
+    assert before > NEW_TOKENS
+    some = [answers(engine, sampling, lambda n: "sql" if n % 2 else "") for engine in engines]
+    assert some[0] == some[1]
+    assert [some[0][name] == plain[0][name] for name in "012345678"] == [n % 2 == 0 for n in range(9)]
+    every = [answers(engine, sampling, lambda _: "sql") for engine in engines]
+    assert every[0] == every[1]
+    replays = recorder.replays
+    answers(engines[0], sampling, lambda _: "sql")
+    assert recorder.replays == replays
 
 
 def test_a_row_that_is_no_number_fails_alone_in_a_replayed_step(make_engine: Callable[..., Engine]) -> None:

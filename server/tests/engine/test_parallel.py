@@ -162,6 +162,15 @@ def test_a_rank_that_is_killed_ends_the_engine_at_once_with_the_cause(
             assert time.monotonic() - began < 15
 
 
+def test_where_ranks_find_each_other_is_reached_from_no_other_address() -> None:
+    """What is on all addresses answers on any address of the loopback net."""
+    store = groups.open_store(2)
+    with socket.create_connection((groups.HOST, store.port), timeout=5):
+        pass
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", store.port), timeout=5)
+
+
 def test_each_family_that_is_divided_says_the_same_as_whole(model_folder: Callable[[str], Path]) -> None:
     store = groups.open_store(2)
     script = str(Path(__file__).with_name("divided.py"))

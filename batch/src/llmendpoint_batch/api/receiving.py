@@ -18,6 +18,9 @@ TOGETHER = 1 << 20
 """Bytes that are written at a time."""
 AT_A_TIME = 16
 """Uploads under way."""
+SLOW_AFTER_SECONDS, SLOW_RATE = 60.0, 16 << 10
+"""Where all places are taken, a new upload gets that of one which has come for so long with fewer bytes a second. Otherwise whoever sends
+a byte a minute would keep a place for an hour."""
 MOST_PARTS, FIELD_BYTES = 4, 100
 FORM_BYTES = 16 << 10
 """What a form may have beside the file."""
@@ -57,13 +60,28 @@ class Form:
     size: int = 0
 
 
+@dataclass(slots=True)
+class Arriving:
+    """An upload under way: since when (seconds, of the event loop's clock), and its bytes so far."""
+
+    since: float
+    timeout: asyncio.Timeout
+    size: int = 0
+
+    def is_slow(self, now: float) -> bool:
+        return now - self.since >= SLOW_AFTER_SECONDS and self.rate(now) < SLOW_RATE
+
+    def rate(self, now: float) -> float:
+        return self.size / max(now - self.since, 1e-3)
+
+
 class Receiver:
     """Of all uploads of the service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._sizes: dict[str, int] = {}
-        """Of the uploads under way, what they have written so far."""
+        self._arriving: dict[str, Arriving] = {}
+        """By the ids of their blobs."""
 
     async def receive(self, request: web.Request, wanted: Wanted, check: Callable[[Form], None]) -> Form:
         """The bytes are kept if `check` does not raise Refused."""
@@ -72,20 +90,34 @@ class Receiver:
         if (request.content_length or 0) > wanted.most + FORM_BYTES:
             told = f"The file is larger than {wanted.most} bytes."
             raise Refused(told, param=wanted.file, code="file_too_large", status=413)
-        if len(self._sizes) >= AT_A_TIME:
+        now = asyncio.get_running_loop().time()
+        if len(self._arriving) >= AT_A_TIME and not self._end_slowest(now):
             told = f"{AT_A_TIME} uploads are under way. Try again later."
             raise Refused(told, code="too_many_uploads", status=429)
-        self._sizes[wanted.blob_id] = 0
+        timeout = asyncio.timeout(UPLOAD_SECONDS)
+        self._arriving[wanted.blob_id] = Arriving(now, timeout)
         try:
-            async with asyncio.timeout(UPLOAD_SECONDS):
+            async with timeout:
                 return await self._read(request, wanted, check)
         except TimeoutError:
-            told = f"The upload stood still for {SILENT_SECONDS:.0f} s, or took over {UPLOAD_SECONDS:.0f} s."
+            told = (
+                f"The upload stood still for {SILENT_SECONDS:.0f} s, took over {UPLOAD_SECONDS:.0f} s, or came with less than "
+                f"{SLOW_RATE} bytes a second while others waited."
+            )
             raise Refused(told, code="request_timeout", status=408) from None
         except BAD_FORM as error:
             raise Refused(f"{wanted.told}: {str(error)[:200]}", code="invalid_form") from None
         finally:
-            del self._sizes[wanted.blob_id]
+            self._arriving.pop(wanted.blob_id, None)
+
+    def _end_slowest(self, now: float) -> bool:
+        """False if none is slow."""
+        slow = [blob_id for blob_id, one in self._arriving.items() if one.is_slow(now)]
+        if not slow:
+            return False
+        slowest = self._arriving.pop(min(slow, key=lambda blob_id: self._arriving[blob_id].rate(now)))
+        slowest.timeout.reschedule(now)
+        return True
 
     async def _read(self, request: web.Request, wanted: Wanted, check: Callable[[Form], None]) -> Form:
         service, form = self._service, Form()
@@ -115,10 +147,12 @@ class Receiver:
     async def _copy(
         self, part: BodyPartReader, writing: Writing, wanted: Wanted, room: int, silence: asyncio.Timeout
     ) -> None:
-        waiting = bytearray()
+        waiting, arriving = bytearray(), self._arriving.get(wanted.blob_id)
+        if arriving is None:
+            raise TimeoutError  # another has its place
         while chunk := await _chunk(part, silence):
-            wanted.gauge.take(chunk, room - sum(self._sizes.values()))
-            self._sizes[wanted.blob_id] += len(chunk)
+            wanted.gauge.take(chunk, room - sum(one.size for one in self._arriving.values()))
+            arriving.size += len(chunk)
             waiting += chunk
             if len(waiting) >= TOGETHER:
                 await asyncio.to_thread(writing.write, bytes(waiting))

@@ -2,16 +2,16 @@
 
 import asyncio
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from aiohttp import web
 
 from llmendpoint_batch.api.answers import one_of, shown, whole_number
 from llmendpoint_batch.api.response_streams import CALLER_LEFT, Stream, as_engine_said
-from llmendpoint_batch.api.rooms import Room
+from llmendpoint_batch.api.rooms import Held, Room
 from llmendpoint_batch.api.service import Service
-from llmendpoint_batch.core.bounds import BACKGROUND_SECONDS, RESPONSE_BYTES
+from llmendpoint_batch.core.bounds import BACKGROUND_SECONDS, COPIES, RESPONSE_BYTES
 from llmendpoint_batch.core.outcomes import Broken, Reply
 from llmendpoint_batch.core.response_items import decode_items, encode_items, kept_items, page
 from llmendpoint_batch.core.response_object import State, Stored, final_of, shown_response
@@ -27,6 +27,8 @@ from llmendpoint_batch.store import responses
 from llmendpoint_batch.work.sending import PRIORITY_HEADER, RESPONSES
 
 DEFAULT_PAGE, MOST_PAGE = 20, 100
+RECEIVE_SECONDS = 60.0
+"""For a whole request, as at the gateway. A request that is never whole holds its bytes no longer."""
 LEFT_SECONDS = 1.0
 """How often it is looked whether the caller of an answer that is no stream is still there."""
 PASSED_HEADERS = (PRIORITY_HEADER, "x-llmendpoint-deadline-ms", "x-request-id", "traceparent", "tracestate")
@@ -37,7 +39,7 @@ class Call:
     """One request to the endpoint. `stored`: None: the caller wants nothing stored. `before`: how many items of earlier
     responses stand before the caller's."""
 
-    asked: Asked
+    stream: bool
     stored: Stored | None
     body: bytes
     before: int
@@ -50,21 +52,25 @@ class Responses:
         self._room = Room()
 
     async def create(self, request: web.Request) -> web.StreamResponse:
-        size = request.content_length
-        if size is not None and size > RESPONSE_BYTES:
+        if (request.content_length or 0) > RESPONSE_BYTES:
             raise _too_large()
-        with self._room.taken(RESPONSE_BYTES if size is None else size):
-            asked = await asyncio.to_thread(read_asked, await _body(request))
-            priority = read_priority(request.headers.get(PRIORITY_HEADER))
-            if not asked.store:
-                return await self._unstored(request, asked)
-            stored = await self._begun(asked, priority)
-            if stored.background:
-                self._service.background.wake()
-                return _object(shown_response(stored))
-            return await self._foreground(request, asked, stored)
+        with self._room.holding() as held:
+            asked = await asyncio.to_thread(read_asked, await _body(request, held))
+            with self._room.place():
+                return await self._asked(request, asked, held)
 
-    async def _begun(self, asked: Asked, priority: str) -> Stored:
+    async def _asked(self, request: web.Request, asked: Asked, held: Held) -> web.StreamResponse:
+        priority = read_priority(request.headers.get(PRIORITY_HEADER))
+        if not asked.store:
+            return await self._unstored(request, asked, held)
+        stored, before = await self._begun(asked, priority)
+        if stored.background:
+            self._service.background.wake()
+            return _object(shown_response(stored))
+        return await self._foreground(request, asked, stored, before, held)
+
+    async def _begun(self, asked: Asked, priority: str) -> tuple[Stored, int]:
+        """Without its items, which are in the database now; and the bytes of the conversation before it."""
         service, now = self._service, self._service.times
         response_id = f"resp_{secrets.token_hex(24)}"
         fields, items, count = await asyncio.to_thread(_kept_of, asked, response_id)
@@ -77,27 +83,31 @@ class Responses:
         if not asked.background:
             service.background.live.add(response_id)
         try:
-            await service.database.write(
+            before = await service.database.write(
                 responses.create, new, count, now.age(), keep_until, deadline, service.settings.bounds.responses_bytes
             )  # fmt: skip
         except BaseException:
             service.background.live.discard(response_id)
             raise
-        return new
+        return replace(new, items=b""), before
 
-    async def _unstored(self, request: web.Request, asked: Asked) -> web.StreamResponse:
+    async def _unstored(self, request: web.Request, asked: Asked, held: Held) -> web.StreamResponse:
         before: list[msgspec.Raw] = []
         if asked.previous is not None:
-            before = await self._service.database.read(responses.before, asked.previous)
+            read = self._service.database.read
+            held.more(COPIES * await read(responses.chain_bytes, asked.previous))
+            before = await read(responses.before, asked.previous)
         return await self._answered(request, await self._call(request, asked, None, before))
 
-    async def _foreground(self, request: web.Request, asked: Asked, stored: Stored) -> web.StreamResponse:
+    async def _foreground(
+        self, request: web.Request, asked: Asked, stored: Stored, size: int, held: Held
+    ) -> web.StreamResponse:
+        """`size`: of the conversation before it."""
         try:
+            held.more(COPIES * size)
             before = await self._service.database.read(responses.conversation, stored.previous)
             return await self._answered(request, await self._call(request, asked, stored, before))
-        except (
-            Refused
-        ):  # a part of the conversation was deleted meanwhile, or there is no room for it, or no answer came
+        except Refused:  # a part of the conversation was deleted, there is no room for it, or no answer came
             await self._forget(stored)
             raise
         finally:
@@ -113,14 +123,16 @@ class Responses:
         headers = {name: _header(request, name) for name in PASSED_HEADERS}
         if not headers["x-request-id"]:
             headers["x-request-id"] = stored.id if stored else f"req_{secrets.token_hex(12)}"
-        return Call(asked, stored, body, len(before), headers)
+        call = Call(asked.stream, stored, body, len(before), headers)
+        asked.let_go()  # callers of this function hold both, as long as the answer takes
+        before.clear()
+        return call
 
     async def _answered(self, request: web.Request, call: Call) -> web.StreamResponse:
-        with self._room.more(len(call.body) if call.before else 0):
-            if call.asked.stream:
-                stream = Stream(self._service, request, call.stored, call.before)
-                return await stream.pass_on(call.body, call.headers)
-            return await self._whole(request, call)
+        if call.stream:
+            stream = Stream(self._service, request, call.stored, call.before)
+            return await stream.pass_on(call.body, call.headers)
+        return await self._whole(request, call)
 
     async def _whole(self, request: web.Request, call: Call) -> web.StreamResponse:
         service, stored = self._service, call.stored
@@ -192,12 +204,18 @@ def _header(request: web.Request, name: str) -> str:
     return value if value.isascii() and value.isprintable() else ""
 
 
-async def _body(request: web.Request) -> bytes:
+async def _body(request: web.Request, held: Held) -> bytes:
     body = bytearray()
-    async for data in request.content.iter_any():
-        body += data
-        if len(body) > RESPONSE_BYTES:
-            raise _too_large()
+    try:
+        async with asyncio.timeout(RECEIVE_SECONDS):
+            async for data in request.content.iter_any():
+                held.more(COPIES * len(data))
+                body += data
+                if len(body) > RESPONSE_BYTES:
+                    raise _too_large()
+    except TimeoutError:
+        told = f"The body did not come within {RECEIVE_SECONDS:.0f} s."
+        raise Refused(told, code="request_timeout", status=408) from None
     return bytes(body)
 
 

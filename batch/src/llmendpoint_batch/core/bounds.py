@@ -43,8 +43,12 @@ MOST_QUEUED = 1_000
 """Background responses that are not at their end."""
 BACKGROUND_SECONDS = 24 * 3600
 """In which a background response gets its answer, or fails."""
+COPIES = 3
+"""How often the bytes of a conversation are in memory while it is sent: read, put together, and on their way."""
 OPEN_REQUESTS, OPEN_BYTES = 512, 256 << 20
-"""Responses whose callers wait, and the bytes of their conversations: they are held in memory."""
+"""Responses whose callers wait, and the bytes in memory for them."""
+SENT_BYTES = 256 << 20
+"""The same of background responses that are being sent. More of them wait."""
 
 
 @dataclass(frozen=True, slots=True)

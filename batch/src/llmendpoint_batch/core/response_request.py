@@ -30,6 +30,12 @@ class Asked:
     background: bool
     stream: bool
 
+    def let_go(self) -> None:
+        """Its bytes are needed no more: they are in what was made of them."""
+        self.fields.clear()
+        if self.input is not None:
+            self.input.clear()
+
 
 def read_asked(text: bytes) -> Asked:
     """Raises Refused, with the field at fault."""
@@ -38,7 +44,9 @@ def read_asked(text: bytes) -> Asked:
     if not isinstance(model, str) or not model or "\0" in model:
         raise _wrong("model", "the name of an endpoint, a text", "model" not in fields)
     previous = _value(fields, "previous_response_id")
-    if previous is not None and not (isinstance(previous, str) and 0 < len(previous) <= LONGEST_ID):
+    if previous is not None and not (
+        isinstance(previous, str) and 0 < len(previous) <= LONGEST_ID and "\0" not in previous
+    ):
         raise _wrong("previous_response_id", "the id of a stored response, a text")
     store, background, stream = (_flag(fields, name) for name in ("store", "background", "stream"))
     store = store is not False

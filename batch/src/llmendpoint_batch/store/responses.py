@@ -4,7 +4,7 @@ A response has the id of the one that it continues. `chain_bytes` and `chain_ite
 own answer once it has one, so that a bound on the whole conversation is seen without reading it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
@@ -25,6 +25,8 @@ from llmendpoint_batch.store.connection import Connection
 
 COLUMNS = "id, state, model, created_at, background, priority, previous, fields, items, answer"
 _OPEN = f"state IN ({', '.join(repr(str(state)) for state in OPEN)})"
+READ_BYTES, READ_ROWS = 8 << 20, 100
+"""Of a conversation, read at a time."""
 _CHAIN = (
     "WITH RECURSIVE chain(id, previous, depth) AS (SELECT id, previous, depth FROM responses WHERE id = ? UNION ALL "
     "SELECT r.id, r.previous, r.depth FROM responses r JOIN chain c ON r.id = c.previous) "
@@ -39,14 +41,13 @@ def create(
     keep_until: float,
     deadline: float,
     most_bytes: int,
-) -> None:
-    """`count`: of its items. `keep_until`: the responses that it continues are kept so long, at least. `deadline`: its own.
+) -> int:
+    """Returns the bytes of the conversation before it. `count`: of its items. `keep_until`: the responses that it continues are kept so long, at least. `deadline`: its own.
     Raises Refused: no such response to continue, a conversation that is too long, or no room."""
     _check_room(connection, new, most_bytes)
-    depth, size, items = 1, len(new.items), count
+    depth, before_bytes, before_items = 1, 0, 0
     if new.previous is not None:
         depth, before_bytes, before_items = _check_chain(connection, new, count)
-        size, items = size + before_bytes, items + before_items
         sql = _CHAIN + "UPDATE responses SET deadline = ? WHERE deadline < ? AND id IN (SELECT id FROM chain)"
         connection.execute(sql, (new.previous, keep_until, keep_until))
     own = len(new.items) + len(new.fields)
@@ -55,10 +56,11 @@ def create(
         f"VALUES ({', '.join('?' * 15)})",
         (
             new.id, str(new.state), new.model, new.created_at, int(new.background), new.priority, new.previous, new.fields,
-            new.items, None, deadline, depth, size, items, own,
+            new.items, None, deadline, depth, before_bytes + len(new.items), before_items + count, own,
         ),
     )  # fmt: skip
     _account(connection, 1, own)
+    return before_bytes
 
 
 def _check_room(connection: Connection, new: Stored, most_bytes: int) -> None:
@@ -110,21 +112,46 @@ def conversation(connection: Connection, previous: str | None) -> list[msgspec.R
     where one of them was deleted meanwhile."""
     if previous is None:
         return []
-    sql = _CHAIN + "SELECT r.items, r.answer FROM chain c JOIN responses r ON r.id = c.id ORDER BY c.depth"
-    rows = connection.execute(sql, (previous,)).fetchall()
+    sql = _CHAIN + "SELECT r.id, r.size FROM chain c JOIN responses r ON r.id = c.id ORDER BY c.depth"
+    chain = connection.execute(sql, (previous,)).fetchall()
     row = connection.execute("SELECT depth FROM responses WHERE id = ?", (previous,)).fetchone()
-    if row is None or len(rows) != row[0]:
+    if row is None or len(chain) != row[0]:
         raise _gone(previous if row is None else f"one that {previous} continues")
     found: list[msgspec.Raw] = []
-    for items, answer in rows:
-        found += decode_items(items) + output_of(answer)
+    for ids in _groups(chain):
+        sql = f"SELECT items, answer FROM responses WHERE id IN ({', '.join('?' * len(ids))}) ORDER BY depth"
+        rows = connection.execute(sql, ids).fetchall()
+        if len(rows) != len(ids):
+            raise _gone(f"one that {previous} continues")
+        for items, answer in rows:
+            # Copies: otherwise each item would keep all of its answer in memory, which also repeats tools and instructions.
+            found += (item.copy() for item in (*decode_items(items), *output_of(answer)))
     return found
+
+
+def _groups(chain: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
+    """Ids whose rows are read at a time."""
+    ids, size = list[str](), 0
+    for response_id, more in chain:
+        if ids and (size + more > READ_BYTES or len(ids) >= READ_ROWS):
+            yield ids
+            ids, size = [], 0
+        ids.append(response_id)
+        size += more
+    if ids:
+        yield ids
+
+
+def chain_bytes(connection: Connection, previous: str) -> int:
+    """Of the conversation that ends with it. Raises Refused if it cannot be continued."""
+    new = Stored("", State.QUEUED, "", 0, False, "", previous, b"", b"")
+    return _check_chain(connection, new, 0)[1]
 
 
 def before(connection: Connection, previous: str | None) -> list[msgspec.Raw]:
     """As `conversation`, for a response that is not stored itself. Raises Refused."""
     if previous is not None:
-        _check_chain(connection, Stored("", State.QUEUED, "", 0, False, "", previous, b"", b""), 0)
+        chain_bytes(connection, previous)
     return conversation(connection, previous)
 
 
@@ -137,10 +164,12 @@ def get(connection: Connection, response_id: str) -> Stored:
     return _stored(row)
 
 
-def waiting(connection: Connection) -> list[tuple[str, str]]:
-    """Background responses that wait, in the order in which they came: id and model."""
-    sql = "SELECT id, model FROM responses WHERE background = 1 AND state = ? ORDER BY seq"
-    return [(row[0], row[1]) for row in connection.execute(sql, (str(State.QUEUED),)).fetchall()]
+def waiting(connection: Connection) -> list[tuple[str, str, int]]:
+    """Background responses that wait, in the order in which they came: id, model, and bytes of the whole request."""
+    sql = (
+        "SELECT id, model, chain_bytes + size FROM responses WHERE background = 1 AND state = ? ORDER BY seq"
+    )
+    return [(row[0], row[1], int(row[2])) for row in connection.execute(sql, (str(State.QUEUED),)).fetchall()]
 
 
 def begin(connection: Connection, response_id: str) -> Stored | None:

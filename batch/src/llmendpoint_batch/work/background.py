@@ -8,11 +8,12 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Concatenate, ParamSpec, TypeVar
 
 import structlog
 
-from llmendpoint_batch.core.bounds import IN_FLIGHT
+from llmendpoint_batch.core.bounds import COPIES, IN_FLIGHT, SENT_BYTES
 from llmendpoint_batch.core.lane import Lane
 from llmendpoint_batch.core.outcomes import MOST_ATTEMPTS, Broken, Keep, Reply, judge
 from llmendpoint_batch.core.response_items import decode_items
@@ -44,6 +45,8 @@ class Background:
         self._database, self._sender, self._times = database, sender, times
         self._settings, self._metrics = settings, metrics
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._sizes: dict[str, int] = {}
+        """Of those under way, the bytes that they take in memory."""
         self._lanes: dict[str, Lane] = {}
         self._broken: dict[str, int] = {}
         """Response -> attempts that broke."""
@@ -91,27 +94,31 @@ class Background:
         live = self.live | self._tasks.keys()
         await self._database.write(responses.fail_lost, live, self._times.age(), self.keep_until())
         found, soonest, now = await self._database.read(responses.waiting), LOOK_SECONDS, time.monotonic()
-        for response_id, model in found:
+        for response_id, model, size in found:
             if response_id in self._tasks or len(self._tasks) >= IN_FLIGHT:
                 continue
+            if sum(self._sizes.values()) + COPIES * size > SENT_BYTES:
+                continue  # a shorter one goes meanwhile; each that ends wakes this
             lane = self._lanes.setdefault(model, Lane(self._settings.concurrency))
             seconds = lane.seconds(now)
             if seconds == 0:
-                self._start(response_id, lane)
+                self._start(response_id, lane, COPIES * size)
             elif seconds is not None:
                 soonest = min(soonest, seconds)
-        self._metrics.background.set(len({*self._tasks, *(response_id for response_id, _ in found)}))
-        ids, waits = {response_id for response_id, _ in found}, {model for _, model in found}
+        self._metrics.background.set(len({*self._tasks, *(response_id for response_id, _, _ in found)}))
+        ids, waits = {response_id for response_id, _, _ in found}, {model for _, model, _ in found}
         self._broken = {key: n for key, n in self._broken.items() if key in ids or key in self._tasks}
         self._lanes = {model: lane for model, lane in self._lanes.items() if lane.in_flight or model in waits}
         return soonest
 
-    def _start(self, response_id: str, lane: Lane) -> None:
+    def _start(self, response_id: str, lane: Lane, size: int) -> None:
         lane.sent()
+        self._sizes[response_id] = size
         task = self._tasks[response_id] = asyncio.create_task(self._one(response_id, lane))
 
         def ended(_: asyncio.Task[None]) -> None:
             self._tasks.pop(response_id, None)
+            self._sizes.pop(response_id, None)
             lane.ended()
             self.wake()
 
@@ -141,7 +148,9 @@ class Background:
             )
             return
         try:
-            result = await self._sent(stored)
+            body = await self._body(stored)
+            stored = replace(stored, items=b"")
+            result = await self._sent(stored, body)
         except Refused as refused:  # what it continues was deleted while it waited
             await self._keep(response_id, failed(stored, refused.message, "invalid_prompt"))
             return
@@ -156,10 +165,12 @@ class Background:
         lane.busy(time.monotonic(), verdict.seconds, random.random())
         await self._until_kept(responses.wait_again, response_id)
 
-    async def _sent(self, stored: Stored) -> Reply | Broken:
+    async def _body(self, stored: Stored) -> bytes:
         before = await self._database.read(responses.conversation, stored.previous)
         own = decode_items(stored.items)
-        body = await asyncio.to_thread(upstream_body, read_fields(stored.fields), before, own)
+        return await asyncio.to_thread(upstream_body, read_fields(stored.fields), before, own)
+
+    async def _sent(self, stored: Stored, body: bytes) -> Reply | Broken:
         with self._metrics.in_flight.track_inprogress():
             return await self._sender.send(RESPONSES, body, stored.id, stored.priority or LOW)
 

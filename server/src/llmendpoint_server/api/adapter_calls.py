@@ -16,6 +16,7 @@ class AdapterCalls:
         self._send = send
         self._open: dict[int, asyncio.Future[protocol.AdapterChanged]] = {}
         self._number = 0
+        self._ended: str | None = None
 
     async def load(self, name: str, folder: str) -> protocol.AdapterChanged:
         return await self._ask(protocol.LoadAdapter(self._next(), name, folder))
@@ -30,6 +31,7 @@ class AdapterCalls:
 
     def fail(self, why: str) -> None:
         """The engine answers none of them any more."""
+        self._ended = why
         calls, self._open = self._open, {}
         for call in calls.values():
             if not call.done():
@@ -40,6 +42,8 @@ class AdapterCalls:
         return self._number
 
     async def _ask(self, question: protocol.LoadAdapter | protocol.UnloadAdapter) -> protocol.AdapterChanged:
+        if self._ended is not None:
+            raise Unavailable(self._ended)
         answer: asyncio.Future[protocol.AdapterChanged] = asyncio.get_running_loop().create_future()
         self._open[question.call] = answer
         self._send(question)

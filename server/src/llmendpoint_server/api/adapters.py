@@ -75,8 +75,8 @@ class Adapters:
     def known(self) -> dict[str, Adapter]:
         """Those that requests may name. Those of the command line are there as soon as the engine is loaded."""
         if self._at_start and self._engine.loaded is not None:
-            self._known |= {one.name: one for one in self._at_start}
-            self._at_start = []
+            started, self._at_start = self._at_start, []  # first: it may be asked in two threads
+            self._known.update({one.name: one for one in started})
         return self._known
 
     def of(self, model: str) -> Adapter | None:

@@ -30,16 +30,13 @@ from llmendpoint_server.api.service import Service
 from llmendpoint_server.api.tasks import Handler, for_tasks
 from llmendpoint_server.api.tokenization import Tokenization
 from llmendpoint_server.api.web_socket import PATH as SOCKET_PATH
-from llmendpoint_server.api.web_socket import stream
+from llmendpoint_server.api.web_socket import not_over_socket, stream
 from llmendpoint_server.errors import RequestError
 
 OTHERS = {
     "/v1/audio": "This server reads and writes text alone, no audio",
     "/v1/images": "This server reads and writes text alone, no images",
-    **{
-        path: "This server keeps no files and batches; the batch service of the chart does (batch.enabled)"
-        for path in ("/v1/files", "/v1/uploads", "/v1/batches")
-    },
+    **dict.fromkeys(("/v1/files", "/v1/uploads", "/v1/batches"), "This server keeps no files and batches; the batch service of the chart does (batch.enabled)"),
     "/v1/responses/": "This server stores no responses; the batch service of the chart does (batch.enabled)",
     "/v1/conversations": "This server stores no conversations",
     "/v1/moderations": "This server judges no texts; a model that scores pairs has /v1/score",
@@ -187,8 +184,8 @@ def post_routes(service: Service) -> dict[str, Handler]:
         "/v1/responses": with_its_names(generate(responses)),
         "/v1/embeddings": embed(embeddings.create),
         "/v2/rerank": rank(ranking.rerank),
-        "/v1/load_lora_adapter": adapters.load,
-        "/v1/unload_lora_adapter": adapters.unload,
+        "/v1/load_lora_adapter": not_over_socket(adapters.load),
+        "/v1/unload_lora_adapter": not_over_socket(adapters.unload),
     }
     for prefix in ("", "/v1"):  # the first is vLLM's, the second passes the gateway
         posts |= {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from fastapi import Request
@@ -17,10 +19,11 @@ from llmendpoint_server.api.disconnect import ClientGone, unless_gone
 from llmendpoint_server.api.generation import Generation, collect
 from llmendpoint_server.api.http_answer import WRITE_SOON, WriteSoon
 from llmendpoint_server.api.interfaces import Stream
+from llmendpoint_server.api.pieces import Whole
 from llmendpoint_server.api.prepared import Prepared
 from llmendpoint_server.api.preprocess import Kind, Preprocessor
 from llmendpoint_server.api.record import Record
-from llmendpoint_server.api.responses import Usage, json_response
+from llmendpoint_server.api.responses import Usage, json_response, pieces_of_json
 from llmendpoint_server.api.schemas import ChatBody, CompletionBody
 from llmendpoint_server.api.service import Service
 from llmendpoint_server.api.shapes import AnswerEvents, AnswerShape, ChatShape, TextShape
@@ -31,6 +34,10 @@ from llmendpoint_server.errors import EngineEnded, RequestError, Unavailable
 
 MakeShape = Callable[[str, int, str, View], AnswerShape]
 """From the answer's id, its time (Unix seconds), the model's name and the view."""
+
+
+INLINE_SCORES = 256
+"""Tokens with log probabilities, each with 20 alternatives, that are shown in the event loop: some ms."""
 
 
 class EventStream(Response):
@@ -53,9 +60,13 @@ class EventStream(Response):
             self._generation.close()
 
     async def _send_all(self, send: Send, write: WriteSoon) -> None:
+        turn = asyncio.Lock()
+
         async def send_more(body: bytes = b"") -> None:
-            """Waits first, if the caller does not keep up."""
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+            """Waits first, if the caller does not keep up. One answer after another: what waits for a slow caller may be much, and
+            all answers would be shown in the same turn of the event loop."""
+            async with turn:
+                await send({"type": "http.response.body", "body": body, "more_body": True})
 
         event = self._events.piece
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -75,6 +86,7 @@ class Completions:
     def __init__(self, service: Service, preprocessor: Preprocessor) -> None:
         self._service = service
         self._preprocessor = preprocessor
+        self._rendering = ThreadPoolExecutor(1, "rendering")  # one at a time: each may take hundreds of MB
 
     async def chat(self, request: Request) -> Response:
         return await self.complete(request, ChatBody, ChatShape, "chatcmpl-")
@@ -107,7 +119,7 @@ class Completions:
                 handed_over = True
                 return answer
             answers = await unless_gone(request.receive, collect(generation))
-            return json_response(shape.whole(answers, generation.usage))
+            return await self._whole(shape, answers, generation.usage)
         except RequestError:
             generation.mark_failed()
             raise
@@ -115,11 +127,23 @@ class Completions:
             if not handed_over:
                 generation.close()
 
+    async def _whole(self, shape: AnswerShape, answers: Sequence[Whole], usage: Usage) -> Response:
+        """In a thread if there is much to show: a million log probabilities take seconds."""
+        scores = sum(len(answer.logprobs) + len(answer.prompt_scores) for answer in answers)
+        if scores <= INLINE_SCORES:
+            return json_response(shape.whole(answers, usage))
+
+        def render() -> bytes:
+            return b"".join(pieces_of_json(shape.whole(answers, usage)))
+
+        content = await asyncio.get_running_loop().run_in_executor(self._rendering, render)
+        return Response(content, media_type="application/json")
+
     def _start(self, request_id: str, asked: Prepared, urgency: Urgency, record: Record) -> Generation:
         """Nothing is left in the engine if one of the prompts is refused. Afterwards only the returned generation frees
         the requests there."""
         service = self._service
-        field = asked.grammar.field if asked.grammar else None
+        field = asked.grammar.field if asked.grammar is not None else None
         account = Account(
             service.engine, service.metrics, record, Usage(asked.prompt_tokens), asked.arrived, field
         )

@@ -148,6 +148,7 @@ class EngineClient(asyncio.Protocol):
     async def stop(self) -> None:
         """End the engine process. It exits when its socket closes, and is killed if it does not. A stuck process is
         killed at once."""
+        self._adapters.fail("The server is shutting down.")
         self._stopping = True
         if self._process is not None and self.failure() is not None:
             self._process.kill()

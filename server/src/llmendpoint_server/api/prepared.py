@@ -11,7 +11,7 @@ from llmendpoint_server.api.grammars import Asked
 from llmendpoint_server.api.interfaces import Tokenizer
 from llmendpoint_server.api.logprobs import Namer
 from llmendpoint_server.api.sampling_defaults import SamplingDefaults
-from llmendpoint_server.api.schemas import GenerationBody
+from llmendpoint_server.api.schemas import CompletionBody, GenerationBody
 from llmendpoint_server.api.view import View
 from llmendpoint_server.core.grammar import Grammar
 from llmendpoint_server.core.request import SamplingParams
@@ -112,14 +112,16 @@ def _check_logprobs(
     if sampling.prompt_logprobs is not None:
         field = "prompt_logprobs" if body.prompt_logprobs is not None else "logprobs"
         each = 1 + sampling.prompt_logprobs
+        times = body.answers if isinstance(body, CompletionBody) else 1  # each answer shows its prompt's
+        shown = "all prompts" if times == 1 else f"all prompts, with each of {times} answers"
         for what, tokens, most in (
             ("the longest prompt", max(map(len, prompts)), limits.PROMPT_LOGPROBS_VALUES_MAX),
-            ("all prompts", sum(map(len, prompts)), limits.LOGPROBS_VALUES_MAX),
+            (shown, times * sum(map(len, prompts)), limits.LOGPROBS_VALUES_MAX),
         ):
             if tokens * each > most:
                 raise InvalidRequest(
                     f"{field} asks for {tokens * each} values for the tokens of {what} ({each} for each token); at most "
-                    f"{most} are given: ask for fewer alternatives, or send shorter prompts.",
+                    f"{most} are given: ask for fewer alternatives or answers, or send shorter prompts.",
                     param=field,
                 )
     if sampling.logprobs is not None and body.collected:

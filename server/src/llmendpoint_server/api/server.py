@@ -25,7 +25,8 @@ from llmendpoint_server.api.app import make_app
 from llmendpoint_server.api.http_protocol import BoundedProtocol
 from llmendpoint_server.api.interfaces import Engine
 from llmendpoint_server.api.service import Service
-from llmendpoint_server.api.web_socket import FRAME_BYTES_MAX, BoundedSocket
+from llmendpoint_server.api.socket_bounds import BoundedSocket
+from llmendpoint_server.api.web_socket import FRAME_BYTES_MAX
 from llmendpoint_server.errors import BadConfiguration
 from llmendpoint_server.exits import EngineEnd
 from llmendpoint_server.settings import Settings

@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Generator
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Message, Scope
 from starlette.websockets import WebSocket, WebSocketDisconnect
-from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
-from wsproto import ConnectionType, WSConnection, events
 
 from llmendpoint_server import limits
 from llmendpoint_server.api.http_answer import WRITE_SOON
 from llmendpoint_server.api.responses import DONE, encode_json, error_body
+from llmendpoint_server.api.socket_bounds import AGAINST_THE_RULES
+from llmendpoint_server.api.tasks import Handler
 from llmendpoint_server.api.urgency import PRIORITY_HEADER
 
 PATH = "/v1/stream"
@@ -33,14 +34,14 @@ FRAME_BYTES_MAX = limits.BODY_BYTES_MAX + 2**16
 """For a frame from a caller; the body in it has its own bound."""
 IDLE_SECONDS = 600.0
 """Without a request the connection is closed after this time."""
+OVER_SOCKET = "over_socket"
+"""Set in the state of a request that came as a frame."""
 PATH_CHARACTERS_MAX = 256
-SMALL_BYTES, SMALL_FRAMES_MAX = 1024, 2_000
-"""A frame below the first is small. So many of them are read in a second: each takes some 10 µs, and may have two bytes."""
 UNSENT_BYTES_MAX = 2**16
 """An answer waits while so much of it is not written yet."""
 HEADERS = (limits.DEADLINE_HEADER.encode(), PRIORITY_HEADER.encode())
 """Those of the connection's request that hold for each request on it."""
-NORMAL, NOT_TEXT, AGAINST_THE_RULES, FAILED = 1000, 1003, 1008, 1011
+NORMAL, NOT_TEXT, FAILED = 1000, 1003, 1011
 """Close codes of RFC 6455. A frame that is too large ends with 1009, the end of the server with 1012."""
 
 
@@ -50,76 +51,6 @@ class Frame(msgspec.Struct, forbid_unknown_fields=True):
 
 
 WRONG_FRAME = 'A frame must be {"path": …, "body": …}: the path of a POST route, such as /v1/chat/completions, and its body.'
-
-
-class TooManyFrames(Exception):
-    """A second brought more small frames than SMALL_FRAMES_MAX."""
-
-
-class BoundedFrames(WSConnection):
-    """Raises TooManyFrames from `events`. Pings and pieces of messages may be empty, so no bound of bytes holds for them."""
-
-    def __init__(self) -> None:
-        super().__init__(ConnectionType.SERVER)
-        self._since, self._small = 0.0, 0
-
-    def events(self) -> Generator[events.Event, None, None]:
-        for event in super().events():
-            if _is_small(event):
-                self._count()
-            yield event
-
-    def _count(self) -> None:
-        now = time.monotonic()
-        if now - self._since > 1:
-            self._since, self._small = now, 0
-        self._small += 1
-        if self._small > SMALL_FRAMES_MAX:
-            raise TooManyFrames
-
-
-def _is_small(event: events.Event) -> bool:
-    match event:
-        case (
-            events.Message(data=content, frame_finished=True)
-            | events.Ping(payload=content)
-            | events.Pong(payload=content)
-        ):
-            return len(content) < SMALL_BYTES
-    return False  # a part of a frame that is still on its way was read from the network by itself
-
-
-class BoundedSocket(WSProtocol):
-    """A connection whose caller does not answer a ping is cut: it reads nothing, so no more could be written."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.conn = BoundedFrames()
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            super().data_received(data)
-        except TooManyFrames:
-            self._refuse(
-                f"At most {SMALL_FRAMES_MAX} frames below {SMALL_BYTES} bytes are taken in a second."
-            )
-
-    def _refuse(self, why: str) -> None:
-        self.close_sent = True
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": AGAINST_THE_RULES})
-        if not self.transport.is_closing():
-            self.transport.write(self.conn.send(events.CloseConnection(code=AGAINST_THE_RULES, reason=why)))
-            if self.transport.get_write_buffer_size():  # it does not read, so it would never close
-                self.transport.abort()
-            self.transport.close()
-
-    def handle_ping(self, event: events.Ping) -> None:
-        if self.writable.is_set():  # otherwise what it does not read would only grow
-            super().handle_ping(event)
-
-    def keepalive_timeout(self) -> None:
-        super().keepalive_timeout()
-        self.transport.abort()
 
 
 class Exchange:
@@ -156,7 +87,7 @@ class Exchange:
             "type": "http", "asgi": given["asgi"], "http_version": "1.1", "method": "POST", "scheme": "http",
             "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
             "headers": [pair for pair in given["headers"] if pair[0] in HEADERS],
-            "client": given["client"], "server": given["server"], "state": {WRITE_SOON: self._write_soon},
+            "client": given["client"], "server": given["server"], "state": {WRITE_SOON: self._write_soon, OVER_SOCKET: True},
         }  # fmt: skip
 
     async def _receive(self) -> Message:
@@ -217,6 +148,17 @@ def data_of(event: bytes) -> str:
     """The data of a server-sent event; empty for the last one, which is not JSON."""
     lines = (line.removeprefix(b"data: ") for line in event.split(b"\n") if line.startswith(b"data: "))
     return "".join(line.decode() for line in lines if line != DONE[6:].strip())
+
+
+def not_over_socket(handler: Handler) -> Handler:
+    """For a route of who operates the server: a gateway passes frames to the server without a look at their paths."""
+
+    async def handle(request: Request) -> Response:
+        if request.scope.get("state", {}).get(OVER_SOCKET):
+            raise HTTPException(404, "a WebSocket has no such path")
+        return await handler(request)
+
+    return handle
 
 
 async def stream(socket: WebSocket) -> None:

@@ -83,7 +83,7 @@ class ModelRunner:
             logits = graphs.logits
         else:
             step = self.backend.prepare(batch)
-            logits = self._forward(batch, step)
+            logits = self._together(batch, step)
         rows = [batch.rows[place] for place in step.sampled]
         lines = [(row.sequence, row.draft[:place]) for row in rows for place in range(len(row.draft) + 1)]
         sequences, guesses = [sequence for sequence, _ in lines], [guessed for _, guessed in lines]
@@ -95,9 +95,12 @@ class ModelRunner:
                 drawn = self._sample(logits[: len(lines)], sequences, guesses, masks) if lines else []
         return step, logits, drawn, masks
 
-    def _forward(self, batch: Batch, step: Step) -> torch.Tensor:
-        if self.ranks is not None:
-            return self.ranks.together(batch, lambda: forward(self.model, self.backend, step))
+    def _together(self, batch: Batch, step: Step) -> torch.Tensor:
+        if self.ranks is None:
+            return self._forward(step)
+        return self.ranks.together(batch, lambda: self._forward(step))
+
+    def _forward(self, step: Step) -> torch.Tensor:
         if self.stack is None:
             return forward(self.model, self.backend, step)
         self.stack.begin(step.rows)

@@ -50,7 +50,7 @@ def make_batch_cluster(address: str) -> Resource:
     }
 
 
-def make_batch_action(idle: str = bounds.UPLOAD_IDLE_TIMEOUT) -> Resource:
+def make_batch_action(idle: str) -> Resource:
     """Only what the service has not seen is sent again: a second upload would be a second file. `idle`: how long it may be
     silent."""
     return {

@@ -158,7 +158,7 @@ def _of_batches(path: str, there: bool) -> Resource:
     match = {"match": {"path_separated_prefix": path}, "typed_per_filter_config": _undecided()}
     if there:
         credentials = {"request_headers_to_remove": list(REMOVED_HEADERS)}
-        return match | credentials | {"route": batches.make_batch_action()}
+        return match | credentials | {"route": batches.make_batch_action(bounds.UPLOAD_IDLE_TIMEOUT)}
     return match | _direct(404, error_json(*batches.DISABLED))
 
 

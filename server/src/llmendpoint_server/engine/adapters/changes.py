@@ -1,10 +1,12 @@
-"""Loads adapters and lets them go while steps go on: a thread of low priority reads and checks, and what is copied to the device
-between two steps has a bound."""
+"""Loads adapters and lets them go while steps go on: a thread reads and checks, and what is copied to the device between two
+steps has a bound.
+
+The thread has the priority of the others. With a lower one, a busy machine would stop it while it holds Python's lock, and with it
+the steps.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +25,6 @@ from llmendpoint_server.protocol import AdapterChanged, LoadAdapter, UnloadAdapt
 
 COPIED_AT_ONCE = 4 * 2**20
 """Bytes that are copied between two steps, or one layer's if that is more."""
-NICE = 19
-"""The priority of the thread that reads: the processors are the steps'."""
 
 InThread = Callable[[Callable[[], list[Piece]]], "Future[list[Piece]]"]
 
@@ -33,8 +33,6 @@ def in_thread(work: Callable[[], list[Piece]]) -> Future[list[Piece]]:
     done: Future[list[Piece]] = Future()
 
     def run() -> None:
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         try:
             done.set_result(work())
         except BaseException as error:  # any: it is raised where the result is asked for

@@ -6,6 +6,7 @@ A rank that ends is noticed by its socket to rank 0 (ranks.py, worker.py). The t
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -61,7 +62,18 @@ def open_store(size: int) -> TCPStore:
     """Where ranks find each other, on a free port of this machine. Rank 0 opens it, before the others start."""
     os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
     limit = timedelta(seconds=COLLECTIVE_SECONDS)
-    return TCPStore(HOST, 0, size, is_master=True, timeout=limit, wait_for_workers=False)
+    # Of its own it listens on all of the pod's addresses, whatever its host is: anybody could write what ranks tell each other.
+    listener = socket.create_server((HOST, 0))
+    port = listener.getsockname()[1]
+    return TCPStore(
+        HOST,
+        port,
+        size,
+        is_master=True,
+        timeout=limit,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+    )
 
 
 def join(rank: int, size: int, device: torch.device, store: TCPStore | None, port: int) -> Group:
