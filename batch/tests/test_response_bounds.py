@@ -1,4 +1,4 @@
-"""docs/concepts/responses.md: conversations and background responses have bounds, and a refused response leaves nothing behind."""
+"""docs/concepts/responses.md: bounds on responses that are open, and what is left of those that are refused or break."""
 
 import asyncio
 import contextlib
@@ -25,6 +25,8 @@ from llmendpoint_batch.work.background import Background
 from llmendpoint_batch.work.sending import Sender
 from llmendpoint_batch.work.times import Times
 
+pytestmark = pytest.mark.asyncio
+
 
 @contextlib.asynccontextmanager
 async def in_process(data: Path, gateway: str) -> AsyncIterator[tuple[httpx.AsyncClient, Service]]:
@@ -49,10 +51,10 @@ async def test_of_a_response_that_finds_no_room_for_its_conversation_nothing_sta
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows its id, so nobody could delete it."""
-    monkeypatch.setattr(rooms, "OPEN_BYTES", 3500)
     async with serve_upstream() as upstream, in_process(tmp_path, upstream.url) as (client, service):
-        body = {"model": MODEL, "input": "x" * 1000}
+        body = {"model": MODEL, "input": "x" * 4000}
         first = (await client.post("/v1/responses", json=body)).json()
+        monkeypatch.setattr(rooms, "OPEN_BYTES", 2000)
         more = {"model": MODEL, "input": "y", "previous_response_id": first["id"]}
         refused = await client.post("/v1/responses", json=more)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_responses")

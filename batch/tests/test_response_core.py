@@ -179,16 +179,16 @@ def test_ids_of_items_are_kept_if_they_are_the_only_ones() -> None:
 
 def test_responses_that_are_open_have_a_bound_in_bytes_and_in_number() -> None:
     room = Room()
-    with room.taken(OPEN_BYTES - 10), room.more(10):
-        with pytest.raises(Refused, match="under way") as caught, room.taken(1):
-            pass
+    with room.holding() as first, room.holding() as second:
+        first.more(OPEN_BYTES - 10)
+        second.more(10)
+        with pytest.raises(Refused, match="under way") as caught:
+            second.more(1)
         assert (caught.value.status, caught.value.code) == (429, "too_many_responses")
-        with pytest.raises(Refused), room.more(1):
-            pass
     with ExitStack() as all_of_them:
         for _ in range(OPEN_REQUESTS):
-            all_of_them.enter_context(room.taken(0))
-        with pytest.raises(Refused), room.taken(0):
+            all_of_them.enter_context(room.place())
+        with pytest.raises(Refused), room.place():
             pass
-    with room.taken(OPEN_BYTES):  # what has ended holds no room
-        pass
+    with room.holding() as held, room.place():  # what has ended holds no room
+        held.more(OPEN_BYTES)

@@ -108,9 +108,7 @@ class Responses:
             held.more(COPIES * size)
             before = await self._service.database.read(responses.conversation, stored.previous)
             return await self._answered(request, await self._call(request, asked, stored, before))
-        except (
-            Refused
-        ):  # a part of the conversation was deleted meanwhile, there is no room for it, or no answer came
+        except Refused:  # a part of the conversation was deleted, there is no room for it, or no answer came
             await self._forget(stored)
             raise
         finally:

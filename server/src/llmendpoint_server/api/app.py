@@ -36,10 +36,10 @@ from llmendpoint_server.errors import RequestError
 OTHERS = {
     "/v1/audio": "This server reads and writes text alone, no audio",
     "/v1/images": "This server reads and writes text alone, no images",
-    **{
-        path: "This server keeps no files and batches; the batch service of the chart does (batch.enabled)"
-        for path in ("/v1/files", "/v1/uploads", "/v1/batches")
-    },
+    **dict.fromkeys(
+        ("/v1/files", "/v1/uploads", "/v1/batches"),
+        "This server keeps no files and batches; the batch service of the chart does (batch.enabled)",
+    ),
     "/v1/responses/": "This server stores no responses; the batch service of the chart does (batch.enabled)",
     "/v1/conversations": "This server stores no conversations",
     "/v1/moderations": "This server judges no texts; a model that scores pairs has /v1/score",
