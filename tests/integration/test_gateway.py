@@ -109,6 +109,7 @@ def test_an_endpoint_and_its_slices_are_routed_and_a_switch_is_acknowledged(name
         "ready": True,
         "draining": False,
         "in_flight": 0,
+        "sockets": 0,
         "breaker": "closed",
     }
     wait_for(
