@@ -19,11 +19,12 @@ def line(number: int) -> str:
     return json.dumps(given) + "\n"
 
 
-def batch_pod(product: Product) -> str:
+def batch_pod(product: Product) -> str | None:
+    """The pod that serves, if there is one."""
     found = product.cluster.get("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/component=batch")["items"]
     ready = [pod for pod in found if is_ready(pod) and not pod["metadata"].get("deletionTimestamp")]
-    assert len(ready) == 1, found
-    return str(ready[0]["metadata"]["name"])
+    assert len(ready) <= 1, found
+    return str(ready[0]["metadata"]["name"]) if ready else None
 
 
 def kubectl_llm(product: Product, *arguments: str) -> str:
@@ -50,7 +51,8 @@ def test_a_batch_goes_on_after_its_pod_was_killed(product: Product, chat: str, t
     began = time.monotonic()
     assert client.batches.retrieve(made["id"]).id == made["id"], "the gateway waits for the next pod"
     print(f"the batch service answered {time.monotonic() - began:.1f} s after its pod was killed")
-    assert batch_pod(product) != first
+    # The killed one may have answered: a container ends a moment after its pod is deleted.
+    wait_for("another pod serves", lambda: batch_pod(product) not in (None, first), 60)
     assert "completed" in kubectl_llm(product, "status", made["id"], "--wait", "--timeout", "120")
     rows = [json.loads(row) for row in kubectl_llm(product, "results", made["id"]).splitlines()]
     assert [row["custom_id"] for row in rows] == [f"n-{number}" for number in range(LINES)]

@@ -106,9 +106,9 @@ def engines(product: Product) -> dict[str, int]:
     }
 
 
-def proven_runtime(images: Images) -> Object:
-    """A runtime of the user's own, whose engines get the sidecar."""
-    own = yaml.safe_load((ROOT / "charts/llmendpoint/runtimes/simulator.yaml").read_text())
+def proven_runtime(images: Images, root: Path) -> Object:
+    """A runtime of the user's own, of the fields that the release in `root` has, whose engines get the sidecar."""
+    own = yaml.safe_load((root / "charts/llmendpoint/runtimes/simulator.yaml").read_text())
     probes = {"startup": {"path": "/health"}, "live": {"path": "/health"}}
     spec = {**own["spec"], "image": images.simulator, "readiness": "Generation", "probes": probes}
     return {**own, "metadata": {"name": "proven"}, "spec": spec}
@@ -119,7 +119,7 @@ def install_before(cluster: Cluster, root: Path, folder: Path) -> Product:
     images = load_images(cluster, root)
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     chart.install(cluster, values(images), folder, root / "charts" / "llmendpoint")
-    cluster.apply(proven_runtime(images))
+    cluster.apply(proven_runtime(images, root))
     [port] = cluster.get("service", "llmendpoint-gateway", "-n", SYSTEM)["spec"]["ports"]
     product = Product(cluster, f"http://{cluster.own.address}:{port['nodePort']}")
     for name, spec in ENDPOINTS.items():

@@ -32,9 +32,9 @@ def changes(namespace: Namespace, name: str = "chat") -> list[dict[str, Any]]:
     return sorted(found, key=lambda event: int(event["metadata"]["resourceVersion"]))
 
 
-def wait_changes(namespace: Namespace, count: int) -> list[str]:
+def wait_changes(namespace: Namespace, count: int, name: str = "chat") -> list[str]:
     def found() -> list[str] | None:
-        messages = [event["message"] for event in changes(namespace)]
+        messages = [event["message"] for event in changes(namespace, name)]
         return messages if len(messages) >= count else None
 
     messages: list[str] = namespace.cluster.wait_for(f"{count} spec changes to be told", found, 30)
@@ -82,6 +82,7 @@ def test_a_restart_repeats_nothing_and_tells_what_was_changed_meanwhile(
         namespace.target()
         namespace.target("other")
         wait_changes(namespace, 1)
+        wait_changes(namespace, 1, "other")
         assert operator.stop() == 0
         namespace.apply(engine={"maxNumSeqs": 4})
         operator.start()
