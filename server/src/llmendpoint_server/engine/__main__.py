@@ -29,11 +29,12 @@ def main() -> int:
     spin_briefly()
     gc.disable()  # until the model is loaded: what is imported and loaded stays
     from llmendpoint_server.engine.connection import Connection
-    from llmendpoint_server.engine.process import leave_with_the_api_process, serve
+    from llmendpoint_server.engine.process import serve
+    from llmendpoint_server.engine.watch import leave_with_the_other_end
 
     # Never closed here: the watch would take that for the API process's end, and exit with its own code.
     stream = socket.socket(fileno=arguments.socket_fd)
-    leave_with_the_api_process(stream)
+    leave_with_the_other_end(stream, "api-process-watch")
     try:
         return serve(Connection(stream))
     except EOFError:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import select
-import socket
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -27,20 +23,6 @@ from llmendpoint_server.engine.pooling.bring_up import load as load_pooling
 from llmendpoint_server.engine.pooling.loop import PoolingEngine
 from llmendpoint_server.engine.pooling.task import task_of
 from llmendpoint_server.errors import BadConfiguration, LoadError, ProtocolError
-
-POLLRDHUP = getattr(select, "POLLRDHUP", 0)
-
-
-def leave_with_the_api_process(stream: socket.socket) -> None:
-    """End this process when the other end is closed, even in the middle of a load or a step."""
-
-    def watch() -> None:
-        poll = select.poll()
-        poll.register(stream, POLLRDHUP)
-        poll.poll()
-        os._exit(0)
-
-    threading.Thread(target=watch, daemon=True, name="api-process-watch").start()
 
 
 def serve(connection: Connection) -> int:

@@ -35,10 +35,11 @@ def main() -> int:
     spin_briefly()
     gc.disable()  # until the model is loaded: what is imported and loaded stays
     from llmendpoint_server.engine.parallel.messages import Line
-    from llmendpoint_server.engine.parallel.worker import leave_with_rank_0, work
+    from llmendpoint_server.engine.parallel.worker import work
+    from llmendpoint_server.engine.watch import leave_with_the_other_end
 
     stream = socket.socket(fileno=arguments.socket_fd)
-    leave_with_rank_0(stream)
+    leave_with_the_other_end(stream, "rank-0-watch")
     code = work(Line(stream))
     sys.stderr.flush()
     os._exit(code)  # a collective that cannot end would keep the interpreter from ending

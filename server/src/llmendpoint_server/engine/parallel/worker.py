@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import select
-import socket
-import threading
 from typing import NoReturn
 
 import msgspec
@@ -21,20 +17,6 @@ from llmendpoint_server.engine.parallel import group as groups
 from llmendpoint_server.engine.parallel.messages import PAGES, Failed, Join, Kind, Line, StepReader
 from llmendpoint_server.engine.preparing import Prepared
 from llmendpoint_server.errors import LoadError
-
-POLLRDHUP = getattr(select, "POLLRDHUP", 0)
-
-
-def leave_with_rank_0(stream: socket.socket) -> None:
-    """End this process when rank 0 ends, even in the middle of a load or a collective."""
-
-    def watch() -> None:
-        poll = select.poll()
-        poll.register(stream, POLLRDHUP)
-        poll.poll()
-        os._exit(0)
-
-    threading.Thread(target=watch, daemon=True, name="rank-0-watch").start()
 
 
 def work(line: Line) -> int:
