@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from llmendpoint_server import protocol
 from llmendpoint_server.core.batch import Batch, Scheduled
@@ -32,7 +34,7 @@ from llmendpoint_server.engine.parallel import group as groups
 from llmendpoint_server.engine.parallel import ranks
 from llmendpoint_server.engine.parallel.dividing import DIVIDED, check_divisible
 from llmendpoint_server.engine.parallel.messages import Kind, Line
-from llmendpoint_server.errors import BadConfiguration
+from llmendpoint_server.errors import BadConfiguration, ModelNotFound
 from server.tests.engine.engine_process import LIMIT_SECONDS, Engine, ends
 from server.tests.engine.test_tokens import NEW_TOKENS, PAGE_BYTES, prompts
 
@@ -205,6 +207,23 @@ def test_what_cannot_be_divided_is_refused_with_the_flag_and_what_would_be_right
 ) -> None:
     with pytest.raises(BadConfiguration, match=re.escape(words)):
         load(configure(model_folder(shape), **settings))  # type: ignore[arg-type]  # as above
+
+
+def test_weights_that_are_not_whole_are_refused_as_without_ranks(
+    model_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(model_folder("llama"), tmp_path / "model"))
+    tensors = load_file(folder / "model.safetensors")
+    lacking = "model.layers.1.self_attn.q_proj.weight"
+    del tensors[lacking]
+    save_file(tensors, folder / "model.safetensors")
+    with Engine() as engine:
+        engine.send(configure(folder))
+        while (message := engine.next()) == protocol.StateChanged("loading", f"reading {folder}"):
+            pass
+        assert isinstance(message, protocol.StateChanged)
+        assert (message.state, message.exit_code) == ("failed", ModelNotFound.exit_code)
+        assert f"no weights for 1 tensors, such as {lacking}" in message.detail
 
 
 FAILING = """

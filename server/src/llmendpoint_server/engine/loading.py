@@ -119,19 +119,7 @@ def load_model(
         elif folder.gguf is not None:
             model = _load_gguf(folder, folder.gguf, dtype)
         else:
-            check_plain(folder.path)
-            model = _complete(
-                *AutoModelForCausalLM.from_pretrained(
-                    folder.path,
-                    config=folder.config,
-                    dtype=dtype,
-                    local_files_only=True,
-                    use_safetensors=True,
-                    trust_remote_code=False,
-                    output_loading_info=True,
-                    ignore_mismatched_sizes=True,
-                )
-            )
+            model = read_plain(folder, dtype)
     except (ValueError, OSError, RuntimeError, ArithmeticError) as error:
         raise ModelNotFound(f"The model in {folder.path} cannot be loaded: {error}") from error
     return model.to(device).eval()  # type: ignore[no-any-return]  # transformers publishes no types
@@ -155,6 +143,25 @@ def check_plain(folder: Path) -> None:
                         )
         except SafetensorError as error:
             raise ValueError(f"{path.name} is cut short or no safetensors file: {error}") from error
+
+
+def read_plain(folder: Folder, dtype: torch.dtype, **options: Any) -> Any:
+    """The model of weights of 16 or 32 bits, with `options` of transformers' `from_pretrained`. Raises ValueError for weights that are not
+    whole."""
+    check_plain(folder.path)
+    return _complete(
+        *AutoModelForCausalLM.from_pretrained(
+            folder.path,
+            config=folder.config,
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **options,
+        )
+    )
 
 
 def _load_quantized(folder: Folder, dtype: torch.dtype, form: Format) -> Any:

@@ -14,7 +14,6 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
-from transformers import AutoModelForCausalLM
 from transformers.distributed import DistributedConfig
 
 from llmendpoint_server.engine import loading
@@ -84,14 +83,8 @@ def load_model(
     if group is None:
         return loading.load_model(folder, device, dtype, form)
     try:
-        model: CausalLM = AutoModelForCausalLM.from_pretrained(
-            folder.path,
-            config=folder.config,
-            dtype=dtype,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            distributed_config=DistributedConfig(tp_size=group.size),
+        model: CausalLM = loading.read_plain(
+            folder, dtype, distributed_config=DistributedConfig(tp_size=group.size)
         )
         divide(model, group)
     except (ValueError, OSError, RuntimeError) as error:
