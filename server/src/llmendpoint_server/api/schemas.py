@@ -14,7 +14,7 @@ from msgspec import Meta, Raw
 from llmendpoint_server import limits
 from llmendpoint_server.api.chat_fields import Effort
 from llmendpoint_server.api.explain import FORMS, explain, must_be
-from llmendpoint_server.api.fields import NOT_GIVEN, Body, is_neutral
+from llmendpoint_server.api.fields import NOT_GIVEN, Body, CallerText, Count, Metadata, is_neutral
 from llmendpoint_server.api.messages import Message
 from llmendpoint_server.api.structured import StructuredFields
 from llmendpoint_server.errors import InvalidRequest
@@ -33,8 +33,6 @@ REPLACED = {"functions": "tools", "function_call": "tool_choice"}
 DEFAULT_COMPLETION_TOKENS = 16
 """The default of OpenAI's /v1/completions for max_tokens."""
 
-CallerText = Annotated[str, Meta(max_length=limits.CALLER_CHARACTERS_MAX)] | None
-Count = Annotated[int, Meta(ge=limits.MAX_TOKENS_MIN, le=limits.MAX_TOKENS_MAX)] | None
 Alternatives = Annotated[int, Meta(ge=0, le=limits.LOGPROBS_MAX)] | None
 StopString = Annotated[str, Meta(min_length=1, max_length=limits.STOP_STRING_CHARACTERS_MAX)]
 
@@ -62,13 +60,7 @@ class GenerationBody(StructuredFields, kw_only=True, forbid_unknown_fields=True)
     cache_salt: Annotated[str, Meta(max_length=limits.CACHE_SALT_CHARACTERS_MAX)] | None = None
     # Accepted without effect: they tell OpenAI about the caller or the bill, and do not change the answer.
     user: CallerText = None
-    metadata: Annotated[
-        dict[
-            Annotated[str, Meta(max_length=limits.METADATA_KEY_MAX)],
-            Annotated[str, Meta(max_length=limits.METADATA_VALUE_MAX)],
-        ],
-        Meta(max_length=limits.METADATA_PAIRS_MAX),
-    ] | None = None  # fmt: skip
+    metadata: Metadata = None
     store: bool | None = None
     service_tier: CallerText = None
     safety_identifier: CallerText = None

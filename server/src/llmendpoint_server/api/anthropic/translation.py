@@ -18,7 +18,7 @@ from llmendpoint_server.api.anthropic.bodies import (
 )
 from llmendpoint_server.api.decoding import BodyDecoder
 from llmendpoint_server.api.explain import missing, must_be
-from llmendpoint_server.api.fields import NOT_GIVEN
+from llmendpoint_server.api.fields import NOT_GIVEN, function_of_chat
 from llmendpoint_server.api.messages import CalledFunction, MadeCall, Message, Part
 from llmendpoint_server.api.responses import encode_json
 from llmendpoint_server.api.schemas import ChatBody
@@ -173,13 +173,7 @@ def _tool(tool: AnthropicTool, place: str) -> dict[str, Any]:
         )
     if tool.input_schema is NOT_GIVEN:
         raise missing(f"{place}.input_schema")
-    function: dict[str, Any] = {
-        "name": tool.name,
-        "parameters": tool.input_schema,
-        "strict": bool(tool.strict),
-    }
-    if tool.description is not None:
-        function["description"] = tool.description
+    function = function_of_chat(tool.name, tool.input_schema, tool.strict, tool.description)
     return {"type": "function", "function": function}
 
 

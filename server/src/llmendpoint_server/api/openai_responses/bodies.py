@@ -12,7 +12,7 @@ from msgspec import Meta, Raw, Struct
 from llmendpoint_server import limits
 from llmendpoint_server.api.chat_fields import Effort
 from llmendpoint_server.api.explain import FORMS as CHAT_FORMS
-from llmendpoint_server.api.fields import NOT_GIVEN, Body, is_neutral
+from llmendpoint_server.api.fields import NOT_GIVEN, Body, CallerText, Count, Metadata, is_neutral
 from llmendpoint_server.errors import InvalidRequest
 
 TEXT_LOGPROBS = "message.output_text.logprobs"
@@ -64,8 +64,6 @@ FORMS: dict[str, str] = {
     "stream_options.include_obfuscation": _FLAG,
 }  # fmt: skip
 Name = Annotated[str, Meta(max_length=limits.NAME_CHARACTERS_MAX)]
-Caller = Annotated[str, Meta(max_length=limits.CALLER_CHARACTERS_MAX)] | None
-Tokens = Annotated[int, Meta(ge=limits.MAX_TOKENS_MIN, le=limits.MAX_TOKENS_MAX)] | None
 
 
 class InputPart(Struct):
@@ -134,8 +132,8 @@ class ReasoningOptions(Body):
     """`summary` has no effect: answers show the reasoning itself. `context` and `mode`: see UNSUPPORTED."""
 
     effort: Effort | None = None
-    summary: Caller = None
-    generate_summary: Caller = None
+    summary: CallerText = None
+    generate_summary: CallerText = None
     context: Raw = NOT_GIVEN
     mode: Raw = NOT_GIVEN
 
@@ -165,7 +163,7 @@ class ResponsesBody(Body, kw_only=True):
     instructions: str | None = None
     stream: bool | None = None
     stream_options: ResponsesStreamOptions | None = None
-    max_output_tokens: Tokens = None
+    max_output_tokens: Count = None
     temperature: Annotated[float, Meta(ge=limits.TEMPERATURE_MIN, le=limits.TEMPERATURE_MAX)] | None = None
     top_p: Annotated[float, Meta(gt=limits.TOP_P_MIN, le=limits.TOP_P_MAX)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=limits.LOGPROBS_MAX)] | None = None
@@ -177,19 +175,13 @@ class ResponsesBody(Body, kw_only=True):
     reasoning: ReasoningOptions | None = None
     # Accepted without effect. `max_tool_calls` counts calls of OpenAI's own tools.
     store: bool | None = None
-    max_tool_calls: Tokens = None
-    user: Caller = None
-    metadata: Annotated[
-        dict[
-            Annotated[str, Meta(max_length=limits.METADATA_KEY_MAX)],
-            Annotated[str, Meta(max_length=limits.METADATA_VALUE_MAX)],
-        ],
-        Meta(max_length=limits.METADATA_PAIRS_MAX),
-    ] | None = None  # fmt: skip
-    service_tier: Caller = None
-    safety_identifier: Caller = None
-    prompt_cache_key: Caller = None
-    prompt_cache_retention: Caller = None
+    max_tool_calls: Count = None
+    user: CallerText = None
+    metadata: Metadata = None
+    service_tier: CallerText = None
+    safety_identifier: CallerText = None
+    prompt_cache_key: CallerText = None
+    prompt_cache_retention: CallerText = None
     prompt_cache_options: Raw = NOT_GIVEN
     # Not implemented: see UNSUPPORTED.
     previous_response_id: Raw = NOT_GIVEN

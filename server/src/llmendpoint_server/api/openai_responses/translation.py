@@ -11,7 +11,7 @@ from msgspec import Raw
 from llmendpoint_server import limits
 from llmendpoint_server.api.decoding import BodyDecoder
 from llmendpoint_server.api.explain import missing, must_be
-from llmendpoint_server.api.fields import NOT_GIVEN
+from llmendpoint_server.api.fields import NOT_GIVEN, function_of_chat
 from llmendpoint_server.api.messages import Message
 from llmendpoint_server.api.openai_responses.bodies import (
     FORMS,
@@ -114,14 +114,7 @@ def _tool(tool: ResponsesTool, place: str) -> dict[str, Any]:
         )
     if tool.name is None:
         raise missing(f"{place}.name")
-    function: dict[str, Any] = {
-        "name": tool.name,
-        "parameters": tool.parameters,
-        "strict": bool(tool.strict),
-    }
-    if tool.description is not None:
-        function["description"] = tool.description
-    return function
+    return function_of_chat(tool.name, tool.parameters, tool.strict, tool.description)
 
 
 def _choice(choice: str | ToolChoice | None) -> Raw:
