@@ -92,7 +92,7 @@ ADAPTER_NAME_MAX, ADAPTER_SOURCE_MAX = 128, 1_024
 ADAPTER_CONFIG_BYTES_MAX, ADAPTER_BYTES_MAX = 2**20, 8 * 2**30
 """Of adapter_config.json and adapter_model.safetensors."""
 ADAPTER_CHANGES_WAITING_MAX = 16
-"""Adapters that wait to be loaded or let go; one more is refused with 429."""
+"""Adapters that wait to be loaded or unloaded; one more is refused with 429."""
 MESSAGES_MAX = 8_192
 PARTS_MAX = 1_024
 """Text parts of one message."""

@@ -203,7 +203,7 @@ class PodInputs(ApiModel):
     adapters: Annotated[
         tuple[Adapter, ...], Field(max_length=MOST_ADAPTERS, json_schema_extra=map_list("name"))
     ] = ()
-    """LoRA adapters of the model. Running replicas load them, and let go those that are not listed, without a restart. A new
+    """LoRA adapters of the model. Running replicas load them, and unload those that are not listed, without a restart. A new
     revision is made only if the active one was made without adapters, or if an adapter is on a claim that its pods have not
     mounted. At most engine.maxAdapters."""
     progress_deadline_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600

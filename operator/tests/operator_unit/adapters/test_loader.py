@@ -1,4 +1,4 @@
-"""docs/concepts/adapters.md: running pods load and let go, each by itself, and none is asked more than it can bear."""
+"""docs/concepts/adapters.md: running pods load and unload, each by itself, and none is asked more than it can bear."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Adapters:
             return there if there.source == source else None
         if len(known) >= self.most:
             raise AdaptersFull(
-                f"There are {len(known)} adapters already, as many as --max-loras allows: let go one of {', '.join(sorted(known))}.",
+                f"There are {len(known)} adapters already, as many as --max-loras allows: unload one of {', '.join(sorted(known))}.",
                 param="lora_name",
             )
         return None
@@ -150,7 +150,7 @@ class Adapters:
                 param="lora_name",
             )
         _check(await self._engine.unload_adapter(name), "lora_name")
-        structlog.get_logger().info("adapter let go", name=name, source=gone.source)
+        structlog.get_logger().info("adapter unloaded", name=name, source=gone.source)
         return gone
 
 

@@ -1,6 +1,6 @@
 """The places for LoRA adapters on the device: which adapter has which, and which are free.
 
-An adapter is loaded into a free place while others serve, and gets its name when its weights are there. One that is let go, or
+An adapter is loaded into a free place while others serve, and gets its name when its weights are there. One that is unloaded, or
 replaced by another of its name, keeps its place until no request needs it. So there is one place more than there may be
 adapters: one can be replaced while its requests run.
 """
@@ -55,7 +55,7 @@ class Places:
             raise PlacesFull(f"there are {len(names)} adapters, as many as --max-loras allows")
         if not self._free:
             raise PlacesFull(
-                "requests still run with adapters that were let go or replaced; try again when they have ended"
+                "requests still run with adapters that were unloaded or replaced; try again when they have ended"
             )
         place = min(self._free)
         self._free.remove(place)

@@ -99,7 +99,7 @@ class Scheduler:
         if request.id in members.groups:
             raise ValueError(f"There is a request {request.id!r} already.")
         placed = self.adapters.find(request.adapter) if request.adapter else NO_ADAPTER
-        if placed is None:  # let go since the API process looked
+        if placed is None:  # unloaded since the API process looked
             detail = "Its adapter is not loaded any more."
             return [
                 RequestOutput(request.id, (), FinishReason.LOST, detail=detail, index=index)

@@ -3,7 +3,7 @@
 | module | what it knows |
 |---|---|
 | mounts | where an engine finds an adapter, and which claims a pod needs for that |
-| moves | what a pod is to load and let go next, and when a failure is tried again |
+| moves | what a pod is to load and unload next, and when a failure is tried again |
 | awaited | whether a rollout waits for adapters |
 | reported | what the status says of adapters |
 """

@@ -1,4 +1,4 @@
-"""What one pod is to load and let go, by what it is to have and what it says that it has. The time is an argument, in
+"""What one pod is to load and unload, by what it is to have and what it says that it has. The time is an argument, in
 seconds.
 
 | the pod has | the spec has | move |
@@ -7,7 +7,7 @@ seconds.
 | none of this name | an adapter | load it |
 | an adapter from another source | an adapter | load it in the other's place |
 
-Pods let go first, because that makes room. A load that failed is tried again after a pause that grows up to
+Pods unload first, because that makes room. A load that failed is tried again after a pause that grows up to
 LONGEST_PAUSE_S. It holds up no other adapter, and a changed source is tried at once.
 """
 
@@ -52,7 +52,7 @@ Move = Load | Unload
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A move that failed `times` times in a row. `source` is empty for an adapter that was to be let go. `refused`: the
+    """A move that failed `times` times in a row. `source` is empty for an adapter that was to be unloaded. `refused`: the
     engine said that it will not do it."""
 
     source: str

@@ -1,4 +1,4 @@
-"""Keeps the adapters of each pod as the spec has them: asks the pod, loads, lets go, and tells what came of it.
+"""Keeps the adapters of each pod as the spec has them: asks the pod, loads, unloads, and tells what came of it.
 
 Each pod has a task of its own, so that a pod that hangs delays no other. A load may be a download of hundreds of MB: slots
 bound how many pods load at once, and each namespace has its share.
