@@ -96,14 +96,14 @@ def test_a_conversation_is_read_without_what_its_answers_repeat_and_that_has_a_b
         new = Stored(
             f"resp_{at}", State.IN_PROGRESS, "m", 0, False, "", previous, b"{}", b'[{"role":"user"}]'
         )
-        db.write(responses.create, new, 1, 0.0, 100.0, 100.0, 1000 * MIB)
+        db.write(responses.create, new, 1, 100.0, 100.0, 1000 * MIB)
         db.write(responses.finish, new.id, Final(State.COMPLETED, answer, 1, 50), 100.0)
         previous = new.id
     with monkeypatch.context() as patch:
         patch.setattr(responses, "CHAIN_KEPT_BYTES", 50 * MIB)
         new = Stored("resp_more", State.IN_PROGRESS, "m", 0, False, "", previous, b"{}", b"[]")
         with pytest.raises(Refused, match="Begin a new one"):
-            db.write(responses.create, new, 1, 0.0, 100.0, 100.0, 1000 * MIB)
+            db.write(responses.create, new, 1, 100.0, 100.0, 1000 * MIB)
     tracemalloc.start()
     found = db.read(responses.conversation, previous)
     left, most = tracemalloc.get_traced_memory()

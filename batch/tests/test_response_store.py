@@ -43,7 +43,7 @@ class Store(RuleBasedStateMachine):
         new = Stored(f"resp_{self.count}", state, "m", 0, background, "", previous, b"{}", item)
         deadline = self.age + (5 if background else 100)
         try:
-            self.db.write(responses.create, new, 1, self.age, self.age + 100, deadline, ROOM)
+            self.db.write(responses.create, new, 1, self.age + 100, deadline, ROOM)
         except Refused as refused:
             self.gone.add(new.id)
             full = refused.code == "storage_quota_exceeded"
@@ -180,7 +180,7 @@ def test_what_a_response_continues_is_kept_as_long_as_that_response() -> None:
     previous = None
     for name, age in (("resp_1", 0), ("resp_2", 90), ("resp_3", 180)):
         new = Stored(name, State.IN_PROGRESS, "m", 0, False, "", previous, b"{}", b"[]")
-        db.write(responses.create, new, 0, age, age + 100, age + 100, ROOM)
+        db.write(responses.create, new, 0, age + 100, age + 100, ROOM)
         final = final_of(new, answer(name))
         assert final is not None
         db.write(responses.finish, name, final, age + 100)
@@ -195,7 +195,7 @@ def test_a_background_response_that_waited_too_long_fails_and_one_that_did_not_w
     db = OnDisk()
     for name, deadline in (("resp_1", 5.0), ("resp_2", 500.0)):
         new = Stored(name, State.QUEUED, "m", 0, True, "", None, b"{}", b"[]")
-        db.write(responses.create, new, 0, 0, 100, deadline, ROOM)
+        db.write(responses.create, new, 0, 100, deadline, ROOM)
     assert db.write(responses.fail_lost, (), 4.0, 100) == 0
     assert db.write(responses.fail_lost, ("resp_1",), 6.0, 100) == 0, "it is being sent"
     assert db.write(responses.fail_lost, (), 6.0, 100) == 1

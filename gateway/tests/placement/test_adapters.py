@@ -21,9 +21,10 @@ from gateway.tests.one_endpoint import (
 )
 from llmendpoint_gateway.core.endpoint.loads import Load
 from llmendpoint_gateway.core.endpoint.model_objects import model_list, one_model
+from llmendpoint_gateway.core.endpoint.names import split_adapter
 from llmendpoint_gateway.core.endpoint.objects import Assignment, Endpoint, parse_endpoint
 from llmendpoint_gateway.core.endpoint.view import Kind, Part, View, change_view
-from llmendpoint_gateway.core.placement.adapters import holding, split_adapter
+from llmendpoint_gateway.core.placement.adapters import holding
 from llmendpoint_gateway.core.placement.pick import Picked
 from llmendpoint_gateway.core.placement.routing import Route, Target
 from llmendpoint_gateway.core.request.refusals import Rejected

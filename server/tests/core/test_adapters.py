@@ -68,8 +68,8 @@ class Machine(RuleBasedStateMachine):
         self.places.give_up(place)
 
     @rule(name=NAMES)
-    def let_go(self, name: str) -> None:
-        assert self.places.let_go(name) is (name in self.meant)
+    def unload(self, name: str) -> None:
+        assert self.places.unload(name) is (name in self.meant)
         self.meant.pop(name, None)
 
     @rule(name=NAMES)
@@ -115,7 +115,7 @@ def test_a_request_of_an_adapter_that_was_let_go_is_lost_with_each_of_its_answer
 ):
     one = scheduler()
     load(one, "sql")
-    one.adapters.let_go("sql")
+    one.adapters.unload("sql")
     ends = one.add(Request("r", (1, 2), SamplingParams(2), n=2, adapter="sql"), 0)
     assert [(end.index, end.finish) for end in ends] == [(0, FinishReason.LOST), (1, FinishReason.LOST)]
     assert one.idle

@@ -85,7 +85,7 @@ class Responses:
             service.background.live.add(response_id)
         try:
             before = await service.database.write(
-                responses.create, new, count, now.age(), keep_until, deadline, service.settings.bounds.responses_bytes
+                responses.create, new, count, keep_until, deadline, service.settings.bounds.responses_bytes
             )  # fmt: skip
         except BaseException:
             service.background.live.discard(response_id)
@@ -97,7 +97,7 @@ class Responses:
         if asked.previous is not None:
             read = self._service.database.read
             held.more(COPIES * await read(responses.chain_bytes, asked.previous))
-            before = await read(responses.before, asked.previous)
+            before = await read(responses.conversation, asked.previous)
         return await self._answered(request, await self._call(request, asked, None, before))
 
     async def _foreground(

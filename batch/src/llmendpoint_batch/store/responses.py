@@ -44,7 +44,6 @@ def create(
     connection: Connection,
     new: Stored,
     count: int,
-    age: float,
     keep_until: float,
     deadline: float,
     most_bytes: int,
@@ -155,13 +154,6 @@ def chain_bytes(connection: Connection, previous: str) -> int:
     """Of the conversation that ends with it. Raises Refused if it cannot be continued."""
     new = Stored("", State.QUEUED, "", 0, False, "", previous, b"", b"")
     return _check_chain(connection, new, 0)[1]
-
-
-def before(connection: Connection, previous: str | None) -> list[msgspec.Raw]:
-    """As `conversation`, for a response that is not stored itself. Raises Refused."""
-    if previous is not None:
-        chain_bytes(connection, previous)
-    return conversation(connection, previous)
 
 
 def get(connection: Connection, response_id: str) -> Stored:

@@ -141,7 +141,7 @@ class Adapters:
 
     async def _unload(self, name: str) -> Adapter:
         async with self._turn:
-            return await self._let_go(name)
+            return await self._unload_in_turn(name)
 
     async def _let_go(self, name: str) -> Adapter:
         if (gone := self.known.pop(name, None)) is None:

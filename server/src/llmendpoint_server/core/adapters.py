@@ -70,12 +70,12 @@ class Places:
     def finish(self, place: int) -> Placed:
         """It is filled. From now on its name means it."""
         name = self._filling.pop(place)
-        self.let_go(name)
+        self.unload(name)
         self._loads += 1
         placed = self._named[name] = Placed(place, self._loads)
         return placed
 
-    def let_go(self, name: str) -> bool:
+    def unload(self, name: str) -> bool:
         """False if no adapter has this name."""
         placed = self._named.pop(name, None)
         if placed is not None:

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from llmendpoint_gateway.core.endpoint.names import split_adapter
 from llmendpoint_gateway.core.endpoint.view import View
 from llmendpoint_gateway.core.request.refusals import Rejected, unknown_model
 
@@ -30,15 +31,15 @@ def _with_adapters(base: str, view: View) -> list[str]:
 
 
 def one_model(name: str, view: View) -> dict[str, Any] | Rejected:
-    base = name if name in view.names else name.rpartition(":")[0]
-    known = base == name or (base in view.names and name in _with_adapters(base, view))
+    base, adapter = split_adapter(name, view.names.__contains__)
+    known = name in view.names or (adapter != "" and name in _with_adapters(base, view))
     return _model(name, view) if known else unknown_model(name)
 
 
 def _model(name: str, view: View) -> dict[str, Any]:
     """An adapter's `parent` is the model's name, as in an engine's own list."""
-    base = name if name in view.names else name.rpartition(":")[0]
+    base, adapter = split_adapter(name, view.names.__contains__)
     endpoint = view.endpoints[view.names[base]]
     created = int(datetime.fromisoformat(endpoint.created).timestamp())
     model = {"id": name, "object": "model", "created": created, "owned_by": endpoint.key}
-    return model if base == name else {**model, "parent": base}
+    return {**model, "parent": base} if adapter else model

@@ -5,7 +5,7 @@ created in the same second, the first by key wins, so that all gateway pods deci
 bare name claims its own name.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from llmendpoint_gateway.core.endpoint.objects import Endpoint
 
@@ -46,3 +46,11 @@ def conflicts(endpoint: Endpoint, names: Mapping[str, str]) -> dict[str, str]:
     """The bare names that this endpoint claims and another endpoint owns: name -> owner."""
     owners = {name: names[name] for name in endpoint.served_names if name in names}
     return {name: owner for name, owner in owners.items() if owner != endpoint.key}
+
+
+def split_adapter(name: str, known: Callable[[str], bool]) -> tuple[str, str]:
+    """(model name, adapter): `chat:sql` asks the endpoint `chat` for its adapter `sql`. A name that exists as it is names no adapter, also if it has a `:`."""
+    if known(name):
+        return name, ""
+    base, mark, adapter = name.rpartition(":")
+    return (base, adapter) if mark and adapter and known(base) else (name, "")

@@ -1,5 +1,4 @@
-"""Requests for a LoRA adapter of an endpoint: `chat:sql` asks the endpoint `chat` for its adapter `sql`. Only replicas that
-say that they have it get such a request."""
+"""Requests for a LoRA adapter of an endpoint. Only replicas that say that they have it get such a request."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -8,17 +7,8 @@ from dataclasses import replace
 from llmendpoint_gateway.core.endpoint.objects import Endpoint
 from llmendpoint_gateway.core.placement.routing import Route, Target
 
-MARK = ":"
 Holds = Callable[[str, str], bool]
 """(address, adapter) -> whether the replica has the adapter."""
-
-
-def split_adapter(name: str, known: Callable[[str], bool]) -> tuple[str, str]:
-    """(model name, adapter). A name that exists as it is names no adapter, also if it has a `:`."""
-    if known(name):
-        return name, ""
-    base, mark, adapter = name.rpartition(MARK)
-    return (base, adapter) if mark and adapter and known(base) else (name, "")
 
 
 def holding(route: Route, adapter: str, holds: Holds) -> Route:

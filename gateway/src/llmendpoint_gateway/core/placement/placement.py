@@ -11,11 +11,12 @@ from itertools import count
 from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS, Departed
 from llmendpoint_gateway.core.endpoint.endpoint_settings import DEFAULT_QUEUE, QueueSettings
 from llmendpoint_gateway.core.endpoint.loads import Load, Loads
+from llmendpoint_gateway.core.endpoint.names import split_adapter
 from llmendpoint_gateway.core.endpoint.objects import Replica
 from llmendpoint_gateway.core.endpoint.reach import Reach
 from llmendpoint_gateway.core.endpoint.view import View
 from llmendpoint_gateway.core.outcome.poison import Poison
-from llmendpoint_gateway.core.placement.adapters import AdapterCounts, split_adapter
+from llmendpoint_gateway.core.placement.adapters import AdapterCounts
 from llmendpoint_gateway.core.placement.addresses import Addresses
 from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
 from llmendpoint_gateway.core.placement.in_flight import InFlight

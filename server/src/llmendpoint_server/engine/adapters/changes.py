@@ -66,7 +66,7 @@ class Changes:
         if isinstance(change, LoadAdapter):
             self._asked.append(change)
             return []
-        if self._places.let_go(change.name):
+        if self._places.unload(change.name):
             return [AdapterChanged(change.call)]
         return [AdapterChanged(change.call, "unknown", f"There is no adapter {change.name!r}.")]
 
