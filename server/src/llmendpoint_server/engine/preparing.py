@@ -23,6 +23,7 @@ from llmendpoint_server.engine.attention.choice import (
 from llmendpoint_server.engine.formats.layer import Format
 from llmendpoint_server.engine.loading import CausalLM, Folder
 from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.native_operators import NativeOperators
 from llmendpoint_server.engine.parallel.dividing import load_model
 from llmendpoint_server.engine.parallel.group import Group
 from llmendpoint_server.engine.quantizing import Quantization
@@ -70,7 +71,7 @@ def prepare(
     needs = Needs(device, dtype, tuple(probe.layers.values()), tuple(seen.rules.values()))
     make = choose(needs, kernels)
     linears = linears_of(model)
-    surgery.operate(model, device, dtype, kernels)
+    surgery.operate(model, NativeOperators(kernels, dtype) if kernels else None, kernels)
     try:
         gate.check_pages(architecture, model, expected, prompts, make, gate.TOLERANCE[dtype])
         if settings.kv_cache_dtype != "auto":
