@@ -1,6 +1,6 @@
 """What fused modules are computed by: operators that do several of torch's in one kernel call.
 
-engine/native_operators.py has those of CPUs. engine/fusing.py shows for each module that they compute the same as what they replace.
+engine/native_operators.py has those of CPUs, and engine/triton those of CUDA. engine/fusing.py shows for each module that they compute the same as what they replace.
 """
 
 from __future__ import annotations
