@@ -53,10 +53,15 @@ class Planning:
         budget, beyond_pace = self._config.max_batched_tokens, 0
         # Decodes first: a long prompt may delay a token by one step's budget, never keep it out of the step.
         for decoding in (True, False):
-            for sequence in list(members.running):
-                if sequence.decoding is not decoding or sequence.status is not Status.RUNNING:
-                    continue
-                budget -= members.guard(self._go_on, sequence, budget, rows) or 0
+            for sequence in [one for one in members.running if one.decoding is decoding]:
+                if sequence.status is not Status.RUNNING:
+                    continue  # preempted for one before it
+                try:
+                    budget -= self._go_on(sequence, budget, rows)
+                except (
+                    Exception
+                ) as error:  # any: as in `guard`, whose call would double the time of a row that decodes
+                    members.expel(sequence, error)
             if decoding and rows:
                 allowed = min(budget, self._allowance(len(rows)))
                 # Prompts get only what is allowed; drafts may have the rest too. But a step that is to decode alone has none.
@@ -84,25 +89,34 @@ class Planning:
     def _allowance(self, decoding: int) -> int:
         running = self._members.running
         places = self._config.max_num_seqs - len(running)
-        begun = sum(not sequence.decoding for sequence in running)
+        begun = sum([not sequence.decoding for sequence in running])
         return self._pace.allowance(decoding, begun + min(self._members.waiting.ready, places))
 
     def _go_on(self, sequence: Sequence, budget: int, rows: list[Scheduled]) -> int:
         """Schedule at most `budget` tokens of a running sequence; returns how many."""
-        if sequence.remaining < 1:
+        start = sequence.computed
+        count = len(sequence.tokens) - start
+        if count < 1:
             raise ValueError("It runs, and has nothing to compute.")
-        count = min(sequence.remaining, budget)
-        if sequence.scores:
-            count = min(count, max(sequence.cacheable - sequence.computed, 0) + self._scorable)
-        if not count or not self._make_room(sequence, sequence.computed + count, rows):
+        if count > budget:
+            count = budget
+        scores = not sequence.decoding and sequence.scores
+        if scores:
+            count = min(count, max(sequence.cacheable - start, 0) + self._scorable)
+        need = -(-(start + count) // self._blocks.page_size) - len(sequence.table)
+        if not count or (need > 0 and not self._make_room(sequence, need, rows)):
             return 0
-        rows.append(Scheduled(sequence, sequence.computed, count))
-        self._scorable -= len(rows[-1].scored)
+        row = Scheduled(sequence, start, count)
+        rows.append(row)
+        if scores:
+            self._scorable -= len(row.scored)
         return count
 
     def _draft(self, rows: list[Scheduled], budget: int) -> None:
         """Let the sequences that decode guess ahead, in equal shares of what the step leaves."""
         room = self._drafting.room(rows, budget)
+        if room < 1:
+            return
         places = [place for place, row in enumerate(rows) if row.sequence.decoding and row.sample]
         for left, place in zip(range(len(places), 0, -1), places, strict=True):
             row = rows[place]
@@ -111,18 +125,16 @@ class Planning:
                 rows[place] = extended or row
                 room -= rows[place].count - row.count
 
-    def _make_room(self, sequence: Sequence, tokens: int, rows: list[Scheduled]) -> bool:
-        """Get pages for the first `tokens` tokens of a running sequence, if need be by preempting those that arrived
-        last. Returns False if that was this sequence itself, or if a fault of one ended this sequence too."""
-        need = -(-tokens // self._blocks.page_size) - len(sequence.table)
+    def _make_room(self, sequence: Sequence, need: int, rows: list[Scheduled]) -> bool:
+        """Get `need` more pages for a running sequence, if need be by preempting those that arrived last. Returns False if that was
+        this sequence itself, or if a fault of one ended this sequence too."""
         while need > self._blocks.available:
             victim = self._members.running[-1]
             self._members.guard(self._preempt, victim)
             rows[:] = [row for row in rows if row.sequence is not victim]
             if sequence.status is not Status.RUNNING:
                 return False
-        if need > 0:
-            sequence.table += self._blocks.allocate(need)
+        sequence.table += self._blocks.allocate(need)
         return True
 
     def _preempt(self, sequence: Sequence) -> None:

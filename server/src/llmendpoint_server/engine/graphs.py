@@ -139,8 +139,8 @@ class Graphs:
 
     def fit(self, batch: Batch) -> bool:
         """Whether there is a graph for the batch: all of its rows decode, one token each, and without an adapter."""
-        fits = bool(self._recorded) and len(batch.rows) <= self.sizes[-1]
-        return fits and all(row.count == 1 and row.sample and row.sequence.place < 0 for row in batch.rows)
+        fits = bool(self._recorded) and len(batch.rows) <= self.sizes[-1] and batch.plain
+        return fits and all(row.sequence.place < 0 for row in batch.rows)
 
     def run(self, batch: Batch) -> tuple[Step, list[int]]:
         """A token of each row, in the order of the step's rows. Waits for the device once, at the end."""

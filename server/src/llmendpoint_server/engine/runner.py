@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import islice
 
 import torch
+from msgspec.structs import replace
 
 from llmendpoint_server.core.batch import NOTHING, Batch, Sampled, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
@@ -60,13 +60,19 @@ class ModelRunner:
         """Compute a batch. Returns what each row got, in the batch's order."""
         step, logits, drawn, masks = self._computed(batch)
         rows = [batch.rows[place] for place in step.sampled]
-        tokens = iter(drawn)
-        new = [Sampled(accept(row.draft, tuple(islice(tokens, len(row.draft) + 1)))) for row in rows]
+        if batch.drafted:
+            tokens = iter(drawn)
+            new = [Sampled(accept(row.draft, tuple(islice(tokens, len(row.draft) + 1)))) for row in rows]
+        else:
+            new = [Sampled((token,)) for token in drawn]
         found: list[Sampled] = [NOTHING] * len(batch.rows)
         with torch.inference_mode():
             for place, one in zip(step.sampled, with_logprobs(logits, rows, new), strict=True):
+                found[place] = one
+            for place in step.sampled if masks else ():
                 mask = masks.get(batch.rows[place].sequence)
-                found[place] = replace(one, fault=mask.fault) if mask is not None and mask.fault else one
+                if mask is not None and mask.fault:
+                    found[place] = replace(found[place], fault=mask.fault)
             if step.scored:
                 scored = [batch.rows[place] for place in step.scored]
                 for place, told in zip(step.scored, of_prompts(logits[len(drawn) :], scored), strict=True):
@@ -85,14 +91,17 @@ class ModelRunner:
             step = self.backend.prepare(batch)
             logits = self._together(batch, step)
         rows = [batch.rows[place] for place in step.sampled]
-        lines = [(row.sequence, row.draft[:place]) for row in rows for place in range(len(row.draft) + 1)]
-        sequences, guesses = [sequence for sequence, _ in lines], [guessed for _, guessed in lines]
+        if batch.drafted:
+            lines = [(row.sequence, row.draft[:place]) for row in rows for place in range(len(row.draft) + 1)]
+            sequences, guesses = [sequence for sequence, _ in lines], [guessed for _, guessed in lines]
+        else:
+            sequences, guesses = [row.sequence for row in rows], [()] * len(rows)
         masks = pending.result() if pending is not None else {}
         with torch.inference_mode():
             if graphs is not None:
                 drawn = self._sample.redraw(logits, sequences, drawn, guesses, masks)
             else:
-                drawn = self._sample(logits[: len(lines)], sequences, guesses, masks) if lines else []
+                drawn = self._sample(logits[: len(sequences)], sequences, guesses, masks) if sequences else []
         return step, logits, drawn, masks
 
     def _together(self, batch: Batch, step: Step) -> torch.Tensor:
