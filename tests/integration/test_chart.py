@@ -167,10 +167,12 @@ def test_with_a_database_the_batch_service_has_no_volume_and_its_url_comes_from_
     )  # fmt: skip
 
 
-def picker_arguments(objects: list[dict[str, Any]]) -> list[str]:
+def gateway_flags(objects: list[dict[str, Any]], flag: str) -> list[str]:
+    """What the picker and Envoy get by it."""
     [gateway] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-gateway"]
-    [picker] = gateway["spec"]["template"]["spec"]["initContainers"]
-    return [str(argument) for argument in picker["args"]]
+    pod = gateway["spec"]["template"]["spec"]
+    arguments = [a for container in pod["initContainers"] + pod["containers"] for a in container["args"]]
+    return [value for name, _, value in (a.partition("=") for a in arguments) if name == flag]
 
 
 def rules_of(objects: list[dict[str, Any]], component: str) -> list[dict[str, Any]]:
@@ -186,7 +188,7 @@ def test_without_authentication_a_gateway_gets_neither_the_flag_nor_a_right_on_k
     """In YAML a bare Off is false; with --reuse-values an older release has no such value. A gateway of the version before
     knows no such flag."""
     objects = render(control_plane, f"gateway.authentication={mode}")
-    assert "--authentication" not in " ".join(picker_arguments(objects))
+    assert gateway_flags(objects, "--authentication") == []
     assert "llmkeys" not in json.dumps(rules_of(objects, "gateway"))
 
 
@@ -197,7 +199,7 @@ def test_with_authentication_a_gateway_may_read_keys_and_no_secret(
 ) -> None:
     settings = (f'gateway.authentication="{mode}"', f'watchNamespace="{namespace}"')
     objects = render(control_plane, *settings)
-    assert f"--authentication={mode.lower()}" in picker_arguments(objects)
+    assert gateway_flags(objects, "--authentication") == [mode.lower()] * 2
     mine = rules_of(objects, "gateway")
     assert [rule["verbs"] for rule in mine if "llmkeys" in rule["resources"]] == [["list", "watch"]]
     assert "secrets" not in json.dumps(mine)
