@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from llmendpoint_cli.__main__ import app
@@ -225,6 +227,7 @@ def before(hours: float) -> str:
         (key({"sha256": "a", "expires": before(1)}), "Expired", None),
         (key({"sha256": "a"}, {"sha256": "b", "expires": before(-2)}), "Active", before(-2)),
         (key({"sha256": "a"}, {"sha256": "b", "expires": before(2)}), "Active", None),
+        (key(expires="soon"), "Expired", None),
     ],
 )
 def test_the_state_of_a_key_is_by_its_times(found: Json, state: str, old_until: str | None) -> None:
@@ -258,6 +261,31 @@ def test_a_rotation_drops_what_has_expired_and_lengthens_nothing() -> None:
         {"sha256": "b", "expires": "2026-11-26T14:00:00Z"},
     ]
     assert rotated(found, "text", NOW, 0 * DAY) == [{"sha256": sha256("text")}]
+
+
+def test_a_rotation_does_not_lengthen_a_time_that_it_cannot_read() -> None:
+    assert len(rotated(key({"sha256": "a"}, {"sha256": "b", "expires": "soon"}), "text", NOW, DAY)) == 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 60)), max_size=12))
+def test_an_old_key_is_accepted_for_as_long_as_was_said_and_no_longer(turns: list[tuple[int, int]]) -> None:
+    """Minutes until a rotation, and minutes for which it keeps the key of before. A later rotation may only shorten what was
+    said before it, and one that would need a fifth hash changes nothing."""
+    now, current, said = NOW, "first", dict[str, datetime]()
+    found = key({"sha256": sha256(current)})
+    for number, (wait, keep) in enumerate(turns):
+        now += timedelta(minutes=wait)
+        text, end = f"text {number}", now + timedelta(minutes=keep)
+        try:
+            found = key(*rotated(found, text, now, timedelta(minutes=keep)))
+        except Refused:
+            continue
+        said = {old: min(until, end) for old, until in {**said, current: end}.items()}
+        current = text
+        assert found["spec"]["hashes"][0] == {"sha256": sha256(current)}
+        kept = {e["sha256"]: datetime.fromisoformat(e["expires"]) for e in found["spec"]["hashes"][1:]}
+        assert kept == {sha256(old): until for old, until in said.items() if until > now}
+        assert len(kept) < 4
 
 
 def test_a_key_keeps_no_more_hashes_than_it_may_have() -> None:

@@ -171,12 +171,15 @@ def view_of(key: Object, now: datetime) -> KeyView:
 def _state(spec: Object, current: datetime | None, now: datetime) -> str:
     if spec.get("disabled"):
         return "Disabled"
-    ends = [end for end in (parse_time(spec.get("expires")), current) if end is not None]
+    ends = [end for end in (_end_of(spec), current) if end is not None]
     return "Expired" if any(end <= now for end in ends) else "Active"
 
 
 def _end_of(entry: Object) -> datetime | None:
-    return parse_time(entry["expires"]) if entry.get("expires") else None
+    """None: it does not expire. A time that this program cannot read is over: a rotation must not lengthen it."""
+    if not entry.get("expires"):
+        return None
+    return parse_time(entry["expires"]) or datetime.min.replace(tzinfo=UTC)
 
 
 def grant_texts(grants: Iterable[Object]) -> Iterator[str]:

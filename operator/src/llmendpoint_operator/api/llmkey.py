@@ -57,6 +57,12 @@ LABELS_RULE = rule(
 )
 
 
+Time = Annotated[
+    str, Field(max_length=40, pattern="^[0-9T:.Z+-]+$", json_schema_extra={"format": "date-time"})
+]
+"""The API server alone would take a small z, too, which not every reader does: such a key would be refused before its time."""
+
+
 class Priority(StrEnum):
     """How urgent requests may be."""
 
@@ -72,7 +78,7 @@ class KeyHash(ApiModel):
         str, Field(min_length=1, max_length=128, json_schema_extra=rules(KEY_TEXT_RULE, HASH_RULE))
     ]
     """SHA-256 of the whole key, from `llm_` to its last character, as 64 lower-case hexadecimal digits."""
-    expires: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    expires: Time | None = None
     """Time from which this key text is refused; for example `2027-01-01T00:00:00Z`. `kubectl llm keys rotate` sets it for the
     old key text. If not set, `spec.expires` applies alone."""
 
@@ -109,7 +115,7 @@ class LLMKeySpec(ApiModel):
     ]
     """Hashes of the key texts that are accepted. The first is of the current one. While callers change to it, the hash of
     the old one stays, with `expires`."""
-    expires: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    expires: Time | None = None
     """Time from which the key is refused, whatever `hashes` says; for example `2027-01-01T00:00:00Z`. If not set, the key does
     not expire."""
     disabled: bool = False
