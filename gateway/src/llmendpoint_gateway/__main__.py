@@ -12,6 +12,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import structlog
 
+from llmendpoint_gateway.core.identity.authentication import Authentication
 from llmendpoint_gateway.errors import EnvoyNotFound, NoAccess
 from llmendpoint_gateway.logs import configure_logs
 from llmendpoint_gateway.serve.envoy.drain import LEAST_SECONDS, run_drain
@@ -77,6 +78,10 @@ def make_parser() -> argparse.ArgumentParser:
         help=f"serve for so long at least, until no load balancer sends new connections ({LEAST_SECONDS:.0f})",
     )  # fmt: skip
     for command in (picker, envoy):
+        command.add_argument(
+            "--authentication", type=Authentication, choices=list(Authentication), default=Authentication.OFF,
+            metavar="MODE", help="API keys (LLMKeys): off, optional or required; the same for both (off)",
+        )  # fmt: skip
         command.add_argument("--host", default="0.0.0.0", help="address to listen on (0.0.0.0)")
     for command in (picker, envoy, drain):
         command.add_argument(
@@ -98,7 +103,12 @@ def main() -> None:
 
 def run_envoy_command(arguments: argparse.Namespace) -> None:
     run_envoy(
-        arguments.socket, arguments.host, arguments.port, arguments.envoy_binary, arguments.batch_service
+        arguments.socket,
+        arguments.host,
+        arguments.port,
+        arguments.envoy_binary,
+        arguments.batch_service,
+        arguments.authentication is not Authentication.OFF,
     )
 
 
@@ -129,6 +139,7 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
         trusted_hops=arguments.trusted_hops,
         traces_endpoint=arguments.otlp_traces_endpoint,
         trace_sampling=arguments.trace_sampling,
+        authentication=arguments.authentication,
     )
     uvloop.run(run_picker(settings))
 

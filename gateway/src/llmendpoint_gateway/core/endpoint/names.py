@@ -6,11 +6,23 @@ bare name claims its own name.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
+from typing import NamedTuple
 
 from llmendpoint_gateway.core.endpoint.objects import Endpoint
 
 Claims = Mapping[str, tuple[tuple[str, str], ...]]
 """Bare name -> (created, endpoint key) of the endpoints that claim it, the oldest first."""
+
+
+class Meant(NamedTuple):
+    """What a name means to a caller whose permission is known: an endpoint, and perhaps one of its adapters. It is no name, because
+    as a name it could be another endpoint's."""
+
+    key: str
+    adapter: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key}:{self.adapter}" if self.adapter else self.key
 
 
 def change_claims(claims: Claims, before: Iterable[Endpoint], after: Iterable[Endpoint]) -> Claims:
