@@ -1,16 +1,18 @@
 """docs/concepts/identity.md: to a caller, the cluster has only the endpoints that it may use."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.tests.keys import key_text, llm_key
 from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS
-from llmendpoint_gateway.core.endpoint.model_objects import model_list
+from llmendpoint_gateway.core.endpoint.model_objects import model_list, one_model
 from llmendpoint_gateway.core.endpoint.names import Meant, split_adapter
 from llmendpoint_gateway.core.endpoint.objects import Endpoint, parse_endpoint
 from llmendpoint_gateway.core.endpoint.permits import MOST_CALLERS, MOST_NAMES_OF_ONE, Permits
@@ -19,6 +21,11 @@ from llmendpoint_gateway.core.identity.grants import ANONYMOUS, Identity
 from llmendpoint_gateway.core.identity.key_objects import parse_key
 from llmendpoint_gateway.core.identity.keys import Keys
 from llmendpoint_gateway.serve.request.models import ModelLists
+
+
+def body_of(message: bytes) -> Any:
+    return json.loads(pb.ProcessingResponse.FromString(message).immediate_response.body)
+
 
 CHAT = Endpoint("a", "chat", "2026-01-01T00:00:00Z", ("chat",), "r1")
 
@@ -219,8 +226,13 @@ class Permitting(RuleBasedStateMachine):
                 wanted = Meant(alone.names[model], adapter) if model in alone.names else None
                 assert self.world.permits.meaning(name, who, self.world.now) == wanted, name
         assert {endpoint.key for endpoint in self.world.permits.endpoints(who)} == set(alone.endpoints)
-        made = ModelLists(self.world.permits).answer(who)
-        assert all(model["id"].encode() in made for model in model_list(alone)["data"])
+        lists = ModelLists(self.world.permits)
+        assert body_of(lists.answer(who)) == model_list(alone)
+        for name in {*SERVED, *(f"{key}:sql" for key in keys)}:
+            found, wanted_model = lists.one(name, who, self.world.now), one_model(name, alone)
+            assert (body_of(found) if found else None) == (
+                wanted_model if isinstance(wanted_model, dict) else None
+            )
 
     @invariant()
     def every_answer_is_that_of_the_model(self) -> None:

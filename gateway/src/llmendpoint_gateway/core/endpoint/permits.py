@@ -59,6 +59,10 @@ class Permits:
         key = self._usable(base, found, now) if adapter else None
         return None if key is None else Meant(key, adapter)
 
+    def endpoint(self, key: str) -> Endpoint | None:
+        """None for one that is deleted."""
+        return self._endpoints.get(key)
+
     def endpoints(self, who: Identity) -> Iterator[Endpoint]:
         """All that the caller may use."""
         spaces = who.grants if who.key else self._in_namespace

@@ -12,6 +12,7 @@ PREFIX = b"llm_"
 FORM = re.compile(rb"llm_[a-z0-9]{16}_[A-Za-z0-9_-]{43}")
 ID = slice(4, 20)
 BEARER = re.compile(rb"bearer[ \t]+", re.IGNORECASE)
+USUAL = re.compile(rb"Bearer (" + FORM.pattern + rb")")
 
 
 class Malformed(Exception):
@@ -20,6 +21,9 @@ class Malformed(Exception):
 
 def find_key(headers: Mapping[str, bytes]) -> bytes | None:
     """The first text in these headers that begins like a key; None: there is none, whatever else they hold. Raises Malformed."""
+    usual = USUAL.fullmatch(headers.get(AUTHORIZATION, b""))
+    if usual is not None:
+        return usual[1]
     for name in HEADERS:
         value = headers.get(name)
         if value is None:

@@ -144,7 +144,7 @@ class Picker:
         if self._lists is not None and self._gate is not None and isinstance(who, Identity):
             if isinstance(asked, ListModels):
                 return self._lists.answer(who)
-            return self._lists.one(asked.name, who) or self._gate.forbid(who)
+            return self._lists.one(asked.name, who, self._clock()) or self._gate.forbid(who)
         if isinstance(asked, ListModels):
             return self._models.answer(view)
         found = one_model(asked.name, view)

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import orjson
 
-from llmendpoint_gateway.core.endpoint.model_objects import model_list, one_model
+from llmendpoint_gateway.core.endpoint.model_objects import model_list, model_object
+from llmendpoint_gateway.core.endpoint.names import names_of
 from llmendpoint_gateway.core.endpoint.permits import Permits
-from llmendpoint_gateway.core.endpoint.view import Part, View, change_view
+from llmendpoint_gateway.core.endpoint.view import View
 from llmendpoint_gateway.core.identity.grants import Identity
-from llmendpoint_gateway.core.request.refusals import Rejected
 from llmendpoint_gateway.serve.request import writing
 
 MOST_BYTES = 16 << 20
@@ -51,13 +51,18 @@ class ModelLists:
         self._made.move_to_end(who.key)
         return made.answer
 
-    def one(self, name: str, who: Identity) -> bytes | None:
-        """None: the caller may use no model of this name."""
-        found = one_model(name, self._view(who))
-        return None if isinstance(found, Rejected) else writing.answer(200, orjson.dumps(found))
+    def one(self, name: str, who: Identity, now: float) -> bytes | None:
+        """None: the caller may use no model of this name. `now`: seconds, monotonic."""
+        meant = self._permits.meaning(name, who, now)
+        endpoint = self._permits.endpoint(meant.key) if meant else None
+        if meant is None or endpoint is None or (meant.adapter and meant.adapter not in endpoint.adapters):
+            return None
+        parent = name.removesuffix(f":{meant.adapter}") if meant.adapter else ""
+        return writing.answer(200, orjson.dumps(model_object(name, endpoint, parent)))
 
     def _view(self, who: Identity) -> View:
-        return change_view(View(), {e.key: Part(e) for e in self._permits.endpoints(who)})
+        endpoints = {endpoint.key: endpoint for endpoint in self._permits.endpoints(who)}
+        return View(endpoints=endpoints, names=names_of(endpoints.values()))
 
     def _keep(self, made: _Made) -> _Made:
         before = self._made.pop(made.who.key, None)
