@@ -79,8 +79,8 @@ def make_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     for command in (picker, envoy):
         command.add_argument(
-            "--authentication", type=Authentication, choices=list(Authentication), default=Authentication.OFF,
-            metavar="MODE", help="API keys (LLMKeys): off, optional or required; the same for both (off)",
+            "--authentication", type=_mode, default=Authentication.OFF, metavar="MODE",
+            help="API keys (LLMKeys): off, optional or required; the same for both (off)",
         )  # fmt: skip
         command.add_argument("--host", default="0.0.0.0", help="address to listen on (0.0.0.0)")
     for command in (picker, envoy, drain):
@@ -92,7 +92,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    arguments = make_parser().parse_args()
+    parser = make_parser()
+    arguments = parser.parse_args()
+    if arguments.command == "envoy" and arguments.batch_service and _asks_for_keys(arguments):
+        parser.error("--batch-service needs --authentication off: the service does not keep callers apart")
     configure_logs()
     try:
         COMMANDS[arguments.command](arguments)
@@ -108,8 +111,12 @@ def run_envoy_command(arguments: argparse.Namespace) -> None:
         arguments.port,
         arguments.envoy_binary,
         arguments.batch_service,
-        arguments.authentication is not Authentication.OFF,
+        _asks_for_keys(arguments),
     )
+
+
+def _asks_for_keys(arguments: argparse.Namespace) -> bool:
+    return arguments.authentication is not Authentication.OFF
 
 
 def run_drain_command(arguments: argparse.Namespace) -> None:
@@ -142,6 +149,13 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
         authentication=arguments.authentication,
     )
     uvloop.run(run_picker(settings))
+
+
+def _mode(text: str) -> Authentication:
+    try:
+        return Authentication(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be off, optional or required, got {text[:40]!r}") from None
 
 
 def _collector(text: str) -> str:
