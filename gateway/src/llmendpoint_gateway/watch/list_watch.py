@@ -8,7 +8,7 @@ While the API server is unreachable the store stays as it is.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import aiohttp
 import orjson
@@ -26,7 +26,6 @@ from llmendpoint_gateway.core.endpoint.objects import (
 from llmendpoint_gateway.core.endpoint.reach import Reach
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.errors import MalformedObject
-from llmendpoint_gateway.serve.placement.control import Control
 
 RELIST_SECONDS = 600.0
 WATCH_SECONDS = 240  # the API server ends the watch after this; a bookmark comes about every minute
@@ -36,22 +35,32 @@ GONE = 410
 MOST_REASON = 500
 """Characters of the logged reason why an object is ignored: an object may hold much."""
 log = structlog.get_logger()
+Item = TypeVar("Item")
+Taken = TypeVar("Taken", contravariant=True)
+
+
+class Sink(Protocol[Taken]):
+    """Takes the objects of a kind."""
+
+    def relisted(self, kind: Kind, objects: Mapping[str, Taken]) -> None: ...
+    def applied(self, kind: Kind, key: str, item: Taken) -> None: ...
+    def deleted(self, kind: Kind, key: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Source(Generic[Item]):
     kind: Kind
     group_version: str
     plural: str
     selector: str
-    parse: Callable[[Mapping[str, Any]], Endpoint | Slice]
+    parse: Callable[[Mapping[str, Any]], Item]
 
     def path(self, namespace: str | None) -> str:
         within = f"/namespaces/{namespace}" if namespace else ""
         return f"/apis/{self.group_version}{within}/{self.plural}"
 
 
-SOURCES = (
+SOURCES: tuple[Source[Endpoint | Slice], ...] = (
     Source(Kind.ENDPOINT, "llmendpoint.io/v1alpha1", "llmendpoints", "", parse_endpoint),
     Source(Kind.SLICE, "discovery.k8s.io/v1", "endpointslices", REVISION_LABEL, parse_slice),
 )
@@ -61,15 +70,15 @@ class Expired(Exception):
     """The API server no longer has the changes since this version: list again."""
 
 
-class Watch:
+class Watch(Generic[Item]):
     """Feeds one kind into `control`, and tells `reach` whether the watch works. `clock`: seconds, monotonic."""
 
     def __init__(
         self,
-        source: Source,
+        source: Source[Item],
         session: aiohttp.ClientSession,
         access: Access,
-        control: Control,
+        control: Sink[Item],
         reach: Reach,
         namespace: str | None,
         clock: Callable[[], float],
@@ -169,7 +178,7 @@ class Watch:
         elif (parsed := self._parse(body)) is not None:
             self._control.applied(self._source.kind, key, parsed)
 
-    def _parse(self, body: dict[str, Any]) -> Endpoint | Slice | None:
+    def _parse(self, body: dict[str, Any]) -> Item | None:
         """None for an object that cannot be read: one bad object must not stop the rest."""
         try:
             return self._source.parse(body)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS
+from llmendpoint_gateway.core.endpoint.names import Meant
 from llmendpoint_gateway.core.envoy.wire import Stream
 from llmendpoint_gateway.core.placement.pick import Picked
 from llmendpoint_gateway.core.placement.placement import Placement
@@ -31,7 +32,7 @@ class Held:
     stream: Stream
     request: Request
     endpoint: str
-    name: str
+    name: str | Meant
     none: Rejected
     timer: asyncio.TimerHandle
     since: float
@@ -56,7 +57,7 @@ class HeldRequests:
         self._placement, self._answers, self._metrics = placement, answers, metrics
         self._clock, self._later, self._first = clock, later, first
 
-    def hold(self, stream: Stream, request: Request, name: str, none: Rejected) -> bool:
+    def hold(self, stream: Stream, request: Request, name: str | Meant, none: Rejected) -> bool:
         """Let the request wait if a replica will come or have room; `none` is the answer if none does in time. Returns
         whether it waits, or was answered because the queue has no room."""
         endpoint = none.awaited
@@ -147,7 +148,7 @@ class HeldRequests:
         """The endpoint was deleted: its waiting requests get 404, unless it is back within GRACE_SECONDS."""
         for held in self.waiting.items(endpoint):
             if held.none.status != 404:
-                self._wait_on(held, replace(unknown_model(held.name), awaited=endpoint), GRACE_SECONDS)
+                self._wait_on(held, replace(unknown_model(str(held.name)), awaited=endpoint), GRACE_SECONDS)
 
     def _full(self, endpoint: str) -> Rejected:
         return queue_full(endpoint, self.waiting.count(endpoint), self.waiting.seconds(endpoint))

@@ -1,0 +1,32 @@
+"""Who sends a request, by the key in its headers, where keys are asked for."""
+
+from collections.abc import Mapping
+from enum import Enum
+
+from llmendpoint_gateway.core.identity.credentials import Malformed, find_key
+from llmendpoint_gateway.core.identity.grants import ANONYMOUS, Identity
+from llmendpoint_gateway.core.identity.keys import Denied, Keys, Reason
+
+
+class Authentication(Enum):
+    """OFF: keys are not looked at. OPTIONAL: who sends a key is judged by it, and all others may use the endpoints that do not set
+    `spec.access`. REQUIRED: nobody gets in without a key."""
+
+    OFF = "off"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+def identify(
+    mode: Authentication, headers: Mapping[str, bytes], doubled: bool, keys: Keys, now: float
+) -> Identity | Denied:
+    """`doubled`: one of the headers came more than once, so that it is unclear which one counts."""
+    try:
+        text = find_key(headers)
+    except Malformed:
+        return Denied(Reason.MALFORMED)
+    if doubled:
+        return Denied(Reason.MALFORMED)
+    if text is None:
+        return ANONYMOUS if mode is Authentication.OPTIONAL else Denied(Reason.MISSING)
+    return keys.judge(text, now)
