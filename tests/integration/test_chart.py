@@ -14,6 +14,7 @@ from cryptography import x509
 from llmendpoint_batch.__main__ import DATABASE_URL, read_settings
 from llmendpoint_batch.__main__ import make_parser as batch_parser
 from llmendpoint_gateway.__main__ import make_parser
+from llmendpoint_gateway.core.identity.authentication import Authentication
 from llmendpoint_gateway.serve.identity.token_reviews import AUDIENCE
 from llmendpoint_operator.__main__ import parse
 from llmendpoint_operator.core.endpoint.allowed import Allowed
@@ -167,11 +168,16 @@ def test_with_a_database_the_batch_service_has_no_volume_and_its_url_comes_from_
     )  # fmt: skip
 
 
-def gateway_flags(objects: list[dict[str, Any]], flag: str) -> list[str]:
-    """What the picker and Envoy get by it."""
+def gateway_containers(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The picker and Envoy."""
     [gateway] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-gateway"]
     pod = gateway["spec"]["template"]["spec"]
-    arguments = [a for container in pod["initContainers"] + pod["containers"] for a in container["args"]]
+    return [*pod["initContainers"], *pod["containers"]]
+
+
+def gateway_flags(objects: list[dict[str, Any]], flag: str) -> list[str]:
+    """What both get by it."""
+    arguments = [a for container in gateway_containers(objects) for a in container["args"]]
     return [value for name, _, value in (a.partition("=") for a in arguments) if name == flag]
 
 
@@ -200,6 +206,8 @@ def test_with_authentication_a_gateway_may_read_keys_and_no_secret(
     settings = (f'gateway.authentication="{mode}"', f'watchNamespace="{namespace}"')
     objects = render(control_plane, *settings)
     assert gateway_flags(objects, "--authentication") == [mode.lower()] * 2
+    for container in gateway_containers(objects):
+        assert make_parser().parse_args(container["args"]).authentication is Authentication[mode.upper()]
     mine = rules_of(objects, "gateway")
     assert [rule["verbs"] for rule in mine if "llmkeys" in rule["resources"]] == [["list", "watch"]]
     assert "secrets" not in json.dumps(mine)
