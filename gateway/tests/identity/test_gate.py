@@ -40,7 +40,7 @@ async def parts_with_keys(mode: Authentication = Authentication.REQUIRED) -> Par
         ("high", HIGH, "High"),
     ):
         parts.gate.keys.put(parse_key(llm_key(text, name, "a", priority=priority)))
-    parts.gate.keys.listed(["a/one", "a/other", "a/low", "a/high"])
+    await parts.gate.keys.listed({"a/one", "a/other", "a/low", "a/high"})
     return parts
 
 

@@ -4,7 +4,7 @@ What cannot be read (the CRD is missing, or the right to list) is said aloud and
 gets in by one. Later the gateway goes on with the keys that it knows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -16,31 +16,15 @@ from llmendpoint_gateway.core.endpoint.objects import object_key
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.identity.key_objects import Key, parse_key
 from llmendpoint_gateway.serve.identity.known_keys import KnownKeys
-from llmendpoint_gateway.watch.list_watch import MOST_REASON, Source, Watch
+from llmendpoint_gateway.watch.list_watch import MOST_REASON, Follower, Source
 
-PAGE = 250
-"""Objects: 2 to 4 ms of this process."""
+PAGE = 100
+"""Objects: 3 ms of this process."""
 SOURCE = Source(Kind.KEY, "llmendpoint.io/v1alpha1", "llmkeys", "", parse_key)
 log = structlog.get_logger()
 
 
-class KeySink:
-    def __init__(self, keys: KnownKeys) -> None:
-        self._keys = keys
-
-    def relisted(self, kind: Kind, objects: Mapping[str, Key]) -> None:
-        for key, item in objects.items():
-            self.applied(kind, key, item)
-        self._keys.listed(objects)
-
-    def applied(self, _kind: Kind, _key: str, item: Key) -> None:
-        self._keys.put(item)
-
-    def deleted(self, _kind: Kind, key: str) -> None:
-        self._keys.drop(key)
-
-
-class KeyWatch(Watch[Key]):
+class KeyWatch(Follower[Key]):
     """`keys.reach` tells whether it works."""
 
     def __init__(
@@ -51,7 +35,7 @@ class KeyWatch(Watch[Key]):
         namespace: str | None,
         clock: Callable[[], float],
     ) -> None:
-        super().__init__(SOURCE, session, access, KeySink(keys), keys.reach, namespace, clock)
+        super().__init__(SOURCE, session, access, keys.reach, namespace, clock)
         self._keys = keys
 
     async def _list(self) -> str:
@@ -69,7 +53,7 @@ class KeyWatch(Watch[Key]):
             if not more:
                 break
             query = [("limit", str(PAGE)), ("continue", more)]
-        self._keys.listed(names)
+        await self._keys.listed(names)
         log.info("listed", kind=Kind.KEY.value, objects=len(names))
         version: str = body["metadata"]["resourceVersion"]
         return version

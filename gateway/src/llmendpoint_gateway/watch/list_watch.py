@@ -6,9 +6,10 @@ While the API server is unreachable the store stays as it is.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import aiohttp
 import orjson
@@ -26,6 +27,7 @@ from llmendpoint_gateway.core.endpoint.objects import (
 from llmendpoint_gateway.core.endpoint.reach import Reach
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.errors import MalformedObject
+from llmendpoint_gateway.serve.placement.control import Control
 
 RELIST_SECONDS = 600.0
 WATCH_SECONDS = 240  # the API server ends the watch after this; a bookmark comes about every minute
@@ -36,15 +38,6 @@ MOST_REASON = 500
 """Characters of the logged reason why an object is ignored: an object may hold much."""
 log = structlog.get_logger()
 Item = TypeVar("Item")
-Taken = TypeVar("Taken", contravariant=True)
-
-
-class Sink(Protocol[Taken]):
-    """Takes the objects of a kind."""
-
-    def relisted(self, kind: Kind, objects: Mapping[str, Taken]) -> None: ...
-    def applied(self, kind: Kind, key: str, item: Taken) -> None: ...
-    def deleted(self, kind: Kind, key: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +63,30 @@ class Expired(Exception):
     """The API server no longer has the changes since this version: list again."""
 
 
-class Watch(Generic[Item]):
-    """Feeds one kind into `control`, and tells `reach` whether the watch works. `clock`: seconds, monotonic."""
+class Follower(ABC, Generic[Item]):
+    """Follows one kind, and tells `reach` whether that works. `clock`: seconds, monotonic."""
 
     def __init__(
         self,
         source: Source[Item],
         session: aiohttp.ClientSession,
         access: Access,
-        control: Sink[Item],
         reach: Reach,
         namespace: str | None,
         clock: Callable[[], float],
     ) -> None:
         self._source, self._session, self._access = source, session, access
-        self._control, self._reach, self._clock = control, reach, clock
+        self._reach, self._clock = reach, clock
         self._path = source.path(namespace)
         reach.lost(source.kind, clock())
+
+    @abstractmethod
+    async def _list(self) -> str:
+        """Read the whole list. Returns its version."""
+
+    @abstractmethod
+    def _take(self, event: str, body: dict[str, Any]) -> None:
+        """Take over a change."""
 
     async def run(self) -> None:
         backoff = 0.1
@@ -106,16 +106,6 @@ class Watch(Generic[Item]):
                 self._lost(error)
                 await asyncio.sleep(backoff)
                 backoff = min(backoff * 2, MOST_BACKOFF)
-
-    async def _list(self) -> str:
-        response = await self._get([], aiohttp.ClientTimeout(total=30))
-        body = orjson.loads(await response.read())
-        self._reach.found(self._source.kind)
-        objects = {object_key(item): parsed for item in body["items"] if (parsed := self._parse(item))}
-        self._control.relisted(self._source.kind, objects)
-        log.info("listed", kind=self._source.kind.value, objects=len(objects))
-        version: str = body["metadata"]["resourceVersion"]
-        return version
 
     async def _follow(self, version: str) -> None:
         """Watch from `version` until it is time for a new list."""
@@ -169,15 +159,6 @@ class Watch(Generic[Item]):
             raise aiohttp.ClientError(f"GET {self._path}: {response.status} {text}")
         return response
 
-    def _take(self, event: str, body: dict[str, Any]) -> None:
-        if event == "BOOKMARK":
-            return
-        key = object_key(body)
-        if event == "DELETED":
-            self._control.deleted(self._source.kind, key)
-        elif (parsed := self._parse(body)) is not None:
-            self._control.applied(self._source.kind, key, parsed)
-
     def _parse(self, body: dict[str, Any]) -> Item | None:
         """None for an object that cannot be read: one bad object must not stop the rest."""
         try:
@@ -196,3 +177,39 @@ class Watch(Generic[Item]):
             reason=str(error) or type(error).__name__,
             seconds=round(seconds, 1),
         )
+
+
+class Watch(Follower[Endpoint | Slice]):
+    """Feeds one kind into `control`."""
+
+    def __init__(
+        self,
+        source: Source[Endpoint | Slice],
+        session: aiohttp.ClientSession,
+        access: Access,
+        control: Control,
+        reach: Reach,
+        namespace: str | None,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(source, session, access, reach, namespace, clock)
+        self._control = control
+
+    async def _list(self) -> str:
+        response = await self._get([], aiohttp.ClientTimeout(total=30))
+        body = orjson.loads(await response.read())
+        self._reach.found(self._source.kind)
+        objects = {object_key(item): parsed for item in body["items"] if (parsed := self._parse(item))}
+        self._control.relisted(self._source.kind, objects)
+        log.info("listed", kind=self._source.kind.value, objects=len(objects))
+        version: str = body["metadata"]["resourceVersion"]
+        return version
+
+    def _take(self, event: str, body: dict[str, Any]) -> None:
+        if event == "BOOKMARK":
+            return
+        key = object_key(body)
+        if event == "DELETED":
+            self._control.deleted(self._source.kind, key)
+        elif (parsed := self._parse(body)) is not None:
+            self._control.applied(self._source.kind, key, parsed)

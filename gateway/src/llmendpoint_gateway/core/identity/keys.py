@@ -58,8 +58,9 @@ class Keys:
         return len(self._left_out)
 
     @property
-    def names(self) -> set[str]:
-        return {*self._known, *self._left_out}
+    def names(self) -> list[str]:
+        """`namespace/name` of all that were put, also of those that there was no room for."""
+        return [*self._known, *self._left_out]
 
     def put(self, key: Key) -> bool:
         """Take over a new or changed LLMKey. Returns whether there is room for it."""
