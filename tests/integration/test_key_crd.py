@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 import pytest
 
+from llmendpoint_gateway.core.identity.key_objects import parse_key
 from llmendpoint_operator.api import API_VERSION
 from tests.cluster import Cluster
 from tests.cluster.errors import CommandFailed
@@ -39,8 +41,8 @@ def key(namespace: Namespace, name: str = "x", **spec: Any) -> dict[str, Any]:
     }
 
 
-def create(namespace: Namespace, manifest: dict[str, Any], *options: str) -> None:
-    namespace.cluster.kubectl("create", *options, "-f", "-", stdin=json.dumps(manifest))
+def create(namespace: Namespace, manifest: dict[str, Any], *options: str) -> str:
+    return namespace.cluster.kubectl("create", *options, "-f", "-", stdin=json.dumps(manifest))
 
 
 def hashes(*values: Any) -> dict[str, Any]:
@@ -110,10 +112,19 @@ def test_a_bad_key_is_refused_with_its_field(
         grants({"namespace": "team-b", "matchLabels": {f"example.com/l{n}": "a" * 63 for n in range(16)}}),
         {**hashes(*(str(n) * 64 for n in range(4))), "expires": "2027-01-01T00:00:00Z", "priority": "High"},
         {"hashes": [{"sha256": HASH}, {"sha256": OTHER_HASH, "expires": "2026-12-01T12:00:00.5+02:00"}]},
+        *({"expires": time} for time in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999999999-12:00")),
     ],
 )
-def test_a_key_may_have_everything_up_to_its_bounds(namespace: Namespace, spec: dict[str, Any]) -> None:
-    create(namespace, key(namespace, **spec), "--dry-run=server")
+def test_a_gateway_understands_every_key_that_the_api_server_takes(
+    namespace: Namespace, spec: dict[str, Any]
+) -> None:
+    """Up to every bound. A key that it does not understand would let nobody in."""
+    taken = json.loads(create(namespace, key(namespace, **spec), "--dry-run=server", "-o", "json"))
+    read = parse_key(taken)
+    assert len(read.hashes) == len(taken["spec"]["hashes"])
+    assert len(read.grants) == len(spec.get("grants", []))
+    assert (read.expires == inf) == ("expires" not in spec)
+    assert not read.disabled
 
 
 def test_the_id_of_a_key_cannot_change_and_the_rest_can(namespace: Namespace) -> None:
