@@ -201,9 +201,12 @@ def test_engines_see_no_credentials_also_on_a_retry(gateway: Gateway, key: str) 
         for headers in (bearer(key), {"x-api-key": key, "api-key": key}):
             for _ in range(2):  # one of them begins with the replica that drains
                 assert answered_by(ask(gateway, name, headers, pad="x" * size)) == "good"
+    assert (
+        refused(gateway, f"/team/{name}/v1/stream", **bearer(key))[0] == 200
+    )  # the stub's, which is no handshake
     for backend in (drains, good):
         seen = httpx.get(f"http://{backend.address}/stub/seen").json()
-        assert seen
+        assert {"/v1/stream", CHAT} >= {request["path"] for request in seen} != set()
         assert key not in json.dumps(seen)
         assert not {"authorization", "x-api-key", "api-key"} & {
             h for request in seen for h in request["headers"]

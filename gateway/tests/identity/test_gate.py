@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.tests.ext_proc_caller import BODY, Caller
-from gateway.tests.keys import bearer, key_text, llm_key
+from gateway.tests.keys import bearer, digest, key_text, llm_key
 from gateway.tests.one_endpoint import CHAT, REPLICAS, Holding, turn
+from llmendpoint_gateway.core.endpoint.objects import Slice
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.envoy.resources import PRIORITY_HEADER, TAG_HEADER
 from llmendpoint_gateway.core.identity.authentication import Authentication
@@ -24,13 +27,14 @@ from llmendpoint_gateway.core.request.request import read_tag
 from llmendpoint_gateway.serve.parts import Parts, make_parts
 from llmendpoint_gateway.serve.request.reading import read_head
 
+TIMER = SimpleNamespace(cancel=lambda: None)
 ONE, OTHER, LOW, HIGH = (key_text() for _ in range(4))
 
 
-async def parts_with_keys(mode: Authentication = Authentication.REQUIRED) -> Parts:
-    parts = make_parts(Holding(), lambda: 0.0, lambda *_: None, authentication=mode)  # type: ignore[arg-type, return-value]
-    parts.control.relisted(Kind.ENDPOINT, {"a/chat": CHAT})
-    parts.control.relisted(Kind.SLICE, {"a/s": REPLICAS})
+async def parts_with_keys(mode: Authentication = Authentication.REQUIRED, replicas: bool = True) -> Parts:
+    parts = make_parts(Holding(), lambda: 0.0, lambda *_: TIMER, 50, authentication=mode)  # type: ignore[arg-type, return-value]
+    parts.control.relisted(Kind.ENDPOINT, {"a/chat": replace(CHAT, expects=True)})
+    parts.control.relisted(Kind.SLICE, {"a/s": REPLICAS if replicas else Slice("a/chat", "r1", ())})
     await turn()
     assert parts.gate is not None
     for name, text, priority in (
@@ -146,6 +150,47 @@ async def test_whatever_the_headers_hold_one_request_gets_one_answer(
     assert refused or keyed or mode is Authentication.OPTIONAL
     assert ONE.encode() not in caller.replies[0].SerializeToString()
     parts.picker.ended(caller)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({}, None),
+        ({"hashes": [{"sha256": digest(OTHER)}, {"sha256": digest(ONE)}]}, None),  # rotated: both are valid
+        ({"hashes": [{"sha256": digest(OTHER)}]}, "invalid_api_key"),
+        ({"disabled": True}, "invalid_api_key"),
+        ({"expires": "2020-01-01T00:00:00Z"}, "invalid_api_key"),
+        ({"grants": [{"name": "else"}]}, "permission_denied"),
+        (None, "invalid_api_key"),
+    ],
+)
+async def test_a_request_that_waits_is_judged_again_when_its_turn_comes(
+    change: dict[str, Any] | None, code: str | None
+) -> None:
+    """It may have waited for an hour."""
+    parts = await parts_with_keys(replicas=False)
+    assert parts.gate is not None
+    caller = Caller()
+    caller.asks(parts.picker, **bearer(ONE))
+    assert parts.held.waiting.count("a/chat") == 1
+    if change is None:
+        parts.gate.keys.drop("a/one")
+    else:
+        parts.gate.keys.put(parse_key(llm_key(ONE, "one", "a", **change)))
+    parts.control.applied(Kind.SLICE, "a/s", REPLICAS)
+    await turn()
+    assert caller.code == code
+    assert parts.placement.in_flight.total() == (1 if code is None else 0)
+
+
+async def test_access_that_is_taken_back_counts_for_requests_that_wait() -> None:
+    parts = await parts_with_keys(Authentication.OPTIONAL, replicas=False)
+    caller = Caller()
+    caller.asks(parts.picker)
+    parts.control.applied(Kind.ENDPOINT, "a/chat", replace(CHAT, expects=True, access=frozenset()))
+    parts.control.applied(Kind.SLICE, "a/s", REPLICAS)
+    await turn()
+    assert caller.code == "permission_denied"
 
 
 async def test_a_body_of_a_request_that_was_refused_changes_nothing() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.tests.keys import digest, key_text, llm_key
 from llmendpoint_gateway.core.identity.authentication import Authentication, identify
-from llmendpoint_gateway.core.identity.credentials import HEADERS, LONGEST, Malformed, find_key
+from llmendpoint_gateway.core.identity.credentials import HEADERS, LONGEST, Malformed, find_key, proof_of
 from llmendpoint_gateway.core.identity.grants import ANONYMOUS, Identity
 from llmendpoint_gateway.core.identity.key_objects import Key, parse_key
 from llmendpoint_gateway.core.identity.keys import MOST_CANDIDATES, Denied, Keys, Reason
@@ -30,7 +30,7 @@ def keys(*bodies: Mapping[str, object]) -> Keys:
 
 def judged(table: Keys, text: str = TEXT, now: float = NOW) -> str | Reason:
     """The LLMKey, or the reason."""
-    found = table.judge(text.encode(), now)
+    found = table.judge(proof_of(text.encode()), now)
     return found.key if isinstance(found, Identity) else found.reason
 
 
@@ -64,7 +64,9 @@ def test_a_key_that_is_over_lets_nobody_in(spec: dict[str, object], reason: Reas
 
 
 def test_the_log_learns_which_llmkey_was_over() -> None:
-    assert keys(llm_key(TEXT, disabled=True)).judge(TEXT.encode(), NOW) == Denied(Reason.DISABLED, "team/ci")
+    assert keys(llm_key(TEXT, disabled=True)).judge(proof_of(TEXT.encode()), NOW) == Denied(
+        Reason.DISABLED, "team/ci"
+    )
 
 
 def test_a_copy_of_an_llmkey_does_not_take_its_callers_over_in_whatever_order_they_come() -> None:
@@ -91,11 +93,11 @@ def test_there_is_room_for_so_many_keys_and_the_place_of_a_dropped_one_is_free_a
 
 def test_an_unchanged_llmkey_stays_the_same_identity_and_a_changed_one_does_not() -> None:
     table = keys(llm_key(TEXT))
-    before = table.judge(TEXT.encode(), NOW)
+    before = table.judge(proof_of(TEXT.encode()), NOW)
     table.put(parse_key(llm_key(TEXT)))
-    assert table.judge(TEXT.encode(), NOW) is before
+    assert table.judge(proof_of(TEXT.encode()), NOW) is before
     table.put(parse_key(llm_key(TEXT, priority="Low")))
-    after = table.judge(TEXT.encode(), NOW)
+    after = table.judge(proof_of(TEXT.encode()), NOW)
     assert isinstance(before, Identity)
     assert isinstance(after, Identity)
     assert (before.priority, after.priority) == (Priority.NORMAL, Priority.LOW)
@@ -192,20 +194,20 @@ def test_what_begins_like_a_key_and_is_none_lets_nobody_in_in_either_mode(
     value = b"Bearer " + text if header == "authorization" else text
     with pytest.raises(Malformed):
         find_key({header: value})
-    assert identify(mode, {header: value}, False, keys(), NOW) == Denied(Reason.MALFORMED)
+    assert identify(mode, {header: value}, False, keys(), NOW)[0] == Denied(Reason.MALFORMED)
 
 
 def test_a_header_that_came_twice_lets_nobody_in() -> None:
     headers = {"authorization": b"Bearer " + TEXT.encode()}
     for mode in (Authentication.OPTIONAL, Authentication.REQUIRED):
-        assert identify(mode, headers, True, keys(llm_key(TEXT)), NOW) == Denied(Reason.MALFORMED)
+        assert identify(mode, headers, True, keys(llm_key(TEXT)), NOW)[0] == Denied(Reason.MALFORMED)
 
 
 def test_who_sends_no_key_is_anonymous_where_one_is_optional() -> None:
     table = keys(llm_key(TEXT))
     for headers in ({}, {"authorization": b"Bearer unused"}):
-        assert identify(Authentication.OPTIONAL, headers, False, table, NOW) is ANONYMOUS
-        assert identify(Authentication.REQUIRED, headers, False, table, NOW) == Denied(Reason.MISSING)
+        assert identify(Authentication.OPTIONAL, headers, False, table, NOW)[0] is ANONYMOUS
+        assert identify(Authentication.REQUIRED, headers, False, table, NOW)[0] == Denied(Reason.MISSING)
 
 
 PARTS = st.one_of(
@@ -227,7 +229,7 @@ PARTS = st.one_of(
 def test_no_headers_let_anybody_in_but_those_with_the_very_key(
     headers: dict[str, bytes], doubled: bool, mode: Authentication
 ) -> None:
-    found = identify(mode, headers, doubled, keys(llm_key(TEXT)), NOW)
+    found, _ = identify(mode, headers, doubled, keys(llm_key(TEXT)), NOW)
     if isinstance(found, Identity) and found.key:
         assert not doubled
         assert any(TEXT.encode() in value for value in headers.values())

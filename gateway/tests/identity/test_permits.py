@@ -17,6 +17,7 @@ from llmendpoint_gateway.core.endpoint.names import Meant, split_adapter
 from llmendpoint_gateway.core.endpoint.objects import Endpoint, parse_endpoint
 from llmendpoint_gateway.core.endpoint.permits import MOST_CALLERS, MOST_NAMES_OF_ONE, Permits
 from llmendpoint_gateway.core.endpoint.view import Part, View, change_view
+from llmendpoint_gateway.core.identity.credentials import proof_of
 from llmendpoint_gateway.core.identity.grants import ANONYMOUS, Identity
 from llmendpoint_gateway.core.identity.key_objects import parse_key
 from llmendpoint_gateway.core.identity.keys import Keys
@@ -49,7 +50,7 @@ class World:
     def who(self, *grants: dict[str, Any], namespace: str = "a", name: str = "ci") -> Identity:
         text = key_text()
         self.keys.put(parse_key(llm_key(text, name, namespace, grants=list(grants))))
-        found = self.keys.judge(text.encode(), 0)
+        found = self.keys.judge(proof_of(text.encode()), 0)
         assert isinstance(found, Identity)
         return found
 
@@ -237,7 +238,7 @@ class Permitting(RuleBasedStateMachine):
     @invariant()
     def every_answer_is_that_of_the_model(self) -> None:
         for name, text in self.texts.items():
-            found, body = self.world.keys.judge(text.encode(), 0), self.bodies.get(name)
+            found, body = self.world.keys.judge(proof_of(text.encode()), 0), self.bodies.get(name)
             if body is None or body["spec"]["disabled"]:
                 assert not isinstance(found, Identity)
             else:

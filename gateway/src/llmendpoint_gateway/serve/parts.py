@@ -56,10 +56,11 @@ def make_parts(
     demand = DemandStream(placement, waiting, clock)
     traces = _make_traces(traces_endpoint, trace_sampling, clock, metrics)
     answers = Answers(placement, metrics, clock, traces)
-    held = HeldRequests(placement, waiting, answers, metrics, clock, later, demand.first_wait)
     gate = None
     if authentication is not Authentication.OFF:
         gate = Gate(authentication, KnownKeys(), Permits(), metrics, wall_clock)
+    again = gate.judge_again if gate else None
+    held = HeldRequests(placement, waiting, answers, metrics, clock, later, demand.first_wait, again)
     control = Control(ads, placement, held, clock, gate)
     outcomes = Outcomes(placement, held, control, clock)
     picker = Picker(placement, answers, held, outcomes, clock, traces, trusted_hops, gate)

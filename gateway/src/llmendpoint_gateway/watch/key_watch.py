@@ -5,6 +5,7 @@ gets in by one. Later the gateway goes on with the keys that it knows.
 """
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import aiohttp
@@ -13,10 +14,16 @@ import structlog
 
 from llmendpoint_gateway.access import Access
 from llmendpoint_gateway.core.endpoint.objects import object_key
-from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.identity.key_objects import Key, parse_key
 from llmendpoint_gateway.serve.identity.known_keys import KnownKeys
 from llmendpoint_gateway.watch.list_watch import MOST_REASON, Follower, Source
+
+
+class Kind(Enum):
+    """Not one of those that the view is made from."""
+
+    KEY = "LLMKey"
+
 
 PAGE = 100
 """Objects: 3 ms of this process."""

@@ -9,6 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Generic, TypeVar
 
 import aiohttp
@@ -42,7 +43,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Source(Generic[Item]):
-    kind: Kind
+    kind: Enum
     group_version: str
     plural: str
     selector: str
@@ -193,14 +194,14 @@ class Watch(Follower[Endpoint | Slice]):
         clock: Callable[[], float],
     ) -> None:
         super().__init__(source, session, access, reach, namespace, clock)
-        self._control = control
+        self._control, self._kind = control, Kind(source.kind)
 
     async def _list(self) -> str:
         response = await self._get([], aiohttp.ClientTimeout(total=30))
         body = orjson.loads(await response.read())
         self._reach.found(self._source.kind)
         objects = {object_key(item): parsed for item in body["items"] if (parsed := self._parse(item))}
-        self._control.relisted(self._source.kind, objects)
+        self._control.relisted(self._kind, objects)
         log.info("listed", kind=self._source.kind.value, objects=len(objects))
         version: str = body["metadata"]["resourceVersion"]
         return version
@@ -210,6 +211,6 @@ class Watch(Follower[Endpoint | Slice]):
             return
         key = object_key(body)
         if event == "DELETED":
-            self._control.deleted(self._source.kind, key)
+            self._control.deleted(self._kind, key)
         elif (parsed := self._parse(body)) is not None:
-            self._control.applied(self._source.kind, key, parsed)
+            self._control.applied(self._kind, key, parsed)

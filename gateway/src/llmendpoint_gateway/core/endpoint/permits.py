@@ -59,6 +59,11 @@ class Permits:
         key = self._usable(base, found, now) if adapter else None
         return None if key is None else Meant(key, adapter)
 
+    def permitted(self, key: str, who: Identity) -> bool:
+        """Whether the caller may use this endpoint; a deleted one is not asked about, until it is back."""
+        endpoint = self._endpoints.get(key)
+        return endpoint is None or may_use(who, endpoint)
+
     def endpoint(self, key: str) -> Endpoint | None:
         """None for one that is deleted."""
         return self._endpoints.get(key)

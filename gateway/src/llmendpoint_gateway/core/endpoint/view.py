@@ -15,11 +15,6 @@ from llmendpoint_gateway.core.endpoint.objects import Endpoint, Replica, Slice
 class Kind(Enum):
     ENDPOINT = "LLMEndpoint"
     SLICE = "EndpointSlice"
-    KEY = "LLMKey"
-
-
-STORED = (Kind.ENDPOINT, Kind.SLICE)
-"""The kinds that the view is made from."""
 
 
 Item = Endpoint | Slice
@@ -41,7 +36,7 @@ NOTHING = Part()
 
 
 class Store:
-    """Watched objects by kind and `namespace/name`. `synced`: a full list of each stored kind was read."""
+    """Watched objects by kind and `namespace/name`. `synced`: a full list of each kind was read."""
 
     def __init__(self) -> None:
         self._objects: dict[Kind, dict[str, Item]] = {}
@@ -50,7 +45,7 @@ class Store:
 
     @property
     def synced(self) -> bool:
-        return len(self._objects) == len(STORED)
+        return len(self._objects) == len(Kind)
 
     def relisted(self, kind: Kind, items: Mapping[str, Item]) -> None:
         """Apply a full list. Objects that it lacks are gone, so this repairs a missed delete."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import Enum
 
-from llmendpoint_gateway.core.identity.credentials import Malformed, find_key
+from llmendpoint_gateway.core.identity.credentials import Malformed, Proof, find_key, proof_of
 from llmendpoint_gateway.core.identity.grants import ANONYMOUS, Identity
 from llmendpoint_gateway.core.identity.keys import Denied, Keys, Reason
 
@@ -19,14 +19,16 @@ class Authentication(Enum):
 
 def identify(
     mode: Authentication, headers: Mapping[str, bytes], doubled: bool, keys: Keys, now: float
-) -> Identity | Denied:
-    """`doubled`: one of the headers came more than once, so that it is unclear which one counts."""
+) -> tuple[Identity | Denied, Proof | None]:
+    """`doubled`: one of the headers came more than once, so that it is unclear which one counts. The proof is what a later judgement of
+    the same request needs; None: there is no key in it."""
     try:
         text = find_key(headers)
     except Malformed:
-        return Denied(Reason.MALFORMED)
+        return Denied(Reason.MALFORMED), None
     if doubled:
-        return Denied(Reason.MALFORMED)
+        return Denied(Reason.MALFORMED), None
     if text is None:
-        return ANONYMOUS if mode is Authentication.OPTIONAL else Denied(Reason.MISSING)
-    return keys.judge(text, now)
+        return ANONYMOUS if mode is Authentication.OPTIONAL else Denied(Reason.MISSING), None
+    proof = proof_of(text)
+    return keys.judge(proof, now), proof

@@ -1,7 +1,9 @@
 """The key in a request's headers. Whatever else the headers hold, little of it is looked at."""
 
+import hashlib
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 AUTHORIZATION, X_API_KEY, API_KEY = "authorization", "x-api-key", "api-key"
 HEADERS = (AUTHORIZATION, X_API_KEY, API_KEY)
@@ -13,6 +15,13 @@ FORM = re.compile(rb"llm_[a-z0-9]{16}_[A-Za-z0-9_-]{43}")
 ID = slice(4, 20)
 BEARER = re.compile(rb"bearer[ \t]+", re.IGNORECASE)
 USUAL = re.compile(rb"Bearer (" + FORM.pattern + rb")")
+
+
+class Proof(NamedTuple):
+    """What is kept of a key's text while its request lives: no key can be made of it."""
+
+    id: str
+    digest: bytes
 
 
 class Malformed(Exception):
@@ -42,6 +51,5 @@ def find_key(headers: Mapping[str, bytes]) -> bytes | None:
     return None
 
 
-def id_of(text: bytes) -> str:
-    """The id in a key's text."""
-    return text[ID].decode("ascii")
+def proof_of(text: bytes) -> Proof:
+    return Proof(text[ID].decode("ascii"), hashlib.sha256(text).digest())

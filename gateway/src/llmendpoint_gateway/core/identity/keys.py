@@ -4,13 +4,12 @@ The caller learns that its key is not valid, and never why. Texts are compared b
 since 1970.
 """
 
-import hashlib
 import hmac
 from enum import Enum
 from typing import NamedTuple
 
 from llmendpoint_gateway.core.identity.caller import MASK
-from llmendpoint_gateway.core.identity.credentials import id_of
+from llmendpoint_gateway.core.identity.credentials import Proof
 from llmendpoint_gateway.core.identity.grants import Identity, by_namespace
 from llmendpoint_gateway.core.identity.key_objects import Key
 
@@ -91,14 +90,13 @@ class Keys:
         else:
             del self._by_id[known.key.id]
 
-    def judge(self, text: bytes, now: float) -> Identity | Denied:
-        """`text`: of the form that `find_key` returns. Of several LLMKeys with its hash the oldest decides, also if it lets nobody in:
-        a copy that another namespace has made of it must not take its callers over."""
-        digest = hashlib.sha256(text).digest()
+    def judge(self, proof: Proof, now: float) -> Identity | Denied:
+        """Of several LLMKeys with this hash the oldest decides, also if it lets nobody in: a copy that another namespace has made of it must
+        not take its callers over."""
         found: tuple[_Known, float] | None = None
-        for known in self._by_id.get(id_of(text), ())[:MOST_CANDIDATES]:
+        for known in self._by_id.get(proof.id, ())[:MOST_CANDIDATES]:
             for one in known.key.hashes:
-                if hmac.compare_digest(one.digest, digest) and found is None:
+                if hmac.compare_digest(one.digest, proof.digest) and found is None:
                     found = known, one.expires
         if found is None:
             return Denied(Reason.UNKNOWN)

@@ -5,6 +5,7 @@ These are named tuples, because one of each is made for each request; a frozen d
 
 from typing import NamedTuple
 
+from llmendpoint_gateway.core.identity.credentials import Proof
 from llmendpoint_gateway.core.identity.grants import Identity
 from llmendpoint_gateway.core.identity.priority import Priority
 from llmendpoint_gateway.core.request.claim import Claim
@@ -20,7 +21,7 @@ class Head(NamedTuple):
     """What is used of the headers. `path` and `media` are cut to what an error may show. `media`: the content type if
     it is not JSON. `encoded`: whether the body has a content encoding. `traceparent`: the caller's, as it came; one that is
     too long to be one is empty. `who`: the caller, or why it is not let in; None where keys are not looked at. `key`: `namespace/name` of
-    the LLMKey, also of one that lets nobody in. `bodiless`: Envoy keeps the body back and asks about the caller only."""
+    the LLMKey, also of one that lets nobody in. `proof`: of its key. `bodiless`: Envoy keeps the body back and asks about the caller only."""
 
     method: str
     path: str
@@ -34,6 +35,7 @@ class Head(NamedTuple):
     who: Identity | Rejected | None = None
     key: str = ""
     bodiless: bool = False
+    proof: Proof | None = None
 
 
 class Body(NamedTuple):

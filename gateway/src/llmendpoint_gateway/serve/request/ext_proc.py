@@ -94,16 +94,14 @@ class Picker:
         if isinstance(stream.state, Head):
             return Request(stream.state, scan(read_body(message)))
         head = read_head(message, self._trusted_hops, self._placement.view.paths, self._gate)
-        asked_again = head.bodiless and not isinstance(
-            head.who, Rejected
-        )  # for the same request, with its body
-        if not asked_again:
-            self._traces.begin(stream, head)
         if isinstance(head.who, Rejected):
+            self._traces.begin(stream, head)
             self._answers.give(stream, Request(head), head.who, time.perf_counter())
             return None
-        if asked_again or (head.body_follows and isinstance(head.asked, (ByModel, ByPath))):
-            stream.state = None if asked_again else head
+        if not head.bodiless:  # otherwise Envoy asks again, about the same request with its body
+            self._traces.begin(stream, head)
+            stream.state = head if head.body_follows and isinstance(head.asked, (ByModel, ByPath)) else None
+        if head.bodiless or stream.state is head:
             stream.send(writing.CONTINUE + (writing.of_key(head.key) if head.key else b""))
             return None
         return Request(head, None if head.body_follows else scan(b""))

@@ -41,7 +41,7 @@ def read_head(
     request = pb.ProcessingRequest.FromString(message)
     headers = request.request_headers
     found: dict[str, bytes] = {header.key: header.raw_value for header in headers.headers.headers}
-    who, key = (None, "") if gate is None else gate.judge(found, _doubled(headers, found))
+    who, key, proof = (None, "", None) if gate is None else gate.judge(found, _doubled(headers, found))
     method = found.get(":method", b"")[:SHOWN].decode("latin-1")
     path = found.get(":path", b"").decode("latin-1")
     asked = read_path(method, path, declared)
@@ -63,6 +63,7 @@ def read_head(
         who,
         key,
         gate is not None and not isinstance(asked, Socket) and _without_body(request),
+        proof,
     )
 
 
