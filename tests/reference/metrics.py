@@ -15,8 +15,9 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from llmendpoint_batch.metrics import Metrics as BatchMetrics
-from llmendpoint_gateway.serve.collectors import EnvoyCollector, StateCollector
+from llmendpoint_gateway.serve.collectors import EnvoyCollector, KeyCollector, StateCollector
 from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.identity.known_keys import KnownKeys
 from llmendpoint_gateway.serve.metrics import Metrics as GatewayMetrics
 from llmendpoint_gateway.serve.parts import make_parts
 from llmendpoint_operator.metrics import Metrics as OperatorMetrics
@@ -83,6 +84,7 @@ def _gateway_collectors() -> Iterator[Collector]:
     ads = Ads()
     parts = make_parts(ads, lambda: 0.0, lambda *_: cast(Any, None), first_ticket=1)
     yield StateCollector(parts.control, ads)
+    yield KeyCollector(KnownKeys(), lambda: 0.0)
     envoy = EnvoyCollector()
     envoy.connections = envoy.refused = 0
     yield envoy

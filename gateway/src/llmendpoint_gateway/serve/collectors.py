@@ -1,6 +1,6 @@
 """The gateway's state at a scrape, as `llmendpoint_gateway_*`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 from llmendpoint_gateway.errors import EnvoyAway
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
+from llmendpoint_gateway.serve.identity.known_keys import KnownKeys
 from llmendpoint_gateway.serve.metrics import PREFIX
 from llmendpoint_gateway.serve.placement.control import Control
 
@@ -122,6 +123,35 @@ class StateCollector(Collector):
                 for address, count in counts.items():
                     gauge.add_metric([cluster, address], count)
             yield gauge
+
+
+class KeyCollector(Collector):
+    """What is known of the LLMKeys. `clock`: seconds, monotonic."""
+
+    def __init__(self, keys: KnownKeys, clock: Callable[[], float]) -> None:
+        self._keys, self._clock = keys, clock
+
+    def collect(self) -> Iterable[Metric]:
+        keys = self._keys
+        for name, text, value in (
+            ("keys", "LLMKeys that the picker knows", len(keys.table)),
+            (
+                "keys_left_out",
+                "LLMKeys that the picker has no room for: they let nobody in",
+                keys.table.left_out,
+            ),
+            (
+                "keys_synced",
+                "1 once the picker has listed all LLMKeys; before, no key lets anybody in",
+                keys.synced,
+            ),
+            (
+                "keys_staleness_seconds",
+                "How long the LLMKeys cannot be read, 0 while they can: a revoked key is valid for so long",
+                keys.reach.seconds(self._clock()),
+            ),
+        ):
+            yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(value))
 
 
 class EnvoyCollector(Collector):

@@ -44,7 +44,9 @@ class Pages:
         control, ads = self.control, self.ads
         reach, now = control.placement.reach, control.now()
         behind = control.behind if reach.stale else []
-        ready = ads.connected and control.started and not behind
+        # Without the keys it would refuse callers whom another gateway pod lets in.
+        keys = control.gate is None or control.gate.keys.synced
+        ready = ads.connected and control.started and keys and not behind
         body = {
             "ready": ready,
             "synced": control.synced,
@@ -52,6 +54,7 @@ class Pages:
             "acknowledged": ads.acknowledged_generation,
             "watch_staleness_seconds": round(reach.seconds(now), 1),
             "behind": behind,
+            "keys": keys,
         }
         return _json(body, 200 if ready else 503)
 

@@ -41,6 +41,12 @@ class Metrics:
             "Requests whose spans are lost: the collector did not take them, or too many waited for it",
             registry=self.registry,
         )
+        self._refused = Counter(
+            f"{PREFIX}key_refusals",
+            "Requests that were refused for their API key or the lack of one (401), or for what it may use (403: forbidden)",
+            ["reason"],
+            registry=self.registry,
+        )
         self._by_outcome: dict[str, Counter] = {}
 
     def decided(self, outcome: str, seconds: float) -> None:
@@ -52,6 +58,10 @@ class Metrics:
 
     def traced(self, requests: int, *, exported: bool) -> None:
         (self._exported if exported else self._dropped).inc(requests)
+
+    def refused(self, reason: str) -> None:
+        """`reason`: one of the few of core/identity/keys.py, or `forbidden`."""
+        self._refused.labels(reason).inc()
 
     def waited(self, seconds: float) -> None:
         self._waited.observe(seconds)

@@ -49,12 +49,14 @@ def make_bootstrap(
     instance: str,
     share: Share,
     batch_service: str | None = None,
+    with_keys: bool = False,
 ) -> Resource:
     """`control` and `decisions` are the picker's sockets; `inner` is Envoy's own. `open_share` is a file that the
     picker writes (serve/envoy/connections.py), or None if Envoy cannot watch it. `host` is the address to listen on.
 
     `instance` is new at each start, because Envoy's counters then begin at 0. The admin interface is on a Unix socket:
-    whoever reaches it can stop Envoy. `batch_service`: its host and port; None if there is none.
+    whoever reaches it can stop Envoy. `batch_service`: its host and port; None if there is none. `with_keys`: the picker
+    asks for API keys.
     """
     return {
         "node": {"id": instance, "cluster": "gateway", "metadata": {LIMIT: share.connections}},
@@ -94,8 +96,8 @@ def make_bootstrap(
                 *([make_batch_cluster(batch_service)] if batch_service else []),
             ],
             "listeners": [
-                make_listener(host, port, share, batch_service is not None),
-                make_inner_listener(inner),
+                make_listener(host, port, share, batch_service is not None, with_keys),
+                make_inner_listener(inner, with_keys),
             ],
         },
     }

@@ -20,6 +20,7 @@ TAG_HEADER = (
 )
 ATTEMPT_HEADER = "x-envoy-attempt-count"  # Envoy's own: 1, and 2 on a retry
 PRIORITY_HEADER = "x-llmendpoint-priority"  # from a client: high, normal or low
+LOGGED_METADATA, KEY_FIELD = "llmendpoint", "key"  # what the picker tells Envoy for its log
 RESERVED_PREFIX = "x-gateway-"
 CONTROL_CLUSTER = "control"
 PICKER_CLUSTER = "picker"

@@ -11,7 +11,7 @@ from itertools import count
 from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS, Departed
 from llmendpoint_gateway.core.endpoint.endpoint_settings import DEFAULT_QUEUE, QueueSettings
 from llmendpoint_gateway.core.endpoint.loads import Load, Loads
-from llmendpoint_gateway.core.endpoint.names import split_adapter
+from llmendpoint_gateway.core.endpoint.names import Meant, split_adapter
 from llmendpoint_gateway.core.endpoint.objects import Replica
 from llmendpoint_gateway.core.endpoint.reach import Reach
 from llmendpoint_gateway.core.endpoint.view import View
@@ -119,12 +119,18 @@ class Placement:
 
     # Requests
 
-    def place(self, name: str, now: float, caller: int | None = None, print_: int = 0) -> Picked | Rejected:
+    def place(
+        self, name: str | Meant, now: float, caller: int | None = None, print_: int = 0
+    ) -> Picked | Rejected:
         """A replica, or the reason why there is none and whether to wait. `print_`: of the body; 0: none."""
         if not self.started:
             return starting()
         names, adapter = self.table.names, ""
-        if name not in names:
+        if isinstance(name, Meant):
+            name, adapter = name
+            if names.get(name, name) != name:
+                return unknown_model(name)  # the endpoint is gone, and another one claims its key as a name
+        elif name not in names:
             name, adapter = split_adapter(name, lambda model: self._known(model, now))
         key = resolve(name, names, self.departed, now)
         if isinstance(key, Rejected):

@@ -42,6 +42,34 @@ def unknown_model(name: str) -> Rejected:
     )
 
 
+def no_valid_key() -> Rejected:
+    """Which of the reasons it is, only the log of the gateway says."""
+    return Rejected(
+        401,
+        "invalid_api_key",
+        "You must send a valid API key, as `Authorization: Bearer llm_...` or `x-api-key: llm_...`.",
+    )
+
+
+def keys_unread() -> Rejected:
+    """Without having read the keys once, the gateway cannot tell a valid one."""
+    return Rejected(
+        503,
+        "keys_unread",
+        "The gateway has not read the API keys yet. Try again.",
+        retry_after=RESTART_RETRY_AFTER,
+    )
+
+
+def not_permitted(with_key: bool) -> Rejected:
+    """The same for a model that does not exist, so that nobody learns which ones do."""
+    if with_key:
+        text = "This key may not use the model that the request names."
+    else:
+        text = "Without an API key the model that the request names may not be used."
+    return Rejected(403, "permission_denied", f"{text} GET /v1/models lists what there is.", "model")
+
+
 def starting() -> Rejected:
     """Before Envoy accepted a first snapshot, the gateway does not know which endpoints exist."""
     return Rejected(
