@@ -15,10 +15,13 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from llmendpoint_batch.metrics import Metrics as BatchMetrics
+from llmendpoint_gateway.core.envoy.request_figures import RequestFigures
 from llmendpoint_gateway.serve.collectors import EnvoyCollector, StateCollector
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.metrics import Metrics as GatewayMetrics
 from llmendpoint_gateway.serve.parts import make_parts
+from llmendpoint_gateway.serve.request_collector import RequestCollector
+from llmendpoint_operator.endpoint_metrics import EndpointStates
 from llmendpoint_operator.metrics import Metrics as OperatorMetrics
 from llmendpoint_operator.metrics import Recommendations
 from llmendpoint_server.api.metrics import Metrics as EngineMetrics
@@ -50,7 +53,9 @@ class Registered:
 
 def operator_metrics() -> str:
     metrics = OperatorMetrics()
-    return _table([*registered(metrics.registry), *_families([Recommendations(lambda: [])])])
+    return _table(
+        [*registered(metrics.registry), *_families([Recommendations(lambda: []), EndpointStates(lambda: [])])]
+    )
 
 
 def gateway_metrics() -> str:
@@ -86,6 +91,7 @@ def _gateway_collectors() -> Iterator[Collector]:
     envoy = EnvoyCollector()
     envoy.connections = envoy.refused = 0
     yield envoy
+    yield RequestCollector(RequestFigures())
 
 
 def _families(collectors: Iterable[Collector]) -> list[Registered]:

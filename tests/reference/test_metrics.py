@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 REGISTERING = {
     "gateway/src/llmendpoint_gateway/serve/collectors.py",
     "gateway/src/llmendpoint_gateway/serve/metrics.py",
+    "gateway/src/llmendpoint_gateway/serve/request_collector.py",
+    "operator/src/llmendpoint_operator/endpoint_metrics.py",
     "operator/src/llmendpoint_operator/metrics.py",
     "server/src/llmendpoint_server/api/histograms.py",
     "server/src/llmendpoint_server/api/metrics.py",

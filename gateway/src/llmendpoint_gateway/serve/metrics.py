@@ -3,6 +3,10 @@
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 PREFIX = "llmendpoint_gateway_"
+OF_ENDPOINT = ("namespace", "llmendpoint")
+OF_REVISION = (*OF_ENDPOINT, "revision")
+"""The labels of what is about an endpoint or a revision, with these names in all parts. The keys `namespace/name` and
+`namespace/name/revision` split at `/` are their values."""
 # Seconds. Decisions take microseconds, far below prometheus_client's default buckets.
 WAIT_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 20, 40, 60)
 BUCKETS = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 1e-2, 1e-1)

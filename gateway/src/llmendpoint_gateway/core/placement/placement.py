@@ -110,6 +110,10 @@ class Placement:
         """Replicas by revision, sorted; also of a deleted endpoint."""
         return self.view.part(key).revisions
 
+    def cluster_of(self, address: str) -> str | None:
+        """The cluster of a replica in the view."""
+        return self._addresses.cluster(address)
+
     def counted(self, key: str) -> dict[str, dict[str, dict[str, int]]]:
         """Revision -> pod -> requests and errors, of the replicas in the view."""
         return {
