@@ -18,6 +18,8 @@ KEDA_MODULE = "github.com/kedacore/keda/v2"
 KEDA_VERSION = "2.21.0"
 KEDA_SOURCES = Path(__file__).parent / "go-keda"
 PROMETHEUS_SOURCES = Path(__file__).parent / "go-prometheus"
+PROMETHEUS_OPERATOR_MODULE = "github.com/prometheus-operator/prometheus-operator"
+PROMETHEUS_OPERATOR_SOURCES = Path(__file__).parent / "go-prometheus-operator"
 
 COMPONENTS = (
     "etcd",
@@ -140,9 +142,22 @@ def build_keda() -> Keda:
     """KEDA as its own module has it. Only the extended test asks for it: it takes minutes and a quarter of a gigabyte."""
     go = find_go()
     operator, adapter = (_build(go, program) for program in (KEDA_OPERATOR, KEDA_ADAPTER))
-    argv = [str(go.binary), "mod", "download", "-json", KEDA_MODULE]
-    module = json.loads(progress.download(argv, cwd=KEDA_SOURCES, env=go.environment()))
-    return Keda(operator, adapter, Path(module["Dir"]) / "config")
+    return Keda(operator, adapter, _files_of(go, KEDA_MODULE, KEDA_SOURCES) / "config")
+
+
+def monitoring_definitions() -> Path:
+    """The folder of the Prometheus operator's definitions, one file each. Nothing is built."""
+    return (
+        _files_of(find_go(), PROMETHEUS_OPERATOR_MODULE, PROMETHEUS_OPERATOR_SOURCES)
+        / "example"
+        / "prometheus-operator-crd"
+    )
+
+
+def _files_of(go: Go, module: str, sources: Path) -> Path:
+    """The folder of a module in the version that the go.mod in `sources` pins."""
+    argv = [str(go.binary), "mod", "download", "-json", module]
+    return Path(json.loads(progress.download(argv, cwd=sources, env=go.environment()))["Dir"])
 
 
 def _build(go: Go, program: Program) -> Path:

@@ -1,13 +1,16 @@
 """docs/reference/metrics.md: requests and their times by endpoint, as the real Envoy counts them."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
 from gateway.tests.bounds import wait_for
-from gateway.tests.harness import Gateway
+from gateway.tests.harness import Gateway, running_gateway
+from gateway.tests.sockets import engine
 from llmendpoint_gateway.core.envoy.request_figures import Times, read_figures, status_class
+from llmendpoint_gateway.serve.request_collector import _page
 
 CHAT = "/v1/chat/completions"
 
@@ -110,8 +113,6 @@ def test_a_deleted_endpoint_and_an_old_revision_leave_the_page(gateway: Gateway)
 
 def test_the_page_of_metrics_is_there_while_envoy_is_not() -> None:
     """In a gateway of its own, which others do not share."""
-    from gateway.tests.harness import running_gateway
-
     with running_gateway() as gateway:
         name = gateway.endpoint(gateway.backend("a"))
         ask(gateway, name)
@@ -154,11 +155,34 @@ def test_the_class_of_a_status(status: str, expected: str) -> None:
 
 def test_a_thousand_endpoints_are_read_and_written_within_a_second() -> None:
     """Off the event loop, but the interpreter is shared."""
-    from llmendpoint_gateway.serve.request_collector import _page
-
     block = PAGE.replace("team/gone", "team/chat")
     page = "".join(block.replace("team/chat", f"team/chat-{i}") for i in range(1000))
     began = time.process_time()
     text = _page(page, {f"team/chat-{i}": {"r0", "r1"} for i in range(1000)})
     assert text.count(b"\n") > 6000
     assert time.process_time() - began < 1
+
+
+def test_the_simulators_streams_and_what_they_wait_at_the_gateway_fill_the_histograms(
+    gateway: Gateway,
+) -> None:
+    """The bundled server itself, with room for one request: of two at a time the second waits for the first."""
+    slow = ("--max-num-seqs", "1", "--ttft", "0.4")
+    name = gateway.endpoint(engine(gateway, *slow), traffic={"queue": {"waitingPerReplica": 1}})
+    body = {
+        "model": "demo",
+        "stream": True,
+        "max_tokens": 4,
+        "messages": [{"role": "user", "content": "hi"}],
+    }
+    with ThreadPoolExecutor(4) as callers:
+        answers = list(
+            callers.map(
+                lambda _: httpx.post(f"{gateway.url}/team/{name}{CHAT}", json=body, timeout=60), range(4)
+            )
+        )
+    assert [answer.status_code for answer in answers] == [200] * 4
+    wait_for(lambda: times(gateway, "first_token", name) == 4, "Envoy has merged its histograms")
+    assert times(gateway, "first_token", name, "0.25") == 0, "each takes 400 ms"
+    assert times(gateway, "first_token", name, "0.5") < 4, "the last ones have waited, too"
+    assert times(gateway, "request", name) == 4
