@@ -39,6 +39,10 @@ def requests(status: str, values: str, pod: str = "1") -> dict[str, str]:
     return {f'{REQUESTS}{{{CHAT},revision="aa",status="{status}",pod="{pod}"}}': values}
 
 
+def refusals(code: str, values: str, pod: str = "1") -> dict[str, str]:
+    return {f'llmendpoint_gateway_refusals_total{{{CHAT},code="{code}",pod="{pod}"}}': values}
+
+
 def first_tokens(fast: int, slow: int) -> dict[str, str]:
     """Streams a minute that begin within 2 s, and within 10 s to 20 s."""
     total = fast + slow
@@ -68,6 +72,10 @@ CASES = (
     Case("LLMEndpointErrors", "the only request of a quiet endpoint fails", requests("5xx", "0 0 0 1x30"), "10m"),
     Case("LLMEndpointErrors", "callers are refused or leave", requests("4xx", "0+60x30") | requests("none", "0+60x30"), "15m"),
     Case("LLMEndpointErrors", "there are no requests any more", requests("5xx", "0+60x5 300x30") | requests("2xx", "0x40"), "30m"),
+    Case("LLMEndpointRefused", "one in ten, at two gateways", requests("2xx", "0+90x30") | refusals("no_ready_replica", "0+6x30") | refusals("queue_full", "0+4x30", "2"), "15m", (CHAT,)),
+    Case("LLMEndpointRefused", "all of them", refusals("circuit_open", "0+60x30"), "15m", (CHAT,)),
+    Case("LLMEndpointRefused", "one in fifty", requests("2xx", "0+98x30") | refusals("queue_full", "0+2x30"), "15m"),
+    Case("LLMEndpointRefused", "all of them, for a minute", refusals("no_ready_replica", "0 60x30"), "15m"),
     Case("LLMEndpointFirstTokenSlow", "one in ten takes 10 s or more", first_tokens(9, 1), "20m", (CHAT,)),
     Case("LLMEndpointFirstTokenSlow", "one in a hundred does", first_tokens(99, 1), "20m"),
     Case("LLMEndpointFirstTokenSlow", "as slow, for 8 minutes so far", first_tokens(9, 1), "8m"),

@@ -64,17 +64,20 @@ ROWS = (
     Row("Requests", (
         Panel("Requests a second", (
             Query(f"sum by (namespace, llmendpoint) (rate({_REQUESTS}{{{OF}}}[$__rate_interval]))"),
-        ), "Requests that went to a replica and have ended", unit="reqps"),
+        ), "Requests that went to a replica and have ended", unit="reqps", width=6),
         Panel("Requests a second, by status", (
             Query(f"sum by (status) (rate({_REQUESTS}{{{OF}}}[$__rate_interval]))", "{{status}}"),
-        ), "none: the caller left before the answer began", unit="reqps"),
+        ), "none: the caller left before the answer began", unit="reqps", width=6),
         Panel("Failed requests, by revision", (
             Query(
                 f'sum by (namespace, llmendpoint, revision) (rate({_REQUESTS}{{{OF},status="5xx"}}[$__rate_interval]))'
                 f' / sum by (namespace, llmendpoint, revision) (rate({_REQUESTS}{{{OF},status!="none"}}[$__rate_interval]))',
                 f"{NAME} {{{{revision}}}}",
             ),
-        ), "Share of requests that were answered with a 5xx", unit="percentunit", most=1),
+        ), "Share of requests that were answered with a 5xx", unit="percentunit", width=6, most=1),
+        Panel("Refused requests, by code", (
+            Query(f"sum by (namespace, llmendpoint, code) (rate(llmendpoint_gateway_refusals_total{{{OF}}}[$__rate_interval]))", f"{NAME} {{{{code}}}}"),
+        ), "Requests that got no replica, a second", unit="reqps", width=6),
         Panel("Time to the first token", (
             Query(_quantile(0.5, _FIRST), f"{NAME} p50"), Query(_quantile(0.95, _FIRST), f"{NAME} p95"),
         ), "Of complete streams, with their time in the queue", unit="s"),

@@ -87,7 +87,7 @@ def registered(registry: CollectorRegistry) -> list[Registered]:
 def _gateway_collectors() -> Iterator[Collector]:
     ads = Ads()
     parts = make_parts(ads, lambda: 0.0, lambda *_: cast(Any, None), first_ticket=1)
-    yield StateCollector(parts.control, ads)
+    yield StateCollector(parts.control, ads, parts.metrics.refusals)
     envoy = EnvoyCollector()
     envoy.connections = envoy.refused = 0
     yield envoy

@@ -64,7 +64,7 @@ async def run_picker(settings: Settings) -> None:
             Watch(s, session, access, control, placement.reach, settings.namespace, time.monotonic)
             for s in SOURCES
         ]
-        registry.register(StateCollector(control, ads))
+        registry.register(StateCollector(control, ads, parts.metrics.refusals))
         of_envoy = EnvoyCollector()
         registry.register(of_envoy)
         readings = Readings(placement, parts.held, parts.outcomes, time.monotonic)

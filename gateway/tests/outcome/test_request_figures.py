@@ -111,6 +111,29 @@ def test_a_deleted_endpoint_and_an_old_revision_leave_the_page(gateway: Gateway)
     assert times(gateway, "request", name) >= 1, "the times are the endpoint's"
 
 
+def test_requests_that_get_no_replica_are_counted_by_code_until_the_endpoint_is_deleted(
+    gateway: Gateway,
+) -> None:
+    name = gateway.endpoint()
+
+    def refused(code: str) -> float:
+        labels = f'code="{code}",llmendpoint="{name}",namespace="team"'
+        return gateway.metric(f"refusals_total{{{labels}}}", absent=0)
+
+    assert {ask(gateway, name) for _ in range(3)} == {503}
+    assert refused("no_ready_replica") == 3
+    assert requests(gateway, name, "5xx") == 0, "they are in one of the two counters"
+    gateway.api.delete("llmendpoints", name)
+    wait_for(lambda: refused("no_ready_replica") == 0, "nothing is said of it any more")
+
+
+def test_a_request_that_waited_for_nothing_is_counted_for_its_endpoint(gateway: Gateway) -> None:
+    name = gateway.endpoint(replicas=1)  # one is expected, so that requests wait
+    assert ask(gateway, name) == 503
+    labels = f'code="no_ready_replica",llmendpoint="{name}",namespace="team"'
+    assert gateway.metric(f"refusals_total{{{labels}}}") == 1
+
+
 def test_the_page_of_metrics_is_there_while_envoy_is_not() -> None:
     """In a gateway of its own, which others do not share."""
     with running_gateway() as gateway:

@@ -9,21 +9,22 @@ from prometheus_client.registry import Collector
 from llmendpoint_gateway.errors import EnvoyAway
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
-from llmendpoint_gateway.serve.metrics import OF_ENDPOINT, OF_REVISION, PREFIX
+from llmendpoint_gateway.serve.metrics import OF_ENDPOINT, OF_REVISION, PREFIX, Refusals
 from llmendpoint_gateway.serve.placement.control import Control
 
 
 class StateCollector(Collector):
     """Reads the state when scraped."""
 
-    def __init__(self, control: Control, ads: Ads) -> None:
-        self._control, self._ads = control, ads
+    def __init__(self, control: Control, ads: Ads, refusals: Refusals) -> None:
+        self._control, self._ads, self._refusals = control, ads, refusals
         self._placement = control.placement
 
     def collect(self) -> Iterable[Metric]:
         yield from self._of_configuration()
         yield from self._of_breakers()
         yield from self._of_requests()
+        yield from self._of_refusals()
         yield from self._of_adapters()
 
     def _of_configuration(self) -> Iterable[Metric]:
@@ -85,6 +86,16 @@ class StateCollector(Collector):
         for endpoint in circuits.open:
             opened.add_metric(endpoint.split("/"), 1)
         yield opened
+
+    def _of_refusals(self) -> Iterable[Metric]:
+        refusals = CounterMetricFamily(
+            f"{PREFIX}refusals",
+            "Requests for an endpoint that got no replica, by the code of the error",
+            labels=(*OF_ENDPOINT, "code"),
+        )
+        for (endpoint, code), number in self._refusals.of(self._placement.view.endpoints).items():
+            refusals.add_metric([*endpoint.split("/"), code], number)
+        yield refusals
 
     def _of_adapters(self) -> Iterable[Metric]:
         requests = CounterMetricFamily(

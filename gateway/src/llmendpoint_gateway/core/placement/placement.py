@@ -143,7 +143,7 @@ class Placement:
             decision = self._of_adapter(decision, key, adapter)
         waits_or_goes = isinstance(decision, Picked) or decision.awaited
         if waits_or_goes and self.poison.refused(key, print_, now):
-            return poisoned()
+            return poisoned(key)
         return decision
 
     def _known(self, model: str, now: float) -> bool:
