@@ -42,6 +42,16 @@ def test_no_other_module_makes_a_metric() -> None:
     assert {p.relative_to(ROOT).as_posix() for p in sources if making.search(p.read_text())} == REGISTERING
 
 
+def test_what_is_about_an_endpoint_names_it_by_the_same_labels_everywhere() -> None:
+    rows = re.findall(r"^\| `([\w:]+)` \| \w+ \| (.*?) \|", (PAGES / "metrics.md").read_text(), re.M)
+    assert rows
+    for name, labels in rows:
+        found = names(labels)
+        assert not found & {"endpoint", "cluster", "name", "exported_namespace"}, name
+        assert ("llmendpoint" in found) == ("namespace" in found), name
+        assert "revision" not in found or "llmendpoint" in found, name
+
+
 def test_every_cause_of_an_ejection_is_explained() -> None:
     assert names(label_values("`cause` of `ejections_total`")) == {cause.value for cause in CAUSES}
 

@@ -15,8 +15,10 @@ from llmendpoint_gateway.serve.request_collector import _page
 CHAT = "/v1/chat/completions"
 
 
-def ask(gateway: Gateway, name: str, timeout: float = 30, padding: int = 0, **headers: str) -> int:
-    body = {"model": f"team/{name}", "stream": "x-tokens" in headers, "user": "u" * padding}
+def ask(
+    gateway: Gateway, name: str, headers: dict[str, str] | None = None, timeout: float = 30, padding: int = 0
+) -> int:
+    body = {"model": f"team/{name}", "stream": "x-tokens" in (headers or {}), "user": "u" * padding}
     return httpx.post(gateway.url + CHAT, json=body, headers=headers, timeout=timeout).status_code
 
 
@@ -34,7 +36,7 @@ def test_a_stream_is_in_both_histograms_from_its_last_byte_to_its_first_token_an
     gateway: Gateway,
 ) -> None:
     name = gateway.endpoint(gateway.backend("a"))
-    assert ask(gateway, name, **{"x-delay": "0.3", "x-tokens": "5", "x-interval": "0.2"}) == 200
+    assert ask(gateway, name, {"x-delay": "0.3", "x-tokens": "5", "x-interval": "0.2"}) == 200
     wait_for(lambda: times(gateway, "first_token", name) == 1, "Envoy has merged its histograms")
     assert (times(gateway, "first_token", name, "0.25"), times(gateway, "first_token", name, "1.0")) == (0, 1)
     assert (times(gateway, "request", name, "0.5"), times(gateway, "request", name)) == (0, 1)
@@ -70,7 +72,7 @@ def test_a_request_that_is_tried_again_counts_once_and_a_large_one_too(gateway: 
 def test_a_caller_that_leaves_before_the_answer_has_status_none(gateway: Gateway) -> None:
     name = gateway.endpoint(gateway.backend("a"))
     with pytest.raises(httpx.ReadTimeout):
-        ask(gateway, name, timeout=0.5, **{"x-delay": "60"})
+        ask(gateway, name, {"x-delay": "60"}, timeout=0.5)
     wait_for(lambda: requests(gateway, name, "none") == 1, "it is counted")
     assert times(gateway, "request", name) == 0
 
