@@ -56,6 +56,14 @@ def test_every_alert_says_what_is_wrong_and_how_bad() -> None:
         assert rule["labels"]["severity"] in {"critical", "warning"}, name
 
 
+def test_the_texts_of_an_alert_use_labels_that_it_has() -> None:
+    for name, rule in alerts(raw_rules()).items():
+        used = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+        for case in (case for case in CASES if case.alert == name):
+            for fired in case.fires:
+                assert used <= set(re.findall(r'(\w+)="', fired)), case.name
+
+
 def test_every_alert_is_tried_when_it_fires_and_when_it_does_not() -> None:
     for name in alerts(raw_rules()):
         mine = [case for case in CASES if case.alert == name]

@@ -15,12 +15,11 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from llmendpoint_batch.metrics import Metrics as BatchMetrics
-from llmendpoint_gateway.core.envoy.request_figures import RequestFigures
 from llmendpoint_gateway.serve.collectors import EnvoyCollector, StateCollector
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.metrics import Metrics as GatewayMetrics
 from llmendpoint_gateway.serve.parts import make_parts
-from llmendpoint_gateway.serve.request_collector import RequestCollector
+from llmendpoint_gateway.serve.request_page import REQUESTS, TIMES
 from llmendpoint_operator.endpoint_metrics import EndpointStates
 from llmendpoint_operator.metrics import Metrics as OperatorMetrics
 from llmendpoint_operator.metrics import Recommendations
@@ -59,7 +58,8 @@ def operator_metrics() -> str:
 
 
 def gateway_metrics() -> str:
-    return _table([*registered(GatewayMetrics().registry), *_families(_gateway_collectors())])
+    of_requests = [_one(f.kind, f.name, f.labels, f.text) for f in (REQUESTS, *TIMES.values())]
+    return _table([*registered(GatewayMetrics().registry), *_families(_gateway_collectors()), *of_requests])
 
 
 def batch_metrics() -> str:
@@ -91,7 +91,6 @@ def _gateway_collectors() -> Iterator[Collector]:
     envoy = EnvoyCollector()
     envoy.connections = envoy.refused = 0
     yield envoy
-    yield RequestCollector(RequestFigures())
 
 
 def _families(collectors: Iterable[Collector]) -> list[Registered]:

@@ -1,7 +1,7 @@
 """What Envoy counts of whole requests: how many, with which status, and how long the good ones took.
 
 Envoy counts because it sees the answers; the picker sees none. It costs the picker nothing per request: it reads the
-figures when it is scraped (core/envoy/request_figures.py). A request is counted where its replica was chosen, so one
+figures when it is scraped (serve/request_page.py). A request is counted where its replica was chosen, so one
 that passes both listeners counts once, and one that got no replica does not count.
 """
 
@@ -14,6 +14,8 @@ from llmendpoint_gateway.core.envoy.resources import (
 )
 
 STATS_PREFIX = "requests"
+STATS_PATTERN = rf"^{STATS_PREFIX}\."
+"""The regular expression (RE2) that matches them all."""
 ENDED, FIRST, WHOLE = "ended", "first", "whole"
 CLUSTER_TAG, STATUS_TAG, ENDPOINT_TAG = "cluster", "status", "endpoint"
 # Milliseconds. From a cached answer of a small model to a reasoning model's long one.

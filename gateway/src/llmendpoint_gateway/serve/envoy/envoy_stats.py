@@ -11,7 +11,7 @@ import orjson
 from llmendpoint_gateway.core.envoy.attempt_counts import read_attempts, stats_pattern
 from llmendpoint_gateway.core.envoy.bootstrap import LIMIT
 from llmendpoint_gateway.core.envoy.listener import STATS_NAME
-from llmendpoint_gateway.core.envoy.request_figures import STATS_PATTERN
+from llmendpoint_gateway.core.envoy.request_stats import STATS_PATTERN
 from llmendpoint_gateway.errors import EnvoyAway
 
 OPEN = f"http.{STATS_NAME}.downstream_cx_active"
@@ -50,7 +50,7 @@ class EnvoyStats:
         return {"instance": before, "revisions": read_attempts(stats, endpoint, known)}
 
     async def requests(self) -> str:
-        """What read_figures reads. Raises EnvoyAway."""
+        """What serve/request_page.py reads. Raises EnvoyAway."""
         return await self._text("/stats/prometheus", {"filter": STATS_PATTERN})
 
     async def connections(self) -> int:
