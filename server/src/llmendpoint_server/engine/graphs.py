@@ -1,14 +1,15 @@
 """Decode steps as CUDA graphs: one launch computes a whole step, for each of some batch sizes.
 
 A batch is padded to the next size with rows that write to the spare page. The graph of a size holds the forward and the
-most probable tokens; another one draws tokens, and is replayed only if a row is not greedy. The logits stay in a buffer, so
-that what else a row wants of them is computed beside the graph. Not run on a GPU yet.
+most probable tokens; two others draw tokens, with filters or without, and one of them is replayed if a row is not greedy. The logits stay in
+a buffer, so that what else a row wants of them is computed beside the graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -18,10 +19,9 @@ from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.loading import CausalLM
-from llmendpoint_server.engine.sampling.draws import most_probable
-from llmendpoint_server.engine.sampling.rows import NOT_A_NUMBER
-from llmendpoint_server.engine.sampling.static import Parameters, drawn
+from llmendpoint_server.engine.sampling.static import Parameters
 from llmendpoint_server.engine.step import Step
+from llmendpoint_server.engine.triton import stages
 
 SIZES = (1, 2, 4, *range(8, 257, 8))
 """Rows of the graphs. Larger steps run without one."""
@@ -65,10 +65,12 @@ class CudaRecorder:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The graphs of one size: `compute` the forward and the most probable tokens, `draw` the tokens of rows that are not greedy."""
+    """The graphs of one size: `compute` the forward and the most probable tokens, `draw` the tokens of rows that are not greedy,
+    `draw_filtered` too if one of them asks for top_p or top_k."""
 
     compute: Work
     draw: Work
+    draw_filtered: Work
 
 
 def sizes_for(most: int) -> tuple[int, ...]:
@@ -105,7 +107,8 @@ class Graphs:
         device = step.device
         self.logits = torch.empty_like(forward(self._model, self._backend, step))
         """`[rows, vocabulary]` of the last step, in the order of its `Step`"""
-        self._highest = torch.empty(largest, dtype=self.logits.dtype, device=device)
+        self._stages = stages(device)
+        self._highest = torch.empty(largest, dtype=torch.float32, device=device)
         self._tokens = torch.empty(largest, dtype=torch.int64, device=device)
         self._read = torch.empty(largest, dtype=torch.int64, pin_memory=device.type == "cuda")
         self._parameters = Parameters(largest, device)
@@ -120,22 +123,26 @@ class Graphs:
         )  # anew: what its first layer derives from its tensors is a part of the graph
         compute = recorder.record(lambda: self._compute(step))
         self._parameters.load([self._spare.sequence] * size, size)
-        recorder.rehearse(lambda: self._draw(size))
-        return Recorded(compute, recorder.record(lambda: self._draw(size)))
+        draws = []
+        for filtered in (False, True):
+            recorder.rehearse(partial(self._draw, size, filtered))
+            draws.append(recorder.record(partial(self._draw, size, filtered)))
+        return Recorded(compute, *draws)
 
     def _compute(self, step: Step) -> None:
         size = len(step.rows)
         logits = self.logits[:size]
         logits.copy_(forward(self._model, self._backend, step))
-        highest, tokens = most_probable(logits)
-        self._highest[:size].copy_(highest)
-        self._tokens[:size].copy_(torch.where(highest.isfinite(), tokens, NOT_A_NUMBER))
+        self._stages.most_probable(logits, self._highest[:size], self._tokens[:size])
 
-    def _draw(self, size: int) -> None:
-        tokens = self._tokens[:size]
-        temperature = self._parameters.arrays(size)[0]
-        found = drawn(self.logits[:size], self._highest[:size], self._parameters)
-        tokens.copy_(torch.where((temperature == 0) | (tokens == NOT_A_NUMBER), tokens, found))
+    def _draw(self, size: int, filtered: bool) -> None:
+        self._stages.draw(
+            self.logits[:size],
+            self._highest[:size],
+            self._parameters.array(size),
+            self._tokens[:size],
+            filtered,
+        )
 
     def fit(self, batch: Batch) -> bool:
         """Whether there is a graph for the batch: all of its rows decode, one token each, and without an adapter."""
@@ -154,9 +161,11 @@ class Graphs:
         recorded = self._recorded[size]
         recorded.compute()
         sequences = [row.sequence for row in step.rows[:rows]]
-        if not all(sequence.request.sampling.greedy for sequence in sequences):
+        params = [sequence.request.sampling for sequence in sequences]
+        if not all(one.greedy for one in params):
             self._parameters.load(sequences, size)
-            recorded.draw()
+            filtered = any(one.top_p < 1 or one.top_k for one in params)
+            (recorded.draw_filtered if filtered else recorded.draw)()
         read = self._read[:rows]
         read.copy_(self._tokens[:rows], non_blocking=True)
         if step.device.type == "cuda":
