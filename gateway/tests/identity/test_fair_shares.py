@@ -1,4 +1,4 @@
-"""docs/concepts/identity.md, "Fairness": a key that floods an endpoint does not make another key wait, though both have one address."""
+"""docs/concepts/identity.md, "What follows from an identity": a key that floods an endpoint does not make another key wait, though both have one address."""
 
 import asyncio
 import statistics
