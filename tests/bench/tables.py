@@ -1,0 +1,228 @@
+"""What one change of an EndpointSlice costs the gateway: `make bench-tables`.
+
+First the decision loop alone: the picker's parts run in this process, a real Envoy is connected to them, and replicas
+become ready and unready one after the other. CPU time of the thread that decides, not wall time: the machine may be
+busy. Then a whole gateway with requests: their latencies with such changes and without, in turn (tables_under_load.py).
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import uvloop
+
+from gateway.tests.bounds import cpu_seconds
+from gateway.tests.gateway_process import GatewayProcess
+from llmendpoint_gateway.core.endpoint.objects import parse_endpoint, parse_slice
+from llmendpoint_gateway.core.endpoint.view import Kind
+from llmendpoint_gateway.core.placement.routing import Table
+from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.parts import Parts, make_parts
+from llmendpoint_gateway.server import serve_grpc
+from tests.bench import tables_under_load
+from tests.bench.results import Result, write
+
+REVISIONS = ("r1", "r2")
+REPLICAS = 2
+WARM_UP, EVENTS = 20, 200
+STEP = 37  # to the next endpoint that changes: no two events are beside each other
+PATIENCE = 300.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU seconds of one event, in the thread of the decision loop: until Envoy is told, and for its acknowledgement."""
+
+    change: float
+    acknowledgement: float
+
+    @property
+    def total(self) -> float:
+        return self.change + self.acknowledgement
+
+
+@dataclass(frozen=True)
+class Costs:
+    """`process`: CPU seconds an event of all threads; `envoy`: of Envoy's process."""
+
+    events: list[Cost]
+    process: float
+    envoy: float
+
+
+def endpoint_object(n: int) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "team", "name": f"chat{n}", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"model": {"source": "embedded://demo"}, "replicas": REPLICAS},
+        "status": {"activeRevision": REVISIONS[0]},
+    }
+
+
+def slice_object(n: int, revision: str, ready: bool = True) -> dict[str, Any]:
+    """A revision's EndpointSlice; `ready`: whether its first replica is."""
+    base = (n * len(REVISIONS) + REVISIONS.index(revision)) * REPLICAS
+    return {
+        "metadata": {
+            "namespace": "team",
+            "name": f"chat{n}-{revision}",
+            "labels": {"llmendpoint.io/endpoint": f"chat{n}", "llmendpoint.io/revision": revision},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8000}],
+        "endpoints": [
+            {
+                "addresses": [f"127.{1 + number // 62_500}.{number // 250 % 250}.{1 + number % 250}"],
+                "conditions": {"ready": ready or number > base, "terminating": False},
+                "targetRef": {"kind": "Pod", "name": f"chat{n}-{revision}-{number}"},
+            }
+            for number in range(base, base + REPLICAS)
+        ],
+    }
+
+
+class EnvoyAlone(GatewayProcess):
+    """A real Envoy; its picker is this process."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, folder)
+
+    def start_picker(self) -> None:
+        pass
+
+
+async def measure(endpoints: int, events: int = EVENTS) -> Costs:
+    with tempfile.TemporaryDirectory(prefix="gw") as folder:
+        ads = Ads()
+        parts = make_parts(ads, time.monotonic, asyncio.get_running_loop().call_later)
+        server = await serve_grpc(Path(folder) / "control.sock", ads, parts.outcomes)
+        following = asyncio.create_task(parts.control.run())
+        fill(parts, endpoints)
+        envoy = EnvoyAlone(Path(folder))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await settled(parts)
+            return await follow(parts, envoy.envoy, endpoints, events)
+        finally:
+            envoy.close()
+            following.cancel()
+            await server.stop(None)
+
+
+def fill(parts: Parts, endpoints: int) -> None:
+    parts.control.relisted(
+        Kind.ENDPOINT, {f"team/chat{n}": parse_endpoint(endpoint_object(n)) for n in range(endpoints)}
+    )
+    parts.control.relisted(
+        Kind.SLICE,
+        {
+            f"team/chat{n}-{revision}": parse_slice(slice_object(n, revision))
+            for n in range(endpoints)
+            for revision in REVISIONS
+        },
+    )
+
+
+async def settled(parts: Parts) -> None:
+    """Envoy has acknowledged all, and the table follows it."""
+    control = parts.control
+    while not control.generation or parts.ads.acknowledged_generation < control.generation:
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
+
+
+async def follow(parts: Parts, envoy: subprocess.Popen[bytes], endpoints: int, events: int) -> Costs:
+    costs, unready = [], dict[int, bool]()
+    process = of_envoy = 0.0
+    for turn in range(WARM_UP + events):
+        if turn == WARM_UP:
+            process, of_envoy = time.process_time(), cpu_seconds(envoy.pid)
+        n = turn * STEP % endpoints
+        unready[n] = not unready.get(n, False)
+        line = json.dumps({"type": "MODIFIED", "object": slice_object(n, REVISIONS[0], not unready[n])})
+        costs.append(await one_event(parts, line, f"team/chat{n}", REPLICAS - unready[n]))
+    spent = time.process_time() - process, cpu_seconds(envoy.pid) - of_envoy
+    return Costs(costs[WARM_UP:], spent[0] / events, spent[1] / events)
+
+
+async def one_event(parts: Parts, line: str, key: str, routable: int) -> Cost:
+    """The event as the watch takes it, until the table follows Envoy's acknowledgement of it."""
+    control, ads, placement = parts.control, parts.ads, parts.placement
+    routed, route_by = asyncio.Event(), placement.route_by
+
+    def noted(table: Table, started: bool) -> None:
+        route_by(table, started)
+        routed.set()
+
+    with patch.object(placement, "route_by", noted):
+        start = time.thread_time()
+        body = json.loads(line)["object"]
+        control.applied(Kind.SLICE, f"team/{body['metadata']['name']}", parse_slice(body))
+        await routed.wait()
+        changed = time.thread_time()
+        while ads.acknowledged_generation < control.generation:
+            routed.clear()
+            await asyncio.wait_for(routed.wait(), PATIENCE)
+        cost = Cost(changed - start, time.thread_time() - changed)
+    route = placement.route(key)
+    assert route is not None
+    assert len(route.targets[0].addresses) == routable
+    return cost
+
+
+def results_of(costs: Costs, endpoints: int) -> list[Result]:
+    many = f"{endpoints * len(REVISIONS) * REPLICAS:,} replicas of {endpoints:,} endpoints"
+    totals = sorted(cost.total * 1e3 for cost in costs.events)
+    return [
+        Result(
+            f"decision loop, an event and its ACK, {many}", statistics.median(totals), "ms", goal="<= 2 ms"
+        ),
+        Result("of that until Envoy is told", median(cost.change for cost in costs.events), "ms"),
+        Result(
+            "of that for the acknowledgement", median(cost.acknowledgement for cost in costs.events), "ms"
+        ),
+        Result("95th percentile of the events", totals[len(totals) * 95 // 100], "ms"),
+        Result("all threads of the picker, an event", costs.process * 1e3, "ms"),
+        Result("Envoy, an event", costs.envoy * 1e3, "ms"),
+    ]
+
+
+def median(seconds: Iterable[float]) -> float:
+    """In milliseconds."""
+    return statistics.median(seconds) * 1e3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.tables",
+        description=__doc__,
+        epilog="example:\n  python -m tests.bench.tables --endpoints 100 --no-requests",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--endpoints", type=int, default=1000, help="each with 2 revisions of 2 replicas (1000)"
+    )
+    parser.add_argument("--rate", type=int, default=1000, help="requests a second, while events come (1000)")
+    parser.add_argument("--no-requests", action="store_true", help="the decision loop alone")
+    options = parser.parse_args(argv)
+    results = []
+    for endpoints in (options.endpoints // 10, options.endpoints):
+        print(f"{endpoints:,} endpoints in a picker, with an Envoy", flush=True)
+        results += results_of(uvloop.run(measure(endpoints)), endpoints)
+    if not options.no_requests:
+        results += tables_under_load.run(options.endpoints, options.rate)
+    write("tables", results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
