@@ -11,24 +11,20 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import uvloop
 
 from gateway.tests.bounds import cpu_seconds
-from gateway.tests.gateway_process import GatewayProcess
+from gateway.tests.picker_in_process import envoy_alone, picker, settled
 from llmendpoint_gateway.core.endpoint.objects import parse_endpoint, parse_slice
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.placement.routing import Table
-from llmendpoint_gateway.serve.envoy.ads import Ads
-from llmendpoint_gateway.serve.parts import Parts, make_parts
-from llmendpoint_gateway.server import serve_grpc
+from llmendpoint_gateway.serve.parts import Parts
 from tests.bench import tables_under_load
 from tests.bench.results import Result, write
 
@@ -90,32 +86,12 @@ def slice_object(n: int, revision: str, ready: bool = True) -> dict[str, Any]:
     }
 
 
-class EnvoyAlone(GatewayProcess):
-    """A real Envoy; its picker is this process."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, folder)
-
-    def start_picker(self) -> None:
-        pass
-
-
 async def measure(endpoints: int, events: int = EVENTS) -> Costs:
-    with tempfile.TemporaryDirectory(prefix="gw") as folder:
-        ads = Ads()
-        parts = make_parts(ads, time.monotonic, asyncio.get_running_loop().call_later)
-        server = await serve_grpc(Path(folder) / "control.sock", ads, parts.outcomes)
-        following = asyncio.create_task(parts.control.run())
+    async with envoy_alone() as envoy, picker(envoy) as parts:
         fill(parts, endpoints)
-        envoy = EnvoyAlone(Path(folder))
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await settled(parts)
-            return await follow(parts, envoy.envoy, endpoints, events)
-        finally:
-            envoy.close()
-            following.cancel()
-            await server.stop(None)
+        await settled(parts, PATIENCE)
+        await asyncio.sleep(0.5)
+        return await follow(parts, envoy.envoy, endpoints, events)
 
 
 def fill(parts: Parts, endpoints: int) -> None:
@@ -130,14 +106,6 @@ def fill(parts: Parts, endpoints: int) -> None:
             for revision in REVISIONS
         },
     )
-
-
-async def settled(parts: Parts) -> None:
-    """Envoy has acknowledged all, and the table follows it."""
-    control = parts.control
-    while not control.generation or parts.ads.acknowledged_generation < control.generation:
-        await asyncio.sleep(0.05)
-    await asyncio.sleep(0.5)
 
 
 async def follow(parts: Parts, envoy: subprocess.Popen[bytes], endpoints: int, events: int) -> Costs:

@@ -68,7 +68,7 @@ def make_bootstrap(
         "layered_runtime": {"layers": [{"name": "bounds", "static_layer": _runtime()}]},
         "dynamic_resources": {
             "ads_config": {
-                "api_type": "GRPC",
+                "api_type": "DELTA_GRPC",
                 "transport_api_version": "V3",
                 "set_node_on_first_message_only": True,
                 "grpc_services": [
