@@ -2,7 +2,7 @@
 
 First the decision loop alone: the picker's parts run in this process, a real Envoy is connected to them, and replicas
 become ready and unready one after the other. CPU time of the thread that decides, not wall time: the machine may be
-busy. Then a whole gateway with requests: their latencies with such changes and without, in turn (tables_under_load.py).
+busy. Then the readings of the replicas' loads (tables_readings.py). Then a whole gateway with requests: their latencies with such changes and without, in turn (tables_under_load.py).
 """
 
 import argparse
@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 from unittest.mock import patch
 
 import uvloop
@@ -25,14 +24,12 @@ from llmendpoint_gateway.core.endpoint.objects import parse_endpoint, parse_slic
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.placement.routing import Table
 from llmendpoint_gateway.serve.parts import Parts
-from tests.bench import tables_under_load
+from tests.bench import tables_readings, tables_under_load
+from tests.bench.objects import REPLICAS, REVISIONS, endpoint_object, slice_object
 from tests.bench.results import Result, write
+from tests.bench.tables_under_load import PATIENCE, STEP
 
-REVISIONS = ("r1", "r2")
-REPLICAS = 2
 WARM_UP, EVENTS = 20, 200
-STEP = 37  # to the next endpoint that changes: no two events are beside each other
-PATIENCE = 300.0
 
 
 @dataclass(frozen=True)
@@ -54,36 +51,6 @@ class Costs:
     events: list[Cost]
     process: float
     envoy: float
-
-
-def endpoint_object(n: int) -> dict[str, Any]:
-    return {
-        "metadata": {"namespace": "team", "name": f"chat{n}", "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"model": {"source": "embedded://demo"}, "replicas": REPLICAS},
-        "status": {"activeRevision": REVISIONS[0]},
-    }
-
-
-def slice_object(n: int, revision: str, ready: bool = True) -> dict[str, Any]:
-    """A revision's EndpointSlice; `ready`: whether its first replica is."""
-    base = (n * len(REVISIONS) + REVISIONS.index(revision)) * REPLICAS
-    return {
-        "metadata": {
-            "namespace": "team",
-            "name": f"chat{n}-{revision}",
-            "labels": {"llmendpoint.io/endpoint": f"chat{n}", "llmendpoint.io/revision": revision},
-        },
-        "addressType": "IPv4",
-        "ports": [{"name": "http", "port": 8000}],
-        "endpoints": [
-            {
-                "addresses": [f"127.{1 + number // 62_500}.{number // 250 % 250}.{1 + number % 250}"],
-                "conditions": {"ready": ready or number > base, "terminating": False},
-                "targetRef": {"kind": "Pod", "name": f"chat{n}-{revision}-{number}"},
-            }
-            for number in range(base, base + REPLICAS)
-        ],
-    }
 
 
 async def measure(endpoints: int, events: int = EVENTS) -> Costs:
@@ -180,12 +147,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--endpoints", type=int, default=1000, help="each with 2 revisions of 2 replicas (1000)"
     )
     parser.add_argument("--rate", type=int, default=1000, help="requests a second, while events come (1000)")
-    parser.add_argument("--no-requests", action="store_true", help="the decision loop alone")
+    parser.add_argument("--busy", type=int, default=5000, help="replicas whose loads are read (5000)")
+    parser.add_argument("--no-requests", action="store_true", help="without the gateway under requests")
     options = parser.parse_args(argv)
     results = []
     for endpoints in (options.endpoints // 10, options.endpoints):
         print(f"{endpoints:,} endpoints in a picker, with an Envoy", flush=True)
         results += results_of(uvloop.run(measure(endpoints)), endpoints)
+    results += tables_readings.run(options.busy)
     if not options.no_requests:
         results += tables_under_load.run(options.endpoints, options.rate)
     write("tables", results)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from gateway.tests.bounds import cpu_seconds, wait_for
 from gateway.tests.harness import Gateway, running_gateway
-from tests.bench import tables
 from tests.bench.bare_http import Connection, chat_request
+from tests.bench.objects import REVISIONS, endpoint_object, slice_object
 from tests.bench.results import Result
 
 EVENTS_A_SECOND = 20
+STEP = 37  # to the next endpoint that changes: no two events are beside each other
+PATIENCE = 300.0
 ROUNDS, ROUND_SECONDS = 5, 5.0
 CLIENTS = 32
 BODY_BYTES = 1200
@@ -44,9 +46,9 @@ class Changes(threading.Thread):
     def run(self) -> None:
         unready: set[int] = set()
         while not self._end.wait(1 / EVENTS_A_SECOND):
-            n = self.events * tables.STEP % self._endpoints
+            n = self.events * STEP % self._endpoints
             unready ^= {n}
-            body = tables.slice_object(n, tables.REVISIONS[0], n not in unready)
+            body = slice_object(n, REVISIONS[0], n not in unready)
             self._gateway.api.put("endpointslices", body)
             self.events += 1
 
@@ -96,10 +98,10 @@ def run(endpoints: int, rate: int) -> list[Result]:
         backends = [gateway.backend(name) for name in ("a", "b")]
         model = f"team/{gateway.endpoint(*backends, name='asked')}"
         for n in range(endpoints):
-            gateway.api.put("llmendpoints", tables.endpoint_object(n))
-            for revision in tables.REVISIONS:
-                gateway.api.put("endpointslices", tables.slice_object(n, revision))
-        wait_for(lambda: len(gateway.state()["endpoints"]) > endpoints, "all are known", tables.PATIENCE)
+            gateway.api.put("llmendpoints", endpoint_object(n))
+            for revision in REVISIONS:
+                gateway.api.put("endpointslices", slice_object(n, revision))
+        wait_for(lambda: len(gateway.state()["endpoints"]) > endpoints, "all are known", PATIENCE)
         gateway.settled()
         rounds: dict[bool, list[Round]] = {False: [], True: []}
         for turn in range(ROUNDS + 1):

@@ -3,7 +3,8 @@
 import asyncio
 
 from llmendpoint_gateway.core.endpoint.objects import parse_slice
-from tests.bench.tables import REPLICAS, REVISIONS, WARM_UP, measure, slice_object
+from tests.bench.objects import REPLICAS, REVISIONS, slice_object
+from tests.bench.tables import WARM_UP, measure
 
 
 def test_each_replica_has_an_address_of_its_own() -> None:
