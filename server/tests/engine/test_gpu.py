@@ -1,4 +1,4 @@
-"""docs/concepts/architecture.md: on CUDA decode steps are graphs over torch's own attention kernel, and nothing in them waits for the device.
+"""docs/concepts/architecture.md: on CUDA decode steps are graphs over our own attention kernels, and nothing in them waits for the device.
 
 Needs a CUDA device; skipped elsewhere.
 """
@@ -6,11 +6,14 @@ Needs a CUDA device; skipped elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.attention.varlen import varlen_attn
 
 from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
@@ -18,8 +21,8 @@ from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention.base import Rules
 from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
 from llmendpoint_server.engine.attention.choice import reference
-from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.attention.trial import fails
+from llmendpoint_server.engine.attention.triton import Triton
 from llmendpoint_server.engine.attention.varlen import Varlen
 from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.forward import forward
@@ -64,6 +67,44 @@ def layer(heads: int, dim: int) -> LayerCache:
     return PagedCache(1, 16).layer(0, one, one, None)
 
 
+PLAIN = Rules(0.2, None, None, None)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        PLAIN,
+        Rules(0.2, 20, None, None),
+        Rules(0.2, None, 5.0, None),
+        Rules(0.2, 20, 5.0, torch.tensor([0.5, -1, 2, 0])),
+    ],
+    ids=["plain", "window", "soft cap", "window, cap and sinks"],
+)
+@pytest.mark.parametrize(
+    ("dtype", "dims"),
+    [
+        *(
+            (torch.bfloat16, dims)
+            for dims in ((16, 16), (64, 64), (128, 128), (256, 256), (192, 128), (80, 80))
+        ),
+        (torch.float16, (128, 128)),
+        (torch.float32, (64, 64)),
+    ],
+    ids=str,
+)
+def test_our_kernels_give_what_the_reference_gives(
+    dtype: torch.dtype, dims: tuple[int, int], rules: Rules
+) -> None:
+    on_device = rules if rules.sinks is None else replace(rules, sinks=rules.sinks.to(CUDA))
+    key, value = (torch.zeros(1, 2, 1, dim, dtype=dtype, device=CUDA) for dim in dims)
+    one = PagedCache(1, 16).layer(0, key, value, None)
+    make = partial(Triton, device=CUDA, dtype=dtype)
+    assert fails(make, reference(CUDA, dtype), (one,), (on_device,)) is None
+
+
+@pytest.mark.skipif(
+    "block_table" not in signature(varlen_attn).parameters, reason="this torch's kernel has no pages"
+)
 @pytest.mark.parametrize("window", [None, 20])
 @pytest.mark.parametrize("dim", [16, 64, 128, 256])
 def test_torchs_kernel_gives_what_the_reference_gives(dim: int, window: int | None) -> None:
@@ -73,15 +114,23 @@ def test_torchs_kernel_gives_what_the_reference_gives(dim: int, window: int | No
 
 
 @pytest.mark.parametrize(
-    ("shape", "backend"),
-    [("llama", Varlen), ("mistral", Varlen), ("gemma2", Gathered), ("gpt_oss", Gathered)],
+    ("shape", "captured"),
+    [
+        ("llama", True),
+        ("mistral", True),
+        ("qwen3", True),
+        ("gemma2", True),
+        ("gemma3_text", True),
+        ("gpt_oss", False),
+        ("mixtral", False),
+    ],
 )
-def test_the_backend_is_the_fastest_that_has_what_the_layers_ask_for(
-    shape: str, backend: type, model_folder: Callable[[str], Path]
+def test_our_kernels_serve_every_shape_and_what_waits_for_no_device_is_captured(
+    shape: str, captured: bool, model_folder: Callable[[str], Path]
 ) -> None:
     runner, _ = brought_up(model_folder(shape))
-    assert type(runner.backend) is backend
-    assert (runner._graphs is not None) == (backend is Varlen)
+    assert type(runner.backend) is Triton
+    assert captured <= (runner._graphs is not None)
 
 
 @pytest.mark.parametrize("shape", ["llama", "gemma3_text", "mixtral"])

@@ -88,6 +88,8 @@ class Step:
         ordered = decodes + prefills
         self._decodes = [row for _, row in decodes]
         self.rows = [row for _, row in ordered]
+        self.singles = len(decodes) if prefills else len(decodes) + len(padding)
+        """the first rows, of one token each"""
         self.sampled: list[int] = []
         """places in the batch of the rows that sample; each has as many `logit_rows` as it has tokens in its draft, and one"""
         self.scored: list[int] = []
