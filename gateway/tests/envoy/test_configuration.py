@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from envoy.config.bootstrap.v3 import bootstrap_pb2
+from envoy.config.core.v3 import health_check_pb2
+from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.config.listener.v3 import listener_pb2  # noqa: F401 (these register what an "@type" may name)
 from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2  # noqa: F401
 from envoy.extensions.access_loggers.grpc.v3 import als_pb2  # noqa: F401
@@ -37,14 +39,14 @@ from xds.type.matcher.v3 import http_inputs_pb2  # noqa: F401
 
 from llmendpoint_gateway.core.envoy.bootstrap import make_bootstrap
 from llmendpoint_gateway.core.envoy.bounds import Share
-from llmendpoint_gateway.core.envoy.resources import NO_LIMITS, Resource, make_cluster, make_endpoints
+from llmendpoint_gateway.core.envoy.resources import NO_LIMITS, Resource, make_cluster
 from llmendpoint_gateway.core.envoy.routes import make_routes
 from llmendpoint_gateway.core.envoy.snapshot import Health, Host
 from llmendpoint_gateway.core.envoy.xds import CLUSTER, ENDPOINTS
 from llmendpoint_gateway.errors import EnvoyNotFound
 from llmendpoint_gateway.serve.envoy import open_files
 from llmendpoint_gateway.serve.envoy.process import find_envoy
-from llmendpoint_gateway.serve.envoy.protos import pack
+from llmendpoint_gateway.serve.envoy.protos import pack, pack_endpoints
 
 ARGUMENTS = (
     "/run/gateway/control.sock",
@@ -67,7 +69,18 @@ def test_every_resource_parses_as_its_type(config: Resource) -> None:
     assert bootstrap.static_resources.listeners[0].name == "openai"
     assert pack(CLUSTER, make_cluster("a/chat/r1")).type_url == CLUSTER
     hosts = (Host("10.0.0.1:8000", Health.HEALTHY), Host("[fd00::1]:8000", Health.DRAINING))
-    assert b"fd00::1" in pack(ENDPOINTS, make_endpoints("a/chat/r1", hosts)).value
+    packed = pack_endpoints("a/chat/r1", hosts)
+    assert packed.type_url == ENDPOINTS
+    assignment = endpoint_pb2.ClusterLoadAssignment.FromString(packed.value)
+    assert assignment.cluster_name == "a/chat/r1"
+    places = [
+        (one.endpoint.address.socket_address, one.health_status)
+        for one in assignment.endpoints[0].lb_endpoints
+    ]
+    assert [(address.address, address.port_value, health) for address, health in places] == [
+        ("10.0.0.1", 8000, health_check_pb2.HEALTHY),
+        ("fd00::1", 8000, health_check_pb2.DRAINING),
+    ]
 
 
 def test_trap_8_every_circuit_breaker_limit_is_raised_on_control_clusters_too() -> None:

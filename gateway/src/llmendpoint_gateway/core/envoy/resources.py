@@ -6,7 +6,6 @@ The settings that look arbitrary were measured; each comment names what went wro
 from typing import Any
 
 from llmendpoint_gateway.core.envoy import bounds
-from llmendpoint_gateway.core.envoy.snapshot import Hosts
 
 Resource = dict[str, Any]
 
@@ -133,23 +132,6 @@ def _override_host() -> Resource:
     )
 
 
-def make_endpoints(cluster: str, hosts: Hosts) -> Resource:
-    return {
-        "cluster_name": cluster,
-        "endpoints": [
-            {
-                "lb_endpoints": [
-                    {
-                        "health_status": host.health.value,
-                        "endpoint": {"address": _socket_address(host.address)},
-                    }
-                    for host in hosts
-                ]
-            }
-        ],
-    }
-
-
 def make_picker_cluster(name: str, socket: str, requests: int | None = None) -> Resource:
     """ADS and ext_proc have a cluster each, so that the load of one does not delay the other. The keep-alive detects a
     hung picker. `requests`: the most concurrent ones."""
@@ -189,8 +171,3 @@ def _socket_cluster(name: str, socket: str, http2: Resource, **options: Any) -> 
 def _http_options(**options: Any) -> Resource:
     message = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
     return {message: {"@type": f"type.googleapis.com/{message}", **options}}
-
-
-def _socket_address(address: str) -> Resource:
-    host, _, port = address.rpartition(":")
-    return {"socket_address": {"address": host.strip("[]"), "port_value": int(port)}}

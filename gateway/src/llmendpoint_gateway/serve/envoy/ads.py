@@ -17,11 +17,11 @@ from envoy.service.discovery.v3.discovery_pb2 import (
     Resource,
 )
 
-from llmendpoint_gateway.core.envoy.resources import make_cluster, make_endpoints
+from llmendpoint_gateway.core.envoy.resources import make_cluster
 from llmendpoint_gateway.core.envoy.snapshot import Hosts, Snapshot
 from llmendpoint_gateway.core.envoy.xds import CLUSTER, ENDPOINTS, Request, Response, Subscription
 from llmendpoint_gateway.serve.envoy.protos import Any as AnyMessage
-from llmendpoint_gateway.serve.envoy.protos import pack
+from llmendpoint_gateway.serve.envoy.protos import pack, pack_endpoints
 
 log = structlog.get_logger()
 
@@ -155,8 +155,7 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         if type_url == CLUSTER:
             return Resource(name=name, version=cluster_version(), resource=_cluster(name))
         hosts = self._snapshot.clusters[name]
-        message = pack(ENDPOINTS, make_endpoints(name, hosts))
-        return Resource(name=name, version=hosts_version(hosts), resource=message)
+        return Resource(name=name, version=hosts_version(hosts), resource=pack_endpoints(name, hosts))
 
 
 @cache
