@@ -34,6 +34,8 @@ UPSTREAM_IDLE_TIMEOUT = "4s"
 
 _LIMITS = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), 1_000_000)
 NO_LIMITS: Resource = {"thresholds": [_LIMITS]}
+ADS: Resource = {"ads": {}, "resource_api_version": "V3"}
+"""A source of configuration: the stream to the picker."""
 
 
 def extension(name: str, message: str, /, **config: Any) -> Resource:
@@ -73,7 +75,7 @@ def make_cluster(name: str) -> Resource:
         "type": "EDS",
         "connect_timeout": "1s",
         "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
-        "eds_cluster_config": {"eds_config": {"ads": {}, "resource_api_version": "V3"}},
+        "eds_cluster_config": {"eds_config": ADS},
         # The defaults (1,024) stall a gateway with more streams. A retry budget replaces max_retries; its minimum lets
         # a small gateway retry everything that a killed replica held.
         "circuit_breakers": {

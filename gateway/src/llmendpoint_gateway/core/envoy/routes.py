@@ -31,7 +31,7 @@ REMOVED_HEADERS = ("authorization", "cookie", "proxy-authorization", "x-api-key"
 """A caller's credentials are for the gateway. An engine runs third-party code."""
 
 
-def make_routes(large_apart: bool, batch_service: bool = False) -> Resource:
+def make_routes(name: str, large_apart: bool, batch_service: bool = False) -> Resource:
     """Each request goes to the cluster that the picker wrote into a header.
 
     A request keeps the route table that it started with. If the table named clusters, a request that waited for the
@@ -54,7 +54,7 @@ def make_routes(large_apart: bool, batch_service: bool = False) -> Resource:
     of_batches = [*(_of_batches(path, batch_service) for path in batches.PATHS), _of_responses(batch_service)]
     apart = [_refused_encoding(), *of_batches, *(_large(headers) for headers in large), *_arriving()]
     return {
-        "name": "openai",
+        "name": name,
         "virtual_hosts": [
             {
                 "name": "all",

@@ -2,8 +2,7 @@
 
 Only what changed is sent, so the cost of a change or an acknowledgement does not depend on how much Envoy holds. This
 module handles no bytes. A resource is its name and a version, which is any value that changes with the resource.
-serve/envoy turns the responses into protobuf. Only clusters and their endpoints are dynamic; the listener and its
-routes are static.
+serve/envoy turns the responses into protobuf.
 
 A stream begins when there is a state. Until then Envoy gets no answer and keeps what it has.
 """
@@ -13,7 +12,11 @@ from dataclasses import dataclass, field
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-TYPES = (CLUSTER, ENDPOINTS)  # in the order they are sent: make before break
+LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
+ROUTES = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTES)  # in the order they are sent: make before break
+EVERY = (CLUSTER, LISTENER)
+"""Envoy takes all that there are of these. Of the others it asks for those that these name."""
 
 Versions = Mapping[str, Mapping[str, Hashable]]
 """Type URL -> resource name -> version, of all that Envoy is to hold. It changes in place.
@@ -48,7 +51,7 @@ class Response:
 
 
 class _Kind:
-    """The resources of one type. Envoy takes all clusters (`every`), and of the endpoints those that it `asked` for.
+    """The resources of one type. Envoy takes `every` one, or those that it `asked` for.
 
     `sent`: what Envoy will have when it has read all. `differs`: the names of which it has not acknowledged what is
     wanted. `told` and `answered`: Envoy was sent a state, and has accepted one, if only an empty one.
@@ -66,7 +69,7 @@ class _Kind:
     def note(self, name: str) -> None:
         """What is wanted or acknowledged of this name may have changed."""
         wanted = self.wanted.get(name, _NOTHING)
-        # Endpoints that nobody wants are dropped with their cluster.
+        # Endpoints and routes that nobody wants are dropped with their cluster or listener.
         unwanted = wanted is _NOTHING and not self.every
         if unwanted or self.acknowledged.get(name, _NOTHING) == wanted:
             self.differs.discard(name)
@@ -114,7 +117,7 @@ class Subscription:
     """The state of one stream. `versions` is shared: whoever changes it calls `publish` with the names that changed."""
 
     def __init__(self, versions: Versions) -> None:
-        self._kinds = {t: _Kind(versions[t], every=t == CLUSTER) for t in TYPES}
+        self._kinds = {t: _Kind(versions.get(t, {}), every=t in EVERY) for t in TYPES}
         self._pending: dict[str, dict[str, _Sent]] = {t: {} for t in TYPES}  # by nonce
         self._nonces = 0
         self._changed: set[str] = set()
@@ -151,9 +154,9 @@ class Subscription:
         again = self._settle(kind, request) if request.nonce else []
         names = self._open(kind, request) if not kind.opened else set[str]()
         if not kind.every:
-            self._drop(request.unsubscribe)
+            self._drop(request.type_url, request.unsubscribe)
             # What was sent before this request may have gone to a cluster that Envoy has dropped since.
-            self._drop(name for name in request.subscribe if name not in names)
+            self._drop(request.type_url, [name for name in request.subscribe if name not in names])
             kind.asked |= request.subscribe
             names = set(request.subscribe)
         return [*again, *self._push(request.type_url, names)]
@@ -164,7 +167,7 @@ class Subscription:
         held = request.held
         if not kind.every:
             held = {n: v for n, v in held.items() if n in request.subscribe and n in kind.wanted}
-            self._changed.update(held)
+            self._note_changed(request.type_url, held)
         for name, version in held.items():
             kind.hold(name, version)
         if not kind.every:
@@ -178,8 +181,7 @@ class Subscription:
             return []
         if request.error is None:
             kind.accept(sent.versions, sent.removed)
-            if not kind.every:
-                self._changed.update(sent.versions)
+            self._note_changed(request.type_url, sent.versions)
             return []
         kind.refused.update(dict.fromkeys((*sent.versions, *sent.removed), request.error))
         if sent.alone:
@@ -192,17 +194,21 @@ class Subscription:
             *(self._respond(request.type_url, {}, (name,)) for name in gone),
         ]
 
-    def _drop(self, names: Iterable[str]) -> None:
-        """Envoy does not have these endpoints any more, or is about to drop them."""
-        kind = self._kinds[ENDPOINTS]
+    def _note_changed(self, type_url: str, names: Iterable[str]) -> None:
+        if type_url == ENDPOINTS:
+            self._changed.update(names)
+
+    def _drop(self, type_url: str, names: Iterable[str]) -> None:
+        """Envoy does not have these endpoints or routes any more, or is about to drop them."""
+        kind = self._kinds[type_url]
         for name in names:
             kind.asked.discard(name)
             kind.refused.pop(name, None)
             if kind.sent.pop(name, _NOTHING) is not _NOTHING:
-                for sent in self._pending[ENDPOINTS].values():
+                for sent in self._pending[type_url].values():
                     sent.versions.pop(name, None)
             if kind.acknowledged.pop(name, _NOTHING) is not _NOTHING:
-                self._changed.add(name)
+                self._note_changed(type_url, [name])
             kind.note(name)
 
     def _push(self, type_url: str, names: Iterable[str]) -> list[Response]:
@@ -210,10 +216,10 @@ class Subscription:
         if not kind.opened:
             return []
         news, removed = kind.news(names)
+        for name in removed:
+            kind.refused.pop(name, None)
         if type_url == CLUSTER:
-            self._drop(removed)
-            for name in removed:
-                kind.refused.pop(name, None)
+            self._drop(ENDPOINTS, removed)
         # Envoy listens once it has an answer, so an empty state is sent too, once.
         first = kind.every and not kind.told
         return [self._respond(type_url, news, removed)] if news or removed or first else []

@@ -2,7 +2,8 @@
 to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Hashable
+from collections.abc import AsyncIterator, Collection, Hashable, Mapping
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -10,13 +11,16 @@ from typing import Any
 import grpc
 import orjson
 import structlog
+from envoy.config.core.v3.base_pb2 import Node
 from envoy.service.discovery.v3 import ads_pb2_grpc
 from envoy.service.discovery.v3.discovery_pb2 import (
     DeltaDiscoveryRequest,
     DeltaDiscoveryResponse,
     Resource,
 )
+from google.protobuf.json_format import MessageToDict
 
+from llmendpoint_gateway.core.envoy.front import make_front, read_front
 from llmendpoint_gateway.core.envoy.resources import make_cluster
 from llmendpoint_gateway.core.envoy.snapshot import Hosts, Snapshot
 from llmendpoint_gateway.core.envoy.xds import CLUSTER, ENDPOINTS, Request, Response, Subscription
@@ -24,6 +28,14 @@ from llmendpoint_gateway.serve.envoy.protos import Any as AnyMessage
 from llmendpoint_gateway.serve.envoy.protos import pack, pack_endpoints
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Envoy:
+    """One stream. `front`: Envoy's listeners and routes by type and name; they depend on where it runs."""
+
+    front: Mapping[str, Mapping[str, Resource]]
+    queue: asyncio.Queue[DeltaDiscoveryResponse] = field(default_factory=asyncio.Queue)
 
 
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]  # generated without types
@@ -39,7 +51,7 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         self._published = asyncio.Event()
         self._versions: dict[str, dict[str, Hashable]] = {CLUSTER: {}, ENDPOINTS: {}}
         self._connected = 0
-        self._streams: dict[Subscription, asyncio.Queue[DeltaDiscoveryResponse]] = {}
+        self._streams: dict[Subscription, _Envoy] = {}
         self._latest: Subscription | None = None
 
     @property
@@ -90,10 +102,16 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
     async def _serve(
         self, requests: AsyncIterator[DeltaDiscoveryRequest], context: grpc.aio.ServicerContext
     ) -> None:
-        stream = Subscription(self._versions)
-        queue = self._streams[stream] = asyncio.Queue()
-        writer = asyncio.create_task(_write(queue, context))
+        first = await anext(requests, None)
+        if first is None:
+            return
+        envoy = _Envoy(_front(first.node))
+        of_front = {kind: {n: r.version for n, r in found.items()} for kind, found in envoy.front.items()}
+        stream = Subscription({**self._versions, **of_front})
+        self._streams[stream] = envoy
+        writer = asyncio.create_task(_write(envoy.queue, context))
         try:
+            self._receive(stream, first)
             async for request in requests:
                 self._receive(stream, request)
         finally:
@@ -140,22 +158,39 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         self._news |= stream.take_changed()
 
     def _send(self, stream: Subscription, responses: list[Response]) -> None:
+        envoy = self._streams[stream]
         for response in responses:
-            self._streams[stream].put_nowait(
+            envoy.queue.put_nowait(
                 DeltaDiscoveryResponse(
                     type_url=response.type_url,
                     nonce=response.nonce,
                     system_version_info=str(self._snapshot.generation),
-                    resources=[self._resource(response.type_url, name) for name in response.names],
+                    resources=[self._resource(envoy, response.type_url, name) for name in response.names],
                     removed_resources=response.removed,
                 )
             )
 
-    def _resource(self, type_url: str, name: str) -> Resource:
+    def _resource(self, envoy: _Envoy, type_url: str, name: str) -> Resource:
+        if type_url in envoy.front:
+            return envoy.front[type_url][name]
         if type_url == CLUSTER:
             return Resource(name=name, version=cluster_version(), resource=_cluster(name))
         hosts = self._snapshot.clusters[name]
         return Resource(name=name, version=hosts_version(hosts), resource=pack_endpoints(name, hosts))
+
+
+def _front(node: Node) -> dict[str, dict[str, Resource]]:
+    """By type and name, for the Envoy that says this of itself."""
+    front = read_front(MessageToDict(node.metadata))
+    if front is None:
+        return {}
+    return {
+        kind: {
+            name: Resource(name=name, version=_digest(orjson.dumps(body)), resource=pack(kind, body))
+            for name, body in found.items()
+        }
+        for kind, found in make_front(front).items()
+    }
 
 
 @cache
