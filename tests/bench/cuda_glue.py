@@ -94,6 +94,65 @@ def pairs(rows: int) -> Iterator[tuple[str, Work, Work]]:
     )
 
 
+MATMULS = {
+    "norm, q/k/v": ((HEADS + 2 * KV_HEADS) * DIM, HIDDEN, True, False, False),
+    "out, sum": (HIDDEN, HEADS * DIM, False, True, False),
+    "norm, gate/up, gate": (2 * WIDTH, HIDDEN, True, False, True),
+    "down, sum": (HIDDEN, WIDTH, False, True, False),
+    "head": (VOCABULARY, HIDDEN, False, False, False),
+}
+"""Outputs, inputs, whether a norm comes before it, whether a sum follows, whether it is gated."""
+
+
+def layers_of_few(name: str, rows: int, ahead: bool) -> tuple[Work, Work, int]:
+    """A linear layer of few rows by our kernel, and by torch's matmul with our other kernels beside it; the bytes of its weight. Each call
+    takes the next of some weights, which the cache does not hold together, as a step takes those of the next layer."""
+    from llmendpoint_server.engine.operators import Scale
+    from llmendpoint_server.engine.triton.operators import TritonOperators, Weights
+
+    outputs, inputs, normed, added, gated = MATMULS[name]
+    ours = TritonOperators(CUDA, torch.bfloat16, ahead=ahead)
+    count = max(2, -(-200_000_000 // (2 * outputs * inputs)))
+    several = [drawn(outputs, inputs) / inputs**0.5 for _ in range(count)]
+    x, scale = drawn(1, rows, inputs), Scale(drawn(inputs).float(), 1e-6)
+    residual = drawn(1, rows, outputs)
+    calls = [0, 0]
+
+    def few() -> torch.Tensor:
+        calls[0] += 1
+        weights = Weights(several[calls[0] % count], None, "silu" if gated else None)
+        return ours.few(x, weights, scale if normed else None, residual if added else None)
+
+    def many() -> torch.Tensor:
+        calls[1] += 1
+        y = nn.functional.linear(ours.norm(x, scale) if normed else x, several[calls[1] % count])
+        if gated:
+            return ours.gate(y, "silu")
+        return y + residual if added else y
+
+    one, other = few().float(), many().float()
+    apart = float((one - other).abs().max() / other.abs().max())
+    if not apart < 0.03:
+        print(f"  {name} of {rows} rows is off by {apart:.2g} of torch's")
+    return few, many, 2 * outputs * inputs
+
+
+def print_layers_of_few() -> None:
+    print("linear layers of few rows: ours / ours, asking for weights ahead / torch's (GB/s of ours)")
+    for name in MATMULS:
+        line = f"{name:22}"
+        for rows in (1, 2, 4, 8):
+            few, many, size = layers_of_few(name, rows, False)
+            times = [microseconds(few), microseconds(many)]
+            try:
+                early = f"{microseconds(layers_of_few(name, rows, True)[0]):.1f}"
+            except Exception as error:  # any: what a device or a version lacks
+                early = type(error).__name__
+            line += f"{times[0]:>8.1f} / {early} / {times[1]:.1f} ({size / times[0] / 1000:.0f})"
+            torch.cuda.empty_cache()
+        print(line)
+
+
 def main() -> None:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; microseconds, ours / torch's")
     table: dict[str, list[str]] = {}
@@ -104,6 +163,8 @@ def main() -> None:
     print(f"{'rows':22}" + "".join(f"{rows:>18}" for rows in ROWS))
     for name, times in table.items():
         print(f"{name:22}" + "".join(f"{time:>18}" for time in times))
+    with torch.inference_mode():
+        print_layers_of_few()
 
 
 if __name__ == "__main__":

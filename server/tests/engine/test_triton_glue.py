@@ -6,6 +6,8 @@ step apart.
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -125,33 +127,56 @@ def modules(model: nn.Module, kind: type) -> int:
 
 
 @pytest.mark.parametrize(
-    ("shape", "runs", "attentions", "mlps", "norms"),
+    ("shape", "few_rows", "runs", "attentions", "mlps", "norms"),
     [
-        ("llama", 1, 4, 4, 9),
-        ("qwen3", 1, 4, 4, 9),
-        ("qwen2", 1, 4, 4, 9),
-        ("mistral", 1, 4, 4, 9),
-        ("narrow", 1, 4, 4, 9),
-        ("gemma3_text", 0, 7, 7, 29),
-        ("mixtral", 0, 4, 0, 9),
-        ("smollm3", 0, 2, 4, 9),
-        ("mellum", 0, 4, 4, 9),
-        ("gpt2", 0, 0, 0, 0),
+        ("llama", 0, 1, 4, 4, 9),
+        ("qwen3", 0, 1, 4, 4, 9),
+        ("qwen2", 0, 1, 4, 4, 9),
+        ("mistral", 0, 1, 4, 4, 9),
+        ("narrow", 0, 1, 4, 4, 9),
+        ("gemma3_text", 0, 0, 7, 7, 29),
+        ("mixtral", 0, 0, 4, 0, 9),
+        ("smollm3", 0, 0, 2, 4, 9),
+        ("mellum", 0, 0, 4, 4, 9),
+        ("gpt2", 8, 0, 0, 0, 0),
     ],
 )
 def test_a_family_keeps_its_logits_and_what_is_not_shown_to_be_equal_keeps_its_modules(
-    shape: str, runs: int, attentions: int, mlps: int, norms: int, model_folder: Callable[[str], Path]
+    shape: str,
+    few_rows: int,
+    runs: int,
+    attentions: int,
+    mlps: int,
+    norms: int,
+    model_folder: Callable[[str], Path],
 ) -> None:
     model = AutoModelForCausalLM.from_pretrained(model_folder(shape), dtype=torch.float32).eval()
     prompts = gate.probe_prompts(512, (4, 9, 11))
     expected = gate.reference_logits(model, prompts, CPU)
     gate.open_to_pages(shape, model)
-    surgery.operate(model, operators.TritonOperators(CPU, torch.float32))
+    surgery.operate(model, operators.TritonOperators(CPU, torch.float32, few_rows))
     assert modules(model, FusedLayers) == runs
     assert modules(model, FusedAttention) == attentions
     assert modules(model, FusedMlp) == mlps
     assert modules(model, FusedNorm) == norms
     gate.check_pages(shape, model, expected, prompts, reference(CPU, torch.float32), 1e-3)
+
+
+def test_steps_of_few_rows_and_of_many_have_the_logits_of_the_models_own_forward(
+    model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proof at load has few rows, the prompts many, and the decodes few."""
+    monkeypatch.setattr(operators, "_PROGRAMS", 1)
+    folder = model_folder("qwen3")
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, num_hidden_layers=2, layer_types=["full_attention"] * 2
+    ).eval()
+    prompts = gate.probe_prompts(512, (4, 9, 11))
+    expected = gate.reference_logits(model, prompts, CPU)
+    gate.open_to_pages("qwen3", model)
+    surgery.operate(model, operators.TritonOperators(CPU, torch.float32))
+    assert modules(model, FusedLayers) == 1
+    gate.check_pages("qwen3", model, expected, prompts, reference(CPU, torch.float32), 1e-3)
 
 
 def test_layers_are_kept_apart_if_one_of_them_has_a_step_of_its_own(
@@ -161,7 +186,7 @@ def test_layers_are_kept_apart_if_one_of_them_has_a_step_of_its_own(
     model = AutoModelForCausalLM.from_pretrained(model_folder("granite"), dtype=torch.float32).eval()
     gate.open_to_pages("granite", model)
     model.model.layers[2].residual_multiplier = 0.97
-    surgery.operate(model, operators.TritonOperators(CPU, torch.float32))
+    surgery.operate(model, operators.TritonOperators(CPU, torch.float32, 0))
     assert modules(model, FusedLayers) == 0
     assert modules(model, FusedMlp) == 4
 
@@ -220,3 +245,55 @@ def test_kernels_that_do_not_compile_are_a_line_in_the_log(monkeypatch: pytest.M
     with capture_logs() as logs:
         assert triton.find(CPU, torch.float32) is None
     assert logs[0]["cause"] == "RuntimeError: Failed to find C compiler."
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs", "kind", "biased", "normed", "added"),
+    [
+        (1, 64, 24, None, False, True, False),
+        (3, 96, 20, None, True, True, True),
+        (8, 64, 12, "silu", False, True, False),
+        (2, 80, 9, "gelu_tanh", True, False, True),
+        (1, 5000, 6, None, False, False, True),
+        (1, 9000, 3, "silu", True, True, False),
+    ],
+)
+def test_a_linear_layer_of_few_rows_is_torchs_with_what_is_done_on_the_way(
+    rows: int,
+    inputs: int,
+    outputs: int,
+    kind: Gate | None,
+    biased: bool,
+    normed: bool,
+    added: bool,
+    dtype: torch.dtype,
+) -> None:
+    count = 2 * outputs if kind else outputs
+    weight, bias = drawn(count, inputs, dtype=dtype) / inputs**0.5, drawn(count, dtype=dtype)
+    x, residual = drawn(1, rows, inputs, dtype=dtype), drawn(1, rows, outputs, dtype=dtype)
+    scale = Scale(torch.rand(inputs) + 0.5, 1e-3)
+    expected = nn.functional.rms_norm(x.float(), (inputs,), scale.weight, scale.eps) if normed else x.float()
+    expected = nn.functional.linear(expected, weight.float(), bias.float() if biased else None)
+    if kind:
+        first, second = expected.chunk(2, -1)
+        expected = GATES[kind](first) * second
+    if added:
+        expected = expected + residual.float()
+    weights = operators.Weights(weight, bias if biased else None, kind)
+    ours = operators.TritonOperators(CPU, dtype).few(
+        x, weights, scale if normed else None, residual if added else None
+    )
+    apart = (ours.float() - expected).abs().max() / expected.abs().max()
+    assert apart < 4 * STEPS[dtype]
+
+
+@pytest.mark.parametrize("capability", [pytest.param("80", marks=pytest.mark.extended), "90"])
+def test_the_kernels_compile_for_gpus_that_are_not_there(capability: str, tmp_path: Path) -> None:
+    """The interpreter takes more than the compiler does."""
+    script = Path(__file__).with_name("compiled_for_cuda.py")
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, script, capability], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == {"norm", "add_norm", "rotate", "gate", "few"}
