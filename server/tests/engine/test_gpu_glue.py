@@ -96,6 +96,78 @@ def test_a_gate_is_torchs(kind: Gate, rows: int, dtype: torch.dtype) -> None:
     near(operators.TritonOperators(CUDA, dtype).gate(halves, kind), opened * second)
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("rows", [1, 2, 3, 8])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "kind", "normed", "added"),
+    [
+        (1024, 4096, None, True, False),
+        (2048, 1024, None, False, True),
+        (1024, 3072, "silu", True, False),
+        (3072, 1024, None, False, True),
+        (14_336, 4096, "gelu_tanh", False, False),
+        (5120, 100, None, True, True),
+    ],
+)
+def test_a_linear_layer_of_few_rows_is_torchs_with_what_is_done_on_the_way(
+    inputs: int, outputs: int, kind: Gate | None, normed: bool, added: bool, rows: int, ahead: bool
+) -> None:
+    if ahead and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("the device cannot launch a kernel before another one has ended")
+    dtype = torch.bfloat16
+    weight = drawn(2 * outputs if kind else outputs, inputs, dtype=dtype) / inputs**0.5
+    bias, scale = drawn(len(weight), dtype=dtype), Scale(torch.rand(inputs, device=CUDA) + 0.5, 1e-3)
+    x, residual = drawn(1, rows, inputs, dtype=dtype), drawn(1, rows, outputs, dtype=dtype)
+    ours = operators.TritonOperators(CUDA, dtype, ahead=ahead)
+    found = ours.few(
+        x, operators.Weights(weight, bias, kind), scale if normed else None, residual if added else None
+    )
+    expected = nn.functional.rms_norm(x.float(), (inputs,), scale.weight, scale.eps) if normed else x.float()
+    expected = nn.functional.linear(expected, weight.float(), bias.float())
+    if kind:
+        first, second = expected.chunk(2, -1)
+        gates = {
+            "silu": nn.functional.silu(first),
+            "gelu_tanh": nn.functional.gelu(first, approximate="tanh"),
+        }
+        expected = gates[kind] * second
+    if added:
+        expected = expected + residual.float()
+    assert (found.float() - expected).abs().max() / expected.abs().max() < 0.02
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_kernels_that_ask_for_weights_ahead_read_what_the_one_before_wrote(ahead: bool) -> None:
+    """A long chain in a graph, in which each kernel reads what the one before it wrote."""
+    if ahead and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("the device cannot launch a kernel before another one has ended")
+    dtype = torch.bfloat16
+    ours = operators.TritonOperators(CUDA, dtype, ahead=ahead)
+    weights = [operators.Weights(drawn(1024, 1024, dtype=dtype) / 32, None) for _ in range(24)]
+    scale, x = Scale(torch.ones(1024, device=CUDA), 1e-6), drawn(1, 2, 1024, dtype=dtype)
+
+    def work() -> torch.Tensor:
+        states = x
+        for one in weights:
+            states = ours.few(states, one, scale, states)
+        return states
+
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = work()
+    for _ in range(20):
+        x.copy_(drawn(1, 2, 1024, dtype=dtype))
+        graph.replay()
+        expected = x
+        for one in weights:
+            normed = nn.functional.rms_norm(expected.float(), (1024,), None, 1e-6).to(dtype)
+            expected = nn.functional.linear(normed, one.weight) + expected
+        apart = (found.float() - expected.float()).abs().max() / expected.float().abs().max()
+        assert apart < 0.05
+
+
 def test_a_graph_holds_the_operators() -> None:
     ours = operators.TritonOperators(CUDA, torch.bfloat16)
     scale, heads = Scale(torch.rand(128, device=CUDA), 1e-6), Heads(4, 2, 32)

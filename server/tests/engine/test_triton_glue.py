@@ -6,6 +6,8 @@ step apart.
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -283,3 +285,15 @@ def test_a_linear_layer_of_few_rows_is_torchs_with_what_is_done_on_the_way(
     )
     apart = (ours.float() - expected).abs().max() / expected.abs().max()
     assert apart < 4 * STEPS[dtype]
+
+
+@pytest.mark.parametrize("capability", [pytest.param("80", marks=pytest.mark.extended), "90"])
+def test_the_kernels_compile_for_gpus_that_are_not_there(capability: str, tmp_path: Path) -> None:
+    """The interpreter takes more than the compiler does."""
+    script = Path(__file__).with_name("compiled_for_cuda.py")
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, script, capability], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == {"norm", "add_norm", "rotate", "gate", "few"}

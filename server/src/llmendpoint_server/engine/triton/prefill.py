@@ -188,5 +188,5 @@ def prefill(
         VALUE_DIM=padded(layer.value_dim), PAGE=page_size,
         EVEN=padded(layer.key_dim) == layer.key_dim and padded(layer.value_dim) == layer.value_dim, BLOCK=BLOCK_KEYS // 2 if wide else BLOCK_KEYS,
         BLOCK_QUERIES=block_queries, WINDOW=window is not None, SOFTCAP=rules.softcap is not None,
-        SINKS=rules.sinks is not None, PRECISION=precision(query.dtype), num_warps=8, num_stages=2 if wide else 3,
+        SINKS=rules.sinks is not None, PRECISION=precision(query.dtype), num_warps=8, num_stages=2,
     )  # fmt: skip
