@@ -35,7 +35,7 @@ main()
 
 class GatewayProcess:
     """The two processes; `close` ends them. `folder` holds their sockets and logs. `bounds`: other values for names of
-    core/envoy/bounds.py in Envoy; whatever this machine has, Envoy's memory limit is DEFAULT_MEMORY_BYTES."""
+    core/envoy/bounds.py in both; whatever this machine has, Envoy's memory limit is DEFAULT_MEMORY_BYTES."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class GatewayProcess:
 
     def _start(self, command: str, *options: str) -> subprocess.Popen[bytes]:
         program = ["-m", "llmendpoint_gateway"]
-        if command == "envoy":
+        if command == "envoy" or self.bounds:
             program = ["-c", BOUNDED, json.dumps(self.bounds)]
         arguments = [
             *program,

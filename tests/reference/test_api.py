@@ -48,7 +48,7 @@ def of_the_picker() -> list[refusals.Rejected]:
 def of_envoy() -> set[str]:
     """The codes in Envoy's own answers."""
     texts = [mapper["body"]["inline_string"] for mapper in make_local_replies()["mappers"]]
-    routes = json.dumps(make_routes(large_apart=True))
+    routes = json.dumps(make_routes("openai", large_apart=True))
     return {json.loads(text)["error"]["code"] for text in texts} | set(
         re.findall(r'\\"code\\": \\"(\w+)\\"', routes)
     )

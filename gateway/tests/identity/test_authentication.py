@@ -13,6 +13,7 @@ import pytest
 from gateway.tests.asking import CHAT, until
 from gateway.tests.bounds import wait_for
 from gateway.tests.harness import Gateway, running_gateway
+from gateway.tests.http2_client import Http2Client
 from gateway.tests.keys import bearer, digest, key_text, llm_key, put_key
 from gateway.tests.sockets import ASK, engine, refused
 from tests.web_socket import Caller
@@ -175,6 +176,20 @@ def test_a_websocket_is_judged_by_its_handshake(gateway: Gateway, key: str) -> N
     assert refused(gateway, "/v1/stream?model=theirs", **bearer(key)) == FORBIDDEN
     assert refused(gateway, "/other/theirs/v1/stream", **bearer(key)) == FORBIDDEN
     assert refused(gateway, "/v1/stream?model=nobody", x_api_key=key) == FORBIDDEN
+
+
+async def test_over_http2_a_refused_request_ends_no_other_one(gateway: Gateway, key: str) -> None:
+    async with Http2Client(gateway.port) as client:
+        for size in (100, 100_000):
+            for text, good in ((key, True), (key_text(), False), (key, True)):
+                body = json.dumps({"model": "chat", "pad": "x" * size}).encode()
+                headers = {"content-length": str(len(body)), **bearer(text)}
+                exchange = client.open(CHAT, headers)
+                await client.send(exchange, body)
+                await asyncio.wait_for(exchange.ended.wait(), 30)
+                assert exchange.ok is good
+                assert good or json.loads(exchange.body)["error"]["code"] == "invalid_api_key"
+        assert client.goaway is None
 
 
 async def test_a_large_body_without_a_key_is_refused_before_it_is_sent(gateway: Gateway, key: str) -> None:

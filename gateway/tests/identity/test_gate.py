@@ -61,6 +61,19 @@ async def test_a_caller_is_its_llmkey_wherever_it_comes_from() -> None:
     assert one != await caller_number(parts, OTHER, "10.0.0.1")
 
 
+async def test_two_keys_behind_one_address_take_turns_in_a_queue() -> None:
+    parts = await parts_with_keys(replicas=False)
+    texts = [ONE] * 5 + [OTHER]
+    callers = [Caller() for _ in texts]
+    for caller, text in zip(callers, texts, strict=True):
+        caller.asks(parts.picker, **bearer(text))
+    assert parts.held.waiting.count("a/chat") == len(texts)
+    parts.control.applied(Kind.SLICE, "a/s", REPLICAS)
+    await turn()
+    tickets = [read_tag(caller.headers[TAG_HEADER]).ticket for caller in callers]
+    assert sorted(tickets).index(tickets[-1]) == 1
+
+
 async def test_without_a_key_a_caller_is_its_address() -> None:
     parts = await parts_with_keys(Authentication.OPTIONAL)
     numbers = [await caller_number(parts, "unused", address) for address in ("10.0.0.1", "10.0.0.2")]

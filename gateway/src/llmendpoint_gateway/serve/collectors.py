@@ -48,6 +48,11 @@ class StateCollector(Collector):
                 "How long the API server has been out of reach, 0 while it is in reach",
                 staleness,
             ),
+            (
+                "load_lag_seconds",
+                "How late the replicas' loads are read, 0 while all are read in time",
+                self._placement.loads.lag,
+            ),
         ):
             yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(value))
         yield CounterMetricFamily(

@@ -34,6 +34,8 @@ RELIST_SECONDS = 600.0
 WATCH_SECONDS = 240  # the API server ends the watch after this; a bookmark comes about every minute
 SILENCE_SECONDS = 100.0  # without even a bookmark the connection counts as dead
 MOST_BACKOFF = 5.0
+AT_ONCE = 100
+"""Objects of a list that are parsed before others of this loop, such as decisions, get their turn: 1 to 2 ms."""
 GONE = 410
 MOST_REASON = 500
 """Characters of the logged reason why an object is ignored: an object may hold much."""
@@ -200,7 +202,12 @@ class Watch(Follower[Endpoint | Slice]):
         response = await self._get([], aiohttp.ClientTimeout(total=30))
         body = orjson.loads(await response.read())
         self._reach.found(self._source.kind)
-        objects = {object_key(item): parsed for item in body["items"] if (parsed := self._parse(item))}
+        objects: dict[str, Endpoint | Slice] = {}
+        for number, item in enumerate(body["items"]):
+            if parsed := self._parse(item):
+                objects[object_key(item)] = parsed
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
         self._control.relisted(self._kind, objects)
         log.info("listed", kind=self._source.kind.value, objects=len(objects))
         version: str = body["metadata"]["resourceVersion"]

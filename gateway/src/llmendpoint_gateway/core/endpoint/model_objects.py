@@ -13,17 +13,13 @@ from llmendpoint_gateway.core.request.refusals import Rejected, unknown_model
 def model_list(view: View) -> dict[str, Any]:
     """Every model name that a request may use, sorted. Adapters follow the endpoint's key and its first bare name alone:
     the list would be long otherwise, and they are served under the other names all the same."""
-    names = (
-        name
-        for base in sorted(view.names)
-        for name in (base, *(_with_adapters(base, view) if _is_main(base, view) else ()))
-    )
-    return {"object": "list", "data": [_model(name, view) for name in names]}
-
-
-def _is_main(base: str, view: View) -> bool:
-    endpoint = view.endpoints[view.names[base]]
-    return base in (endpoint.key, *endpoint.served_names[:1])
+    models = []
+    for base in sorted(view.names):
+        endpoint = view.endpoints[view.names[base]]
+        models.append(model_object(base, endpoint))
+        if endpoint.adapters and base in (endpoint.key, *endpoint.served_names[:1]):
+            models += [model_object(name, endpoint, base) for name in _with_adapters(base, view)]
+    return {"object": "list", "data": models}
 
 
 def _with_adapters(base: str, view: View) -> list[str]:

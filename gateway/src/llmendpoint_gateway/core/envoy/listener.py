@@ -1,4 +1,4 @@
-"""The static listeners. Envoy strips the reserved headers of each request, asks the picker, and routes by its answer.
+"""The listeners. Envoy strips the reserved headers of each request, asks the picker, and routes by its answer.
 
 The outer listener faces the callers. It passes large bodies to the inner listener, over HTTP/2 on a Unix socket. Envoy
 measures the memory of a single request on HTTP/2 only, so only there can it reset requests one by one.
@@ -13,6 +13,7 @@ from llmendpoint_gateway.core.envoy.priorities import make_priorities
 from llmendpoint_gateway.core.envoy.request_ids import make_request_ids
 from llmendpoint_gateway.core.envoy.request_stats import make_request_stats
 from llmendpoint_gateway.core.envoy.resources import (
+    ADS,
     KEY_FIELD,
     LOGGED_METADATA,
     PICKER_CLUSTER,
@@ -24,7 +25,7 @@ from llmendpoint_gateway.core.envoy.resources import (
     http2_options,
     user_timeout,
 )
-from llmendpoint_gateway.core.envoy.routes import BUFFER, EXT_PROC, PROCESSING, make_routes
+from llmendpoint_gateway.core.envoy.routes import BUFFER, EXT_PROC, PROCESSING
 from llmendpoint_gateway.core.envoy.upstream_logs import PERIOD, make_upstream_logs
 from llmendpoint_gateway.core.identity.credentials import HEADERS as CREDENTIALS
 from llmendpoint_gateway.core.request.paths import MODEL_HEADER
@@ -41,7 +42,8 @@ READ_HEADERS = (
     PRIORITY_HEADER,
     TRACEPARENT,
 )
-STATS_NAME, INNER_STATS_NAME = "openai", "large"
+NAME, INNER_NAME = STATS_NAME, INNER_STATS_NAME = "openai", "large"
+"""Of the listeners and of their routes, and in Envoy's statistics."""
 MAX_LOGGED = 128  # characters of a value that a caller chose
 
 
@@ -57,7 +59,7 @@ def make_listener(
         stat_prefix=STATS_NAME,
         # It has no other time for a single route. The routes to replicas have a shorter one (core/envoy/routes.py).
         request_timeout=bounds.UPLOAD_TIMEOUT,
-        route_config=make_routes(large_apart=True, batch_service=batch_service, with_keys=with_keys),
+        rds=_routes(NAME),
         max_request_headers_kb=bounds.MAX_HEADERS_KB,
         common_http_protocol_options={
             "idle_timeout": bounds.IDLE_TIMEOUT,
@@ -69,7 +71,7 @@ def make_listener(
         early_header_mutation_extensions=[_strip_reserved()],
     )
     return {
-        "name": "openai",
+        "name": NAME,
         "address": {"socket_address": {"address": host, "port_value": port}},
         "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
         # Also ends a connection whose reader left its window full for this time.
@@ -88,13 +90,13 @@ def make_inner_listener(socket: str, with_keys: bool = False) -> Resource:
         stat_prefix=INNER_STATS_NAME,
         request_timeout=bounds.REQUEST_TIMEOUT,
         codec_type="HTTP2",
-        route_config=make_routes(large_apart=False),
+        rds=_routes(INNER_NAME),
         max_request_headers_kb=2 * bounds.MAX_HEADERS_KB,
         common_http_protocol_options={"max_headers_count": 2 * bounds.MAX_HEADERS},
         skip_xff_append=True,
     )
     return {
-        "name": "large",
+        "name": INNER_NAME,
         "address": {"pipe": {"path": socket, "mode": 0o600}},
         "filter_chains": [{"filters": [manager]}],
         "ignore_global_conn_limit": True,
@@ -133,6 +135,11 @@ def _connection_manager(
         access_log=[_access_log(), *make_request_stats()],
         **config,
     )
+
+
+def _routes(name: str) -> Resource:
+    """From the picker. No timeout: without routes a listener would answer everything with 404."""
+    return {"route_config_name": name, "config_source": {**ADS, "initial_fetch_timeout": "0s"}}
 
 
 def _strip() -> Resource:

@@ -6,7 +6,6 @@ The settings that look arbitrary were measured; each comment names what went wro
 from typing import Any
 
 from llmendpoint_gateway.core.envoy import bounds
-from llmendpoint_gateway.core.envoy.snapshot import Hosts
 
 Resource = dict[str, Any]
 
@@ -37,6 +36,8 @@ UPSTREAM_IDLE_TIMEOUT = "4s"
 
 _LIMITS = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), 1_000_000)
 NO_LIMITS: Resource = {"thresholds": [_LIMITS]}
+ADS: Resource = {"ads": {}, "resource_api_version": "V3"}
+"""A source of configuration: the stream to the picker."""
 
 
 def extension(name: str, message: str, /, **config: Any) -> Resource:
@@ -77,7 +78,7 @@ def make_cluster(name: str) -> Resource:
         "type": "EDS",
         "connect_timeout": "1s",
         "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
-        "eds_cluster_config": {"eds_config": {"ads": {}, "resource_api_version": "V3"}},
+        "eds_cluster_config": {"eds_config": ADS},
         # The defaults (1,024) stall a gateway with more streams. A retry budget replaces max_retries; its minimum lets
         # a small gateway retry everything that a killed replica held.
         "circuit_breakers": {
@@ -136,23 +137,6 @@ def _override_host() -> Resource:
     )
 
 
-def make_endpoints(cluster: str, hosts: Hosts) -> Resource:
-    return {
-        "cluster_name": cluster,
-        "endpoints": [
-            {
-                "lb_endpoints": [
-                    {
-                        "health_status": host.health.value,
-                        "endpoint": {"address": _socket_address(host.address)},
-                    }
-                    for host in hosts
-                ]
-            }
-        ],
-    }
-
-
 def make_picker_cluster(name: str, socket: str, requests: int | None = None) -> Resource:
     """ADS and ext_proc have a cluster each, so that the load of one does not delay the other. The keep-alive detects a
     hung picker. `requests`: the most concurrent ones."""
@@ -192,8 +176,3 @@ def _socket_cluster(name: str, socket: str, http2: Resource, **options: Any) -> 
 def _http_options(**options: Any) -> Resource:
     message = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
     return {message: {"@type": f"type.googleapis.com/{message}", **options}}
-
-
-def _socket_address(address: str) -> Resource:
-    host, _, port = address.rpartition(":")
-    return {"socket_address": {"address": host.strip("[]"), "port_value": int(port)}}

@@ -31,7 +31,9 @@ REMOVED_HEADERS = ("authorization", "cookie", "proxy-authorization", "x-api-key"
 """A caller's credentials are for the gateway. An engine runs third-party code."""
 
 
-def make_routes(large_apart: bool, batch_service: bool = False, with_keys: bool = False) -> Resource:
+def make_routes(
+    name: str, large_apart: bool, batch_service: bool = False, with_keys: bool = False
+) -> Resource:
     """Each request goes to the cluster that the picker wrote into a header.
 
     A request keeps the route table that it started with. If the table named clusters, a request that waited for the
@@ -60,7 +62,7 @@ def make_routes(large_apart: bool, batch_service: bool = False, with_keys: bool 
         *_arriving(),
     ]
     return {
-        "name": "openai",
+        "name": name,
         "virtual_hosts": [
             {
                 "name": "all",

@@ -203,11 +203,6 @@ class Placement:
         """Whether it has a request or a WebSocket."""
         return cluster in self.in_flight.counts or cluster in self.sockets.counts
 
-    @property
-    def busy(self) -> frozenset[str]:
-        """The clusters that have any."""
-        return frozenset((*self.in_flight.counts, *self.sockets.counts))
-
     # The queue's bounds
 
     def queue_of(self, endpoint: str) -> QueueSettings:

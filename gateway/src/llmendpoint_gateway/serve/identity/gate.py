@@ -65,8 +65,10 @@ class Gate:
             return self.forbid(who)
         return None
 
-    def resolve(self, name: str, who: Identity, now: float) -> Meant | Rejected:
+    def resolve(self, name: str | Meant, who: Identity, now: float) -> Meant | Rejected:
         """`now`: seconds, monotonic."""
+        if isinstance(name, Meant):
+            return name if self.permits.permitted(name.key, who) else self.forbid(who)
         return self.permits.meaning(name, who, now) or self.forbid(who)
 
     def forbid(self, who: Identity) -> Rejected:

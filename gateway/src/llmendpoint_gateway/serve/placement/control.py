@@ -61,7 +61,9 @@ class Control:
         self._snapshot = Snapshot(0)
         self._clusters = Clusters()
         self._due: set[str] = set()  # endpoints to be processed again
+        self._unpublished: set[str] = set()  # clusters that Envoy is to be told of
         self._told: dict[str, _Told] = {}
+        self._strange: set[str] = set()  # told of, and perhaps not in the view
         self._dirty = False
 
     @property
@@ -105,6 +107,8 @@ class Control:
             room = key in self._told or len(self._told) < MOST_TOLD
             if room and 0 <= epoch <= max(0, self._epoch(key, 0)) + MOST_AHEAD:
                 self._told[key] = _Told(epoch, now)
+                if key not in self.placement.view.endpoints:
+                    self._strange.add(key)
 
     @property
     def behind(self) -> list[str]:
@@ -138,9 +142,11 @@ class Control:
         self._due |= self._store.take_touched()
         keys, placement = frozenset(self._due), self.placement
         view = change_view(placement.view, {key: self._store.part(key) for key in keys})
+        self._strange.update(self._told.keys() & keys)
         if not placement.reach.stale:  # otherwise an endpoint may exist that this gateway does not know
-            for key in [key for key in self._told if key not in view.endpoints]:
-                del self._told[key]
+            for key in self._strange - view.endpoints.keys():
+                self._told.pop(key, None)
+            self._strange.clear()
         placement.follow(view, keys, self.now())
         if self.gate is not None:
             self.gate.permits.follow(view, keys, self.now())
@@ -152,11 +158,14 @@ class Control:
         self._due -= keys  # only now: after an exception they are due again
 
     def _publish(self, keys: Collection[str]) -> None:
-        view, busy = self.placement.view, self.placement.busy
-        changed = [self._clusters.change(key, view.part(key), busy) for key in keys]
-        if self.generation == 0 or any(changed):
-            self._snapshot = Snapshot(self.generation + 1, dict(self._clusters.hosts))
+        view, busy = self.placement.view, self.placement.has_any
+        for key in keys:
+            self._unpublished |= self._clusters.change(key, view.part(key), busy)
+        if self.generation == 0 or self._unpublished:
+            changed = frozenset(self._unpublished)
+            self._snapshot = Snapshot(self.generation + 1, self._clusters.hosts, changed)
             self._ads.publish(self._snapshot)
+            self._unpublished -= changed  # only now: after an exception they are to be told again
 
     def _retable(self, keys: Collection[str]) -> None:
         placement = self.placement

@@ -126,11 +126,11 @@ class Picker:
         """The name of the endpoint; where keys are looked at, the endpoint that it means to this caller."""
         view, who, asked = self._placement.view, request.head.who, request.head.asked
         known = who if self._gate and self._placement.started and isinstance(who, Identity) else None
-        name = admit(request, partial(self._takes, known) if known else view.takes)
+        name: str | Meant | Rejected = admit(request, partial(self._takes, known) if known else view.takes)
         if isinstance(name, Rejected):
             return name
         if isinstance(asked, ByPath) and request.body is not None:
-            name = view.with_adapter(name, request.body.model)
+            name = view.with_adapter(asked.endpoint, request.body.model)
         return name if known is None or self._gate is None else self._gate.resolve(name, known, self._clock())
 
     def _takes(self, who: Identity, name: str, declared: str) -> bool:
