@@ -143,6 +143,19 @@ SCHEMA_FIELD = "response_format.json_schema.schema"
         ({"response_format": schema_format({"not": {"type": "string"}})}, SCHEMA_FIELD, "not"),
         ({"response_format": schema_format({"type": "objct"})}, SCHEMA_FIELD, "objct"),
         ({"response_format": schema_format({"$ref": "#"})}, SCHEMA_FIELD, "no text follows it"),
+        (
+            {
+                "response_format": schema_format(
+                    {
+                        "type": "object",
+                        "properties": {"a": SCHEMA, "b": {"$ref": "#"}},
+                        "required": ["a", "b"],
+                    }
+                )
+            },
+            SCHEMA_FIELD,
+            "required property 'b' is unsatisfiable",
+        ),
         ({"response_format": schema_format({"$ref": "https://example.com/x"})}, SCHEMA_FIELD, "example.com"),
         ({"response_format": schema_format([])}, SCHEMA_FIELD, "must be a JSON schema"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "Missing"),
@@ -249,6 +262,13 @@ def test_a_grammar_that_becomes_too_complex_is_its_callers_fault(streamed: bool,
     assert "too complex" in failed.value.message
     assert failed.value.type == "invalid_request_error"
     assert failed.value.param == "guided_regex"
+
+
+def test_a_dead_end_deep_inside_a_grammar_is_a_400_that_says_so(demo: openai.OpenAI) -> None:
+    """Nobody sees it before: it comes after text that the model chooses."""
+    with pytest.raises(openai.BadRequestError, match="Remove its dead end") as refused:
+        asked(demo, guided_grammar='start: "abc " /[a-z]{6,7}/ "=" dead\ndead: dead "x"')
+    assert refused.value.param == "guided_grammar"
 
 
 def checkers(server: ServerProcess) -> list[int]:
