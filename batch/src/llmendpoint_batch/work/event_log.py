@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from llmendpoint_batch.errors import BatchError, StorageFailed
+from llmendpoint_batch.errors import NotKept, StorageFailed
 from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.store import response_events
 from llmendpoint_batch.store.database import Database
@@ -23,10 +23,6 @@ RETRY_SECONDS = 1.0
 PENDING_BYTES = 1 << 20
 """Of one response, not yet written. Its stream is read no further meanwhile."""
 log = structlog.get_logger()
-
-
-class NotKept(BatchError):
-    """Events of a response are not kept any more; says why. Empty: it was cancelled or deleted."""
 
 
 @dataclass(slots=True)
@@ -46,13 +42,17 @@ class EventLog:
         self._database, self._most_bytes, self._metrics = database, most_bytes, metrics
         self._pending: dict[str, _Pending] = {}
         self._writing: set[str] = set()
+        self._live: set[str] = set()
+        """responses whose events come now"""
         self._refused: dict[str, str] = {}
+        """of these, why no more are kept"""
         self._came, self._written = asyncio.Event(), asyncio.Condition()
         self._followers: dict[str, set[asyncio.Event]] = {}
 
     async def add(self, response_id: str, number: int, text: bytes) -> None:
         """Raises NotKept."""
         self._check(response_id)
+        self._live.add(response_id)
         pending = self._pending.setdefault(response_id, _Pending(number))
         pending.count += 1
         pending.data += text
@@ -74,6 +74,7 @@ class EventLog:
 
     def forget(self, response_id: str) -> None:
         """No more events come of it in this attempt."""
+        self._live.discard(response_id)
         self._pending.pop(response_id, None)
         self._refused.pop(response_id, None)
 
@@ -86,7 +87,7 @@ class EventLog:
             self._pending = {}
             refused = await self._write(groups)
             async with self._written:
-                self._refused |= refused
+                self._refused |= {key: why for key, why in refused.items() if key in self._live}
                 ids, self._writing = self._writing, set()
                 self._written.notify_all()
             for response_id in ids:

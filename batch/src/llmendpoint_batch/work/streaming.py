@@ -5,7 +5,8 @@ import aiohttp
 from llmendpoint_batch.core.event_stream import FIRST_EVENTS, Events, TooLong, numbered
 from llmendpoint_batch.core.outcomes import Broken, Reply
 from llmendpoint_batch.core.response_object import Final, Stored, failed
-from llmendpoint_batch.work.event_log import EventLog, NotKept
+from llmendpoint_batch.errors import NotKept
+from llmendpoint_batch.work.event_log import EventLog
 from llmendpoint_batch.work.sending import LOW, PRIORITY_HEADER, RESPONSES, Sender, read_reply
 
 
