@@ -17,8 +17,8 @@ from llmendpoint_server.engine.operators import Gate, Heads, Operators, Scale, T
 from llmendpoint_server.engine.triton import kernels
 from llmendpoint_server.engine.triton.few import few
 
-FEW_ROWS = 8
-"""A linear layer of up to so many rows is a kernel of ours, of more rows torch's."""
+MOST_FEW_ROWS = 8
+"""A linear layer of more rows is never a kernel of ours, but torch's."""
 _GATE_BLOCK = 512
 _HEADS_BLOCK = 4
 _MOST_INPUTS = 8192
@@ -40,17 +40,17 @@ class Weights:
 
 
 class TritonOperators(Operators):
-    """For states in `dtype`. `few_rows`: as `FEW_ROWS`, at most 8. `ahead`: kernels of few rows ask for their weights before the kernel before them has
+    """For states in `dtype`. `few_rows`: a linear layer of up to so many rows is a kernel of ours. `ahead`: kernels of few rows ask for their weights before the kernel before them has
     ended, which a device of compute capability 9 or later can do."""
 
     multiple = 2
     gates = ("silu", "gelu_tanh")
 
     def __init__(
-        self, device: torch.device, dtype: torch.dtype, few_rows: int = FEW_ROWS, ahead: bool = False
+        self, device: torch.device, dtype: torch.dtype, few_rows: int = MOST_FEW_ROWS, ahead: bool = False
     ) -> None:
         self.device, self._dtype = device, dtype
-        self.few_rows, self._ahead = few_rows, ahead
+        self.few_rows, self.ahead = few_rows, ahead
 
     def norm(self, x: torch.Tensor, scale: Scale) -> torch.Tensor:
         x = x.contiguous()
@@ -114,13 +114,13 @@ class TritonOperators(Operators):
         out = x.new_empty(*x.shape[:-1], outputs)
         if rows := x.numel() // inputs:
             blocks = _blocks(outputs, inputs, gate is not None, scale is not None)
-            more = {"launch_pdl": True} if self._ahead else {}
+            more = {"launch_pdl": True} if self.ahead else {}
             few[(triton.cdiv(outputs, blocks[0]),)](
                 x, weight, x if bias is None else bias, x if scale is None else scale.weight,
                 x if residual is None else residual.contiguous(), out, rows, outputs,
                 0.0 if scale is None else scale.eps,
                 inputs, triton.next_power_of_2(rows), scale is not None, residual is not None,
-                bias is not None, gate is not None, gate == "silu", self._ahead, *blocks, num_warps=_WARPS, **more,
+                bias is not None, gate is not None, gate == "silu", self.ahead, *blocks, num_warps=_WARPS, **more,
             )  # fmt: skip
         return out
 
