@@ -19,7 +19,7 @@ from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention.base import Rules
-from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
+from llmendpoint_server.engine.attention.cache import PAGE_SIZE, LayerCache, PagedCache
 from llmendpoint_server.engine.attention.choice import reference
 from llmendpoint_server.engine.attention.trial import fails
 from llmendpoint_server.engine.attention.triton import Triton
@@ -29,9 +29,10 @@ from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.headroom import largest_batches
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.runner import ModelRunner
-from llmendpoint_server.engine.sampling.draws import most_probable
+from llmendpoint_server.engine.sampling import static
 from llmendpoint_server.engine.sampling.sampler import Sampler
-from llmendpoint_server.engine.sampling.static import Parameters, drawn
+from llmendpoint_server.engine.sampling.static import Parameters, Stages
+from llmendpoint_server.engine.triton import sampling as kernels
 from llmendpoint_server.protocol import Configure
 
 pytestmark = [
@@ -154,7 +155,8 @@ def decoding(places: tuple[int, ...], temperature: float) -> Batch:
     for n, place in enumerate(places):
         sampling = SamplingParams(9, temperature=temperature, top_p=0.9, top_k=40)
         ids = [3 + (n * 31 + at) % 400 for at in range(place + 1)]
-        rows.append(Scheduled(Sequence(Request(str(n), (0,), sampling), n, ids, [], table=[n]), place, 1))
+        table = [n + len(places) * page for page in range(len(ids) // PAGE_SIZE + 1)]
+        rows.append(Scheduled(Sequence(Request(str(n), (0,), sampling), n, ids, [], table=table), place, 1))
     return Batch(tuple(rows), 0.0)
 
 
@@ -190,13 +192,28 @@ def test_the_largest_steps_fit_beside_the_cache_and_the_graphs(model_folder: Cal
         runner.run(batch)
 
 
-def test_the_static_sampler_draws_on_cuda_what_the_sampler_draws_on_a_cpu() -> None:
-    logits = torch.randn(5, 50_000, generator=torch.Generator().manual_seed(1)) * 3
+@pytest.mark.parametrize("stages", [static, kernels], ids=["torch", "kernels"])
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_the_samplers_of_a_graph_draw_what_the_sampler_draws_on_a_cpu(stages: Stages, step: float) -> None:
+    rows = 40
+    logits = torch.randn(rows, 50_000, generator=torch.Generator().manual_seed(1)) * 3
+    if step:
+        logits = (logits / step).round() * step
     sequences = [
-        Sequence(Request("r", (0,), SamplingParams(8, 1.0, top_p=[1, 0.9][n % 2], top_k=7 * n)), n, [0], [])
-        for n in range(5)
+        Sequence(
+            Request(
+                "r", (0,), SamplingParams(8, [0.7, 1.0, 0][n % 3], top_p=[1, 0.9][n % 2], top_k=7 * (n % 5))
+            ),
+            n,
+            [0],
+            [],
+        )
+        for n in range(rows)
     ]
-    parameters = Parameters(5, CUDA)
-    parameters.load(sequences, 5)
+    parameters = Parameters(rows, CUDA)
+    parameters.load(sequences, rows)
     there = logits.to(CUDA)
-    assert drawn(there, most_probable(there)[0], parameters).tolist() == Sampler()(logits, sequences)
+    highest, tokens = torch.empty(rows, device=CUDA), torch.empty(rows, dtype=torch.int64, device=CUDA)
+    stages.most_probable(there, highest, tokens)
+    stages.draw(there, highest, parameters.array(rows), tokens, True)
+    assert tokens.tolist() == Sampler()(logits, sequences)

@@ -56,7 +56,7 @@ def single(served: model.Served, limit: Limits, weights: int) -> list[Result]:
 
 def many(served: model.Served, limit: Limits, weights: int, temperature: float) -> list[Result]:
     wanted = lengths()
-    run = model.run(served, [model.request(f"many{n}", *one, temperature) for n, one in enumerate(wanted)])
+    run = model.run(served, [model.request(f"many{n}at{temperature}", *one, temperature) for n, one in enumerate(wanted)])
     prefill, decode = ideal(limit, weights, wanted)
     tokens = sum(answer for _, answer in wanted)
     assert run.tokens == tokens

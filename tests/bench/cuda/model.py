@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def served(max_model_len: int = 4096) -> Served:
 
 def request(name: str, prompt: int, answer: int, temperature: float = 0.0) -> Request:
     """A prompt of so many tokens, which begins like no other one, and so many tokens of answer."""
-    number = sum(map(ord, name)) * 7919 + int("".join(filter(str.isdigit, name)) or 0) * 104729
+    number = zlib.crc32(name.encode())
     ids = tuple(1 + (number + 31 * place) % (CONFIG.vocab_size - 1) for place in range(prompt))
     sampling = SamplingParams(answer, temperature=temperature, ignore_eos=True, seed=1)
     return Request(name, ids, sampling)

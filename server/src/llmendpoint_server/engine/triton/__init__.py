@@ -11,6 +11,8 @@ import structlog
 import torch
 
 from llmendpoint_server.engine.operators import Scale
+from llmendpoint_server.engine.sampling import static
+from llmendpoint_server.engine.sampling.static import Stages
 
 if TYPE_CHECKING:
     from llmendpoint_server.engine.triton.operators import TritonOperators
@@ -29,6 +31,26 @@ def find(device: torch.device, dtype: torch.dtype) -> TritonOperators | None:
         return None
     log.info("Triton's kernels", linear_rows=found.few_rows, ahead=found.ahead)
     return found
+
+
+def stages(device: torch.device) -> Stages:
+    """What draws the tokens of a graph: the kernels if they compile here, else torch's operators. `find` logs the cause."""
+    if device.type != "cuda":
+        return static
+    try:
+        from llmendpoint_server.engine.triton import sampling  # Triton may be missing
+
+        with torch.cuda.device(device):
+            logits, highest = torch.ones(1, 16, device=device), torch.ones(1, device=device)
+            tokens = torch.zeros(1, dtype=torch.int64, device=device)
+            sampling.most_probable(logits, highest, tokens)
+            parameters = torch.tensor([[1.0], [0.5], [5.0], [0.5]], dtype=torch.float64, device=device)
+            sampling.draw(logits, highest, parameters, tokens, filtered=True)
+    except torch.AcceleratorError:
+        raise
+    except Exception:  # any, as above
+        return static
+    return sampling
 
 
 def _tried(device: torch.device, dtype: torch.dtype) -> TritonOperators:

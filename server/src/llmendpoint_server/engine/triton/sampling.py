@@ -27,7 +27,10 @@ _WHOLE = tl.constexpr(1.5 * 2**23)
 _BITS_OF_ONE = tl.constexpr(127 << 23)
 _P0, _P1, _P2, _P3, _P4, _P5 = (tl.constexpr(factor) for factor in polynomial())
 _BAD = tl.constexpr(NOT_A_NUMBER)
-_NO_ALIGNMENT = ["parameters"]
+_compiled_once = triton.jit(
+    do_not_specialize=["rows", "shift"], do_not_specialize_on_alignment=["parameters"]
+)
+"""For any number of rows and any digit."""
 
 
 @triton.jit
@@ -92,10 +95,10 @@ def _asks(parameters, rows, row, size, TOP_P: tl.constexpr):
     return drawn & (top_k > 0) & (top_k < size)
 
 
-@triton.jit(do_not_specialize_on_alignment=_NO_ALIGNMENT)
+@_compiled_once
 def _digits(
-    logits, line, size, highest, parameters, rows, found, kept, totals,
-    SHIFT: tl.constexpr, BITS: tl.constexpr, TOP_P: tl.constexpr, MAGIC: tl.constexpr, CHUNK: tl.constexpr,
+    logits, line, size, highest, parameters, rows, found, kept, totals, shift,
+    BITS: tl.constexpr, TOP_P: tl.constexpr, MAGIC: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """The measure of each digit among the weights that begin as `found`: their number, or their sum of those from `kept` on."""
     row, part = tl.program_id(0), tl.program_id(1)
@@ -103,25 +106,25 @@ def _digits(
         return
     at = part * CHUNK + tl.arange(0, CHUNK)
     whole, order = _weights(logits, line, row, at, size, highest, tl.load(parameters + row), MAGIC)
-    alike = ((order >> (SHIFT + BITS)) == tl.load(found + row)) & (at < size)
+    alike = ((order >> (shift + BITS)) == tl.load(found + row)) & (at < size)
     if TOP_P:
         alike = alike & (order >= tl.load(kept + row))
         measure = tl.where(alike, whole, 0)
     else:
         measure = alike.to(tl.int64)
     place = totals + (row * tl.num_programs(1) + part) * _DIGITS
-    digit = (order >> SHIFT) & (_DIGITS - 1)
+    digit = (order >> shift) & (_DIGITS - 1)
     if tl.max(alike.to(tl.int32), 0) == 0:
         tl.store(place + tl.arange(0, _DIGITS), tl.zeros([_DIGITS], tl.int64))
     else:
-        for one in tl.static_range(_DIGITS):
+        for one in tl.range(_DIGITS):
             tl.store(place + one, tl.sum(tl.where(digit == one, measure, 0), 0))
 
 
-@triton.jit(do_not_specialize_on_alignment=_NO_ALIGNMENT)
+@_compiled_once
 def _choose(
-    totals, parts, size, parameters, rows, goals, found, before, kept, ties, equals,
-    SHIFT: tl.constexpr, BITS: tl.constexpr, TOP_P: tl.constexpr, PARTS: tl.constexpr,
+    totals, parts, size, parameters, rows, goals, found, before, kept, ties, equals, shift,
+    BITS: tl.constexpr, TOP_P: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """The digit at which the goal is reached. After the last one: the weight, `kept`, and how many equal ones are kept, `ties`, of `equals`."""
     row = tl.program_id(0)
@@ -135,8 +138,8 @@ def _choose(
     if TOP_P:
         goal = tl.load(goals + row)
         beyond = (tl.load(equals + row) - tied) * _weight_of(least)  # equal weights that top_k has ruled out
-        lies_here = ((least >> (SHIFT + BITS)) == prefix) & (tied >= 0)
-        sums -= tl.where(lies_here & (digits == ((least >> SHIFT) & (_DIGITS - 1))), beyond, 0)
+        lies_here = ((least >> (shift + BITS)) == prefix) & (tied >= 0)
+        sums -= tl.where(lies_here & (digits == ((least >> shift) & (_DIGITS - 1))), beyond, 0)
     else:
         goal = tl.load(parameters + 2 * rows + row)
     from_here = above + tl.sum(sums, 0) - tl.cumsum(sums, 0) + sums
@@ -146,7 +149,7 @@ def _choose(
     prefix = (prefix << BITS) | digit
     tl.store(found + row, prefix)
     tl.store(before + row, above)
-    if SHIFT == 0:
+    if shift == 0:  # the last digit
         if TOP_P:
             each = tl.maximum(_weight_of(prefix), 1)
         else:
@@ -159,9 +162,19 @@ def _choose(
         tl.store(ties + row, count)
 
 
-@triton.jit(do_not_specialize_on_alignment=_NO_ALIGNMENT)
+@_compiled_once
 def _sums(
-    logits, line, size, highest, parameters, rows, kept, above, equal, MAGIC: tl.constexpr, CHUNK: tl.constexpr
+    logits,
+    line,
+    size,
+    highest,
+    parameters,
+    rows,
+    kept,
+    above,
+    equal,
+    MAGIC: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):
     """Of each chunk: the sum of the weights above `kept`, and how many equal it."""
     row, part = tl.program_id(0), tl.program_id(1)
@@ -176,7 +189,7 @@ def _sums(
     tl.store(equal + place, tl.sum(((order == least) & (at < size)).to(tl.int64), 0))
 
 
-@triton.jit(do_not_specialize_on_alignment=_NO_ALIGNMENT)
+@_compiled_once
 def _goal(above, parts, size, parameters, rows, kept, ties, goals, found, before, PARTS: tl.constexpr):
     """top_p's share of what top_k has left."""
     row, at = tl.program_id(0), tl.arange(0, PARTS)
@@ -189,7 +202,7 @@ def _goal(above, parts, size, parameters, rows, kept, ties, goals, found, before
     tl.store(before + row, tl.full([], 0, tl.int64))
 
 
-@triton.jit(do_not_specialize_on_alignment=_NO_ALIGNMENT)
+@_compiled_once
 def _draw(
     logits, line, size, highest, parameters, rows, kept, ties, above, equal, parts, tokens,
     MAGIC: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr,
@@ -233,7 +246,11 @@ def most_probable(logits: torch.Tensor, highest: torch.Tensor, tokens: torch.Ten
 
 
 def draw(
-    logits: torch.Tensor, highest: torch.Tensor, parameters: torch.Tensor, tokens: torch.Tensor, filtered: bool
+    logits: torch.Tensor,
+    highest: torch.Tensor,
+    parameters: torch.Tensor,
+    tokens: torch.Tensor,
+    filtered: bool,
 ) -> None:
     """Replace the `tokens` of the rows that are neither greedy nor NOT_A_NUMBER. `logits` `[rows, vocabulary]`; `highest`, `tokens`: of
     `most_probable`. `parameters`: float64 `[4, rows]`, temperature, top_p, top_k, noise. `filtered`: whether a row may ask for top_p or top_k."""
@@ -262,11 +279,22 @@ def draw(
                     PARTS=padded, num_warps=1,
                 )  # fmt: skip
             for shift in _SHIFTS:
-                how = {"SHIFT": shift, "BITS": _DIGIT_BITS, "TOP_P": top_p}
+                how: dict[str, Any] = {"shift": shift, "BITS": _DIGIT_BITS, "TOP_P": top_p}
                 _digits[rows, parts](**read, **row_of, found=found, kept=kept, totals=totals, **how, **weigh)
                 _choose[rows,](
                     totals=totals, parts=parts, **row_of, goals=goals, found=found, before=before, kept=kept, ties=ties,
                     equals=equals, PARTS=padded, **how, num_warps=4,
                 )  # fmt: skip
     _sums[rows, parts](**sums, **weigh)
-    _draw[rows,](**read, **row_of, kept=kept, ties=ties, above=above, equal=equal, parts=parts, tokens=tokens, PARTS=padded, **weigh)
+    _draw[rows,](
+        **read,
+        **row_of,
+        kept=kept,
+        ties=ties,
+        above=above,
+        equal=equal,
+        parts=parts,
+        tokens=tokens,
+        PARTS=padded,
+        **weigh,
+    )
