@@ -5,31 +5,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
 
 import structlog
 import torch
 
-from llmendpoint_server.engine.operators import Scale
+from llmendpoint_server.engine.operators import Operators, Scale
 from llmendpoint_server.engine.sampling import static
 from llmendpoint_server.engine.sampling.static import Stages
-
-if TYPE_CHECKING:
-    from llmendpoint_server.engine.triton.operators import TritonOperators
 
 DTYPES = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
-def find(device: torch.device, dtype: torch.dtype) -> TritonOperators | None:
+def find(device: torch.device, dtype: torch.dtype) -> Operators | None:
     """The operators if they compile here, or None; the log says which, or the cause."""
     log = structlog.get_logger()
     try:
         found = _tried(device, dtype)
+    except torch.AcceleratorError:
+        raise
     except Exception as error:  # any: no Triton, no C compiler, nowhere to write, too old a device
         cause = f"{type(error).__name__}: {error}"
         log.warning("without Triton's kernels: torch's operators serve, which are slower", cause=cause)
         return None
-    log.info("Triton's kernels", linear_rows=found.few_rows, ahead=found.ahead)
+    log.info("Triton's kernels")
     return found
 
 
@@ -53,15 +52,16 @@ def stages(device: torch.device) -> Stages:
     return sampling
 
 
-def _tried(device: torch.device, dtype: torch.dtype) -> TritonOperators:
+def _tried(device: torch.device, dtype: torch.dtype) -> Operators:
     if dtype not in DTYPES:
         raise TypeError(f"the kernels do not compute in {str(dtype).removeprefix('torch.')}")
-    from llmendpoint_server.engine.triton.measured import best  # Triton may be missing
-    from llmendpoint_server.engine.triton.operators import TritonOperators
+    from llmendpoint_server.engine.triton.operators import TritonOperators  # Triton may be missing
 
-    if device.type != "cuda":
-        found = TritonOperators(device, dtype)
-        found.norm(torch.ones(2, 8, dtype=dtype), Scale(torch.ones(8), 1e-6))
-        return found
-    with torch.cuda.device(device), torch.inference_mode():
-        return best(device, dtype)
+    ahead = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+    operators = TritonOperators(device, dtype, ahead=ahead)
+    with ExitStack() as stack:
+        if device.type == "cuda":
+            stack.enter_context(torch.cuda.device(device))
+        x = torch.ones(2, 8, dtype=dtype, device=device)
+        operators.norm(x, Scale(torch.ones(8, device=device), 1e-6))
+    return operators
