@@ -124,7 +124,7 @@ class HeldRequests:
 
     def _place(self, held: Held) -> Picked | Rejected:
         request = held.request
-        return self._placement.place(held.name, self._clock(), request.caller, request.print_)
+        return self._placement.place(held.name, self._clock(), request.caller, request.print_, request.prompt)
 
     def _expire(self, held: Held) -> None:
         """The request's time is over. If its endpoint was deleted and exists again, it waits on."""

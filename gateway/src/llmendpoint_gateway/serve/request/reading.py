@@ -17,11 +17,13 @@ from llmendpoint_gateway.core.request.paths import (
     Socket,
     read_path,
 )
+from llmendpoint_gateway.core.request.prompt import hint
 from llmendpoint_gateway.core.request.request import SHOWN, Head
 from llmendpoint_gateway.core.request.trace_context import LONGEST, TRACEPARENT
 
 JSON = b"application/json"
 MEDIA_TYPE = re.compile(rb"application/(?:[\w.+-]*\+)?json\s*(?:;|$)", re.IGNORECASE)
+SESSION_HEADERS = ("x-llmendpoint-session", "x-session-id")
 SMALL_BYTES = 64 << 10
 BODY_FIELD, BYTES_FIELD = 4, 1
 """Field numbers: of ProcessingRequest.request_body, and of the body in it."""
@@ -49,6 +51,7 @@ def read_head(message: bytes, trusted_hops: int = 0, declared: Collection[str] =
         "" if not media or media == JSON or MEDIA_TYPE.match(media) else media[:SHOWN].decode("latin-1"),
         found.get("content-encoding", b"identity").lower() != b"identity",
         _short(found.get(TRACEPARENT, b"")),
+        _session(found),
     )
 
 
@@ -60,6 +63,13 @@ def _handshake(asked: Socket, found: Mapping[str, bytes]) -> Asked:
         return asked
     name = found.get(MODEL_HEADER, b"")[:MOST_PATH].decode("utf-8", "replace")
     return replace(asked, endpoint=name.strip())
+
+
+def _session(found: Mapping[str, bytes]) -> int:
+    for name in SESSION_HEADERS:
+        if value := found.get(name):
+            return hint(memoryview(value))
+    return 0
 
 
 def _short(text: bytes) -> str:
