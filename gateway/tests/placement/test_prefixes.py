@@ -101,6 +101,24 @@ def test_a_session_is_where_its_last_prompt_went() -> None:
     assert known.of_session(8) == set()
 
 
+def test_a_session_that_moves_is_nowhere_else_also_after_a_change_of_generations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_LINKS", 4)
+    known = Known(replica(1), replica(2))
+    moved = 0
+    for n in range(200):
+        at, then = (1, 2) if n % 2 else (2, 1)
+        known.lay("", at, session=7)
+        for other in range(30):
+            known.lay("", at, session=100 + other + n)
+        before = known.of_session(7)
+        known.lay("", then, session=7)
+        assert known.of_session(7) == {replica(then).address}
+        moved += len(before)
+    assert moved > 0  # some were still known
+
+
 def test_no_number_is_given_to_a_second_pod_however_often_pods_come_and_go() -> None:
     known = Known(replica(1), replica(2))
     for n in range(3 * module.MOST_BITS):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from llmendpoint_gateway.core.request.body import scan
 from llmendpoint_gateway.core.request.paths import ByModel, ByPath
 from llmendpoint_gateway.core.request.prompt import BLOCKS, EXPECTED_OUTPUT, LAST_BYTES, Prompt, make_chain
-from llmendpoint_gateway.core.request.request import Head, has_prompt
+from llmendpoint_gateway.core.request.request import Head, Request, has_prompt
 
 
 def prompt_of(**fields: Any) -> Prompt:
@@ -101,6 +101,9 @@ def test_the_length_of_an_answer_is_taken_from_its_limit_or_else_assumed(
 def test_a_session_is_what_the_body_or_better_the_header_names() -> None:
     assert prompt_of().session == prompt_of(user=None).session == prompt_of(user={"a": 1}).session == 0
     assert prompt_of(user="ada").session == prompt_of(prompt_cache_key="ada", user="bob").session != 0
+    body = scan(b'{"model": "chat", "user": "ada"}', prompted=True)
+    asked = Head("POST", "/v1/chat/completions", ByModel(), 0, session=5)
+    assert [p.session for p in (Request(asked, body).prompt,) if p] == [5]
     assert prompt_of(user="x" * 100_000).session == prompt_of(user="x" * 90_000).session
 
 

@@ -24,6 +24,7 @@ from llmendpoint_gateway.core.envoy.resources import (
 from llmendpoint_gateway.core.envoy.routes import BUFFER, EXT_PROC, PROCESSING, make_routes
 from llmendpoint_gateway.core.envoy.upstream_logs import PERIOD, make_upstream_logs
 from llmendpoint_gateway.core.request.paths import MODEL_HEADER
+from llmendpoint_gateway.core.request.prompt import SESSION_HEADERS
 from llmendpoint_gateway.core.request.trace_context import TRACEPARENT
 
 READ_HEADERS = (
@@ -36,6 +37,7 @@ READ_HEADERS = (
     MODEL_HEADER,
     PRIORITY_HEADER,
     TRACEPARENT,
+    *SESSION_HEADERS,
 )
 STATS_NAME, INNER_STATS_NAME = "openai", "large"
 MAX_LOGGED = 128  # characters of a value that a caller chose

@@ -18,6 +18,8 @@ SPANS = tuple(zip((0, *BLOCKS), BLOCKS, strict=False))
 BYTES_PER_TOKEN = 4
 EXPECTED_OUTPUT = 256
 """Tokens of an answer whose request sets no lower limit."""
+SESSION_HEADERS = ("x-llmendpoint-session", "x-session-id")
+"""The first that is there names the session."""
 LONGEST_HINT = 512
 """Bytes of the JSON text of a session's name, and of a cache salt. A longer one counts by its first bytes."""
 

@@ -17,13 +17,12 @@ from llmendpoint_gateway.core.request.paths import (
     Socket,
     read_path,
 )
-from llmendpoint_gateway.core.request.prompt import hint
+from llmendpoint_gateway.core.request.prompt import SESSION_HEADERS, hint
 from llmendpoint_gateway.core.request.request import SHOWN, Head
 from llmendpoint_gateway.core.request.trace_context import LONGEST, TRACEPARENT
 
 JSON = b"application/json"
 MEDIA_TYPE = re.compile(rb"application/(?:[\w.+-]*\+)?json\s*(?:;|$)", re.IGNORECASE)
-SESSION_HEADERS = ("x-llmendpoint-session", "x-session-id")
 SMALL_BYTES = 64 << 10
 BODY_FIELD, BYTES_FIELD = 4, 1
 """Field numbers: of ProcessingRequest.request_body, and of the body in it."""
