@@ -91,6 +91,9 @@ bench-weights: .venv/.stamp ## size, tokens/s and quality of int8 and int4 weigh
 bench-gateway: .venv/.stamp ## CPU per decision and latency beside a direct call
 	@$(PY) -m tests.bench.gateway
 
+bench-prefixes: .venv/.stamp ## TTFT and cached tokens of 40 tenants' prompts on 4 engines: in turn, by fewest requests, sglang-router, ours
+	@$(PY) -m tests.bench.prefixes
+
 bench-operator: .venv/.stamp ## 1,000 endpoints with faked pods, beside a bare client's same writes
 	@$(PY) -m tests.bench.operator
 

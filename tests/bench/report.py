@@ -38,6 +38,7 @@ SECTIONS = (
     Section("sampler", "Sampler", "make bench-sampler"),
     Section("api", "API process of the engine", "make bench-api"),
     Section("gateway", "Gateway", "make bench-gateway"),
+    Section("prefixes", "Gateway: prompts that begin alike", "make bench-prefixes"),
     Section("rollout", "Rollback under 50 requests a second", "make bench-rollout"),
     Section("verdicts", "Verdicts on simulated rollouts", "make bench-verdicts"),
     Section("operator", "Operator", "make bench-operator"),
