@@ -76,6 +76,9 @@ bench-serving: .venv/.stamp ## the server under 64 streams: tokens/s, ITL, TTFT,
 bench-sampler: .venv/.stamp ## the time of top_p, top_k and temperature beside greedy's, 152k logits a row
 	@$(PY) -m tests.bench.sampler
 
+bench-step: .venv/.stamp ## what Python does for a step of 1, 64 and 256 sequences that decode, while a GPU would wait
+	@$(PY) -m tests.bench.step
+
 bench-api: .venv/.stamp ## CPU of the engine's API process for each streamed token, beside a bare server
 	@$(PY) -m tests.bench.api
 
@@ -134,4 +137,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-serving bench-speculation bench-structured bench-weights bench-gateway bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-step bench-serving bench-speculation bench-structured bench-weights bench-gateway bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference

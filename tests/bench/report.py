@@ -36,6 +36,7 @@ SECTIONS = (
     Section("weights", "Engine: weights and KV cache in fewer bits", "make bench-weights"),
     Section("serving", "Serving", "make bench-serving"),
     Section("sampler", "Sampler", "make bench-sampler"),
+    Section("step", "Engine: what Python does for a step", "make bench-step"),
     Section("api", "API process of the engine", "make bench-api"),
     Section("gateway", "Gateway", "make bench-gateway"),
     Section("prefixes", "Gateway: prompts that begin alike", "make bench-prefixes"),

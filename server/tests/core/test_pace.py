@@ -80,6 +80,21 @@ def test_when_every_step_has_prompts_the_pace_follows_the_batch_that_grows() -> 
     assert simulation.scheduler._pace.allowance(8, 1) > 4 * alone
 
 
+def test_where_a_step_with_prompts_costs_much_however_few_they_are_its_chunks_do_not_become_small() -> None:
+    """As on CUDA: 8 ms for a graph of decodes, 5 ms more for a step without one, and 2 us for each prompt token. Chunks that
+    only kept the pace would shrink to the least, because small ones seem to cost most a token."""
+    pace = Pace(8192)
+    pace.observe(8192, 0, 0.020)
+    pace.observe(0, 64, 0.008)
+    chunks = []
+    for step in range(100):
+        tokens = min(pace.allowance(64, 1), 200 + 97 * (step * step % 41))
+        chunks.append(tokens)
+        pace.observe(tokens, 64, 0.008 + (0.005 + 2e-6 * tokens if tokens else 0))
+    assert pace.allowance(64, 1) >= 2500
+    assert sum(chunks) > 100_000
+
+
 @settings(deadline=None)
 @given(
     decode=st.floats(1e-4, 1.0),
