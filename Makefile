@@ -137,4 +137,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-step bench-serving bench-speculation bench-structured bench-weights bench-gateway bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference
+.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-step bench-serving bench-speculation bench-structured bench-weights bench-gateway bench-prefixes bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference
