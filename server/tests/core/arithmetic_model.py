@@ -6,7 +6,8 @@ when a slot that a sequence reads holds anything else, and answers with a functi
 
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from llmendpoint_server.core.batch import NOTHING, Batch, Sampled, Scheduled
 from llmendpoint_server.core.blocks import BlockManager

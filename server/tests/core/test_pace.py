@@ -80,6 +80,19 @@ def test_when_every_step_has_prompts_the_pace_follows_the_batch_that_grows() -> 
     assert simulation.scheduler._pace.allowance(8, 1) > 4 * alone
 
 
+def test_where_a_step_with_prompts_costs_much_however_few_they_are_its_chunks_do_not_become_small() -> None:
+    """As on CUDA: 2 ms for a graph of decodes, 5 ms more for a step without one, and 2 us for each prompt token. Chunks that
+    kept the pace would be the smallest, and most of their time would be that of a step without a graph."""
+    pace = Pace(8192)
+    pace.observe(8192, 0, 0.020)
+    pace.observe(0, 64, 0.002)
+    chunks = []
+    for _ in range(100):
+        chunks.append(pace.allowance(64, 1))
+        pace.observe(chunks[-1], 64, 0.002 + (0.005 + 2e-6 * chunks[-1] if chunks[-1] else 0))
+    assert min(chunk for chunk in chunks[50:] if chunk) >= 2000
+
+
 @settings(deadline=None)
 @given(
     decode=st.floats(1e-4, 1.0),

@@ -1,12 +1,12 @@
 """docs/concepts/architecture.md: whatever happens, every answer ends once, no page leaks, and no sequence reads what another wrote."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from llmendpoint_server.core import planning
 from llmendpoint_server.core.batch import Batch, Scheduled

@@ -1,4 +1,5 @@
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,6 +7,9 @@ from types import ModuleType
 
 import pytest
 import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined, so before it is imported
 
 from llmendpoint_server.engine.attention import varlen
 

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
-from llmendpoint_server.engine import native, surgery
+from llmendpoint_server.engine import native, preparing, surgery
 from llmendpoint_server.engine.adapters import changes, layer
 from llmendpoint_server.engine.adapters.changes import Changes, load_at_start
 from llmendpoint_server.engine.adapters.stack import Piece
@@ -195,7 +195,7 @@ def test_steps_in_which_no_row_has_an_adapter_are_one_kernel_call_as_without_the
         hook.remove()
 
 
-@pytest.mark.parametrize("way", ["no kernels", "as transformers has them"])
+@pytest.mark.parametrize("way", ["no kernels", "as transformers has them", "Triton's kernels"])
 def test_layers_that_are_packed_otherwise_or_not_at_all_are_adapted_too(
     way: str,
     model_folder: Callable[[str], Path],
@@ -203,7 +203,11 @@ def test_layers_that_are_packed_otherwise_or_not_at_all_are_adapted_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(native, "find", lambda *_: None)
-    if way != "no kernels":
+    if way == "Triton's kernels":
+        operators = pytest.importorskip("llmendpoint_server.engine.triton.operators").TritonOperators
+        like_cuda = operators(torch.device("cpu"), torch.float32, 0)
+        monkeypatch.setattr(preparing, "_operators", lambda *_: like_cuda)
+    elif way != "no kernels":
         monkeypatch.setattr(surgery, "operate", lambda *_, **__: None)
     made = make_engine(model_folder("llama"), adapters("llama", 4))
     texts = prompts()[1:5]

@@ -35,10 +35,10 @@ def test_the_first_model_is_gone_before_the_second_is_loaded(
     def botched(model: Any, *how: Any) -> None:
         operate(model, *how)
         if fails_by == "an exception":
-            model.model.norm.weight = None
+            model.model.norm.scale = None
         else:
             with torch.inference_mode():
-                model.model.norm.weight.zero_()
+                model.model.norm.scale.weight.zero_()
 
     monkeypatch.setattr(loading, "load_model", watched)
     monkeypatch.setattr(surgery, "operate", botched)

@@ -1,4 +1,4 @@
-"""docs/concepts/architecture.md: on CUDA decode steps are graphs over torch's own attention kernel, and nothing in them waits for the device.
+"""docs/concepts/architecture.md: on CUDA decode steps are graphs over our own attention kernels, and nothing in them waits for the device.
 
 Needs a CUDA device; skipped elsewhere.
 """
@@ -6,29 +6,33 @@ Needs a CUDA device; skipped elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.attention.varlen import varlen_attn
 
 from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention.base import Rules
-from llmendpoint_server.engine.attention.cache import LayerCache, PagedCache
+from llmendpoint_server.engine.attention.cache import PAGE_SIZE, LayerCache, PagedCache
 from llmendpoint_server.engine.attention.choice import reference
-from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.attention.trial import fails
+from llmendpoint_server.engine.attention.triton import Triton
 from llmendpoint_server.engine.attention.varlen import Varlen
 from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.headroom import largest_batches
 from llmendpoint_server.engine.loop import Engine, make_scheduler
 from llmendpoint_server.engine.runner import ModelRunner
-from llmendpoint_server.engine.sampling.draws import most_probable
+from llmendpoint_server.engine.sampling import static
 from llmendpoint_server.engine.sampling.sampler import Sampler
-from llmendpoint_server.engine.sampling.static import Parameters, drawn
+from llmendpoint_server.engine.sampling.static import Parameters, Stages
+from llmendpoint_server.engine.triton import sampling as kernels
 from llmendpoint_server.protocol import Configure
 
 pytestmark = [
@@ -64,6 +68,44 @@ def layer(heads: int, dim: int) -> LayerCache:
     return PagedCache(1, 16).layer(0, one, one, None)
 
 
+PLAIN = Rules(0.2, None, None, None)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        PLAIN,
+        Rules(0.2, 20, None, None),
+        Rules(0.2, None, 5.0, None),
+        Rules(0.2, 20, 5.0, torch.tensor([0.5, -1, 2, 0])),
+    ],
+    ids=["plain", "window", "soft cap", "window, cap and sinks"],
+)
+@pytest.mark.parametrize(
+    ("dtype", "dims"),
+    [
+        *(
+            (torch.bfloat16, dims)
+            for dims in ((16, 16), (64, 64), (128, 128), (256, 256), (192, 128), (80, 80))
+        ),
+        (torch.float16, (128, 128)),
+        (torch.float32, (64, 64)),
+    ],
+    ids=str,
+)
+def test_our_kernels_give_what_the_reference_gives(
+    dtype: torch.dtype, dims: tuple[int, int], rules: Rules
+) -> None:
+    on_device = rules if rules.sinks is None else replace(rules, sinks=rules.sinks.to(CUDA))
+    key, value = (torch.zeros(1, 2, 1, dim, dtype=dtype, device=CUDA) for dim in dims)
+    one = PagedCache(1, 16).layer(0, key, value, None)
+    make = partial(Triton, device=CUDA, dtype=dtype)
+    assert fails(make, reference(CUDA, dtype), (one,), (on_device,)) is None
+
+
+@pytest.mark.skipif(
+    "block_table" not in signature(varlen_attn).parameters, reason="this torch's kernel has no pages"
+)
 @pytest.mark.parametrize("window", [None, 20])
 @pytest.mark.parametrize("dim", [16, 64, 128, 256])
 def test_torchs_kernel_gives_what_the_reference_gives(dim: int, window: int | None) -> None:
@@ -73,15 +115,23 @@ def test_torchs_kernel_gives_what_the_reference_gives(dim: int, window: int | No
 
 
 @pytest.mark.parametrize(
-    ("shape", "backend"),
-    [("llama", Varlen), ("mistral", Varlen), ("gemma2", Gathered), ("gpt_oss", Gathered)],
+    ("shape", "captured"),
+    [
+        ("llama", True),
+        ("mistral", True),
+        ("qwen3", True),
+        ("gemma2", True),
+        ("gemma3_text", True),
+        ("gpt_oss", False),
+        ("mixtral", False),
+    ],
 )
-def test_the_backend_is_the_fastest_that_has_what_the_layers_ask_for(
-    shape: str, backend: type, model_folder: Callable[[str], Path]
+def test_our_kernels_serve_every_shape_and_what_waits_for_no_device_is_captured(
+    shape: str, captured: bool, model_folder: Callable[[str], Path]
 ) -> None:
     runner, _ = brought_up(model_folder(shape))
-    assert type(runner.backend) is backend
-    assert (runner._graphs is not None) == (backend is Varlen)
+    assert type(runner.backend) is Triton
+    assert captured <= (runner._graphs is not None)
 
 
 @pytest.mark.parametrize("shape", ["llama", "gemma3_text", "mixtral"])
@@ -105,7 +155,8 @@ def decoding(places: tuple[int, ...], temperature: float) -> Batch:
     for n, place in enumerate(places):
         sampling = SamplingParams(9, temperature=temperature, top_p=0.9, top_k=40)
         ids = [3 + (n * 31 + at) % 400 for at in range(place + 1)]
-        rows.append(Scheduled(Sequence(Request(str(n), (0,), sampling), n, ids, [], table=[n]), place, 1))
+        table = [n + len(places) * page for page in range(len(ids) // PAGE_SIZE + 1)]
+        rows.append(Scheduled(Sequence(Request(str(n), (0,), sampling), n, ids, [], table=table), place, 1))
     return Batch(tuple(rows), 0.0)
 
 
@@ -141,13 +192,28 @@ def test_the_largest_steps_fit_beside_the_cache_and_the_graphs(model_folder: Cal
         runner.run(batch)
 
 
-def test_the_static_sampler_draws_on_cuda_what_the_sampler_draws_on_a_cpu() -> None:
-    logits = torch.randn(5, 50_000, generator=torch.Generator().manual_seed(1)) * 3
+@pytest.mark.parametrize("stages", [static, kernels], ids=["torch", "kernels"])
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_the_samplers_of_a_graph_draw_what_the_sampler_draws_on_a_cpu(stages: Stages, step: float) -> None:
+    rows = 40
+    logits = torch.randn(rows, 50_000, generator=torch.Generator().manual_seed(1)) * 3
+    if step:
+        logits = (logits / step).round() * step
     sequences = [
-        Sequence(Request("r", (0,), SamplingParams(8, 1.0, top_p=[1, 0.9][n % 2], top_k=7 * n)), n, [0], [])
-        for n in range(5)
+        Sequence(
+            Request(
+                "r", (0,), SamplingParams(8, [0.7, 1.0, 0][n % 3], top_p=[1, 0.9][n % 2], top_k=7 * (n % 5))
+            ),
+            n,
+            [0],
+            [],
+        )
+        for n in range(rows)
     ]
-    parameters = Parameters(5, CUDA)
-    parameters.load(sequences, 5)
+    parameters = Parameters(rows, CUDA)
+    parameters.load(sequences, rows)
     there = logits.to(CUDA)
-    assert drawn(there, most_probable(there)[0], parameters).tolist() == Sampler()(logits, sequences)
+    highest, tokens = torch.empty(rows, device=CUDA), torch.empty(rows, dtype=torch.int64, device=CUDA)
+    stages.most_probable(there, highest, tokens)
+    stages.draw(there, highest, parameters.array(rows), tokens, True)
+    assert tokens.tolist() == Sampler()(logits, sequences)

@@ -24,6 +24,7 @@ from llmendpoint_server.engine.fusing import Fusing, fused_mlp, fused_norm
 from llmendpoint_server.engine.linear import NativeLinear
 from llmendpoint_server.engine.machine import cpu_flags
 from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.native_operators import NativeOperators
 from llmendpoint_server.engine.quantizing import Quantization, in_eight_bits, in_four_bits, quantize
 from llmendpoint_server.errors import BadConfiguration
 from llmendpoint_server.protocol import Configure
@@ -244,7 +245,7 @@ class MeanNorm(torch.nn.Module):
 
 @pytest.mark.skipif("amx" not in VARIANTS and "avx512_bf16" not in VARIANTS, reason="no bf16 arithmetic")
 def test_a_norm_that_subtracts_the_mean_is_kept_however_wide_it_is() -> None:
-    fusing = Fusing(kernels("avx512_bf16"))
+    fusing = Fusing.by(NativeOperators(kernels("avx512_bf16"), torch.bfloat16))
     with torch.inference_mode():
         for dim in (64, 4096, 16384):
             assert fused_norm(MeanNorm(dim), fusing) is None
@@ -266,7 +267,7 @@ class LimitedMlp(torch.nn.Module):
 def test_a_feed_forward_with_a_limit_that_small_inputs_do_not_reach_is_kept() -> None:
     torch.manual_seed(0)
     with torch.inference_mode():
-        assert fused_mlp(LimitedMlp(), Fusing(kernels("avx2"))) is None
+        assert fused_mlp(LimitedMlp(), Fusing.by(NativeOperators(kernels("avx2"), torch.float32))) is None
 
 
 def test_pages_of_another_shape_than_the_layers_are_refused() -> None:
@@ -304,7 +305,7 @@ def test_layers_are_one_call_unless_one_of_them_has_a_step_of_its_own(
         model.model.layers[2].residual_multiplier = factor
         if quantization:
             quantize(model, kind, quantization)
-        surgery.fuse(model, kind, dtype)
+        surgery.fuse(model, NativeOperators(kind, dtype))
         found.append(modules(model, FusedLayers))
         assert modules(model, FusedMlp) == 4
     assert found == [1, 0]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from llmendpoint_server.core.batch import Scheduled
 from llmendpoint_server.core.blocks import BlockManager

@@ -1,6 +1,6 @@
 """Which requests the scheduler has, which of their sequences run, and how each leaves.
 
-Each sequence is changed within `guard`: if anything is raised there, that request ends and the others go on.
+Each sequence is changed within `guard`, or where `expel` is called if anything is raised: that request ends and the others go on.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Members:
         try:
             return change(sequence, *args, **options)
         except Exception as error:  # any: this request's state is bad; it ends, and the others stay
-            self._expel(sequence, error)
+            self.expel(sequence, error)
             return None
 
-    def _expel(self, sequence: Sequence, error: Exception) -> None:
+    def expel(self, sequence: Sequence, error: Exception) -> None:
         """End a request whose state is bad. The held pages are taken from the tables of the other requests, and all names of
         pages are dropped. If those tables are bad too, all requests end."""
         group = self.groups.pop(sequence.id, None)
@@ -149,6 +149,6 @@ def output_of(
     sequence: Sequence, sampled: Sampled, finish: FinishReason | None = None, detail: str = ""
 ) -> RequestOutput:
     return RequestOutput(
-        sequence.id, sampled.tokens, finish, sequence.cached_tokens, detail,
-        logprobs=sampled.logprobs, index=sequence.index, prompt_logprobs=sampled.prompt_logprobs,
+        sequence.request.id, sampled.tokens, finish, sequence.cached_tokens, detail, 0.0,
+        sampled.logprobs, sequence.index, sampled.prompt_logprobs,
     )  # fmt: skip

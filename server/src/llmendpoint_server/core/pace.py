@@ -1,7 +1,9 @@
 """How many prompt tokens a step may compute while others decode, so that their tokens keep their pace.
 
-A step with p prompt tokens takes about D + c p seconds. D is what a step takes that only decodes, and c is what one
-more prompt token adds. Both are measured. A step may take up to S x D, so p = (S - 1) x D / c.
+A step with p prompt tokens takes about D + F + c p seconds. D is what a step takes that only decodes, F is what a step with
+prompts takes beside that however few they are, and c is what one more prompt token adds. All are measured. A step may take up to
+S x D, so p = ((S - 1) x D - F) / c. But p is at least F / c: smaller chunks would take more time for being chunks than for
+their tokens. F is large on CUDA, where steps that only decode are graphs and the others are not.
 
 S is STRETCH, or 1 + FILL x prompts / decoding if that is more: how many requests could get prompt tokens in this step,
 for each one that decodes. So the bound is for a batch where most requests decode. One that has just begun with many
@@ -12,6 +14,8 @@ prompts fills first: steps with few rows are the least efficient ones.
   only decodes, so that D is known for the batch as it is now.
 - c follows each step that used at least half of its allowance, by a factor of 2 at most. So one step that was slow for
   another reason does not count for much. A step with few prompt tokens says little about c.
+- F, and c with it, follow the last steps with prompts, if some of them had 1.5 times as many prompt tokens as others: c is the slope
+  between the halves with fewer and with more of them, F the median of what is left.
 
 Until both are known there is no bound. The allowance is never below 1/32 of the step's budget, so prompts go on. Pure:
 all times are arguments, in seconds.
@@ -26,6 +30,8 @@ STRETCH = 2.5
 FILL = 4.0
 MIXED_IN_A_ROW = 16
 _DECODES_KEPT = 5
+_MIXED_KEPT = 16
+_SPREAD = 1.5
 _LEAST_SHARE = 32
 _MOST_CHANGE = 2.0
 
@@ -40,6 +46,10 @@ class Pace:
         """seconds and rows of steps that only decoded"""
         self._per_token = 0.0
         """c; 0 until it is known"""
+        self._fixed = 0.0
+        """F"""
+        self._mixed: deque[tuple[int, float]] = deque(maxlen=_MIXED_KEPT)
+        """prompt tokens of steps that decoded too, and their seconds beside D"""
         self._mixed_in_a_row = 0
         self._allowed = budget
         """of the last step"""
@@ -54,7 +64,8 @@ class Pace:
         if not decoding or not self._decodes or not self._per_token:
             return self._budget
         stretch = max(STRETCH, 1 + FILL * prompts / decoding)
-        wanted = (stretch - 1) * self._decode_seconds(decoding) / self._per_token
+        beside = (stretch - 1) * self._decode_seconds(decoding) - self._fixed
+        wanted = max(beside, self._fixed) / self._per_token
         return int(min(max(wanted, self._least), self._budget))
 
     def _decode_seconds(self, decoding: int) -> float:
@@ -75,8 +86,26 @@ class Pace:
         if not decoding:
             self._learn(seconds / prompt_tokens, exact=2 * prompt_tokens >= self._budget, bound=True)
         elif self._decodes:
-            sample = max(seconds - self._decode_seconds(decoding), 0.0) / prompt_tokens
-            self._learn(sample, exact=2 * prompt_tokens >= self._allowed, bound=False)
+            beside = max(seconds - self._decode_seconds(decoding), 0.0)
+            self._mixed.append((prompt_tokens, beside))
+            slope = self._slope()
+            if slope is not None:
+                self._learn(slope, exact=True, bound=False)
+                self._fixed = max(median(one - slope * tokens for tokens, one in self._mixed), 0.0)
+            else:
+                sample = max(beside - self._fixed, 0.0) / prompt_tokens
+                self._learn(sample, exact=2 * prompt_tokens >= self._allowed, bound=False)
+
+    def _slope(self) -> float | None:
+        """Seconds of one more prompt token; None if the last steps do not tell."""
+        if len(self._mixed) < _MIXED_KEPT // 2:
+            return None
+        ordered, half = sorted(self._mixed), len(self._mixed) // 2
+        (few, short), (many, long) = (
+            (median(tokens for tokens, _ in part), median(seconds for _, seconds in part))
+            for part in (ordered[:half], ordered[half:])
+        )
+        return (long - short) / (many - few) if many >= _SPREAD * few and long > short else None
 
     def _learn(self, sample: float, *, exact: bool, bound: bool) -> None:
         """`bound`: the sample holds the time of the whole step, so c is not above it."""
@@ -91,4 +120,6 @@ class Pace:
         whole = prompt_tokens * self._per_token
         if not decoding or not self._decodes or not self._per_token:
             return whole
-        return whole + prompt_tokens / self._bound(decoding, 1) * self._decode_seconds(decoding)
+        return whole + prompt_tokens / self._bound(decoding, 1) * (
+            self._decode_seconds(decoding) + self._fixed
+        )

@@ -45,12 +45,20 @@ class Paging:
         names = sequence.page_names(self._prefix_key, size, sequence.cacheable // size)
         return self._blocks.find(names)
 
-    def name(self, sequence: Sequence) -> None:
-        """Name the pages that have become full."""
-        full = sequence.computed // self._blocks.page_size
-        if self._prefix_key is None or full == sequence.named:
-            return
-        names = sequence.page_names(self._prefix_key, self._blocks.page_size, full)
+    def grow(self, sequence: Sequence, count: int) -> None:
+        """The next `count` tokens of the sequence have keys and values: name the pages that have become full, and release those that
+        no query sees any more."""
+        sequence.computed += count
+        if self._prefix_key is not None:
+            full = sequence.computed // self._blocks.page_size
+            if full != sequence.named:
+                self._name(sequence, self._prefix_key, full)
+        if self._window is not None:
+            self.release_unseen(sequence)
+
+    def _name(self, sequence: Sequence, key: bytes, full: int) -> None:
+        """Name the first `full` pages."""
+        names = sequence.page_names(key, self._blocks.page_size, full)
         for page in range(sequence.named, full):
             self._blocks.name(sequence.table[page], names[page])
         sequence.named = full

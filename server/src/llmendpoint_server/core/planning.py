@@ -9,7 +9,7 @@ kept. A prompt whose log probabilities are asked for is computed in smaller chun
 from __future__ import annotations
 
 from llmendpoint_server.core.admission import Admission
-from llmendpoint_server.core.batch import Scheduled
+from llmendpoint_server.core.batch import Batch, Expected, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.counters import Counters
@@ -17,7 +17,7 @@ from llmendpoint_server.core.drafting import Drafting
 from llmendpoint_server.core.members import Members
 from llmendpoint_server.core.pace import Pace
 from llmendpoint_server.core.paging import Paging
-from llmendpoint_server.core.sequence import Sequence, Status
+from llmendpoint_server.core.sequence import Sequence, Status, ends_at
 
 SCORED_AT_ONCE = 128
 """Positions of prompts whose log probabilities one step computes: each has logits as large as the vocabulary."""
@@ -53,10 +53,15 @@ class Planning:
         budget, beyond_pace = self._config.max_batched_tokens, 0
         # Decodes first: a long prompt may delay a token by one step's budget, never keep it out of the step.
         for decoding in (True, False):
-            for sequence in list(members.running):
-                if sequence.decoding is not decoding or sequence.status is not Status.RUNNING:
-                    continue
-                budget -= members.guard(self._go_on, sequence, budget, rows) or 0
+            for sequence in [one for one in members.running if one.decoding is decoding]:
+                if sequence.status is not Status.RUNNING:
+                    continue  # preempted for one before it
+                try:
+                    budget -= self._go_on(sequence, budget, rows)
+                except (
+                    Exception
+                ) as error:  # any: as in `guard`, whose call would double the time of a row that decodes
+                    members.expel(sequence, error)
             if decoding and rows:
                 allowed = min(budget, self._allowance(len(rows)))
                 # Prompts get only what is allowed; drafts may have the rest too. But a step that is to decode alone has none.
@@ -64,6 +69,33 @@ class Planning:
         budget -= self._begin(budget, rows, now)
         self._draft(rows, budget + beyond_pace)
         return rows
+
+    def ahead(self, batch: Batch) -> list[Scheduled]:
+        """The rows of the step after `batch`, which runs. Empty unless all there is to do is that each goes on by one token. A sequence
+        that ends meanwhile has a row that nobody reads."""
+        running, rows = self._members.running, list[Scheduled]()
+        going = [row for row in batch.rows if row.sequence.status is Status.RUNNING]
+        may_begin = len(running) < self._config.max_num_seqs and self._members.waiting.first is not None
+        if may_begin or self._config.num_speculative_tokens or len(going) < len(running):
+            return []
+        for row in going:
+            sequence = row.sequence
+            try:
+                length = row.start + 2  # in tokens, when `batch` has ended
+                if not sequence.decoding or self._needs(sequence, length) > self._blocks.available:
+                    return []
+                if ends_at(sequence, length, self._config.max_model_len):
+                    continue
+                sequence.table += self._blocks.allocate(max(self._needs(sequence, length), 0))
+            except Exception as error:  # any, as below
+                self._members.expel(sequence, error)
+            else:
+                rows.append(Expected(sequence, row.start + 1, 1))
+        return rows
+
+    def _needs(self, sequence: Sequence, tokens: int) -> int:
+        """Pages for the first `tokens` tokens, beside those that it has."""
+        return -(-tokens // self._blocks.page_size) - len(sequence.table)
 
     def _begin(self, budget: int, rows: list[Scheduled], now: float) -> int:
         """Start waiting sequences, in their order; returns how many tokens they take."""
@@ -84,25 +116,34 @@ class Planning:
     def _allowance(self, decoding: int) -> int:
         running = self._members.running
         places = self._config.max_num_seqs - len(running)
-        begun = sum(not sequence.decoding for sequence in running)
+        begun = sum([not sequence.decoding for sequence in running])
         return self._pace.allowance(decoding, begun + min(self._members.waiting.ready, places))
 
     def _go_on(self, sequence: Sequence, budget: int, rows: list[Scheduled]) -> int:
         """Schedule at most `budget` tokens of a running sequence; returns how many."""
-        if sequence.remaining < 1:
+        start = sequence.computed
+        count = len(sequence.tokens) - start
+        if count < 1:
             raise ValueError("It runs, and has nothing to compute.")
-        count = min(sequence.remaining, budget)
-        if sequence.scores:
-            count = min(count, max(sequence.cacheable - sequence.computed, 0) + self._scorable)
-        if not count or not self._make_room(sequence, sequence.computed + count, rows):
+        if count > budget:
+            count = budget
+        scores = not sequence.decoding and sequence.scores
+        if scores:
+            count = min(count, max(sequence.cacheable - start, 0) + self._scorable)
+        need = self._needs(sequence, start + count)
+        if not count or (need > 0 and not self._make_room(sequence, need, rows)):
             return 0
-        rows.append(Scheduled(sequence, sequence.computed, count))
-        self._scorable -= len(rows[-1].scored)
+        row = Scheduled(sequence, start, count)
+        rows.append(row)
+        if scores:
+            self._scorable -= len(row.scored)
         return count
 
     def _draft(self, rows: list[Scheduled], budget: int) -> None:
         """Let the sequences that decode guess ahead, in equal shares of what the step leaves."""
         room = self._drafting.room(rows, budget)
+        if room < 1:
+            return
         places = [place for place, row in enumerate(rows) if row.sequence.decoding and row.sample]
         for left, place in zip(range(len(places), 0, -1), places, strict=True):
             row = rows[place]
@@ -111,18 +152,16 @@ class Planning:
                 rows[place] = extended or row
                 room -= rows[place].count - row.count
 
-    def _make_room(self, sequence: Sequence, tokens: int, rows: list[Scheduled]) -> bool:
-        """Get pages for the first `tokens` tokens of a running sequence, if need be by preempting those that arrived
-        last. Returns False if that was this sequence itself, or if a fault of one ended this sequence too."""
-        need = -(-tokens // self._blocks.page_size) - len(sequence.table)
+    def _make_room(self, sequence: Sequence, need: int, rows: list[Scheduled]) -> bool:
+        """Get `need` more pages for a running sequence, if need be by preempting those that arrived last. Returns False if that was
+        this sequence itself, or if a fault of one ended this sequence too."""
         while need > self._blocks.available:
             victim = self._members.running[-1]
             self._members.guard(self._preempt, victim)
             rows[:] = [row for row in rows if row.sequence is not victim]
             if sequence.status is not Status.RUNNING:
                 return False
-        if need > 0:
-            sequence.table += self._blocks.allocate(need)
+        sequence.table += self._blocks.allocate(need)
         return True
 
     def _preempt(self, sequence: Sequence) -> None:

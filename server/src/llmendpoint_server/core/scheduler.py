@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from dataclasses import replace as replace_fields
 
 from msgspec.structs import replace
 
@@ -80,7 +79,7 @@ class Scheduler:
 
     @property
     def outstanding_tokens(self) -> int:
-        return sum(member.outstanding for group in self._members.groups.values() for member in group.members)
+        return sum([one.outstanding for group in self._members.groups.values() for one in group.members])
 
     def free_places(self) -> None:
         """Free the places of adapters that no request needs any more."""
@@ -160,7 +159,13 @@ class Scheduler:
         rows = self._planning.rows(now)
         if not (rows or self.idle or self._members.faults):
             raise RuntimeError("Requests wait, and none was scheduled.")
-        return Batch(tuple(row for row in rows if row.sequence.status is Status.RUNNING), now)
+        return Batch(tuple([row for row in rows if row.sequence.status is Status.RUNNING]), now)
+
+    def ahead(self, batch: Batch) -> Batch | None:
+        """The batch after `batch`, which runs, so that it can begin before the tokens are known that `batch` gives; None if the next
+        one must be scheduled when they are. No other batch is scheduled until this one has ended too, or is given up."""
+        rows = self._planning.ahead(batch)
+        return Batch(tuple(rows), batch.time) if rows else None
 
     def update(self, batch: Batch, sampled: Rows[Sampled], now: float) -> list[RequestOutput]:
         """Take the result of a step: what each row got, in the batch's order. Raises ValueError, before anything is
@@ -172,9 +177,14 @@ class Scheduler:
             self._pace.observe(batch.prompt_tokens, batch.decoding, now - batch.time)
         outputs = []
         for row, new in zip(batch.rows, sampled, strict=True):
-            if row.sequence.status is not Status.RUNNING:
+            sequence = row.sequence
+            if sequence.status is not Status.RUNNING:
                 continue  # aborted while the step ran
-            output = self._members.guard(self._advance, row.sequence, row, new, now)
+            try:
+                output = self._advance(sequence, row, new, now)
+            except Exception as error:  # any: as in `guard`, whose call would add to the time of every token
+                self._members.expel(sequence, error)
+                continue
             if output is not None:
                 outputs.append(output)
                 if output.finish in (FinishReason.FAILED, FinishReason.GRAMMAR):
@@ -189,7 +199,9 @@ class Scheduler:
             self._drafting.give_up(sequence, len(row.draft))
             self._members.preempt(sequence)
             return None
-        self._compute(sequence, row.count - len(row.draft))
+        self._paging.grow(sequence, row.count - len(row.draft))
+        if sequence.decoding:
+            return self._append(sequence, row.draft, sampled) if sampled.tokens else None
         if sequence.scores:
             sampled = self._score(sequence, sampled)
         if not sampled.tokens:
@@ -206,19 +218,13 @@ class Scheduler:
         """Count what was told of the prompt. Its first token follows nothing, and has no probability."""
         told = sampled.prompt_logprobs if sequence.scored else (None, *sampled.prompt_logprobs)
         sequence.scored += len(told)
-        return replace_fields(sampled, prompt_logprobs=told)
-
-    def _compute(self, sequence: Sequence, count: int) -> None:
-        """The next `count` tokens of the sequence have keys and values."""
-        sequence.computed += count
-        self._paging.name(sequence)
-        self._paging.release_unseen(sequence)
+        return replace(sampled, prompt_logprobs=told)
 
     def _append(self, sequence: Sequence, draft: tuple[int, ...], sampled: Sampled) -> RequestOutput:
         """What follows the token that ends the request is dropped."""
         if sampled.fault:
             return self._members.finish(sequence, FinishReason.GRAMMAR, NOTHING, sampled.fault)
-        reason, accepted = None, agreed(draft, sampled.tokens)
+        reason, accepted = None, agreed(draft, sampled.tokens) if draft else 0
         for number, token in enumerate(sampled.tokens, start=1):
             if token < 0:
                 self.blocks.forget(sequence.names[1:])  # one of its pages holds a NaN or an infinity
@@ -232,7 +238,7 @@ class Scheduler:
                 break
         if draft:
             accepted = min(accepted, len(sampled.tokens))
-            self._compute(sequence, accepted)
+            self._paging.grow(sequence, accepted)
             self._drafting.settle(sequence, len(draft), accepted)
         if reason is not None:
             return self._members.finish(sequence, reason, sampled)

@@ -102,7 +102,8 @@ class Sequence:
     @property
     def outstanding(self) -> int:
         """Tokens still to compute if the request runs to its limit."""
-        return self.remaining + self.request.sampling.max_tokens - self.generated
+        request = self.request
+        return len(request.prompt) + request.sampling.max_tokens - self.computed
 
     def steps_left(self, budget: int) -> int:
         """The most steps of `budget` tokens that are left until the sequence reaches its limit of tokens."""
@@ -126,8 +127,13 @@ def ends_of(request: Request, eos_token_ids: frozenset[int]) -> frozenset[int]:
 
 def finish_reason(sequence: Sequence, max_model_len: int) -> FinishReason | None:
     """Why the sequence's newest token ends it; None if it does not."""
-    if sequence.tokens[-1] in sequence.ends:
+    tokens = sequence.tokens
+    if tokens[-1] in sequence.ends:
         return FinishReason.STOP
-    if sequence.generated >= sequence.request.sampling.max_tokens or len(sequence.tokens) >= max_model_len:
-        return FinishReason.LENGTH
-    return None
+    return FinishReason.LENGTH if ends_at(sequence, len(tokens), max_model_len) else None
+
+
+def ends_at(sequence: Sequence, length: int, max_model_len: int) -> bool:
+    """Whether it may have no more tokens than `length`."""
+    request = sequence.request
+    return length >= max_model_len or length - len(request.prompt) >= request.sampling.max_tokens

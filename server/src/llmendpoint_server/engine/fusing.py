@@ -23,11 +23,11 @@ from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.fused import FusedAttention, FusedLayers, FusedMlp, FusedNorm
 from llmendpoint_server.engine.gate import TOLERANCE as WHOLE
 from llmendpoint_server.engine.gate import difference
-from llmendpoint_server.engine.linear import NativeLinear, fits, groups_of, joined, plain_linears
-from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.linear import joined, plain_linears
+from llmendpoint_server.engine.operators import Gate, Heads, Operators, Scale
 from llmendpoint_server.engine.step import Step
 
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 2e-2}
 """Largest root-mean-square difference of a module's output, as a share of its spread. bf16 differs by some 0.5 % because
 the kernels round once where torch rounds after each operator."""
 _TOKENS = 5
@@ -46,33 +46,36 @@ _PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Fusing:
-    """What replacements are made with."""
+    """What replacements are made with, and compared on. `backend`: with a page that may be written."""
 
-    kernels: Kernels
+    operators: Operators
+    backend: Backend
 
-    def linear(self, *parts: nn.Linear, gated: bool = False) -> NativeLinear | None:
+    @staticmethod
+    def by(operators: Operators) -> Fusing:
+        return Fusing(operators, operators.probe())
+
+    def linear(self, *parts: nn.Linear, gate: Gate | None = None) -> nn.Module | None:
         """Layers of one input as one layer; None if the kernels do not compute it."""
         whole = joined(parts)
-        if whole is None or not fits(self.kernels, whole):
-            return None
-        return NativeLinear(self.kernels, whole.weight, whole.bias, groups_of(whole), gated)
+        return None if whole is None else self.operators.linear(whole, gate)
 
     def agree(self, ours: torch.Tensor, theirs: torch.Tensor) -> bool:
         return difference(ours, theirs) <= TOLERANCE[theirs.dtype]
 
+    def random(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
+        drawn = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        return drawn.to(self.operators.device, dtype)
 
-def _random(*shape: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
-
-
-def _states(hidden: int, dim: int, dtype: torch.dtype) -> dict[str, Any]:
-    """What a layer is called with: random states, and positions that turn heads of `dim` by random angles."""
-    angles = torch.rand(1, _TOKENS, dim // 2, generator=torch.Generator().manual_seed(1)).repeat(1, 1, 2) * 6
-    return {
-        "hidden_states": _random(1, _TOKENS, hidden, dtype=dtype),
-        "position_embeddings": (angles.cos().to(dtype), angles.sin().to(dtype)),
-        "attention_mask": None,
-    }
+    def states(self, hidden: int, dim: int, dtype: torch.dtype) -> dict[str, Any]:
+        """What a layer is called with: random states, and positions that turn heads of `dim` by random angles."""
+        drawn = torch.rand(1, _TOKENS, dim // 2, generator=torch.Generator().manual_seed(1))
+        angles = drawn.repeat(1, 1, 2).to(self.operators.device) * 6
+        return {
+            "hidden_states": self.random(1, _TOKENS, hidden, dtype=dtype),
+            "position_embeddings": (angles.cos().to(dtype), angles.sin().to(dtype)),
+            "attention_mask": None,
+        }
 
 
 def fused_norm(module: Any, fusing: Fusing) -> FusedNorm | None:
@@ -83,29 +86,31 @@ def fused_norm(module: Any, fusing: Fusing) -> FusedNorm | None:
     if weight.dtype not in TOLERANCE or getattr(module, "bias", None) is not None:
         return None
     # The mean is not 0: otherwise a norm that subtracts it would differ by 1 / sqrt(dim) only.
-    x = _random(_TOKENS, len(weight), dtype=weight.dtype) * 2 + 1
+    x = fusing.random(_TOKENS, len(weight), dtype=weight.dtype) * 2 + 1
     expected = module(x)
     if expected.shape != x.shape or expected.dtype != x.dtype:
         return None
     scales = weight.float(), 1 + weight.float()  # Gemma's families keep the difference from 1
-    norms = [FusedNorm(fusing.kernels, scale, eps) for scale in scales]
+    norms = [FusedNorm(fusing.operators, Scale(scale.contiguous(), eps)) for scale in scales]
     norm = min(norms, key=lambda one: difference(one(x), expected))
     return norm if difference(norm(x), expected) <= TOLERANCE[x.dtype] else None
 
 
 def fused_mlp(module: Any, fusing: Fusing) -> FusedMlp | None:
     linears = plain_linears(module, ("gate_proj", "up_proj", "down_proj"))
-    if linears is None:
+    if linears is None or linears[2].in_features % fusing.operators.multiple:
         return None
-    if linears[2].in_features % fusing.kernels.lanes:
-        return None
-    gate_up, down = fusing.linear(*linears[:2], gated=True), fusing.linear(linears[2])
-    if gate_up is None or down is None:
-        return None
-    mlp = FusedMlp(gate_up, down)
-    x = _random(1, _TOKENS, linears[0].in_features, dtype=linears[0].weight.dtype)
-    # The large input shows a limit on what lies between the layers.
-    return mlp if all(fusing.agree(mlp(y), module(y)) for y in (x, 32 * x)) else None
+    down = fusing.linear(linears[2])
+    x = fusing.random(1, _TOKENS, linears[0].in_features, dtype=linears[0].weight.dtype)
+    for gate in fusing.operators.gates:
+        gate_up = fusing.linear(*linears[:2], gate=gate)
+        if gate_up is None or down is None:
+            return None
+        mlp = FusedMlp(gate_up, down)
+        # The large input shows a limit on what lies between the layers.
+        if all(fusing.agree(mlp(y), module(y)) for y in (x, 32 * x)):
+            return mlp
+    return None
 
 
 def _step(backend: Backend) -> Step:
@@ -115,66 +120,69 @@ def _step(backend: Backend) -> Step:
     return backend.prepare(Batch((Scheduled(sequence, 0, _TOKENS),), 0.0))
 
 
-def fused_attention(module: Any, fusing: Fusing, backend: Backend) -> FusedAttention | None:
-    """`backend`: with a page that may be written."""
+def fused_attention(module: Any, fusing: Fusing) -> FusedAttention | None:
     linears = plain_linears(module, ("q_proj", "k_proj", "v_proj", "o_proj"))
     dim = getattr(module, "head_dim", None)
-    if linears is None or not isinstance(dim, int) or dim % fusing.kernels.lanes:
+    if linears is None or not isinstance(dim, int) or dim % fusing.operators.multiple:
         return None
     if not set(inspect.signature(module.forward).parameters) <= _KNOWN:
         return None
     if getattr(getattr(module, "config", None), "clip_qkv", None) is not None:
         return None  # random inputs may not reach the limit
+    norms: tuple[Scale, Scale] | None = None
+    if hasattr(module, "q_norm") or hasattr(module, "k_norm"):
+        query, key = (fused_norm(getattr(module, name, None), fusing) for name in ("q_norm", "k_norm"))
+        if query is None or key is None or {len(query.scale.weight), len(key.scale.weight)} != {dim}:
+            return None
+        norms = query.scale, key.scale
     qkv, out = fusing.linear(*linears[:3]), fusing.linear(linears[3])
     if qkv is None or out is None:
         return None
-    norms: tuple[FusedNorm, FusedNorm] | None = None
-    if hasattr(module, "q_norm") or hasattr(module, "k_norm"):
-        query, key = (fused_norm(getattr(module, name, None), fusing) for name in ("q_norm", "k_norm"))
-        if query is None or key is None or len(query.weight) != dim or len(key.weight) != dim:
-            return None
-        norms = query, key
-    states = _states(qkv.in_features, dim, qkv.dtype)
-    watched = Watched(backend)
-    module.attending.work = watched, _step(backend)
+    heads = Heads(linears[0].out_features // dim, linears[1].out_features // dim, dim)
+    states = fusing.states(linears[0].in_features, dim, linears[0].weight.dtype)
+    watched = Watched(fusing.backend)
+    module.attending.work = watched, _step(fusing.backend)
     try:
         expected, _ = module(**states)
         rules = watched.rules.get(module.layer_idx)
         if rules is None:
             return None
         fused = FusedAttention(
-            fusing.kernels, qkv, out, dim, norms, module.layer_idx, module.attending, rules
+            fusing.operators, qkv, out, heads, norms, module.layer_idx, module.attending, rules
         )
         return fused if fusing.agree(fused(**states)[0], expected) else None
     finally:
         module.attending.work = None
 
 
-def fused_layers(layers: nn.ModuleList, model: Any, backend: Backend) -> FusedLayers | None:
+def fused_layers(layers: nn.ModuleList, model: Any, fusing: Fusing) -> FusedLayers | None:
     """`layers` of `model` whose parts are fused, as one module; None if they are more than their parts, or the model treats them
-    differently. `backend`: as for the attentions.
+    differently.
 
     Each layer must compute the same alone, also with small states: then what it adds to them counts. All together need only agree as whole models must, because rounding grows from layer to layer.
     """
     if not layers or not all(_is_plain(layer) for layer in layers):
         return None
+    backend = fusing.backend
     if len({_shape(layer) for layer in layers}) > 1 or not _in_turn(layers, model, backend):
         return None
-    together = FusedLayers(layers)
+    together = fusing.operators.layers(layers)
     first = cast(FusedAttention, layers[0].self_attn)
-    states = _states(first.qkv.in_features, first.dim, first.qkv.dtype)
+    qkv = cast(Any, first.qkv)
+    states = fusing.states(qkv.in_features, first.heads.dim, qkv.dtype)
     first.attending.work = backend, _step(backend)
     try:
         for layer in layers:
-            alone = FusedLayers(nn.ModuleList([layer]))
+            alone = fusing.operators.layers(nn.ModuleList([layer]))
             for scale in (1, 1 / 64):
                 given = {**states, "hidden_states": states["hidden_states"] * scale}
-                if difference(alone(**given), layer(**given)) > TOLERANCE[first.qkv.dtype]:
+                if difference(alone(**given), layer(**given)) > TOLERANCE[qkv.dtype]:
                     return None
         expected = states["hidden_states"]
         for layer in layers:
             expected = layer(**{**states, "hidden_states": expected})
-        return together if difference(together(**states), expected) <= WHOLE[expected.dtype] else None
+        agrees = difference(together(**states), expected) <= WHOLE[expected.dtype]
+        return cast(FusedLayers, together) if agrees else None
     finally:
         first.attending.work = None
 
@@ -210,5 +218,5 @@ def _in_turn(layers: nn.ModuleList, model: Any, backend: Backend) -> bool:
 
 
 def _shape(layer: Any) -> tuple[object, ...]:
-    attention, down = layer.self_attn, layer.mlp.down
-    return attention.heads, attention.kv_heads, attention.dim, down.in_features, down.out_features, down.dtype
+    down = layer.mlp.down
+    return layer.self_attn.heads, down.in_features, down.out_features, down.dtype

@@ -1,27 +1,29 @@
 """Decode steps as CUDA graphs: one launch computes a whole step, for each of some batch sizes.
 
 A batch is padded to the next size with rows that write to the spare page. The graph of a size holds the forward and the
-most probable tokens; another one draws tokens, and is replayed only if a row is not greedy. The logits stay in a buffer, so
-that what else a row wants of them is computed beside the graph. Not run on a GPU yet.
+most probable tokens; two others draw tokens, with filters or without, and one of them is replayed if a row is not greedy. The logits stay in
+a buffer, so that what else a row wants of them is computed beside the graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import structlog
 import torch
 
 from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.forward import forward
+from llmendpoint_server.engine.inputs import Numbers
 from llmendpoint_server.engine.loading import CausalLM
-from llmendpoint_server.engine.sampling.draws import most_probable
-from llmendpoint_server.engine.sampling.rows import NOT_A_NUMBER
-from llmendpoint_server.engine.sampling.static import Parameters, drawn
+from llmendpoint_server.engine.sampling.static import Parameters
 from llmendpoint_server.engine.step import Step
+from llmendpoint_server.engine.triton import stages
 
 SIZES = (1, 2, 4, *range(8, 257, 8))
 """Rows of the graphs. Larger steps run without one."""
@@ -65,10 +67,29 @@ class CudaRecorder:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The graphs of one size: `compute` the forward and the most probable tokens, `draw` the tokens of rows that are not greedy."""
+    """The graphs of one size: `compute` the forward and the most probable tokens, `draw` the tokens of rows that are not greedy,
+    `draw_filtered` too if one of them asks for top_p or top_k."""
 
     compute: Work
     draw: Work
+    draw_filtered: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A step that the device computes. `sequences`: of its rows, in their order, without the padding."""
+
+    step: Step
+    sequences: list[Sequence]
+    _read: torch.Tensor
+    _done: torch.cuda.Event | None
+
+    def tokens(self) -> list[int]:
+        """Of each row. Waits for the device. The second step that is launched after this one overwrites them."""
+        if self._done is not None:
+            self._done.synchronize()
+        found: list[int] = self._read.tolist()
+        return found
 
 
 def sizes_for(most: int) -> tuple[int, ...]:
@@ -105,9 +126,20 @@ class Graphs:
         device = step.device
         self.logits = torch.empty_like(forward(self._model, self._backend, step))
         """`[rows, vocabulary]` of the last step, in the order of its `Step`"""
-        self._highest = torch.empty(largest, dtype=self.logits.dtype, device=device)
+        self._stages = stages(device)
+        self._highest = torch.empty(largest, dtype=torch.float32, device=device)
         self._tokens = torch.empty(largest, dtype=torch.int64, device=device)
-        self._read = torch.empty(largest, dtype=torch.int64, pin_memory=device.type == "cuda")
+        on_cuda = device.type == "cuda"
+        self._reads = [
+            (
+                torch.empty(largest, dtype=torch.int64, pin_memory=on_cuda),
+                torch.cuda.Event() if on_cuda else None,  # type: ignore[no-untyped-call]  # torch publishes no type
+            )
+            for _ in range(2)
+        ]
+        """tokens of the last two steps on the host, and when they are there"""
+        self._places = Numbers(device, torch.int64)
+        self._places.reserve(largest)
         self._parameters = Parameters(largest, device)
 
     def _padding(self, size: int) -> Step:
@@ -120,45 +152,70 @@ class Graphs:
         )  # anew: what its first layer derives from its tensors is a part of the graph
         compute = recorder.record(lambda: self._compute(step))
         self._parameters.load([self._spare.sequence] * size, size)
-        recorder.rehearse(lambda: self._draw(size))
-        return Recorded(compute, recorder.record(lambda: self._draw(size)))
+        draws = []
+        for filtered in (False, True):
+            recorder.rehearse(partial(self._draw, size, filtered))
+            draws.append(recorder.record(partial(self._draw, size, filtered)))
+        return Recorded(compute, *draws)
 
     def _compute(self, step: Step) -> None:
         size = len(step.rows)
         logits = self.logits[:size]
         logits.copy_(forward(self._model, self._backend, step))
-        highest, tokens = most_probable(logits)
-        self._highest[:size].copy_(highest)
-        self._tokens[:size].copy_(torch.where(highest.isfinite(), tokens, NOT_A_NUMBER))
+        self._stages.most_probable(logits, self._highest[:size], self._tokens[:size])
 
-    def _draw(self, size: int) -> None:
-        tokens = self._tokens[:size]
-        temperature = self._parameters.arrays(size)[0]
-        found = drawn(self.logits[:size], self._highest[:size], self._parameters)
-        tokens.copy_(torch.where((temperature == 0) | (tokens == NOT_A_NUMBER), tokens, found))
+    def _draw(self, size: int, filtered: bool) -> None:
+        self._stages.draw(
+            self.logits[:size],
+            self._highest[:size],
+            self._parameters.array(size),
+            self._tokens[:size],
+            filtered,
+        )
 
     def fit(self, batch: Batch) -> bool:
         """Whether there is a graph for the batch: all of its rows decode, one token each, and without an adapter."""
-        fits = bool(self._recorded) and len(batch.rows) <= self.sizes[-1]
-        return fits and all(row.count == 1 and row.sample and row.sequence.place < 0 for row in batch.rows)
+        fits = bool(self._recorded) and len(batch.rows) <= self.sizes[-1] and batch.plain
+        return fits and all(row.sequence.place < 0 for row in batch.rows)
 
     def run(self, batch: Batch) -> tuple[Step, list[int]]:
         """A token of each row, in the order of the step's rows. Waits for the device once, at the end."""
-        with torch.inference_mode():
-            return self._run(batch)
+        launched = self.launch(batch)
+        return launched.step, launched.tokens()
 
-    def _run(self, batch: Batch) -> tuple[Step, list[int]]:
+    def launch(self, batch: Batch, after: Launched | None = None) -> Launched:
+        """Begin a batch. `after`: what was launched last, and gives the batch's rows their tokens; None: these are known."""
+        with torch.inference_mode():
+            return self._launch(batch, after)
+
+    def _launch(self, batch: Batch, after: Launched | None) -> Launched:
         rows = len(batch.rows)
         size = next(size for size in self.sizes if size >= rows)
         step = self._backend.prepare(batch, [self._spare] * (size - rows))
-        recorded = self._recorded[size]
-        recorded.compute()
         sequences = [row.sequence for row in step.rows[:rows]]
-        if not all(sequence.request.sampling.greedy for sequence in sequences):
-            self._parameters.load(sequences, size)
-            recorded.draw()
-        read = self._read[:rows]
-        read.copy_(self._tokens[:rows], non_blocking=True)
-        if step.device.type == "cuda":
-            torch.cuda.current_stream(step.device).record_event().synchronize()
-        return step, read.tolist()
+        if after is not None:
+            self._hand_over(step, sequences, after)
+        recorded = self._recorded[size]
+        params = [sequence.request.sampling for sequence in sequences]
+        draws = not all(one.temperature == 0 for one in params)
+        if draws:  # written before the graph is launched: the next step waits for this copy
+            self._parameters.load(sequences, size, coming=int(after is not None))
+        recorded.compute()
+        if draws:
+            filtered = any(one.top_p < 1 or one.top_k for one in params)
+            (recorded.draw_filtered if filtered else recorded.draw)()
+        self._reads.reverse()  # the other one may not have been read yet
+        read, done = self._reads[0]
+        read[:rows].copy_(self._tokens[:rows], non_blocking=True)
+        if done is not None:
+            done.record(torch.cuda.current_stream(step.device))
+        return Launched(step, sequences, read[:rows], done)
+
+    def _hand_over(self, step: Step, sequences: list[Sequence], after: Launched) -> None:
+        """Give a step the tokens of the one that runs."""
+        tokens = self._tokens
+        if sequences != after.sequences[: len(sequences)]:
+            places = {sequence: place for place, sequence in enumerate(after.sequences)}
+            tokens = tokens[self._places.fill([places[sequence] for sequence in sequences])]
+        # A row that is not a number has no token; its request fails, and nobody reads what follows.
+        step.ids[0, : len(sequences)].copy_(tokens[: len(sequences)].clamp(min=0))

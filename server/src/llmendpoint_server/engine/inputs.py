@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Row
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from llmendpoint_server.core.batch import Scheduled
+
+Array = npt.NDArray[Any]
 
 
 class Numbers:
@@ -21,7 +26,7 @@ class Numbers:
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self._device, self._dtype = device, dtype
-        self._copied: torch.cuda.Event | None = None
+        self._copied = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch publishes no type
         self.reserve(1)
 
     def reserve(self, size: int) -> None:
@@ -31,18 +36,19 @@ class Numbers:
         self._written = self._host.numpy()
         self.tensor = torch.zeros(size, dtype=self._dtype, device=self._device) if on_cuda else self._host
 
-    def fill(self, values: list[int] | list[float]) -> torch.Tensor:
+    def fill(self, values: list[int] | list[float] | Array) -> torch.Tensor:
         """The numbers on the device, a view."""
         count = len(values)
         if count > len(self._host):
             self.reserve(2 * count)
-        if self._copied is not None:
-            self._copied.synchronize()  # the copy of the step before: over for long, unless the host is far ahead
+        if self._copied is None:
+            self._written[:count] = values
+            return self.tensor[:count]
+        self._copied.synchronize()  # the copy of the step before: over for long, unless the host is far ahead
         self._written[:count] = values
         view = self.tensor[:count]
-        if self.tensor is not self._host:
-            view.copy_(self._host[:count], non_blocking=True)
-            self._copied = torch.cuda.current_stream(self._device).record_event()
+        view.copy_(self._host[:count], non_blocking=True)
+        self._copied.record(torch.cuda.current_stream(self._device))
         return view
 
 
@@ -72,6 +78,9 @@ class Inputs:
         self._device = device
         self._numbers = Numbers(device, torch.int64)
         self._spans = Numbers(device, torch.int32)
+        self._row = np.arange(2)
+        """0, 1, 2, and so on"""
+        self._loaded: tuple[tuple[int, int, int], int, tuple[torch.Tensor, ...]] | None = None
         self.reserve(1, 1)
 
     def reserve_step(self, rows: int, tokens: int, pages: int) -> None:
@@ -82,68 +91,81 @@ class Inputs:
     def reserve(self, rows: int, pages: int) -> None:
         """Make room for the tables of `rows` rows of `pages` pages, in new memory."""
         self.tables = torch.zeros(rows, pages, dtype=torch.int32, device=self._device)
+        self._pages = np.zeros((rows, pages), dtype=np.int64)
+        """`tables`, on the host"""
         self._known: list[list[int]] = [[] for _ in range(rows)]
-        """what the rows of `tables` hold"""
+        """what the rows of `tables` hold; empty where that is not known"""
+        self._row = np.arange(max(rows, len(self._row)) + 1)
 
-    def load(self, rows: Row[Scheduled], logit_rows: list[int]) -> Loaded:
+    def load(self, rows: Row[Scheduled], logit_rows: Row[int]) -> Loaded:
         """Write a step's rows, in this order. Raises what a row of bad state raises, before anything is written."""
         ids: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
-        ends, lengths = [0], []
         for row in rows:
-            end = row.start + row.count
             if row.count == 1:
                 ids.append(row.token)
             else:
                 ids += row.tokens
-            positions += range(row.start, end)
-            self._add_slots(row.sequence.table, row.start, end, slots)
-            ends.append(len(ids))
-            lengths.append(end)
+        starts = np.array([row.start for row in rows], dtype=np.int64)
+        counts = np.array([row.count for row in rows], dtype=np.int64)
         tables = [row.sequence.table for row in rows]
-        self._make_room(tables)
-        places, pages = self._changes(tables)
+        held = np.array([len(table) for table in tables], dtype=np.int64)
+        lengths = starts + counts
+        if (held * self.page_size < lengths).any():
+            raise IndexError("A row computes tokens for which it has no page.")
+        self._make_room(len(rows), int(held.max()))
+        changed, places, pages = self._changes(tables)
+        for i in changed:
+            self._known[i] = []
+        self._pages.reshape(-1)[places] = pages
+        ends, positions, slots = self._flat(starts, counts)
         parts = ids, positions, slots, ends, lengths, logit_rows, places, pages
-        whole = self._numbers.fill([number for part in parts for number in part])
-        at_ids, at_positions, at_slots, at_ends, at_lengths, at_logits, at_places, at_pages = torch.split(
-            whole, [len(part) for part in parts]
-        )
-        self._write(tables, at_places, at_pages)
-        return Loaded(at_ids[None], at_positions[None], at_slots, at_ends, at_lengths, at_logits, self.tables)
+        whole = self._numbers.fill(np.concatenate(parts, dtype=np.int64))
+        loaded = self._views(whole, (len(ids), len(rows), len(logit_rows)))
+        if changed:
+            at_places, at_pages = whole[-2 * len(places) :].view(2, -1)
+            self.tables.view(-1).index_copy_(0, at_places, at_pages.int())
+            for i in changed:
+                self._known[i] = list(tables[i])
+        return loaded
 
-    def _add_slots(self, table: list[int], start: int, end: int, slots: list[int]) -> None:
-        size = self.page_size
-        while start < end:
-            page, offset = divmod(start, size)
-            stop = min(end, start - offset + size)
-            first = table[page] * size + offset
-            slots += range(first, first + stop - start)
-            start = stop
+    def _flat(self, starts: Array, counts: Array) -> tuple[Array, Array, Array]:
+        """Of rows whose pages are known: `ends`, and the position and the slot of each token."""
+        size, rows = self.page_size, len(starts)
+        ends = self._row[: rows + 1]
+        row, positions = ends[:-1], starts
+        if counts.max() > 1:
+            ends = np.concatenate(([0], counts.cumsum()))
+            row = np.repeat(row, counts)
+            positions = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], counts)
+        return ends, positions, self._pages[row, positions // size] * size + positions % size
 
-    def _make_room(self, tables: list[list[int]]) -> None:
-        rows, pages = len(tables), max(map(len, tables), default=0)
+    def _views(self, whole: torch.Tensor, sizes: tuple[int, int, int]) -> Loaded:
+        """Those of the step before, if it had as many tokens, rows and `logit_rows`."""
+        if self._loaded is None or self._loaded[:2] != (sizes, whole.data_ptr()):
+            tokens, rows, logits = sizes
+            lengths = tokens, tokens, tokens, rows + 1, rows, logits
+            ids, positions, *others = torch.split(whole[: sum(lengths)], lengths)
+            self._loaded = sizes, whole.data_ptr(), (ids[None], positions[None], *others)
+        return Loaded(*self._loaded[2], self.tables)
+
+    def _make_room(self, rows: int, pages: int) -> None:
         if rows > self.tables.shape[0] or pages > self.tables.shape[1]:
             self.reserve(max(rows, self.tables.shape[0]), max(pages + pages // 2, self.tables.shape[1]))
 
-    def _changes(self, tables: list[list[int]]) -> tuple[list[int], list[int]]:
-        """The entries to write: their places in the flat `tables`, and their pages."""
+    def _changes(self, tables: list[list[int]]) -> tuple[list[int], Array, Array]:
+        """The rows whose tables changed, and the entries to write: their places in the flat `tables`, and their pages."""
         width = self.tables.shape[1]
+        changed = [
+            i for i, (table, known) in enumerate(zip(tables, self._known, strict=False)) if table != known
+        ]
         places: list[int] = []
         pages: list[int] = []
-        for i, (table, known) in enumerate(zip(tables, self._known, strict=False)):
-            if table != known:
-                kept = len(known) if table[: len(known)] == known else 0
-                places += range(i * width + kept, i * width + len(table))
-                pages += table[kept:]
-        return places, pages
-
-    def _write(self, tables: list[list[int]], places: torch.Tensor, pages: torch.Tensor) -> None:
-        if len(places):
-            self.tables.view(-1).index_copy_(0, places, pages.int())
-            for i, table in enumerate(tables):
-                if table != self._known[i]:
-                    self._known[i] = list(table)
+        for i in changed:
+            table, known = tables[i], self._known[i]
+            kept = len(known) if table[: len(known)] == known else 0
+            places += range(i * width + kept, i * width + len(table))
+            pages += table[kept:]
+        return changed, np.array(places, dtype=np.int64), np.array(pages, dtype=np.int64)
 
     def spans(self, rows: Row[Scheduled]) -> torch.Tensor:
         """Int32 `[n, 4]`: each row's first flat row, tokens, position of the first token, and start of its pages in the flat `tables`."""

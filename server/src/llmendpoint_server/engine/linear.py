@@ -81,6 +81,11 @@ class NativeLinear(nn.Module):
         y = self._computed(x, self._rows, _PLAIN)
         return y.view(-1, self._rows // self._lanes // 2, 2, self._lanes).transpose(1, 2).reshape(y.shape)
 
+    def met(self, halves: torch.Tensor) -> torch.Tensor:
+        """What the gate makes of them."""
+        gate, up = halves.chunk(2, -1)
+        return nn.functional.silu(gate) * up
+
     def _computed(self, x: torch.Tensor, outputs: int, ending: int) -> torch.Tensor:
         if x.dtype is not self.dtype or x.shape[-1] != self.in_features:
             raise ValueError(

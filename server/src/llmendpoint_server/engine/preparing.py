@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 import torch
 
-from llmendpoint_server.engine import gate, loading, quantizing, surgery
+from llmendpoint_server.engine import gate, loading, quantizing, surgery, triton
 from llmendpoint_server.engine.adapters.stack import Shapes, linears_of
 from llmendpoint_server.engine.attention.cache import PagedCache
 from llmendpoint_server.engine.attention.choice import (
@@ -23,6 +23,8 @@ from llmendpoint_server.engine.attention.choice import (
 from llmendpoint_server.engine.formats.layer import Format
 from llmendpoint_server.engine.loading import CausalLM, Folder
 from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.native_operators import NativeOperators
+from llmendpoint_server.engine.operators import Operators
 from llmendpoint_server.engine.parallel.dividing import load_model
 from llmendpoint_server.engine.parallel.group import Group
 from llmendpoint_server.engine.quantizing import Quantization
@@ -70,7 +72,7 @@ def prepare(
     needs = Needs(device, dtype, tuple(probe.layers.values()), tuple(seen.rules.values()))
     make = choose(needs, kernels)
     linears = linears_of(model)
-    surgery.operate(model, device, dtype, kernels)
+    surgery.operate(model, _operators(device, dtype, kernels, group), kernels)
     try:
         gate.check_pages(architecture, model, expected, prompts, make, gate.TOLERANCE[dtype])
         if settings.kv_cache_dtype != "auto":
@@ -90,6 +92,15 @@ def prepare(
     model = load_model(folder, device, dtype, form, group)
     gate.open_to_pages(architecture, model)
     return Prepared(model, probe, gathered, None, linears)
+
+
+def _operators(
+    device: torch.device, dtype: torch.dtype, kernels: Kernels | None, group: Group | None
+) -> Operators | None:
+    """What modules are fused by. On CUDA the layers of several ranks stay as they are."""
+    if kernels is not None:
+        return NativeOperators(kernels, dtype)
+    return triton.find(device, dtype) if device.type == "cuda" and group is None else None
 
 
 def _in_eight_bits(

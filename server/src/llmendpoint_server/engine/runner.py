@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import islice
 
 import torch
+from msgspec.structs import replace
 
 from llmendpoint_server.core.batch import NOTHING, Batch, Sampled, Scheduled
 from llmendpoint_server.core.request import Request, SamplingParams
@@ -15,7 +15,7 @@ from llmendpoint_server.core.speculation import accept
 from llmendpoint_server.engine.adapters.stack import Stack
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.forward import forward
-from llmendpoint_server.engine.graphs import Graphs, Recorder
+from llmendpoint_server.engine.graphs import Graphs, Launched, Recorder
 from llmendpoint_server.engine.loading import CausalLM
 from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.parallel.ranks import Ranks
@@ -60,17 +60,41 @@ class ModelRunner:
         """Compute a batch. Returns what each row got, in the batch's order."""
         step, logits, drawn, masks = self._computed(batch)
         rows = [batch.rows[place] for place in step.sampled]
-        tokens = iter(drawn)
-        new = [Sampled(accept(row.draft, tuple(islice(tokens, len(row.draft) + 1)))) for row in rows]
+        if batch.drafted:
+            tokens = iter(drawn)
+            new = [Sampled(accept(row.draft, tuple(islice(tokens, len(row.draft) + 1)))) for row in rows]
+        else:
+            new = [Sampled((token,)) for token in drawn]
         found: list[Sampled] = [NOTHING] * len(batch.rows)
         with torch.inference_mode():
             for place, one in zip(step.sampled, with_logprobs(logits, rows, new), strict=True):
+                found[place] = one
+            for place in step.sampled if masks else ():
                 mask = masks.get(batch.rows[place].sequence)
-                found[place] = replace(one, fault=mask.fault) if mask is not None and mask.fault else one
+                if mask is not None and mask.fault:
+                    found[place] = replace(found[place], fault=mask.fault)
             if step.scored:
                 scored = [batch.rows[place] for place in step.scored]
                 for place, told in zip(step.scored, of_prompts(logits[len(drawn) :], scored), strict=True):
                     found[place] = replace(found[place], prompt_logprobs=told)
+        return found
+
+    def launch(self, batch: Batch, after: Launched | None = None) -> Launched | None:
+        """Begin a batch, if a graph gives all of its tokens; else None. `after`: the batch that was launched last, if its tokens are
+        those that this one computes."""
+        graphs = self._graphs
+        if graphs is None or not graphs.fit(batch):
+            return None
+        asked = [] if after is not None else [row.sequence.request.sampling for row in batch.rows]
+        if any(one.logprobs is not None or one.changes_logits for one in asked):
+            return None
+        return graphs.launch(batch, after)
+
+    def result(self, launched: Launched) -> list[Sampled]:
+        """What each row got, in the batch's order. Waits for the device."""
+        found: list[Sampled] = [NOTHING] * len(launched.sequences)
+        for place, token in zip(launched.step.sampled, launched.tokens(), strict=True):
+            found[place] = Sampled((token,))
         return found
 
     def _computed(self, batch: Batch) -> tuple[Step, torch.Tensor, list[int], Mapping[Sequence, Mask]]:
@@ -85,14 +109,17 @@ class ModelRunner:
             step = self.backend.prepare(batch)
             logits = self._together(batch, step)
         rows = [batch.rows[place] for place in step.sampled]
-        lines = [(row.sequence, row.draft[:place]) for row in rows for place in range(len(row.draft) + 1)]
-        sequences, guesses = [sequence for sequence, _ in lines], [guessed for _, guessed in lines]
+        if batch.drafted:
+            lines = [(row.sequence, row.draft[:place]) for row in rows for place in range(len(row.draft) + 1)]
+            sequences, guesses = [sequence for sequence, _ in lines], [guessed for _, guessed in lines]
+        else:
+            sequences, guesses = [row.sequence for row in rows], [()] * len(rows)
         masks = pending.result() if pending is not None else {}
         with torch.inference_mode():
             if graphs is not None:
                 drawn = self._sample.redraw(logits, sequences, drawn, guesses, masks)
             else:
-                drawn = self._sample(logits[: len(lines)], sequences, guesses, masks) if lines else []
+                drawn = self._sample(logits[: len(sequences)], sequences, guesses, masks) if sequences else []
         return step, logits, drawn, masks
 
     def _together(self, batch: Batch, step: Step) -> torch.Tensor:

@@ -81,22 +81,42 @@ class Step:
         self.page_size = inputs.page_size
         self.device = device
         self.dtype = dtype
-        decodes = [(i, row) for i, row in enumerate(batch.rows) if row.count == 1]
-        decodes.sort(key=lambda pair: pair[1].start)
-        prefills = [(i, row) for i, row in enumerate(batch.rows) if row.count > 1]
-        prefills.sort(key=lambda pair: (pair[1].start > 0, pair[1].count))
-        ordered = decodes + prefills
-        self._decodes = [row for _, row in decodes]
-        self.rows = [row for _, row in ordered]
-        self.sampled: list[int] = []
+        rows = batch.rows
+        starts = [row.start for row in rows]
+        order = sorted((i for i, row in enumerate(rows) if row.count == 1), key=starts.__getitem__)
+        singles = len(order)
+        if singles < len(rows):
+            chunks = [i for i, row in enumerate(rows) if row.count > 1]
+            order += sorted(chunks, key=lambda i: (starts[i] > 0, rows[i].count))
+        self.rows = [rows[i] for i in order]
+        self._decodes = self.rows[:singles]
+        self.singles = singles if singles < len(rows) else singles + len(padding)
+        """the first rows, of one token each"""
+        self.sampled: list[int] = order
         """places in the batch of the rows that sample; each has as many `logit_rows` as it has tokens in its draft, and one"""
         self.scored: list[int] = []
         """places in the batch of the rows that score their prompt; each has a row of logits for each position that it scores, after
         those of all rows that sample"""
+        logit_rows = (
+            range(len(order) + len(padding)) if batch.plain else self._logit_rows(order, len(padding))
+        )
+        self.rows += padding
+        self._inputs = inputs
+        self.loaded = inputs.load(self.rows, logit_rows)
+        self.ids, self.positions = self.loaded.ids, self.loaded.positions
+        self.logit_rows = self.loaded.logit_rows
+        self._slots: dict[int, torch.Tensor] = {}
+        self._opened_rows: dict[int, torch.Tensor] = {}
+        self._groups: dict[tuple[int | None, int], list[DecodeGroup]] = {}
+        self._contexts: dict[tuple[int, int | None, int], tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def _logit_rows(self, order: list[int], padding: int) -> list[int]:
+        """Flat rows, of the rows that sample, of the padding, and of those that score; at least one. Finds which sample and score."""
+        self.sampled = []
         logit_rows: list[int] = []
         scored_rows: list[int] = []
         end = 0
-        for i, row in ordered:
+        for i, row in zip(order, self.rows, strict=True):
             end += row.count
             if row.sample:
                 self.sampled.append(i)
@@ -105,18 +125,8 @@ class Step:
                 self.scored.append(i)
                 first = end - row.count - row.start
                 scored_rows += range(first + scored.start, first + scored.stop)
-        if padding:
-            self.rows += padding
-            logit_rows += range(end, end + len(padding))
-        self._inputs = inputs
-        logit_rows += scored_rows
-        self.loaded = inputs.load(self.rows, logit_rows or [end - 1])
-        self.ids, self.positions = self.loaded.ids, self.loaded.positions
-        self.logit_rows = self.loaded.logit_rows
-        self._slots: dict[int, torch.Tensor] = {}
-        self._opened_rows: dict[int, torch.Tensor] = {}
-        self._groups: dict[tuple[int | None, int], list[DecodeGroup]] = {}
-        self._contexts: dict[tuple[int, int | None, int], tuple[torch.Tensor, torch.Tensor]] = {}
+        logit_rows += range(end, end + padding)
+        return logit_rows + scored_rows or [end - 1]
 
     @cached_property
     def chunk_batches(self) -> list[list[PrefillChunk]]:

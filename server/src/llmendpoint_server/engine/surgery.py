@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from llmendpoint_server.engine.attention.in_place import InPlace
 from llmendpoint_server.engine.fusing import (
     Fusing,
     fused_attention,
@@ -24,6 +23,7 @@ from llmendpoint_server.engine.fusing import (
 )
 from llmendpoint_server.engine.linear import faster, joined, plain_linears
 from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.operators import Operators
 
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
@@ -94,32 +94,30 @@ def pack_linears(parent: nn.Module, kernels: Kernels | None) -> None:
             pack_linears(child, kernels)
 
 
-def fuse(model: nn.Module, kernels: Kernels, dtype: torch.dtype) -> None:
+def fuse(model: nn.Module, operators: Operators) -> None:
     """Replace norms, feed-forwards and attentions by fused ones where they compute the same, then runs of layers."""
-    fusing, backend = Fusing(kernels), InPlace(kernels, 1, dtype)
+    fusing = Fusing.by(operators)
     with torch.inference_mode():
-        _fuse_parts(model, fusing, backend)
+        _fuse_parts(model, fusing)
         for parent in list(model.modules()):
             for name, child in list(parent.named_children()):
-                fused = (
-                    _attempt(fused_layers, child, model, backend) if type(child) is nn.ModuleList else None
-                )
+                fused = _attempt(fused_layers, child, model, fusing) if type(child) is nn.ModuleList else None
                 if fused is not None:
                     setattr(parent, name, nn.ModuleList([fused]))
 
 
-def _fuse_parts(parent: nn.Module, fusing: Fusing, backend: InPlace) -> None:
+def _fuse_parts(parent: nn.Module, fusing: Fusing) -> None:
     """One after another, and each frees what it replaces: so the weights are in memory once."""
     for name, child in list(parent.named_children()):
         fused = (
-            _attempt(fused_attention, child, fusing, backend)
+            _attempt(fused_attention, child, fusing)
             or _attempt(fused_mlp, child, fusing)
             or _attempt(fused_norm, child, fusing)
         )
         if fused is not None:
             setattr(parent, name, fused)
         else:
-            _fuse_parts(child, fusing, backend)
+            _fuse_parts(child, fusing)
 
 
 def _attempt(make: Callable[..., nn.Module | None], *args: Any) -> nn.Module | None:
@@ -129,14 +127,9 @@ def _attempt(make: Callable[..., nn.Module | None], *args: Any) -> nn.Module | N
         return None
 
 
-def operate(
-    model: Any,
-    device: torch.device,
-    dtype: torch.dtype,
-    kernels: Kernels | None = None,
-) -> None:
-    """Apply all changes that pay on this device."""
-    if kernels is not None:
-        fuse(model, kernels, dtype)
+def operate(model: Any, operators: Operators | None, kernels: Kernels | None = None) -> None:
+    """Apply all changes that pay on this device. `kernels`: those of a CPU."""
+    if operators is not None:
+        fuse(model, operators)
     join_projections(model)
     pack_linears(model, kernels)

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import cast
 
 import torch
 from torch import nn
 
 from llmendpoint_server.core.batch import Scheduled
-from llmendpoint_server.engine.linear import NativeLinear
+from llmendpoint_server.engine.operators import Linear
 
 TOKENS_EACH = 16
 """With more tokens for each adapter, operators for each of them cost less than what is masked."""
@@ -130,15 +131,13 @@ class AdaptedLinear(nn.Module):
 
 
 class AdaptedGate(AdaptedLinear):
-    """The same of a gated layer of our kernels: its two parts are changed before they meet."""
-
-    base: NativeLinear
+    """The same of a gated layer of our kernels, a `Linear`: its two parts are changed before they meet."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if (mix := self.mix) is None:
             whole: torch.Tensor = self.base(x)
             return whole
-        y = self.base.halves(x)
+        base = cast(Linear, self.base)
+        y = base.halves(x)
         self.add(mix, x, y)
-        gate, up = y.chunk(2, -1)
-        return nn.functional.silu(gate) * up
+        return base.met(y)

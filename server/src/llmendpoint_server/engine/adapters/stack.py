@@ -16,7 +16,6 @@ from llmendpoint_server.core.batch import Scheduled
 from llmendpoint_server.engine.adapters.files import Pair, Unfit, read_adapter
 from llmendpoint_server.engine.adapters.layer import AdaptedGate, AdaptedLinear, Adapting, Mix
 from llmendpoint_server.engine.fused import FusedAttention, FusedLayers, FusedMlp
-from llmendpoint_server.engine.linear import NativeLinear
 from llmendpoint_server.engine.surgery import SIBLINGS, FollowingProjection, LeadProjection
 from llmendpoint_server.errors import BadConfiguration
 
@@ -102,7 +101,7 @@ class Stack:
         for (parent, attribute), parts in joined.items():
             parts.sort(key=lambda name: _ORDER.get(name.rpartition(".")[2], 0))
             base = getattr(parent, attribute)
-            gated = isinstance(base, NativeLinear) and base.gated
+            gated = getattr(base, "gated", False)
             outputs = [self._linears[part][1] for part in parts]
             layer = (AdaptedGate if gated else AdaptedLinear)(
                 base, self._linears[parts[0]][0], outputs, (places, self._rank),

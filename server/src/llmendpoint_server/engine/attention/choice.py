@@ -10,13 +10,14 @@ from typing import Literal
 import structlog
 import torch
 
-from llmendpoint_server.engine.attention import flashinfer, varlen
+from llmendpoint_server.engine.attention import flashinfer, triton, varlen
 from llmendpoint_server.engine.attention.base import Backend, Rules
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE, LayerCache
 from llmendpoint_server.engine.attention.flashinfer import FlashInfer
 from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.attention.in_place import InPlace, reads
 from llmendpoint_server.engine.attention.trial import fails
+from llmendpoint_server.engine.attention.triton import Triton
 from llmendpoint_server.engine.attention.varlen import Varlen
 from llmendpoint_server.engine.native import Kernels
 
@@ -79,6 +80,7 @@ def _candidates(needs: Needs, kernels: Kernels | None) -> Iterator[Candidate]:
     device, dtype = needs.device, needs.dtype
     if device.type == "cuda":
         for name, backend, lacks in (
+            ("triton", Triton, triton.lacks),
             ("varlen", Varlen, varlen.lacks),
             ("flashinfer", FlashInfer, flashinfer.lacks),
         ):

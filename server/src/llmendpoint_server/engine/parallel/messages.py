@@ -15,7 +15,6 @@ import socket
 import struct
 from array import array
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass
 
 import msgspec
 
@@ -102,8 +101,7 @@ class Line:
         return bytes(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Told(Scheduled):
+class Told(Scheduled, frozen=True, gc=False):
     """A row as another rank knows it: its `given` tokens, and the rows of logits that are wanted. The tokens of its draft are among
     `given`; `draft` has their number alone."""
 

@@ -20,7 +20,7 @@ def with_logprobs(logits: torch.Tensor, rows: Row[Scheduled], sampled: list[Samp
     """`sampled` with the log probabilities that its requests ask for. `rows`: those that sample; each has as many lines of
     `logits` `[lines, vocabulary]` as its draft has tokens, and one."""
     asked = [row.sequence.request.sampling.logprobs for row in rows]
-    if all(most is None for most in asked):
+    if asked.count(None) == len(asked):
         return sampled
     chosen: list[tuple[int, int, int]] = []
     """line, token, alternatives"""

@@ -1,18 +1,21 @@
 """The stages for a CUDA graph: every shape depends on the number of rows only, and nothing waits for the device.
 
-The tokens are those of the other stages. Not run on a GPU yet.
+The tokens are those of the other stages. `engine/triton/sampling.py` has them as kernels; these serve where Triton does not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Row
+from typing import Protocol
 
 import torch
 
 from llmendpoint_server.core.randomness import uniform
 from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.inputs import Numbers
-from llmendpoint_server.engine.sampling.draws import draw
+from llmendpoint_server.engine.sampling import draws
+from llmendpoint_server.engine.sampling.rows import NOT_A_NUMBER
 from llmendpoint_server.engine.sampling.weights import weigh
 
 WEIGHTS_AT_ONCE = 2**23
@@ -28,8 +31,9 @@ class Parameters:
         self._numbers = Numbers(device, torch.float64)
         self._numbers.reserve(4 * most)
 
-    def load(self, sequences: Row[Sequence], size: int) -> None:
-        """Write the rows' parameters and noise, and greedy rows after them, up to `size` rows."""
+    def load(self, sequences: Row[Sequence], size: int, coming: int = 0) -> None:
+        """Write the rows' parameters and noise, and greedy rows after them, up to `size` rows. `coming`: tokens that each sequence
+        gets before it draws."""
         params = [sequence.request.sampling for sequence in sequences]
         greedy = [0.0] * (size - len(params))
         self._numbers.fill(
@@ -37,30 +41,57 @@ class Parameters:
                 *(one.temperature for one in params), *greedy,
                 *(one.top_p for one in params), *greedy,
                 *(float(one.top_k) for one in params), *greedy,
-                *(_noise(sequence) for sequence in sequences), *greedy,
+                *(_noise(sequence, coming) for sequence in sequences), *greedy,
             ]
         )  # fmt: skip
 
-    def arrays(self, size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Of `size` rows, as `load` writes them."""
-        temperature, top_p, top_k, noise = self._numbers.tensor[: 4 * size].view(4, size).unbind(0)
-        return temperature, top_p, top_k, noise
+    def array(self, size: int) -> torch.Tensor:
+        """Of `size` rows, as `load` writes them: `[4, size]`."""
+        return self._numbers.tensor[: 4 * size].view(4, size)
 
 
-def _noise(sequence: Sequence) -> float:
-    return 0.0 if sequence.request.sampling.greedy else uniform(sequence.seed, len(sequence.tokens))
+class Stages(Protocol):
+    """A module that draws tokens within a graph."""
+
+    @property
+    def most_probable(self) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]:
+        """(logits, highest, tokens): write each row's largest logit, and the first token that has it."""
+
+    @property
+    def draw(self) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, bool], None]:
+        """(logits, highest, parameters, tokens, filtered): replace the tokens of rows that are not greedy."""
 
 
-def drawn(logits: torch.Tensor, highest: torch.Tensor, parameters: Parameters) -> torch.Tensor:
-    """A token for each row of `logits` `[rows, vocabulary]`; any number for a row that is greedy or not finite. `highest` `[rows]`."""
-    arrays = parameters.arrays(len(logits))
+def _noise(sequence: Sequence, coming: int) -> float:
+    return 0.0 if sequence.request.sampling.greedy else uniform(sequence.seed, len(sequence.tokens) + coming)
+
+
+def most_probable(logits: torch.Tensor, highest: torch.Tensor, tokens: torch.Tensor) -> None:
+    """Write each row's largest logit to `highest`, float32, NaN if the row holds one, and the first token that has it to `tokens`, int64;
+    NOT_A_NUMBER if it is not finite. `logits` `[rows, vocabulary]`."""
+    found, places = draws.most_probable(logits)
+    highest.copy_(found)
+    tokens.copy_(torch.where(found.isfinite(), places, NOT_A_NUMBER))
+
+
+def draw(
+    logits: torch.Tensor,
+    highest: torch.Tensor,
+    parameters: torch.Tensor,
+    tokens: torch.Tensor,
+    filtered: bool,
+) -> None:
+    """Replace the `tokens` of the rows that are neither greedy nor NOT_A_NUMBER. `logits` `[rows, vocabulary]`; `highest`, `tokens`: of
+    `most_probable`. `parameters`: `[4, rows]` of `Parameters`. `filtered`: whether a row may ask for top_p or top_k."""
     at_once = max(1, WEIGHTS_AT_ONCE // logits.shape[1])
-    tokens = []
+    found = []
     for start in range(0, len(logits), at_once):
         some = slice(start, start + at_once)
-        temperature, top_p, top_k, noise = (array[some] for array in arrays)
-        tokens.append(draw(cut(weigh(logits[some], highest[some], temperature), top_p, top_k), noise))
-    return torch.cat(tokens)
+        temperature, top_p, top_k, noise = (array[some] for array in parameters)
+        weights = weigh(logits[some], highest[some], temperature)
+        found.append(draws.draw(cut(weights, top_p, top_k) if filtered else weights, noise))
+    kept = (parameters[0] == 0) | (tokens == NOT_A_NUMBER)
+    tokens.copy_(torch.where(kept, tokens, torch.cat(found)))
 
 
 def cut(weights: torch.Tensor, top_p: torch.Tensor, top_k: torch.Tensor) -> torch.Tensor:

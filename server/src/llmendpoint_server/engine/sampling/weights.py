@@ -21,6 +21,16 @@ _WHOLE = 1.5 * 2**23
 """A small float32 plus this is rounded to a whole number, which is in the last bits of the sum."""
 
 
+def bits_of_weights(vocabulary: int) -> int:
+    """The most probable token's weight is 2 to the power of this."""
+    return min(WEIGHT_BITS, _SUM_BITS - vocabulary.bit_length())
+
+
+def polynomial() -> tuple[float, ...]:
+    """For kernels that compute the same: of 2**x for -0.5 <= x <= 0.5, the factor of the highest power first."""
+    return _POLYNOMIAL
+
+
 def weigh(logits: torch.Tensor, highest: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
     """Whole numbers as float32 `[rows, vocabulary]`, proportional to exp(logits / temperature). `highest`, `temperature`:
     `[rows]`. A row must hold no NaN, and a finite largest logit.
@@ -30,7 +40,7 @@ def weigh(logits: torch.Tensor, highest: torch.Tensor, temperature: torch.Tensor
     scale = (math.log2(math.e) / temperature.double().clamp(min=_SMALLEST)).float()
     # Subtract before scaling: then a tiny temperature gives 0 and -inf, never inf - inf.
     power = (logits.float() - highest.float()[:, None]).mul_(scale[:, None]).clamp_(min=_LOWEST)
-    magic = _WHOLE + min(WEIGHT_BITS, _SUM_BITS - logits.shape[1].bit_length())
+    magic = _WHOLE + bits_of_weights(logits.shape[1])
     exponent = power + magic
     power -= exponent - magic
     result = power * _POLYNOMIAL[0]

@@ -1,0 +1,57 @@
+"""Compiles the kernels of engine/triton for a GPU that need not be there, in a process of its own: elsewhere Triton interprets them. Prints the name of each."""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from typing import Any
+
+from triton import compile as compiled
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from llmendpoint_server.engine.triton import few, kernels
+
+HALF, WHOLE = "*bf16", "*fp32"
+NORM = {"x": HALF, "weight": WHOLE, "out": HALF, "dim": "i32", "eps": "fp32"}
+LINEAR = {
+    **dict.fromkeys(("x", "weight", "bias", "residual", "out"), HALF),
+    "scale": WHOLE,
+    **dict.fromkeys(("count", "outputs"), "i32"),
+    "eps": "fp32",
+}
+
+
+def make(kernel: Any, types: dict[str, str], constants: dict[str, object], capability: int) -> None:
+    names = kernel.arg_names
+    signature = {name: types.get(name, "constexpr") for name in names}
+    assert {name for name in names if name not in types} == constants.keys()
+    source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in constants.items()})
+    assert compiled(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
+    print(kernel.__name__)
+
+
+def turning() -> dict[str, str]:
+    pointers = {"qkv": HALF, "cos": HALF, "sin": HALF, "query_weight": WHOLE, "key_weight": WHOLE}
+    return {**pointers, "query_eps": "fp32", "key_eps": "fp32", "width": "i32"}
+
+
+def main(capability: int) -> None:
+    make(kernels.norm, NORM, {"block": 1024}, capability)
+    make(kernels.add_norm, {**NORM, "residual": HALF, "added": HALF}, {"block": 1024}, capability)
+    for normed, rotary in ((True, 128), (True, 64), (False, 64)):
+        heads = {"queries": 16, "keys": 8, "dim": 128, "rotary": rotary, "normed": normed}
+        blocks = {"heads_block": 4, "half_block": 64, "rest_block": 64}
+        make(kernels.rotate, turning(), {**heads, **blocks}, capability)
+    for silu in (True, False):
+        gate = {"halves": HALF, "out": HALF, "width": "i32"}
+        make(kernels.gate, gate, {"silu": silu, "block": 512}, capability)
+    for rows, on_the_way in product((1, 8), (True, False)):
+        names = ("normed", "added", "biased", "gated", "silu")
+        sizes = {"inputs": 1024, "rows": rows, "outputs_block": 8, "inputs_block": 1024}
+        flags = dict.fromkeys(names, on_the_way)
+        make(few.few, LINEAR, {**sizes, **flags, "ahead": on_the_way and capability >= 90}, capability)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
