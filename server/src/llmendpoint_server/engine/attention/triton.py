@@ -14,6 +14,7 @@ from llmendpoint_server.engine.attention.base import Backend, Rules, States
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE, LayerCache, PagedCache
 from llmendpoint_server.engine.inputs import Inputs
 from llmendpoint_server.engine.step import Step
+from llmendpoint_server.engine.triton import can_launch_ahead
 
 try:
     from llmendpoint_server.engine.triton.decode import decode, partial_numbers, split
@@ -37,6 +38,7 @@ class Triton(Backend):
         self.cache = PagedCache(pages, PAGE_SIZE)
         self._inputs = Inputs(PAGE_SIZE, device)
         self._device, self._dtype = device, dtype
+        self._ahead = can_launch_ahead(device)
 
     def reserve(self, rows: int, tokens: int, longest: int) -> None:
         self._inputs.reserve_step(rows, tokens, -(-longest // PAGE_SIZE))
@@ -48,7 +50,7 @@ class Triton(Backend):
         query, key, value = (x[0].transpose(0, 1) for x in states)
         query, key, value = (x if x.stride(2) == 1 else x.contiguous() for x in (query, key, value))
         loaded, one = step.loaded, step.singles
-        store(key, value, pages, loaded.slots)
+        store(key, value, pages, loaded.slots, self._ahead)
         out = query.new_empty(*query.shape[:2], pages.value_dim)
         if one:
             how = split(one, loaded.tables.shape[1] * PAGE_SIZE)
@@ -64,6 +66,7 @@ class Triton(Backend):
                 out[:one],
                 room,
                 how,
+                self._ahead,
             )
         if (tokens := len(query) - one) > 0:
             rows = len(step.rows)

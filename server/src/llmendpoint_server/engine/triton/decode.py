@@ -15,6 +15,7 @@ import triton.language as tl
 
 from llmendpoint_server.engine.attention.base import Rules
 from llmendpoint_server.engine.attention.cache import LayerCache
+from llmendpoint_server.engine.triton.kernels import follow, launched
 from llmendpoint_server.engine.triton.shapes import SMALLEST_TILE, heads_together, padded, precision
 
 BLOCK_KEYS = 128
@@ -64,8 +65,9 @@ def _decode(
     out, partial, scale, softcap, window, key_dim, value_dim,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PADDED: tl.constexpr, KEY_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr,
-    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr,
+    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
+    follow(AHEAD)
     row, kv_head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     length = tl.load(lengths + row).to(tl.int32)
     first, each = _parts(length, window, PART, PARTS, BLOCK, WINDOW)
@@ -132,7 +134,9 @@ def _decode(
 def _add_up(
     partial, lengths, sinks, out, window, value_dim, HEADS: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK: tl.constexpr,
     PART: tl.constexpr, PARTS: tl.constexpr, PARTS_PADDED: tl.constexpr, WINDOW: tl.constexpr, SINKS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
+    follow(AHEAD)
     row, head = tl.program_id(0), tl.program_id(1)
     length = tl.load(lengths + row).to(tl.int32)
     first, each = _parts(length, window, PART, PARTS, BLOCK, WINDOW)
@@ -167,9 +171,10 @@ def decode(
     out: torch.Tensor,
     partial: torch.Tensor,
     how: Split,
+    ahead: bool = False,
 ) -> None:
     """Write to `out` `[rows, heads, value_dim]` what `query` `[rows, heads, key_dim]`, of any strides but the last, attends to. `tables` int32
-    `[>= rows, pages]`, `lengths` `[rows]`. `partial`: room for the parts' sums, of `partial_numbers` float32."""
+    `[>= rows, pages]`, `lengths` `[rows]`. `partial`: room for the parts' sums, of `partial_numbers` float32. `ahead`: as in kernels.py."""
     rows, heads, _ = query.shape
     kv_heads, group = layer.kv_heads, heads // layer.kv_heads
     value_dim, window = padded(layer.value_dim), rules.sliding_window
@@ -179,7 +184,8 @@ def decode(
     scale = rules.scale if rules.softcap is not None else rules.scale * math.log2(math.e)
     shared = {
         "BLOCK": BLOCK_KEYS, "PART": how.part, "PARTS": how.parts, "WINDOW": window is not None,
-        "SINKS": rules.sinks is not None, "VALUE_DIM": value_dim,
+        "SINKS": rules.sinks is not None, "VALUE_DIM": value_dim, "AHEAD": ahead,
+        **launched(ahead),
     }  # fmt: skip
     _decode[rows, kv_heads, how.parts](
         query, query.stride(0), query.stride(1), layer.keys, layer.values,

@@ -52,8 +52,7 @@ class TritonOperators(Operators):
     ) -> None:
         self.device, self._dtype = device, dtype
         self.few_rows, self.ahead = few_rows, ahead
-        # The interpreter and AMD's compiler have no such option.
-        self._launch = {"launch_pdl": True} if ahead else {}
+        self._launch = kernels.launched(ahead)
 
     def norm(self, x: torch.Tensor, scale: Scale) -> torch.Tensor:
         x = x.contiguous()
