@@ -21,12 +21,28 @@ def describe(control: Control, ads: Ads) -> dict[str, Any]:
         "connected": ads.connected,
         "synced": control.synced,
         "nack": ads.nack,
+        "authentication": _authentication(control),
         "endpoints": {
             key: _endpoint(
                 placement, endpoint, names.get(key, []), control.held.waiting.count(key), control.now()
             )
             for key, endpoint in placement.view.endpoints.items()
         },
+    }
+
+
+def _authentication(control: Control) -> dict[str, Any]:
+    """What is known of the LLMKeys, and nothing that is in them."""
+    gate = control.gate
+    if gate is None:
+        return {"mode": "off"}
+    keys = gate.keys
+    return {
+        "mode": gate.mode.value,
+        "synced": keys.synced,
+        "keys": len(keys.table),
+        "left_out": keys.table.left_out,
+        "problem": keys.problem if keys.reach.stale else None,
     }
 
 

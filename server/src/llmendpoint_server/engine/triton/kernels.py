@@ -9,11 +9,6 @@ import triton.language as tl
 from triton.language.extra import cuda
 
 
-def launched(ahead: bool) -> dict[str, bool]:
-    """Options of a launch. The interpreter and AMD's compiler do not know this one."""
-    return {"launch_pdl": True} if ahead else {}
-
-
 @triton.jit
 def follow(ahead: tl.constexpr):
     """Let the next kernel be launched, and wait for the one before."""
