@@ -95,7 +95,9 @@ def make_engine(
     monkeypatch.setattr(native, "llmendpoint_native", None)
     monkeypatch.setattr(varlen, "PAGE_TOKENS", PAGE)
 
-    def make(shape: str, recorder: Recorder | None, pages: int = 200, loras: int = 0) -> Engine:
+    def make(
+        shape: str, recorder: Recorder | None, pages: int = 200, loras: int = 0, ahead: bool = False
+    ) -> Engine:
         configure = Configure(
             str(model_folder(shape)), device="cpu", dtype="float32", max_model_len=128, max_loras=loras
         )
@@ -104,7 +106,7 @@ def make_engine(
         if recorder is not None:
             runner.capture(recorder, 6, 64, 128)
         limits = replace(info, kv_pages=pages, page_size=PAGE, max_num_seqs=6, max_batched_tokens=64)
-        return Engine(runner, make_scheduler(configure, limits))
+        return Engine(runner, make_scheduler(configure, limits), launcher=runner if ahead else None)
 
     return make
 
@@ -131,12 +133,14 @@ def answers(
     return tokens
 
 
-@pytest.mark.parametrize("shape", ["llama", "mistral", "qwen3"])
+@pytest.mark.parametrize(
+    ("shape", "ahead"), [("llama", False), ("llama", True), ("mistral", True), ("qwen3", False)]
+)
 def test_replayed_steps_give_the_tokens_of_computed_ones(
-    shape: str, make_engine: Callable[..., Engine]
+    shape: str, ahead: bool, make_engine: Callable[..., Engine]
 ) -> None:
     recorder = Recorder()
-    found = answers(make_engine(shape, recorder), sampling)
+    found = answers(make_engine(shape, recorder, ahead=ahead), sampling)
     assert found == answers(make_engine(shape, None), sampling)
     assert len({token for tokens in found.values() for token in tokens}) > 20
     assert recorder.replays > NEW_TOKENS
@@ -151,11 +155,12 @@ def changing(n: int) -> SamplingParams:
     )
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 def test_rows_that_change_their_logits_share_a_replay_with_rows_that_do_not(
-    make_engine: Callable[..., Engine],
+    ahead: bool, make_engine: Callable[..., Engine]
 ) -> None:
     recorder = Recorder()
-    found = answers(make_engine("llama", recorder), changing)
+    found = answers(make_engine("llama", recorder, ahead=ahead), changing)
     assert found == answers(make_engine("llama", None), changing)
     plain = answers(make_engine("llama", None), sampling)
     assert [found[name] == plain[name] for name in sorted(found)] == [
@@ -164,10 +169,11 @@ def test_rows_that_change_their_logits_share_a_replay_with_rows_that_do_not(
     assert recorder.replays > NEW_TOKENS
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 def test_tokens_stay_when_sequences_are_preempted_between_replays(
-    make_engine: Callable[..., Engine],
+    ahead: bool, make_engine: Callable[..., Engine]
 ) -> None:
-    engine = make_engine("llama", Recorder(), pages=12)
+    engine = make_engine("llama", Recorder(), pages=12, ahead=ahead)
     assert answers(engine, sampling) == answers(make_engine("llama", None), sampling)
     assert engine.scheduler.counters.preemptions > 0
 
@@ -204,8 +210,11 @@ def test_steps_with_an_adapter_are_not_replayed_and_the_others_are(
     assert recorder.replays == replays
 
 
-def test_a_row_that_is_no_number_fails_alone_in_a_replayed_step(make_engine: Callable[..., Engine]) -> None:
-    engine = make_engine("llama", Recorder())
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_row_that_is_no_number_fails_alone_in_a_replayed_step(
+    ahead: bool, make_engine: Callable[..., Engine]
+) -> None:
+    engine = make_engine("llama", Recorder(), ahead=ahead)
     for name in "ab":
         engine.add(Request(name, (5, 6, 7, ord(name)), SamplingParams(9, temperature=1.0, ignore_eos=True)))
     engine.step()
@@ -256,3 +265,63 @@ def test_the_steps_that_are_measured_are_the_largest_that_can_come(
     assert row.count == min(tokens, longest)
     assert row.start + row.count == longest
     assert len(row.sequence.table) * PAGE >= longest
+
+
+def test_the_next_step_begins_before_the_tokens_are_read_and_a_row_that_has_ended_gets_none(
+    make_engine: Callable[..., Engine],
+) -> None:
+    """One stops at a token, which shows only when the next step has begun; one is aborted while it runs; another one comes."""
+    plain = make_engine("llama", None)
+    for name in "abc":
+        plain.add(
+            Request(name, (5, 6, ord(name)), SamplingParams(12, temperature=0.9, seed=3, ignore_eos=True))
+        )
+    wanted = tokens_of(plain)
+    stop = next(place for place in range(2, 10) if wanted["b"].index(wanted["b"][place]) == place)
+
+    recorder = Recorder()
+    engine = make_engine("llama", recorder, ahead=True)
+    for name in "abc":
+        stops = frozenset({wanted["b"][stop]}) if name == "b" else frozenset()
+        asked = SamplingParams(12, temperature=0.9, seed=3, ignore_eos=True, stop_token_ids=stops)
+        engine.add(Request(name, (5, 6, ord(name)), asked))
+    outputs = engine.step() + engine.step()
+    assert recorder.replays == 4, "two steps of two graphs each, of which one has been read"
+    outputs += engine.abort("c")
+    outputs += engine.step()
+    late = SamplingParams(12, temperature=0, ignore_eos=True)
+    engine.add(Request("late", (9, 9), late))
+    found = tokens_of(engine, outputs)
+    assert found["a"] == wanted["a"]
+    assert found["b"] == wanted["b"][: stop + 1]
+    assert found["c"] == wanted["c"][:2]
+    plain.add(Request("late", (9, 9), late))
+    assert found["late"] == tokens_of(plain)["late"]
+    assert engine.scheduler.blocks.held == 0
+
+
+def tokens_of(engine: Engine, outputs: list[RequestOutput] | None = None) -> dict[str, list[int]]:
+    """By the request's id, those of `outputs` included."""
+    found: dict[str, list[int]] = {}
+    outputs = outputs or []
+    while not engine.scheduler.idle:
+        outputs = outputs + engine.step()
+    for output in outputs:
+        found.setdefault(output.id, []).extend(output.tokens)
+    return found
+
+
+def test_a_launch_that_fails_costs_no_request_a_token(make_engine: Callable[..., Engine]) -> None:
+    engine = make_engine("llama", Recorder(), ahead=True)
+    graphs = engine.runner._graphs  # type: ignore[attr-defined]  # a ModelRunner
+    launch, calls = graphs.launch, []
+
+    def failing(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) % 5 == 0:
+            raise RuntimeError("no memory")
+        return launch(*args)
+
+    graphs.launch = failing
+    assert answers(engine, sampling) == answers(make_engine("llama", None), sampling)
+    assert len(calls) > NEW_TOKENS

@@ -50,6 +50,19 @@ class Scheduled(msgspec.Struct, frozen=True, gc=False):
         return self.sequence.tokens[self.start : self.start + self.count] + list(self.draft)
 
 
+class Expected(Scheduled, frozen=True, gc=False):
+    """A row of a step that begins before the one before it has ended, which gives the row its only token."""
+
+    @property
+    def sample(self) -> bool:
+        return True
+
+    @property
+    def token(self) -> int:
+        """Any: the device has the right one."""
+        return 0
+
+
 class Sampled(msgspec.Struct, frozen=True, gc=False):
     """What a step gave for a row. `tokens`, in their order: none where the row does not sample, and one or more where it does. A
     negative token means that the model's output was not a number. `logprobs`: one for each token, where the request asks for them.
@@ -99,6 +112,10 @@ class Batch:
         """Whether each row computes one token, samples from it, and scores nothing, as rows that decode do: then no row need be
         asked for it again while the step runs."""
         return all(row.count == 1 and row.sample and not row.scored for row in self.rows)
+
+    @property
+    def expected(self) -> bool:
+        return isinstance(self.rows[0], Expected) if self.rows else False
 
 
 def check_fits(batch: Batch, sampled: Rows[Sampled]) -> None:

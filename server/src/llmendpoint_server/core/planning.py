@@ -9,7 +9,7 @@ kept. A prompt whose log probabilities are asked for is computed in smaller chun
 from __future__ import annotations
 
 from llmendpoint_server.core.admission import Admission
-from llmendpoint_server.core.batch import Scheduled
+from llmendpoint_server.core.batch import Batch, Expected, Scheduled
 from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.counters import Counters
@@ -17,7 +17,7 @@ from llmendpoint_server.core.drafting import Drafting
 from llmendpoint_server.core.members import Members
 from llmendpoint_server.core.pace import Pace
 from llmendpoint_server.core.paging import Paging
-from llmendpoint_server.core.sequence import Sequence, Status
+from llmendpoint_server.core.sequence import Sequence, Status, ends_at
 
 SCORED_AT_ONCE = 128
 """Positions of prompts whose log probabilities one step computes: each has logits as large as the vocabulary."""
@@ -58,9 +58,7 @@ class Planning:
                     continue  # preempted for one before it
                 try:
                     budget -= self._go_on(sequence, budget, rows)
-                except (
-                    Exception
-                ) as error:  # any: as in `guard`, whose call would double the time of a row that decodes
+                except Exception as error:  # any: as in `guard`, whose call would add to the time of each row
                     members.expel(sequence, error)
             if decoding and rows:
                 allowed = min(budget, self._allowance(len(rows)))
@@ -69,6 +67,39 @@ class Planning:
         budget -= self._begin(budget, rows, now)
         self._draft(rows, budget + beyond_pace)
         return rows
+
+    def ahead(self, batch: Batch) -> list[Scheduled]:
+        """The rows of the step after `batch`, which runs. Empty unless all there is to do is that each goes on by one token. A sequence
+        that ends meanwhile has a row that nobody reads."""
+        running, rows = self._members.running, list[Scheduled]()
+        going = [row for row in batch.rows if row.sequence.status is Status.RUNNING]
+        may_begin = len(running) < self._config.max_num_seqs and self._members.waiting.first is not None
+        if may_begin or len(going) < len(running) or self._drafting.room(going, 1) > 0:
+            return []
+        needs: list[tuple[Scheduled, int]] = []
+        for row in going:
+            sequence, length = row.sequence, row.start + 2  # in tokens, when `batch` has ended
+            if not sequence.decoding:
+                return []
+            try:
+                if sequence.computed != row.start:
+                    raise ValueError("It runs, and its row is not what it has to compute.")
+                if not ends_at(sequence, length, self._config.max_model_len):
+                    needs.append((row, max(self._needs(sequence, length), 0)))
+            except Exception as error:  # any, as above
+                self._members.expel(sequence, error)
+                return []
+        if sum([need for _, need in needs]) > self._blocks.available:
+            return []
+        for row, need in needs:
+            if need:
+                row.sequence.table += self._blocks.allocate(need)
+            rows.append(Expected(row.sequence, row.start + 1, 1))
+        return rows
+
+    def _needs(self, sequence: Sequence, tokens: int) -> int:
+        """Pages for the first `tokens` tokens, beside those that it has."""
+        return -(-tokens // self._blocks.page_size) - len(sequence.table)
 
     def _begin(self, budget: int, rows: list[Scheduled], now: float) -> int:
         """Start waiting sequences, in their order; returns how many tokens they take."""
@@ -103,7 +134,7 @@ class Planning:
         scores = not sequence.decoding and sequence.scores
         if scores:
             count = min(count, max(sequence.cacheable - start, 0) + self._scorable)
-        need = -(-(start + count) // self._blocks.page_size) - len(sequence.table)
+        need = self._needs(sequence, start + count)
         if not count or (need > 0 and not self._make_room(sequence, need, rows)):
             return 0
         row = Scheduled(sequence, start, count)

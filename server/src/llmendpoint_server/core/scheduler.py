@@ -161,6 +161,12 @@ class Scheduler:
             raise RuntimeError("Requests wait, and none was scheduled.")
         return Batch(tuple([row for row in rows if row.sequence.status is Status.RUNNING]), now)
 
+    def ahead(self, batch: Batch) -> Batch | None:
+        """The batch after `batch`, which runs, so that it can begin before the tokens are known that `batch` gives; None if the next
+        one must be scheduled when they are. No other batch is scheduled until this one has ended too, or is given up."""
+        rows = self._planning.ahead(batch)
+        return Batch(tuple(rows), batch.time) if rows else None
+
     def update(self, batch: Batch, sampled: Rows[Sampled], now: float) -> list[RequestOutput]:
         """Take the result of a step: what each row got, in the batch's order. Raises ValueError, before anything is
         changed, if not just the rows that sample have tokens, or log probabilities do not fit the tokens."""

@@ -127,10 +127,13 @@ def ends_of(request: Request, eos_token_ids: frozenset[int]) -> frozenset[int]:
 
 def finish_reason(sequence: Sequence, max_model_len: int) -> FinishReason | None:
     """Why the sequence's newest token ends it; None if it does not."""
-    tokens, request = sequence.tokens, sequence.request
+    tokens = sequence.tokens
     if tokens[-1] in sequence.ends:
         return FinishReason.STOP
-    length = len(tokens)
-    if length >= max_model_len or length - len(request.prompt) >= request.sampling.max_tokens:
-        return FinishReason.LENGTH
-    return None
+    return FinishReason.LENGTH if ends_at(sequence, len(tokens), max_model_len) else None
+
+
+def ends_at(sequence: Sequence, length: int, max_model_len: int) -> bool:
+    """Whether it may have no more tokens than `length`."""
+    request = sequence.request
+    return length >= max_model_len or length - len(request.prompt) >= request.sampling.max_tokens

@@ -16,8 +16,10 @@ import structlog
 import torch
 
 from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.forward import forward
+from llmendpoint_server.engine.inputs import Numbers
 from llmendpoint_server.engine.loading import CausalLM
 from llmendpoint_server.engine.sampling.static import Parameters
 from llmendpoint_server.engine.step import Step
@@ -73,6 +75,23 @@ class Recorded:
     draw_filtered: Work
 
 
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A step that the device computes. `sequences`: of its rows, in their order, without the padding."""
+
+    step: Step
+    sequences: list[Sequence]
+    _read: torch.Tensor
+    _done: torch.cuda.Event | None
+
+    def tokens(self) -> list[int]:
+        """Of each row. Waits for the device. The second step that is launched after this one overwrites them."""
+        if self._done is not None:
+            self._done.synchronize()
+        found: list[int] = self._read.tolist()
+        return found
+
+
 def sizes_for(most: int) -> tuple[int, ...]:
     """The sizes that batches of up to `most` rows need."""
     return tuple(size for place, size in enumerate(SIZES) if place == 0 or SIZES[place - 1] < most)
@@ -110,7 +129,17 @@ class Graphs:
         self._stages = stages(device)
         self._highest = torch.empty(largest, dtype=torch.float32, device=device)
         self._tokens = torch.empty(largest, dtype=torch.int64, device=device)
-        self._read = torch.empty(largest, dtype=torch.int64, pin_memory=device.type == "cuda")
+        on_cuda = device.type == "cuda"
+        self._reads = [
+            (
+                torch.empty(largest, dtype=torch.int64, pin_memory=on_cuda),
+                torch.cuda.Event() if on_cuda else None,  # type: ignore[no-untyped-call]  # torch publishes no type
+            )
+            for _ in range(2)
+        ]
+        """tokens of the last two steps on the host, and when they are there"""
+        self._places = Numbers(device, torch.int64)
+        self._places.reserve(largest)
         self._parameters = Parameters(largest, device)
 
     def _padding(self, size: int) -> Step:
@@ -151,23 +180,42 @@ class Graphs:
 
     def run(self, batch: Batch) -> tuple[Step, list[int]]:
         """A token of each row, in the order of the step's rows. Waits for the device once, at the end."""
-        with torch.inference_mode():
-            return self._run(batch)
+        launched = self.launch(batch)
+        return launched.step, launched.tokens()
 
-    def _run(self, batch: Batch) -> tuple[Step, list[int]]:
+    def launch(self, batch: Batch, after: Launched | None = None) -> Launched:
+        """Begin a batch. `after`: what was launched last, and gives the batch's rows their tokens; None: these are known."""
+        with torch.inference_mode():
+            return self._launch(batch, after)
+
+    def _launch(self, batch: Batch, after: Launched | None) -> Launched:
         rows = len(batch.rows)
         size = next(size for size in self.sizes if size >= rows)
         step = self._backend.prepare(batch, [self._spare] * (size - rows))
-        recorded = self._recorded[size]
-        recorded.compute()
         sequences = [row.sequence for row in step.rows[:rows]]
+        if after is not None:
+            self._hand_over(step, sequences, after)
+        recorded = self._recorded[size]
         params = [sequence.request.sampling for sequence in sequences]
-        if not all(one.greedy for one in params):
-            self._parameters.load(sequences, size)
+        draws = not all(one.temperature == 0 for one in params)
+        if draws:  # written before the graph is launched: the next step waits for this copy
+            self._parameters.load(sequences, size, coming=int(after is not None))
+        recorded.compute()
+        if draws:
             filtered = any(one.top_p < 1 or one.top_k for one in params)
             (recorded.draw_filtered if filtered else recorded.draw)()
-        read = self._read[:rows]
-        read.copy_(self._tokens[:rows], non_blocking=True)
-        if step.device.type == "cuda":
-            torch.cuda.current_stream(step.device).record_event().synchronize()
-        return step, read.tolist()
+        self._reads.reverse()  # the other one may not have been read yet
+        read, done = self._reads[0]
+        read[:rows].copy_(self._tokens[:rows], non_blocking=True)
+        if done is not None:
+            done.record(torch.cuda.current_stream(step.device))
+        return Launched(step, sequences, read[:rows], done)
+
+    def _hand_over(self, step: Step, sequences: list[Sequence], after: Launched) -> None:
+        """Give a step the tokens of the one that runs."""
+        tokens = self._tokens
+        if sequences != after.sequences[: len(sequences)]:
+            places = {sequence: place for place, sequence in enumerate(after.sequences)}
+            tokens = tokens[self._places.fill([places[sequence] for sequence in sequences])]
+        # A row that is not a number has no token; its request fails, and nobody reads what follows.
+        step.ids[0, : len(sequences)].copy_(tokens[: len(sequences)].clamp(min=0))

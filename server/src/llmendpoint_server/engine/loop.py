@@ -22,6 +22,7 @@ from llmendpoint_server.core.sequence import Status
 from llmendpoint_server.engine.adapters.stack import Stack
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE
 from llmendpoint_server.engine.bring_up import ModelInfo
+from llmendpoint_server.engine.graphs import Launched
 from llmendpoint_server.engine.parallel.ranks import RankEnded, Ranks
 from llmendpoint_server.engine.sampling.masks import Masks
 
@@ -40,8 +41,18 @@ class Runner(Protocol):
         """Compute one token that belongs to no request. An exception here is the device's fault, not a request's."""
 
 
+class Launcher(Protocol):
+    """Begins batches; the tokens of one are read when the next one has begun."""
+
+    def launch(self, batch: Batch, after: Launched | None = None) -> Launched | None:
+        """None: the batch can only be run. `after`: what was launched last, and gives the rows of `batch` their tokens."""
+
+    def result(self, launched: Launched) -> list[Sampled]: ...
+
+
 class Engine:
-    """`ranks`: those that compute the model together with this process."""
+    """`ranks`: those that compute the model together with this process. `launcher`: None: no batch begins before the one before it has
+    ended."""
 
     def __init__(
         self,
@@ -49,8 +60,12 @@ class Engine:
         scheduler: Scheduler,
         clock: Callable[[], float] = time.monotonic,
         ranks: Ranks | None = None,
+        launcher: Launcher | None = None,
     ) -> None:
         self.ranks = ranks
+        self._launcher = launcher
+        self._ahead: tuple[Batch, Launched] | None = None
+        """what was launched beside the last batch"""
         self.runner = runner
         self.scheduler = scheduler
         self._clock = clock
@@ -78,7 +93,7 @@ class Engine:
         outputs: list[RequestOutput] = []
         try:
             outputs = self.scheduler.expire(self._clock())
-            batch = self.scheduler.schedule(self._clock())
+            batch = self._begun() or self.scheduler.schedule(self._clock())
         except Exception as error:  # any: no single request is at fault, so all end as LOST
             self.scheduler.reset(error)
             return outputs + self._faults()
@@ -90,18 +105,46 @@ class Engine:
             self.runner.check()
         return outputs + self._faults()
 
+    def _begun(self) -> Batch | None:
+        """The batch that runs already. None, too, if nobody wants it any more."""
+        if self._ahead is not None:
+            batch, launched = self._ahead
+            if any(row.sequence.status is Status.RUNNING for row in batch.rows):
+                self._ahead = Batch(batch.rows, self._clock()), launched  # the batch before it has just ended
+            else:
+                self._ahead = None
+        return None if self._ahead is None else self._ahead[0]
+
+    def _run(self, batch: Batch) -> list[Sampled]:
+        """Compute a batch. If the next one is known, it begins before the tokens of this one are waited for: so Python's work for both is
+        done while the device computes."""
+        launcher, begun = self._launcher, self._ahead
+        self._ahead = None
+        if launcher is None:
+            return self.runner.run(batch)
+        launched = begun[1] if begun is not None and begun[0] is batch else launcher.launch(batch)
+        if launched is None:
+            return self.runner.run(batch)
+        following = self.scheduler.ahead(batch)
+        if following is not None and (after := launcher.launch(following, launched)) is not None:
+            self._ahead = following, after
+        return launcher.result(launched)
+
     def _compute(self, batch: Batch) -> list[RequestOutput]:
         """A batch that raised leaves garbage only in slots that its own rows write again. The scheduler's state, the
         names of pages and the free pages change in `update` only, which raises before it changes anything or not at
         all. A page is cleared when a sequence begins it."""
         try:
-            return self.scheduler.update(batch, self.runner.run(batch), self._clock())
+            return self.scheduler.update(batch, self._run(batch), self._clock())
         except (torch.AcceleratorError, RankEnded):
             raise
         except Exception as error:  # not the device's: the row at fault is searched for, and fails alone
             structlog.get_logger().error(
                 "a batch failed", rows=len(batch.rows), error=f"{type(error).__name__}: {error}"
             )
+            self._ahead = None
+            if batch.expected:
+                return []  # nothing has changed: its rows are scheduled again
             if len(batch.rows) == 1:
                 return self._fail(batch.rows[0].sequence.id, error)
         # Outside of the handler, because the exception's frames hold the tensors of the failed batch.

@@ -75,7 +75,7 @@ def bring_up(
         pooling = PoolingEngine(model.runner, PoolingScheduler(model.config))
         return pooling, model.loaded, pooling.warm_up
     runner, info = load(settings)
-    engine = Engine(runner, make_scheduler(settings, info), ranks=runner.ranks)
+    engine = Engine(runner, make_scheduler(settings, info), ranks=runner.ranks, launcher=runner)
     if runner.stack is not None:
         load_at_start(runner.stack, engine.scheduler.adapters, settings.adapters)
     return engine, describe(settings, info), partial(engine.warm_up, info.max_model_len)

@@ -15,7 +15,7 @@ from llmendpoint_server.core.speculation import accept
 from llmendpoint_server.engine.adapters.stack import Stack
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.forward import forward
-from llmendpoint_server.engine.graphs import Graphs, Recorder
+from llmendpoint_server.engine.graphs import Graphs, Launched, Recorder
 from llmendpoint_server.engine.loading import CausalLM
 from llmendpoint_server.engine.native import Kernels
 from llmendpoint_server.engine.parallel.ranks import Ranks
@@ -77,6 +77,24 @@ class ModelRunner:
                 scored = [batch.rows[place] for place in step.scored]
                 for place, told in zip(step.scored, of_prompts(logits[len(drawn) :], scored), strict=True):
                     found[place] = replace(found[place], prompt_logprobs=told)
+        return found
+
+    def launch(self, batch: Batch, after: Launched | None = None) -> Launched | None:
+        """Begin a batch, if a graph gives all of its tokens; else None. `after`: the batch that was launched last, if its tokens are
+        those that this one computes."""
+        graphs = self._graphs
+        if graphs is None or not graphs.fit(batch):
+            return None
+        asked = [] if after is not None else [row.sequence.request.sampling for row in batch.rows]
+        if any(one.logprobs is not None or one.changes_logits for one in asked):
+            return None
+        return graphs.launch(batch, after)
+
+    def result(self, launched: Launched) -> list[Sampled]:
+        """What each row got, in the batch's order. Waits for the device."""
+        found: list[Sampled] = [NOTHING] * len(launched.sequences)
+        for place, token in zip(launched.step.sampled, launched.tokens(), strict=True):
+            found[place] = Sampled((token,))
         return found
 
     def _computed(self, batch: Batch) -> tuple[Step, torch.Tensor, list[int], Mapping[Sequence, Mask]]:

@@ -31,8 +31,9 @@ class Parameters:
         self._numbers = Numbers(device, torch.float64)
         self._numbers.reserve(4 * most)
 
-    def load(self, sequences: Row[Sequence], size: int) -> None:
-        """Write the rows' parameters and noise, and greedy rows after them, up to `size` rows."""
+    def load(self, sequences: Row[Sequence], size: int, coming: int = 0) -> None:
+        """Write the rows' parameters and noise, and greedy rows after them, up to `size` rows. `coming`: tokens that each sequence
+        gets before it draws."""
         params = [sequence.request.sampling for sequence in sequences]
         greedy = [0.0] * (size - len(params))
         self._numbers.fill(
@@ -40,7 +41,7 @@ class Parameters:
                 *(one.temperature for one in params), *greedy,
                 *(one.top_p for one in params), *greedy,
                 *(float(one.top_k) for one in params), *greedy,
-                *(_noise(sequence) for sequence in sequences), *greedy,
+                *(_noise(sequence, coming) for sequence in sequences), *greedy,
             ]
         )  # fmt: skip
 
@@ -61,8 +62,8 @@ class Stages(Protocol):
         """(logits, highest, parameters, tokens, filtered): replace the tokens of rows that are not greedy."""
 
 
-def _noise(sequence: Sequence) -> float:
-    return 0.0 if sequence.request.sampling.greedy else uniform(sequence.seed, len(sequence.tokens))
+def _noise(sequence: Sequence, coming: int) -> float:
+    return 0.0 if sequence.request.sampling.greedy else uniform(sequence.seed, len(sequence.tokens) + coming)
 
 
 def most_probable(logits: torch.Tensor, highest: torch.Tensor, tokens: torch.Tensor) -> None:
