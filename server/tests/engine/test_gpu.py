@@ -60,7 +60,7 @@ def brought_up(folder: Path) -> tuple[ModelRunner, Engine]:
         max_batched_tokens=TOKENS,
     )
     runner, info = load(configure)
-    return runner, Engine(runner, make_scheduler(configure, info))
+    return runner, Engine(runner, make_scheduler(configure, info), launcher=runner)
 
 
 def layer(heads: int, dim: int) -> LayerCache:
