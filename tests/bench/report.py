@@ -31,6 +31,7 @@ class Section:
 SECTIONS = (
     Section("engine", "Engine", "make bench-engine"),
     Section("engine-qwen3", "Engine: 152k tokens to draw from", "make bench-engine"),
+    Section("cuda", "Engine on CUDA", "make bench-cuda"),
     Section("speculation", "Engine: speculation", "make bench-speculation"),
     Section("structured", "Engine: structured output", "make bench-structured"),
     Section("weights", "Engine: weights and KV cache in fewer bits", "make bench-weights"),
@@ -40,6 +41,7 @@ SECTIONS = (
     Section("api", "API process of the engine", "make bench-api"),
     Section("gateway", "Gateway", "make bench-gateway"),
     Section("tables", "Gateway: one change of many endpoints", "make bench-tables"),
+    Section("prefixes", "Gateway: prompts that begin alike", "make bench-prefixes"),
     Section("rollout", "Rollback under 50 requests a second", "make bench-rollout"),
     Section("verdicts", "Verdicts on simulated rollouts", "make bench-verdicts"),
     Section("operator", "Operator", "make bench-operator"),

@@ -27,6 +27,7 @@ class StateCollector(Collector):
         yield from self._of_requests()
         yield from self._of_refusals()
         yield from self._of_adapters()
+        yield from self._of_prompts()
 
     def _of_configuration(self) -> Iterable[Metric]:
         staleness = self._placement.reach.seconds(self._control.now())
@@ -112,6 +113,31 @@ class StateCollector(Collector):
         for (endpoint, adapter), number in self._placement.adapters.requests.items():
             requests.add_metric([*endpoint.split("/"), adapter], number)
         yield requests
+
+    def _of_prompts(self) -> Iterable[Metric]:
+        prompts = self._placement.prompts
+        requests = CounterMetricFamily(
+            f"{PREFIX}prefix_requests",
+            "Prompts that went to a replica, by where the longest known beginning of the prompt was",
+            labels=["found"],
+        )
+        for found, number in prompts.requests.items():
+            requests.add_metric([found.value], number)
+        yield requests
+        for name, text, size in (
+            ("prefix_prompt_bytes", "Size of the prompts that went to a replica", prompts.bytes),
+            (
+                "prefix_matched_bytes",
+                "Bytes at the beginning of these prompts that their replicas had got before",
+                prompts.matched_bytes,
+            ),
+        ):
+            yield CounterMetricFamily(f"{PREFIX}{name}", text, value=float(size))
+        yield GaugeMetricFamily(
+            f"{PREFIX}prefix_links",
+            "Entries of the table of beginnings of prompts",
+            value=float(len(prompts.prefixes)),
+        )
 
     def _of_requests(self) -> Iterable[Metric]:
         queue = self._control.held.waiting

@@ -5,6 +5,7 @@ from typing import Any
 from llmendpoint_gateway.core.endpoint.names import conflicts
 from llmendpoint_gateway.core.endpoint.objects import Endpoint
 from llmendpoint_gateway.core.placement.placement import Placement
+from llmendpoint_gateway.core.placement.prefixes import MOST
 from llmendpoint_gateway.core.placement.routing import cluster_name
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.placement.control import Control
@@ -22,6 +23,7 @@ def describe(control: Control, ads: Ads) -> dict[str, Any]:
         "synced": control.synced,
         "nack": ads.nack,
         "authentication": _authentication(control),
+        "prefixes": {"links": len(placement.prompts.prefixes), "most": MOST},
         "endpoints": {
             key: _endpoint(
                 placement, endpoint, names.get(key, []), control.held.waiting.count(key), control.now()

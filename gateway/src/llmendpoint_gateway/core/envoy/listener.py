@@ -29,6 +29,7 @@ from llmendpoint_gateway.core.envoy.routes import BUFFER, EXT_PROC, PROCESSING
 from llmendpoint_gateway.core.envoy.upstream_logs import PERIOD, make_upstream_logs
 from llmendpoint_gateway.core.identity.credentials import HEADERS as CREDENTIALS
 from llmendpoint_gateway.core.request.paths import MODEL_HEADER
+from llmendpoint_gateway.core.request.prompt import SESSION_HEADERS
 from llmendpoint_gateway.core.request.trace_context import TRACEPARENT
 
 READ_HEADERS = (
@@ -41,6 +42,7 @@ READ_HEADERS = (
     MODEL_HEADER,
     PRIORITY_HEADER,
     TRACEPARENT,
+    *SESSION_HEADERS,
 )
 NAME, INNER_NAME = STATS_NAME, INNER_STATS_NAME = "openai", "large"
 """Of the listeners and of their routes, and in Envoy's statistics."""

@@ -33,7 +33,7 @@ from llmendpoint_gateway.core.request.admit import admit
 from llmendpoint_gateway.core.request.body import scan
 from llmendpoint_gateway.core.request.paths import ByModel, ByPath, GetModel, ListModels
 from llmendpoint_gateway.core.request.refusals import Rejected, starting
-from llmendpoint_gateway.core.request.request import Head, Request
+from llmendpoint_gateway.core.request.request import Head, Request, has_prompt
 from llmendpoint_gateway.serve.identity.gate import Gate
 from llmendpoint_gateway.serve.outcome.outcomes import Outcomes
 from llmendpoint_gateway.serve.request import writing
@@ -92,7 +92,7 @@ class Picker:
     def _identify(self, stream: Stream, message: bytes) -> Request | None:
         """None if the body is still to come."""
         if isinstance(stream.state, Head):
-            return Request(stream.state, scan(read_body(message)))
+            return Request(stream.state, scan(read_body(message), has_prompt(stream.state)))
         head = read_head(message, self._trusted_hops, self._placement.view.paths, self._gate)
         if isinstance(head.who, Rejected):
             self._traces.begin(stream, head)
@@ -116,7 +116,7 @@ class Picker:
         if isinstance(name, Rejected):
             self._answers.give(stream, request, name, start)
             return
-        decision = self._placement.place(name, self._clock(), request.caller, request.print_)
+        decision = self._placement.place(name, self._clock(), request.caller, request.print_, request.prompt)
         if isinstance(decision, Picked) or not self._held.hold(stream, request, name, decision):
             self._answers.give(stream, request, decision, start)
         else:

@@ -131,7 +131,9 @@ class HeldRequests:
     def _place(self, held: Held) -> Picked | Rejected:
         request = held.request
         refusal = self._judge_again(request.head, held.name) if self._judge_again else None
-        return refusal or self._placement.place(held.name, self._clock(), request.caller, request.print_)
+        return refusal or self._placement.place(
+            held.name, self._clock(), request.caller, request.print_, request.prompt
+        )
 
     def _expire(self, held: Held) -> None:
         """The request's time is over. If its endpoint was deleted and exists again, it waits on."""

@@ -21,6 +21,7 @@ from llmendpoint_gateway.core.request.paths import (
     Socket,
     read_path,
 )
+from llmendpoint_gateway.core.request.prompt import SESSION_HEADERS, hint
 from llmendpoint_gateway.core.request.request import SHOWN, Head
 from llmendpoint_gateway.core.request.trace_context import LONGEST, TRACEPARENT
 from llmendpoint_gateway.serve.identity.gate import Gate
@@ -60,6 +61,7 @@ def read_head(
         "" if not media or media == JSON or MEDIA_TYPE.match(media) else media[:SHOWN].decode("latin-1"),
         found.get("content-encoding", b"identity").lower() != b"identity",
         _short(found.get(TRACEPARENT, b"")),
+        _session(found),
         who,
         key,
         gate is not None and not isinstance(asked, Socket) and _without_body(request),
@@ -89,6 +91,13 @@ def _handshake(asked: Socket, found: Mapping[str, bytes]) -> Asked:
         return asked
     name = found.get(MODEL_HEADER, b"")[:MOST_PATH].decode("utf-8", "replace")
     return replace(asked, endpoint=name.strip())
+
+
+def _session(found: Mapping[str, bytes]) -> int:
+    for name in SESSION_HEADERS:
+        if value := found.get(name):
+            return hint(memoryview(value))
+    return 0
 
 
 def _short(text: bytes) -> str:
