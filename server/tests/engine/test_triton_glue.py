@@ -169,7 +169,7 @@ def test_steps_of_few_rows_and_of_many_have_the_logits_of_the_models_own_forward
     monkeypatch.setattr(operators, "_PROGRAMS", 1)
     folder = model_folder("qwen3")
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, num_hidden_layers=2, layer_types=["full_attention"] * 2
+        folder, dtype=torch.float32, num_hidden_layers=1, layer_types=["full_attention"]
     ).eval()
     prompts = gate.probe_prompts(512, (4, 9, 11))
     expected = gate.reference_logits(model, prompts, CPU)
