@@ -269,7 +269,7 @@ class StatesAhead(SchedulerStates):
         caching=st.booleans(),
         window=st.none() | st.integers(1, 9),
     )
-    def start(self, window: int | None, **config: int) -> None:  # type: ignore[override]  # hypothesis calls it
+    def start(self, window: int | None, **config: int) -> None:
         super().start(window, 1, 0, 128, queue=4, queued_tokens=40, speculative=0, **config)
 
     @precondition(lambda self: self.flight is not None)

@@ -111,10 +111,11 @@ class Batch:
     def plain(self) -> bool:
         """Whether each row computes one token, samples from it, and scores nothing, as rows that decode do: then no row need be
         asked for it again while the step runs."""
-        return all(row.count == 1 and row.sample and not row.scored for row in self.rows)
+        return self.expected or all(row.count == 1 and row.sample and not row.scored for row in self.rows)
 
     @property
     def expected(self) -> bool:
+        """Whether its rows are `Expected`: all are, or none."""
         return isinstance(self.rows[0], Expected) if self.rows else False
 
 
