@@ -42,11 +42,12 @@ def get(connection: Connection, upload_id: str) -> Upload:
 
 def open_one(connection: Connection, upload_id: str) -> tuple[Upload, list[Part]]:
     """Raises Refused where it is not pending."""
+    # Before its status: a reader of PostgreSQL sees what ends between the two, and must not take its parts for none.
+    rows = connection.execute("SELECT id, bytes FROM parts WHERE upload = ?", (upload_id,)).fetchall()
     upload = get(connection, upload_id)
     if upload.status != "pending":
         told = f"The upload {upload_id} is {upload.status}. Only a pending one takes parts, or is completed or cancelled."
         raise Refused(told, param="upload_id", code="upload_not_pending")
-    rows = connection.execute("SELECT id, bytes FROM parts WHERE upload = ?", (upload_id,)).fetchall()
     return upload, [Part(*row) for row in rows]
 
 
