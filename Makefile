@@ -58,6 +58,9 @@ pictures: .venv/.stamp ## write docs/pictures/status.svg and rollback.svg from w
 reference: .venv/.stamp ## write what docs/reference takes from the chart, the CLI, the API and the metrics
 	@$(PY) -m tests.reference
 
+dashboard: .venv/.stamp ## write the chart's Grafana dashboard from tests/monitoring/panels.py
+	@$(PY) -m tests.monitoring
+
 cluster: .venv/.stamp ## the embedded Kubernetes by itself
 	@$(PY) -m tests.cluster up
 
@@ -91,11 +94,17 @@ bench-structured: .venv/.stamp ## the time between tokens with a grammar beside 
 bench-weights: .venv/.stamp ## size, tokens/s and quality of int8 and int4 weights and of an 8-bit KV cache beside bfloat16 and float32
 	@$(PY) -m tests.bench.weights
 
+bench-cuda: .venv/.stamp ## the engine on a CUDA device beside the device's limits, and beside transformers' continuous batching
+	@$(PY) -m tests.bench.cuda --peers
+
 bench-gateway: .venv/.stamp ## CPU per decision and latency beside a direct call
 	@$(PY) -m tests.bench.gateway
 
 bench-tables: .venv/.stamp ## CPU of the gateway for one change of an EndpointSlice, and requests while such changes come
 	@$(PY) -m tests.bench.tables
+
+bench-prefixes: .venv/.stamp ## TTFT and cached tokens of 40 tenants' prompts on 4 engines: in turn, by fewest requests, sglang-router, ours
+	@$(PY) -m tests.bench.prefixes
 
 bench-operator: .venv/.stamp ## 1,000 endpoints with faked pods, beside a bare client's same writes
 	@$(PY) -m tests.bench.operator
@@ -137,4 +146,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-step bench-serving bench-speculation bench-structured bench-weights bench-gateway bench-tables bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference
+.PHONY: help venv dashboard demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-step bench-cuda bench-serving bench-speculation bench-structured bench-weights bench-gateway bench-tables bench-prefixes bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference

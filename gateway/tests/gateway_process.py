@@ -43,11 +43,13 @@ class GatewayProcess:
         kubeconfig: Path,
         batch_service: str | None = None,
         picker_flags: tuple[str, ...] = (),
+        authentication: str = "off",
         **bounds: Any,
     ) -> None:
         self.folder, self.kubeconfig, self.bounds = folder, kubeconfig, bounds
         self.port, self.http_port = free_port(), free_port()
         self.batch_service, self.picker_flags = batch_service, picker_flags
+        self.authentication = authentication
         self.socket = folder / "control.sock"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.start_picker()
@@ -83,6 +85,8 @@ class GatewayProcess:
             str(self.socket),
             "--host",
             "127.0.0.1",
+            "--authentication",
+            self.authentication,
         ]
         with (self.folder / f"{command}.log").open("ab") as log:
             process = subprocess.Popen(

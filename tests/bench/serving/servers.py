@@ -31,9 +31,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def ours(model: str, *flags: str) -> Iterator[Server]:
-    command = (sys.executable, "-m", "llmendpoint_server", "--host", "127.0.0.1", "--model", model, "--served-model-name", "bench")  # fmt: skip
-    with _running("llmendpoint-server", (*command, *flags), {}, "/ready") as server:
+def ours(model: str, *flags: str, cpu: int | None = None) -> Iterator[Server]:
+    """`cpu`: the only processor that it may use; None: all."""
+    bound = () if cpu is None else ("taskset", "-c", str(cpu))
+    command = (*bound, sys.executable, "-m", "llmendpoint_server", "--host", "127.0.0.1", "--model", model, "--served-model-name", "bench")  # fmt: skip
+    with running("llmendpoint-server", (*command, *flags), {}, "/ready") as server:
         yield server
 
 
@@ -55,14 +57,14 @@ def vllm(interpreter: Path, model: Path, dtype: str) -> Iterator[Server]:
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
     }
-    with _running("vllm-server", command, settings, "/health") as server:
+    with running("vllm-server", command, settings, "/health") as server:
         yield server
 
 
 @contextlib.contextmanager
-def _running(name: str, command: tuple[str, ...], settings: dict[str, str], path: str) -> Iterator[Server]:
+def running(name: str, command: tuple[str, ...], settings: dict[str, str], path: str) -> Iterator[Server]:
     """The server, ready. Raises CannotRun with the last line of its log if it ends first."""
-    port = _free_port()
+    port = free_port()
     log = RESULTS / "logs" / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
@@ -104,7 +106,7 @@ def _answers(port: int, path: str) -> bool:
         connection.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])

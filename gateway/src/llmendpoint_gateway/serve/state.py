@@ -5,6 +5,7 @@ from typing import Any
 from llmendpoint_gateway.core.endpoint.names import conflicts
 from llmendpoint_gateway.core.endpoint.objects import Endpoint
 from llmendpoint_gateway.core.placement.placement import Placement
+from llmendpoint_gateway.core.placement.prefixes import MOST
 from llmendpoint_gateway.core.placement.routing import cluster_name
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.placement.control import Control
@@ -21,12 +22,29 @@ def describe(control: Control, ads: Ads) -> dict[str, Any]:
         "connected": ads.connected,
         "synced": control.synced,
         "nack": ads.nack,
+        "authentication": _authentication(control),
+        "prefixes": {"links": len(placement.prompts.prefixes), "most": MOST},
         "endpoints": {
             key: _endpoint(
                 placement, endpoint, names.get(key, []), control.held.waiting.count(key), control.now()
             )
             for key, endpoint in placement.view.endpoints.items()
         },
+    }
+
+
+def _authentication(control: Control) -> dict[str, Any]:
+    """What is known of the LLMKeys, and nothing that is in them."""
+    gate = control.gate
+    if gate is None:
+        return {"mode": "off"}
+    keys = gate.keys
+    return {
+        "mode": gate.mode.value,
+        "synced": keys.synced,
+        "keys": len(keys.table),
+        "left_out": keys.table.left_out,
+        "problem": keys.problem if keys.reach.stale else None,
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from llmendpoint_gateway.core.endpoint.names import Claims, change_claims, change_names
+from llmendpoint_gateway.core.endpoint.names import Claims, Meant, change_claims, change_names
 from llmendpoint_gateway.core.endpoint.objects import Endpoint, Replica, Slice
 from llmendpoint_gateway.core.endpoint.shared_map import GONE, SharedMap, with_changes
 
@@ -121,16 +121,16 @@ class View:
         endpoint = self.endpoints.get(key)
         return endpoint is None or declared in endpoint.paths
 
-    def with_adapter(self, key: str, model: str) -> str:
-        """The name of the endpoint that a path names, with the adapter if the body's `model` means one. The engine judges
-        the rest of that name."""
+    def with_adapter(self, key: str, model: str) -> str | Meant:
+        """The name of the endpoint that a path names, or the adapter of it that the body's `model` means. The engine judges
+        the rest of that name. It is not put together as a name: another endpoint may claim `key:adapter` as its own."""
         endpoint = self.endpoints.get(key)
         if endpoint is None or not endpoint.adapters or not model:
             return key
         own = (key, *endpoint.served_names)
         base, _, adapter = ("", "", model) if model in endpoint.adapters else model.rpartition(":")
         wanted = adapter in endpoint.adapters and base in ("", *own) and model not in own
-        return f"{key}:{adapter}" if wanted else key
+        return Meant(key, adapter) if wanted else key
 
 
 def change_view(view: View, changed: Mapping[str, Part]) -> View:

@@ -8,6 +8,8 @@ from llmendpoint_gateway.core.envoy.listener import (
     STATS_NAME,
 )
 from llmendpoint_gateway.core.envoy.overload import make_allocator, make_overload_manager
+from llmendpoint_gateway.core.envoy.request_stats import STATS_PREFIX as REQUESTS_PREFIX
+from llmendpoint_gateway.core.envoy.request_stats import make_buckets
 from llmendpoint_gateway.core.envoy.resources import (
     ADS,
     CONTROL_CLUSTER,
@@ -23,6 +25,7 @@ LIMIT = "connections"  # in the node's metadata: the most connections
 # Envoy keeps no other statistics: it has over a hundred counters for each cluster.
 KEPT_STATS = (
     f"{STATS_PREFIX}.",
+    f"{REQUESTS_PREFIX}.",
     f"http.{STATS_NAME}.",
     f"http.{INNER_STATS_NAME}.",
     f"cluster.{CONTROL_CLUSTER}.",
@@ -49,14 +52,16 @@ def make_bootstrap(
     instance: str,
     share: Share,
     batch_service: str | None = None,
+    with_keys: bool = False,
 ) -> Resource:
     """`control` and `decisions` are the picker's sockets; `inner` is Envoy's own. `open_share` is a file that the
     picker writes (serve/envoy/connections.py), or None if Envoy cannot watch it. `host` is the address to listen on.
 
     `instance` is new at each start, because Envoy's counters then begin at 0. The admin interface is on a Unix socket:
-    whoever reaches it can stop Envoy. `batch_service`: its host and port; None if there is none.
+    whoever reaches it can stop Envoy. `batch_service`: its host and port; None if there is none. `with_keys`: the picker
+    asks for API keys.
     """
-    front = Front(host, port, inner, share, batch_service is not None)
+    front = Front(host, port, inner, share, batch_service is not None, with_keys)
     metadata = {LIMIT: share.connections, FRONT: front.as_metadata()}
     return {
         "node": {"id": instance, "cluster": "gateway", "metadata": metadata},
@@ -64,7 +69,8 @@ def make_bootstrap(
         "overload_manager": make_overload_manager(share, open_share),
         "memory_allocator_manager": make_allocator(),
         "stats_config": {
-            "stats_matcher": {"inclusion_list": {"patterns": [{"prefix": prefix} for prefix in KEPT_STATS]}}
+            "stats_matcher": {"inclusion_list": {"patterns": [{"prefix": prefix} for prefix in KEPT_STATS]}},
+            "histogram_bucket_settings": make_buckets(),
         },
         "deferred_stat_options": {"enable_deferred_creation_stats": True},
         "layered_runtime": {"layers": [{"name": "bounds", "static_layer": _runtime()}]},

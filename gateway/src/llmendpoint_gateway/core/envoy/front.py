@@ -20,13 +20,15 @@ FRONT = "front"  # in the node's metadata
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """`host`: the address to listen on. `inner`: the socket of the inner listener. `batch_service`: there is one."""
+    """`host`: the address to listen on. `inner`: the socket of the inner listener. `batch_service`: there is one. `with_keys`: the
+    picker asks for API keys."""
 
     host: str
     port: int
     inner: str
     share: Share
     batch_service: bool = False
+    with_keys: bool = False
 
     def as_metadata(self) -> Resource:
         return asdict(self)
@@ -38,18 +40,27 @@ def read_front(metadata: Mapping[str, Any]) -> Front | None:
     if told is None:
         return None
     share = Share(**{name: int(value) for name, value in told["share"].items()})
-    return Front(told["host"], int(told["port"]), told["inner"], share, told["batch_service"])
+    return Front(
+        told["host"],
+        int(told["port"]),
+        told["inner"],
+        share,
+        told["batch_service"],
+        told.get("with_keys", False),
+    )
 
 
 def make_front(front: Front) -> Mapping[str, Mapping[str, Resource]]:
     """Type URL -> name -> resource."""
     return {
         LISTENER: {
-            NAME: make_listener(front.host, front.port, front.share, front.batch_service),
-            INNER_NAME: make_inner_listener(front.inner),
+            NAME: make_listener(front.host, front.port, front.share, front.batch_service, front.with_keys),
+            INNER_NAME: make_inner_listener(front.inner, front.with_keys),
         },
         ROUTES: {
-            NAME: make_routes(NAME, large_apart=True, batch_service=front.batch_service),
+            NAME: make_routes(
+                NAME, large_apart=True, batch_service=front.batch_service, with_keys=front.with_keys
+            ),
             INNER_NAME: make_routes(INNER_NAME, large_apart=False),
         },
     }

@@ -1,7 +1,7 @@
 """The two decisions for one request: which endpoint it is for, and which replica gets it, or why none does."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from llmendpoint_gateway.core.endpoint.departed import Departed
@@ -9,10 +9,13 @@ from llmendpoint_gateway.core.endpoint.loads import Loads
 from llmendpoint_gateway.core.placement.adapters import holding
 from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
 from llmendpoint_gateway.core.placement.in_flight import InFlight
+from llmendpoint_gateway.core.placement.preference import Wanted, draw, how_busy, preferred
+from llmendpoint_gateway.core.placement.prompts import Prompts
 from llmendpoint_gateway.core.placement.replica_breaker import Breakers
 from llmendpoint_gateway.core.placement.rotation import Rotation
 from llmendpoint_gateway.core.placement.routing import Route, Table, Target
 from llmendpoint_gateway.core.placement.trials import Standing
+from llmendpoint_gateway.core.request.prompt import Prompt
 from llmendpoint_gateway.core.request.refusals import (
     Rejected,
     adapter_not_loaded,
@@ -26,6 +29,9 @@ from llmendpoint_gateway.core.request.refusals import (
 MOST_REPLICAS = 2
 
 NO_LOAD: Mapping[str, int] = {}
+
+Order = Callable[[Sequence[str]], tuple[str, ...]]
+"""Some replicas -> at most MOST_REPLICAS of them, the best first."""
 
 
 class Picked(NamedTuple):
@@ -55,6 +61,7 @@ class PickState:
     breakers: Breakers
     circuits: Circuits
     loads: Loads
+    prompts: Prompts = field(default_factory=Prompts)
 
 
 def resolve(name: str, names: Mapping[str, str], departed: Departed, now: float) -> str | Rejected:
@@ -78,13 +85,15 @@ def place(
     stale: bool,
     caller: int | None = None,
     adapter: str = "",
+    prompt: Prompt | None = None,
 ) -> Picked | Rejected:
-    """Choose the revision by its weight, then the replicas with the fewest requests in flight.
+    """Choose the revision by its weight, then the replicas that have the beginning of the prompt, or those with the
+    fewest requests in flight.
 
     `tie` rotates the replicas, so that equal ones take turns. `now`: seconds, for the breakers. `stale`: the API server
     is unreachable, so the last known state may be outdated. `caller`: who sent the request; it decides whether the
     request may be a trial. `adapter`: only replicas that have it are considered, so a rollback target takes over while
-    the assigned revisions do not have it yet.
+    the assigned revisions do not have it yet. `prompt`: None if the request has none; then only the load counts.
     """
     table, breakers, circuits = state.table, state.breakers, state.circuits
     whole = route = table.routes.get(key)
@@ -96,18 +105,20 @@ def place(
             return adapter_not_loaded(key, adapter, awaited=True)
         return no_replica(key, awaited=key in table.expecting)
     load, trial = state.in_flight.counts.get(target.cluster, NO_LOAD), False
+    order = _order(target.cluster, state, tie, adapter, prompt)
     if circuits.open or breakers.ejected:
         seconds = _away(key, whole, target, state, now, caller)
         if seconds > 0:
             return circuit_open(key, seconds)
         trial = key in circuits.open
     if breakers.ejected:
-        addresses, ejected = choose(target.addresses, load, breakers, tie, now, caller)
+        fewest = _order(target.cluster, state, tie)
+        addresses, ejected = choose(target.addresses, order, fewest, breakers, now, caller)
         trial = trial or ejected
     else:
-        addresses = least_loaded(target.addresses, load, tie)
+        addresses = order(target.addresses)
     if not trial and not _has_room(addresses[0], load, state.loads.limits):
-        return _with_room(key, route, state, tie, now, adapter)
+        return _with_room(key, route, state, tie, now, adapter, prompt)
     return Picked(key, target.cluster, addresses, trial, route.first_byte, adapter)
 
 
@@ -136,7 +147,7 @@ def _has_room(address: str, load: Mapping[str, int], limits: Mapping[str, int]) 
 
 
 def _with_room(
-    key: str, route: Route, state: PickState, tie: int, now: float, adapter: str
+    key: str, route: Route, state: PickState, tie: int, now: float, adapter: str, prompt: Prompt | None
 ) -> Picked | Rejected:
     """The first choice has no room: choose a replica that has room, of any assigned revision. Without one the request
     waits."""
@@ -154,7 +165,7 @@ def _with_room(
     if not targets:
         return saturated(key)
     target = state.rotation.next(key, tuple(targets))
-    addresses = least_loaded(target.addresses, counts.get(target.cluster, NO_LOAD), tie)
+    addresses = _order(target.cluster, state, tie, adapter, prompt)(target.addresses)
     return Picked(key, target.cluster, addresses, first_byte=route.first_byte, adapter=adapter)
 
 
@@ -181,25 +192,58 @@ def _target(
 
 def choose(
     addresses: tuple[str, ...],
-    load: Mapping[str, int],
+    order: Order,
+    fewest: Order,
     breakers: Breakers,
-    tie: int,
     now: float,
     caller: int | None = None,
 ) -> tuple[tuple[str, ...], bool]:
     """The replicas to try in order, if some are ejected, and whether the first of them is ejected.
 
-    A half-open replica may be first but never second: a retry is not a trial. If all are ejected, those with the fewest
-    ejections are tried instead of refusing the request.
+    A half-open replica may be first but never second: a retry is not a trial. It gets its trial as soon as it is first by
+    `fewest`, the order by load, whatever lies in the caches of others. If all are ejected, those with the fewest ejections
+    are tried instead of refusing the request.
     """
     closed = [a for a in addresses if breakers.standing(a, now) is Standing.CLOSED]
     candidates = closed + [a for a in addresses if breakers.wants_trial(a, now, caller)]
     if not candidates:
-        fewest = min(breakers.ejections_of(a) for a in addresses)
-        return least_loaded([a for a in addresses if breakers.ejections_of(a) == fewest], load, tie), True
-    first = least_loaded(candidates, load, tie)[0]
+        least = min(breakers.ejections_of(a) for a in addresses)
+        return fewest([a for a in addresses if breakers.ejections_of(a) == least]), True
+    first = fewest(candidates)[0]
+    if order is not fewest and first in closed:
+        first = order(closed)[0]
     rest = [a for a in closed if a != first]
-    return (first, *least_loaded(rest, load, tie)[:1]), first not in closed
+    return (first, *fewest(rest)[:1]), first not in closed
+
+
+def _order(
+    cluster: str, state: PickState, tie: int, adapter: str = "", prompt: Prompt | None = None
+) -> Order:
+    """Of replicas of this cluster. Without a prompt by requests in flight."""
+    load = state.in_flight.counts.get(cluster, NO_LOAD)
+    if prompt is None:
+        return lambda addresses: least_loaded(addresses, load, tie)
+    wanted = Wanted(prompt, cluster, adapter)
+    return lambda addresses: _for_prompt(addresses, wanted, load, state, tie)
+
+
+def _for_prompt(
+    addresses: Sequence[str], wanted: Wanted, load: Mapping[str, int], state: PickState, tie: int
+) -> tuple[str, ...]:
+    """Replicas without room are left out, unless none has room."""
+    if len(addresses) < 2:
+        return tuple(addresses)
+    if state.loads.limits:
+        addresses = [a for a in addresses if _has_room(a, load, state.loads.limits)] or addresses
+    busy = how_busy(addresses, state.prompts.outstanding, load)
+    first = preferred(addresses, wanted, state.prompts.prefixes, busy, tie)
+    if not busy.in_tokens:
+        order = least_loaded(addresses, load, tie)
+        return order if first is None else (first, *[a for a in order if a != first][:1])
+    if first is None:
+        first = draw(addresses, busy, load, tie)
+    rest = [a for a in addresses if a != first]
+    return (first, draw(rest, busy, load, tie)) if rest else (first,)
 
 
 def least_loaded(addresses: Sequence[str], load: Mapping[str, int], tie: int) -> tuple[str, ...]:

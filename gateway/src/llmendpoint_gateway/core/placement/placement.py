@@ -11,7 +11,7 @@ from itertools import count
 from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS, Departed
 from llmendpoint_gateway.core.endpoint.endpoint_settings import DEFAULT_QUEUE, QueueSettings
 from llmendpoint_gateway.core.endpoint.loads import Load, Loads
-from llmendpoint_gateway.core.endpoint.names import split_adapter
+from llmendpoint_gateway.core.endpoint.names import Meant, split_adapter
 from llmendpoint_gateway.core.endpoint.objects import Replica
 from llmendpoint_gateway.core.endpoint.reach import Reach
 from llmendpoint_gateway.core.endpoint.view import View
@@ -21,11 +21,14 @@ from llmendpoint_gateway.core.placement.addresses import Addresses
 from llmendpoint_gateway.core.placement.endpoint_breaker import Cause, Circuits
 from llmendpoint_gateway.core.placement.in_flight import InFlight
 from llmendpoint_gateway.core.placement.kept import Kept
+from llmendpoint_gateway.core.placement.outstanding import NOTHING, Sent
 from llmendpoint_gateway.core.placement.pick import Picked, PickState, place, resolve
+from llmendpoint_gateway.core.placement.prompts import Prompts
 from llmendpoint_gateway.core.placement.replica_breaker import Breakers
 from llmendpoint_gateway.core.placement.rotation import Rotation
 from llmendpoint_gateway.core.placement.routing import Route, Table, cluster_name
 from llmendpoint_gateway.core.placement.tallies import Tallies
+from llmendpoint_gateway.core.request.prompt import Prompt
 from llmendpoint_gateway.core.request.refusals import Rejected, poisoned, starting, unknown_model
 from llmendpoint_gateway.core.request.request import Request, Tag
 
@@ -33,13 +36,16 @@ from llmendpoint_gateway.core.request.request import Request, Tag
 @dataclass(slots=True, eq=False)
 class Placed:
     """A request that is with a replica. `address`: its replica now; a retry moves it to the next of `picked.addresses`.
-    `kept`: bytes of its body, if that is large and Envoy keeps it for a retry; else 0. `socket`: it is a WebSocket."""
+    `kept`: bytes of its body, if that is large and Envoy keeps it for a retry; else 0. `socket`: it is a WebSocket.
+    `prompt`: None if it has none. `sent`: what it added to that replica."""
 
     picked: Picked
     tag: Tag
     address: str
     kept: int
     socket: bool = False
+    prompt: Prompt | None = None
+    sent: Sent = NOTHING
 
 
 class Placement:
@@ -68,18 +74,22 @@ class Placement:
         self.loads = Loads()
         self.reach = Reach()
         self.adapters = AdapterCounts()
-        self._state = PickState(Table(), Rotation(), self.in_flight, self.breakers, self.circuits, self.loads)
+        self.prompts = Prompts()
+        parts = (self.in_flight, self.breakers, self.circuits, self.loads, self.prompts)
+        self._state = PickState(Table(), Rotation(), *parts)
 
     def follow(self, view: View, keys: Collection[str], now: float) -> None:
         """Take over a new view. `keys`: the endpoints that changed. Addresses are updated first, because they need the
         old view."""
         before, concerned = self.view, self._addresses.change(self.view, view, keys)
         self.tallies.change(before, view, keys)
+        self.prompts.prefixes.change(before, view, keys)
         self.view = view
         for address in concerned:
             cluster = self._addresses.cluster(address)
             if cluster is None:
                 self.loads.drop(address)
+                self.prompts.outstanding.drop(address)
             else:
                 self.loads.put(address, now, limited=self.patience(endpoint_of(cluster)) > 0)
         self.changed.update(keys)
@@ -110,6 +120,10 @@ class Placement:
         """Replicas by revision, sorted; also of a deleted endpoint."""
         return self.view.part(key).revisions
 
+    def cluster_of(self, address: str) -> str | None:
+        """The cluster of a replica in the view."""
+        return self._addresses.cluster(address)
+
     def counted(self, key: str) -> dict[str, dict[str, dict[str, int]]]:
         """Revision -> pod -> requests and errors, of the replicas in the view."""
         return {
@@ -119,12 +133,23 @@ class Placement:
 
     # Requests
 
-    def place(self, name: str, now: float, caller: int | None = None, print_: int = 0) -> Picked | Rejected:
+    def place(
+        self,
+        name: str | Meant,
+        now: float,
+        caller: int | None = None,
+        print_: int = 0,
+        prompt: Prompt | None = None,
+    ) -> Picked | Rejected:
         """A replica, or the reason why there is none and whether to wait. `print_`: of the body; 0: none."""
         if not self.started:
             return starting()
         names, adapter = self.table.names, ""
-        if name not in names:
+        if isinstance(name, Meant):
+            name, adapter = name
+            if names.get(name, name) != name:
+                return unknown_model(name)  # the endpoint is gone, and another one claims its key as a name
+        elif name not in names:
             name, adapter = split_adapter(name, lambda model: self._known(model, now))
         key = resolve(name, names, self.departed, now)
         if isinstance(key, Rejected):
@@ -134,12 +159,12 @@ class Placement:
         if caller is not None:
             self._asked(key, caller, now)
         self._turn += 1
-        decision = place(key, self._state, self._turn, now, self.reach.stale, caller, adapter)
+        decision = place(key, self._state, self._turn, now, self.reach.stale, caller, adapter, prompt)
         if adapter and isinstance(decision, Rejected):
             decision = self._of_adapter(decision, key, adapter)
         waits_or_goes = isinstance(decision, Picked) or decision.awaited
         if waits_or_goes and self.poison.refused(key, print_, now):
-            return poisoned()
+            return poisoned(key)
         return decision
 
     def _known(self, model: str, now: float) -> bool:
@@ -172,7 +197,9 @@ class Placement:
         """The request is with the first of the replicas, until it has `Ended`."""
         address, caller = picked.addresses[0], request.caller
         tag = request.tag(next(self._tickets))
-        placed = Placed(picked, tag, address, self.kept.take(request.size, caller), request.socket)
+        kept = self.kept.take(request.size, caller)
+        sent = self.prompts.take(request.prompt, picked.cluster, picked.adapter, address)
+        placed = Placed(picked, tag, address, kept, request.socket, request.prompt, sent)
         self.placed[tag.ticket] = placed
         self.counts_of(placed).take(picked.cluster, address)
         self.loads.touched.add(address)
@@ -223,7 +250,10 @@ class Placement:
         busy = {address for counts in taken for address in counts}
         for endpoint in awaited:
             busy.update(r.address for rs in self.revisions(endpoint).values() for r in rs)
-        return self.loads.due(now, busy, most)
+        due = self.loads.due(now, busy, most)
+        for address in due:
+            self.prompts.outstanding.ask(address)
+        return due
 
     def note_load(self, address: str, load: Load | None, now: float) -> str | None:
         """Store a replica's answer; None: it was not a load. Returns the endpoint that may have room now."""
@@ -231,6 +261,8 @@ class Placement:
         if cluster is None:
             return None
         endpoint = endpoint_of(cluster)
+        if load is not None:
+            self.prompts.outstanding.note(address, load.outstanding_tokens)
         if load is not None and self.patience(endpoint) > 0:
             in_flight = self.in_flight.of(cluster, address)
             self.loads.limits[address] = self.queue_of(endpoint).limit(load, in_flight)
@@ -241,6 +273,7 @@ class Placement:
     def expire(self, now: float) -> None:
         """Forget stale loads."""
         for address in self.loads.expire(now):
+            self.prompts.outstanding.expire(address)
             if cluster := self._addresses.cluster(address):
                 self.changed.add(endpoint_of(cluster))
 

@@ -49,6 +49,7 @@ def _end(ticket: int, placement: Placement, now: float) -> Settled:
     placement.changed.add(picked.endpoint)
     placement.tallies.request(picked.cluster, address)
     placement.counts_of(placed).release(picked.cluster, address)
+    placement.prompts.outstanding.end(address, placed.sent)
     last = not placement.has_any(picked.cluster)
     return Settled(picked.endpoint, True, picked.cluster if last else None)
 
@@ -118,6 +119,9 @@ def _move(ticket: int, failed: str, placement: Placement, now: float) -> bool:
     counts.release(picked.cluster, failed)
     placement.breakers.ended(failed, now, trial=picked.trial)
     placement.loads.touched.add(placed.address)
+    placed.sent = placement.prompts.move(
+        placed.prompt, picked.cluster, picked.adapter, failed, placed.sent, placed.address
+    )
     placement.changed.add(picked.endpoint)
     return True
 

@@ -29,6 +29,8 @@ API_PATHS = frozenset(
 )
 """The paths that engines offer to users, each with POST. Other paths of an engine, such as those that load adapters or
 stop it, are for its operator. The gateway does not pass them unless the LLMRuntime declares them."""
+PROMPT_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"})
+"""Those that generate. Engines compute the beginning of their prompts once, if it is the same."""
 MOST_DECLARED, LONGEST_DECLARED = 16, 128
 FORM = re.compile(r"(/[A-Za-z0-9]+([_.-][A-Za-z0-9]+)*)+")
 OPERATORS_OWN = re.compile(

@@ -17,6 +17,7 @@ from llmendpoint_gateway.core.envoy.snapshot import Clusters, Snapshot
 from llmendpoint_gateway.core.placement.placement import Placement, endpoint_of
 from llmendpoint_gateway.core.placement.routing import change_table
 from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.identity.gate import Gate
 from llmendpoint_gateway.serve.request.held import HeldRequests
 
 TOLD_SECONDS = 60.0
@@ -47,10 +48,15 @@ class Control:
     monotonic."""
 
     def __init__(
-        self, ads: Ads, placement: Placement, held: HeldRequests, clock: Callable[[], float]
+        self,
+        ads: Ads,
+        placement: Placement,
+        held: HeldRequests,
+        clock: Callable[[], float],
+        gate: Gate | None = None,
     ) -> None:
         self._ads = ads
-        self.placement, self.held, self.now = placement, held, clock
+        self.placement, self.held, self.now, self.gate = placement, held, clock, gate
         self._store = Store()
         self._snapshot = Snapshot(0)
         self._clusters = Clusters()
@@ -142,6 +148,8 @@ class Control:
                 self._told.pop(key, None)
             self._strange.clear()
         placement.follow(view, keys, self.now())
+        if self.gate is not None:
+            self.gate.permits.follow(view, keys, self.now())
         for key in keys:
             if key not in view.endpoints:
                 self.held.forget(key)

@@ -24,9 +24,7 @@ def find(device: torch.device, dtype: torch.dtype) -> Operators | None:
         found = _tried(device, dtype)
     except torch.AcceleratorError:
         raise
-    except (
-        Exception
-    ) as error:  # any: no Triton, no C compiler, a folder that cannot be written, a device that is too old
+    except Exception as error:  # any: no Triton, no C compiler, nowhere to write, too old a device
         cause = f"{type(error).__name__}: {error}"
         log.warning("without Triton's kernels: torch's operators serve, which are slower", cause=cause)
         return None
@@ -59,7 +57,8 @@ def _tried(device: torch.device, dtype: torch.dtype) -> Operators:
         raise TypeError(f"the kernels do not compute in {str(dtype).removeprefix('torch.')}")
     from llmendpoint_server.engine.triton.operators import TritonOperators  # Triton may be missing
 
-    operators = TritonOperators(device, dtype)
+    ahead = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+    operators = TritonOperators(device, dtype, ahead=ahead)
     with ExitStack() as stack:
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))
