@@ -1,4 +1,4 @@
-"""`make bench-tables`: every event that it counts is one that Envoy was told of and acknowledged."""
+"""docs/benchmarks.md: `make bench-tables` counts only events that Envoy was told of and acknowledged."""
 
 import asyncio
 
