@@ -58,6 +58,9 @@ pictures: .venv/.stamp ## write docs/pictures/status.svg and rollback.svg from w
 reference: .venv/.stamp ## write what docs/reference takes from the chart, the CLI, the API and the metrics
 	@$(PY) -m tests.reference
 
+dashboard: .venv/.stamp ## write the chart's Grafana dashboard from tests/monitoring/panels.py
+	@$(PY) -m tests.monitoring
+
 cluster: .venv/.stamp ## the embedded Kubernetes by itself
 	@$(PY) -m tests.cluster up
 
@@ -140,4 +143,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-step bench-serving bench-speculation bench-structured bench-weights bench-gateway bench-tables bench-prefixes bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference
+.PHONY: help venv dashboard demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-step bench-serving bench-speculation bench-structured bench-weights bench-gateway bench-tables bench-prefixes bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference

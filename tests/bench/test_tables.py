@@ -1,4 +1,4 @@
-"""`make bench-tables`: every event that it counts is one that Envoy was told of and acknowledged."""
+"""docs/benchmarks.md: every event that `make bench-tables` counts is one that Envoy was told of and acknowledged."""
 
 import asyncio
 

@@ -36,7 +36,7 @@ def of_the_picker() -> list[refusals.Rejected]:
     """Every refusal that the picker can answer."""
     return [
         refusals.unknown_model("x"), refusals.starting(), refusals.no_replica("a/b"), refusals.saturated("a/b"),
-        refusals.queue_full("a/b", 1, None), refusals.circuit_open("a/b", 1.0), refusals.poisoned(),
+        refusals.queue_full("a/b", 1, None), refusals.circuit_open("a/b", 1.0), refusals.poisoned("a/b"),
         refusals.adapter_not_loaded("a/b", "c", awaited=False),
         refusals.no_valid_key(), refusals.keys_unread(), refusals.not_permitted(with_key=True),
         replies.unknown_path(HEAD), replies.wrong_method(HEAD, "GET"), replies.path_too_long(), replies.failed(),

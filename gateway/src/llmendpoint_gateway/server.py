@@ -70,7 +70,7 @@ async def run_picker(settings: Settings) -> None:
         if gate := parts.gate:
             of_keys.append(KeyWatch(gate.keys, session, access, settings.namespace, time.monotonic))
             registry.register(KeyCollector(gate.keys, time.monotonic))
-        registry.register(StateCollector(control, ads))
+        registry.register(StateCollector(control, ads, parts.metrics.refusals))
         of_envoy = EnvoyCollector()
         registry.register(of_envoy)
         readings = Readings(placement, parts.held, parts.outcomes, time.monotonic)

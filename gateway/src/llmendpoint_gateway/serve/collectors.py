@@ -10,21 +10,22 @@ from llmendpoint_gateway.errors import EnvoyAway
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.identity.known_keys import KnownKeys
-from llmendpoint_gateway.serve.metrics import PREFIX
+from llmendpoint_gateway.serve.metrics import OF_ENDPOINT, OF_REVISION, PREFIX, Refusals
 from llmendpoint_gateway.serve.placement.control import Control
 
 
 class StateCollector(Collector):
     """Reads the state when scraped."""
 
-    def __init__(self, control: Control, ads: Ads) -> None:
-        self._control, self._ads = control, ads
+    def __init__(self, control: Control, ads: Ads, refusals: Refusals) -> None:
+        self._control, self._ads, self._refusals = control, ads, refusals
         self._placement = control.placement
 
     def collect(self) -> Iterable[Metric]:
         yield from self._of_configuration()
         yield from self._of_breakers()
         yield from self._of_requests()
+        yield from self._of_refusals()
         yield from self._of_adapters()
         yield from self._of_prompts()
 
@@ -72,10 +73,11 @@ class StateCollector(Collector):
         ejected = GaugeMetricFamily(
             f"{PREFIX}ejected",
             "1 for a replica that is ejected, or that gets single trial requests only",
-            labels=["address"],
+            labels=(*OF_REVISION, "address"),
         )
         for address in breakers.ejected:
-            ejected.add_metric([address], 1)
+            if cluster := self._placement.cluster_of(address):
+                ejected.add_metric([*cluster.split("/"), address], 1)
         yield ejected
         openings = CounterMetricFamily(
             f"{PREFIX}circuit_openings",
@@ -86,20 +88,30 @@ class StateCollector(Collector):
             openings.add_metric([reason.value], number)
         yield openings
         opened = GaugeMetricFamily(
-            f"{PREFIX}circuit_open", "1 while the endpoint's breaker is not closed", labels=["endpoint"]
+            f"{PREFIX}circuit_open", "1 while the endpoint's breaker is not closed", labels=OF_ENDPOINT
         )
         for endpoint in circuits.open:
-            opened.add_metric([endpoint], 1)
+            opened.add_metric(endpoint.split("/"), 1)
         yield opened
+
+    def _of_refusals(self) -> Iterable[Metric]:
+        refusals = CounterMetricFamily(
+            f"{PREFIX}refusals",
+            "Requests for an endpoint that got no replica, by the code of the error",
+            labels=(*OF_ENDPOINT, "code"),
+        )
+        for (endpoint, code), number in self._refusals.of(self._placement.view.endpoints).items():
+            refusals.add_metric([*endpoint.split("/"), code], number)
+        yield refusals
 
     def _of_adapters(self) -> Iterable[Metric]:
         requests = CounterMetricFamily(
             f"{PREFIX}adapter_requests",
             "Requests for an adapter of the endpoint's spec that went to a replica",
-            labels=["endpoint", "adapter"],
+            labels=(*OF_ENDPOINT, "adapter"),
         )
-        for names, number in self._placement.adapters.requests.items():
-            requests.add_metric(names, number)
+        for (endpoint, adapter), number in self._placement.adapters.requests.items():
+            requests.add_metric([*endpoint.split("/"), adapter], number)
         yield requests
 
     def _of_prompts(self) -> Iterable[Metric]:
@@ -130,10 +142,10 @@ class StateCollector(Collector):
     def _of_requests(self) -> Iterable[Metric]:
         queue = self._control.held.waiting
         waiting = GaugeMetricFamily(
-            f"{PREFIX}waiting", "Requests that wait for a replica of the endpoint", labels=["endpoint"]
+            f"{PREFIX}waiting", "Requests that wait for a replica of the endpoint", labels=OF_ENDPOINT
         )
         for endpoint in queue:
-            waiting.add_metric([endpoint], queue.count(endpoint))
+            waiting.add_metric(endpoint.split("/"), queue.count(endpoint))
         yield waiting
         for name, text, number in (
             (
@@ -149,10 +161,10 @@ class StateCollector(Collector):
             ("in_flight", "Requests in flight at a replica", self._placement.in_flight),
             ("sockets", "Open WebSockets of a replica", self._placement.sockets),
         ):
-            gauge = GaugeMetricFamily(f"{PREFIX}{name}", text, labels=["cluster", "address"])
+            gauge = GaugeMetricFamily(f"{PREFIX}{name}", text, labels=(*OF_REVISION, "address"))
             for cluster, counts in taken.counts.items():
                 for address, count in counts.items():
-                    gauge.add_metric([cluster, address], count)
+                    gauge.add_metric([*cluster.split("/"), address], count)
             yield gauge
 
 

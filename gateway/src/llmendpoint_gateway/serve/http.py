@@ -16,6 +16,7 @@ from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.identity.token_reviews import Callers
 from llmendpoint_gateway.serve.placement.control import Control
 from llmendpoint_gateway.serve.placement.demand_stream import DemandStream
+from llmendpoint_gateway.serve.request_page import requests_page
 from llmendpoint_gateway.serve.state import describe
 
 
@@ -90,8 +91,10 @@ class Pages:
 
     async def metrics(self, _request: web.Request) -> web.Response:
         await self.of_envoy.read(self.envoy)
+        requests = await requests_page(self.envoy, self.control.placement)
         return web.Response(
-            body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+            body=generate_latest(self.registry) + requests.encode(),
+            headers={"Content-Type": CONTENT_TYPE_LATEST},
         )
 
 

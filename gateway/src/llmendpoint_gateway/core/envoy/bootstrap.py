@@ -8,6 +8,8 @@ from llmendpoint_gateway.core.envoy.listener import (
     STATS_NAME,
 )
 from llmendpoint_gateway.core.envoy.overload import make_allocator, make_overload_manager
+from llmendpoint_gateway.core.envoy.request_stats import STATS_PREFIX as REQUESTS_PREFIX
+from llmendpoint_gateway.core.envoy.request_stats import make_buckets
 from llmendpoint_gateway.core.envoy.resources import (
     ADS,
     CONTROL_CLUSTER,
@@ -23,6 +25,7 @@ LIMIT = "connections"  # in the node's metadata: the most connections
 # Envoy keeps no other statistics: it has over a hundred counters for each cluster.
 KEPT_STATS = (
     f"{STATS_PREFIX}.",
+    f"{REQUESTS_PREFIX}.",
     f"http.{STATS_NAME}.",
     f"http.{INNER_STATS_NAME}.",
     f"cluster.{CONTROL_CLUSTER}.",
@@ -66,7 +69,8 @@ def make_bootstrap(
         "overload_manager": make_overload_manager(share, open_share),
         "memory_allocator_manager": make_allocator(),
         "stats_config": {
-            "stats_matcher": {"inclusion_list": {"patterns": [{"prefix": prefix} for prefix in KEPT_STATS]}}
+            "stats_matcher": {"inclusion_list": {"patterns": [{"prefix": prefix} for prefix in KEPT_STATS]}},
+            "histogram_bucket_settings": make_buckets(),
         },
         "deferred_stat_options": {"enable_deferred_creation_stats": True},
         "layered_runtime": {"layers": [{"name": "bounds", "static_layer": _runtime()}]},

@@ -11,6 +11,7 @@ from llmendpoint_gateway.core.envoy.local_replies import make_local_replies
 from llmendpoint_gateway.core.envoy.places import make_places
 from llmendpoint_gateway.core.envoy.priorities import make_priorities
 from llmendpoint_gateway.core.envoy.request_ids import make_request_ids
+from llmendpoint_gateway.core.envoy.request_stats import make_request_stats
 from llmendpoint_gateway.core.envoy.resources import (
     ADS,
     KEY_FIELD,
@@ -133,7 +134,7 @@ def _connection_manager(
             _router(),
         ],
         local_reply_config=make_local_replies(batch_service),
-        access_log=[_access_log()],
+        access_log=[_access_log(), *make_request_stats()],
         **config,
     )
 

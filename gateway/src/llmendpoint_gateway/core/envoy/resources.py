@@ -24,6 +24,7 @@ RESERVED_PREFIX = "x-gateway-"
 CONTROL_CLUSTER = "control"
 PICKER_CLUSTER = "picker"
 LARGE_CLUSTER = "large-bodies"  # Envoy's own inner listener
+METADATA, METADATA_ENDPOINT = "llmendpoint", "endpoint"  # of a revision's cluster: which endpoint it is of
 # A node without power answers nothing. Envoy closes an engine's connection after 30 s of silence and three probes, or
 # if sent data stays unacknowledged for UNACKNOWLEDGED_MS. The kernel's defaults are two hours and 15 minutes.
 KEEPALIVE = {"keepalive_time": 30, "keepalive_interval": 10, "keepalive_probes": 3}
@@ -73,6 +74,7 @@ def make_cluster(name: str) -> Resource:
     """The cluster of one revision. It never changes; only its endpoints change."""
     return {
         "name": name,
+        "metadata": {"filter_metadata": {METADATA: {METADATA_ENDPOINT: name.rpartition("/")[0]}}},
         "type": "EDS",
         "connect_timeout": "1s",
         "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,

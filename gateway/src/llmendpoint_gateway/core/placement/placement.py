@@ -120,6 +120,10 @@ class Placement:
         """Replicas by revision, sorted; also of a deleted endpoint."""
         return self.view.part(key).revisions
 
+    def cluster_of(self, address: str) -> str | None:
+        """The cluster of a replica in the view."""
+        return self._addresses.cluster(address)
+
     def counted(self, key: str) -> dict[str, dict[str, dict[str, int]]]:
         """Revision -> pod -> requests and errors, of the replicas in the view."""
         return {
@@ -160,7 +164,7 @@ class Placement:
             decision = self._of_adapter(decision, key, adapter)
         waits_or_goes = isinstance(decision, Picked) or decision.awaited
         if waits_or_goes and self.poison.refused(key, print_, now):
-            return poisoned()
+            return poisoned(key)
         return decision
 
     def _known(self, model: str, now: float) -> bool:

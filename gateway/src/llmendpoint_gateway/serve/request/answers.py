@@ -44,6 +44,8 @@ class Answers:
             outcome, reply = "picked", self._route(request, placed, parent)
         elif isinstance(decision, Rejected):
             outcome, reply = decision.code, writing.refuse(decision)
+            if decision.endpoint:
+                self._metrics.refusals.count(decision.endpoint, outcome)
             self._traces.answer(stream, outcome, decision.status)
         else:
             outcome, reply = "answered", decision
