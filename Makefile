@@ -94,6 +94,9 @@ bench-structured: .venv/.stamp ## the time between tokens with a grammar beside 
 bench-weights: .venv/.stamp ## size, tokens/s and quality of int8 and int4 weights and of an 8-bit KV cache beside bfloat16 and float32
 	@$(PY) -m tests.bench.weights
 
+bench-cuda: .venv/.stamp ## the engine on a CUDA device beside the device's limits, and beside transformers' continuous batching
+	@$(PY) -m tests.bench.cuda --peers
+
 bench-gateway: .venv/.stamp ## CPU per decision and latency beside a direct call
 	@$(PY) -m tests.bench.gateway
 
@@ -143,4 +146,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv dashboard demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-step bench-serving bench-speculation bench-structured bench-weights bench-gateway bench-tables bench-prefixes bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference
+.PHONY: help venv dashboard demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-step bench-serving bench-speculation bench-structured bench-weights bench-gateway bench-tables bench-prefixes bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference bench-cuda

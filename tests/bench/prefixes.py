@@ -260,9 +260,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--requests", type=int, default=200, help="measured requests of each policy (default 200)"
+        "--requests", type=int, default=160, help="measured requests of each policy (default 160)"
     )
-    parser.add_argument("--unmeasured", type=int, default=120, help="requests before them (default 120)")
+    parser.add_argument("--unmeasured", type=int, default=100, help="requests before them (default 100)")
     arguments = parser.parse_args(argv)
     found = run(arguments.requests, arguments.unmeasured, lambda text: print(f"  {text}", flush=True))
     write("prefixes", found)

@@ -237,6 +237,19 @@ def test_envoy_is_told_of_a_cluster_that_is_gone_and_its_replicas_count_as_gone_
     assert stream.holds()
 
 
+def test_an_acknowledgement_that_was_on_its_way_when_the_cluster_went_counts_for_nothing() -> None:
+    now = versions({"a": (0, 0)})
+    stream = connected(now)
+    (before,) = change(stream, now, a=(0, 1))
+    for contents in now.values():
+        del contents["a"]
+    stream.publish(["a"])
+    stream.take_changed()
+    stream.receive(Request(ENDPOINTS, nonce=before.nonce))
+    assert stream.acknowledged(ENDPOINTS) == {}
+    assert stream.take_changed() == set()
+
+
 def test_the_same_state_again_sends_nothing() -> None:
     now = versions({"a": (0, 0)})
     assert change(connected(now), now, a=(0, 0)) == []

@@ -82,7 +82,7 @@ message = pb.ProcessingRequest(request_body=pb.HttpBody(body={body}, end_of_stre
 peak = lambda: int(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1]) << 10
 open('/proc/self/clear_refs', 'w').write('5')  # the peak begins anew
 before = peak()
-found = scan(read_body(message))
+found = scan(read_body(message), prompted=True)
 assert found.size > {BODY_BYTES // 2}, found
 print(peak() - before)
 """
@@ -98,8 +98,10 @@ print(peak() - before)
         f"b'{{\"model\":\"x\"' + b',\"a\":1' * ({BODY_BYTES} // 6) + b'}}'",
         f'b\'{{"model":"x","a":"\' + b\'x\' * {BODY_BYTES} + b\'"}}\'',
         f"b'{{\"model\":\"' + b'x' * {BODY_BYTES} + b'\"}}'",
+        f'b\'{{"model":"x","messages":"\' + b\'x\' * {BODY_BYTES} + b\'"}}\'',
+        f'b\'{{"model":"x","tools":[],"messages":"\' + b\'x\' * {BODY_BYTES} + b\'"}}\'',
     ],
-    ids=["a list", "empty objects", "many keys", "one text", "a long name"],
+    ids=["a list", "empty objects", "many keys", "one text", "a long name", "a prompt", "a prompt of parts"],
 )
 def test_a_body_of_32_mib_takes_next_to_no_memory_beside_itself(body: str) -> None:
     """A tree of 32 MiB of empty objects would take 0.9 GiB, and protobuf's copies two bodies more."""

@@ -37,20 +37,21 @@ def turning() -> dict[str, str]:
 
 
 def main(capability: int) -> None:
-    make(kernels.norm, NORM, {"block": 1024}, capability)
-    make(kernels.add_norm, {**NORM, "residual": HALF, "added": HALF}, {"block": 1024}, capability)
+    ahead = {"ahead": capability >= 90}
+    make(kernels.norm, NORM, {"block": 1024, **ahead}, capability)
+    make(kernels.add_norm, {**NORM, "residual": HALF, "added": HALF}, {"block": 1024, **ahead}, capability)
     for normed, rotary in ((True, 128), (True, 64), (False, 64)):
         heads = {"queries": 16, "keys": 8, "dim": 128, "rotary": rotary, "normed": normed}
         blocks = {"heads_block": 4, "half_block": 64, "rest_block": 64}
-        make(kernels.rotate, turning(), {**heads, **blocks}, capability)
+        make(kernels.rotate, turning(), {**heads, **blocks, **ahead}, capability)
     for silu in (True, False):
         gate = {"halves": HALF, "out": HALF, "width": "i32"}
-        make(kernels.gate, gate, {"silu": silu, "block": 512}, capability)
+        make(kernels.gate, gate, {"silu": silu, "block": 512, **ahead}, capability)
     for rows, on_the_way in product((1, 8), (True, False)):
         names = ("normed", "added", "biased", "gated", "silu")
         sizes = {"inputs": 1024, "rows": rows, "outputs_block": 8, "inputs_block": 1024}
         flags = dict.fromkeys(names, on_the_way)
-        make(few.few, LINEAR, {**sizes, **flags, "ahead": on_the_way and capability >= 90}, capability)
+        make(few.few, LINEAR, {**sizes, **flags, **ahead}, capability)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import re
 import shutil
 import signal
@@ -164,6 +165,77 @@ def test_a_rank_that_is_killed_ends_the_engine_at_once_with_the_cause(
             assert time.monotonic() - began < 15
 
 
+RAISING = """
+import torch
+from llmendpoint_server.engine.parallel import layers
+
+whole = layers.RowEmbedding.forward
+
+def forward(self, ids):
+    if BEFORE and (ids == 77).any() and self._group.rank in RANKS:
+        raise ValueError("a token that nothing can compute")
+    found = whole(self, ids)
+    if not BEFORE and (ids == 77).any() and self._group.rank in RANKS:
+        raise ValueError("a token that nothing can compute")
+    return found
+
+layers.RowEmbedding.forward = forward
+"""
+
+
+def raising(folder: Path, monkeypatch: pytest.MonkeyPatch, **values: object) -> None:
+    """All processes started from now on raise at token 77, on some ranks, before or after a collective."""
+    text = "".join(f"{name.upper()} = {value!r}\n" for name, value in values.items())
+    (folder / "sitecustomize.py").write_text(text + RAISING)
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_request_that_raises_on_all_ranks_alike_fails_alone(
+    before: bool, model_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = answers_of_one(configure(model_folder("llama"), 1))
+    raising(tmp_path, monkeypatch, ranks=(0, 1), before=before)
+    with Engine() as engine:
+        engine.send(configure(model_folder("llama")))
+        engine.until_ready()
+        (rank,) = engine.children()
+        for _ in range(2):
+            bad = protocol.AddRequest(Request("bad", (3, 77, 5), SamplingParams(2, temperature=0)))
+            good = [request for request in requests() if 77 not in request.prompt]
+            engine.send(bad, *(protocol.AddRequest(request) for request in good))
+            answers, ends_of = Answers(), dict[str, FinishReason]()
+            while len(ends_of) < len(good) + 1:
+                message = engine.next()
+                assert isinstance(message, protocol.StepOutput), message
+                for output in message.outputs:
+                    if output.id != "bad":
+                        add(answers, output)
+                    if output.finish is not None:
+                        ends_of[output.id] = output.finish
+            assert ends_of.pop("bad") is FinishReason.FAILED
+            assert set(ends_of.values()) == {FinishReason.LENGTH}
+            assert same(answers, one)
+        assert engine.children() == [rank]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_request_that_raises_on_one_rank_ends_the_engine(
+    which: int, model_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising(tmp_path, monkeypatch, ranks=(which,), before=True)
+    with Engine() as engine:
+        engine.send(configure(model_folder("llama")))
+        engine.until_ready()
+        engine.send(protocol.AddRequest(Request("bad", (3, 77, 5), GREEDY)))
+        while isinstance(message := engine.next(), protocol.StepOutput):
+            pass
+        assert isinstance(message, protocol.StateChanged)
+        assert (message.state, message.exit_code) == ("failed", 1)
+        assert "a token that nothing can compute" in message.detail
+        assert engine.process.wait(LIMIT_SECONDS) == 1
+
+
 def test_where_ranks_find_each_other_is_reached_from_no_other_address() -> None:
     """What is on all addresses answers on any address of the loopback net."""
     store = groups.open_store(2)
@@ -261,6 +333,7 @@ class Listening(ranks.Worker):
         ours, theirs = socket.socketpair()
         self.rank, self.code, self.failed = 1, None, None
         self.line, self.theirs, self.ended = Line(ours), Line(theirs), threading.Event()
+        self.raised = queue.SimpleQueue()
 
 
 def one_row(table: list[int]) -> Batch:
@@ -268,18 +341,28 @@ def one_row(table: list[int]) -> Batch:
     return Batch((Scheduled(Sequence(request, 0, [3, 4, 5], [], table=table), 0, 3),), 0.0)
 
 
-def test_a_step_that_raises_while_others_compute_it_ends_the_engine_and_one_that_cannot_be_told_does_not() -> (
-    None
-):
+def test_a_step_that_raises_fails_alone_where_all_ranks_raised_alike_or_were_not_told_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     worker = Listening()
     leader = ranks.Ranks(groups.Group(0, 2, torch.device("cpu")), [worker])
 
     def fail() -> torch.Tensor:
         raise ValueError("no room")
 
-    with pytest.raises(ranks.RankEnded, match="that 2 ranks compute together: ValueError: no room"):
+    monkeypatch.setattr(ranks, "ALIKE_SECONDS", 0.1)
+    monkeypatch.setattr(ranks, "NOTICE_SECONDS", 0.1)
+    for collectives in (None, 3):
+        if collectives is not None:
+            worker.raised.put(collectives)
+        with pytest.raises(ranks.RankEnded, match="that 2 ranks compute together: ValueError: no room"):
+            leader.together(one_row([0]), fail)
+        assert worker.theirs.receive()[0] is Kind.STEP
+    worker.raised.put(0)
+    with pytest.raises(ValueError, match="no room"):
         leader.together(one_row([0]), fail)
     assert worker.theirs.receive()[0] is Kind.STEP
+    assert worker.theirs.receive()[0] is Kind.GO_ON
     with pytest.raises(TypeError):
         leader.together(one_row(None), fail)  # type: ignore[arg-type]  # the fault to inject
     worker.theirs.stream.setblocking(False)

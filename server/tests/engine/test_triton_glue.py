@@ -131,13 +131,13 @@ def modules(model: nn.Module, kind: type) -> int:
     [
         ("llama", 0, 1, 4, 4, 9),
         ("qwen3", 0, 1, 4, 4, 9),
-        ("qwen2", 0, 1, 4, 4, 9),
-        ("mistral", 0, 1, 4, 4, 9),
-        ("narrow", 0, 1, 4, 4, 9),
+        pytest.param("qwen2", 0, 1, 4, 4, 9, marks=pytest.mark.extended),
+        pytest.param("mistral", 0, 1, 4, 4, 9, marks=pytest.mark.extended),
+        pytest.param("narrow", 0, 1, 4, 4, 9, marks=pytest.mark.extended),
         ("gemma3_text", 0, 0, 7, 7, 29),
-        ("mixtral", 0, 0, 4, 0, 9),
+        pytest.param("mixtral", 0, 0, 4, 0, 9, marks=pytest.mark.extended),
         ("smollm3", 0, 0, 2, 4, 9),
-        ("mellum", 0, 0, 4, 4, 9),
+        pytest.param("mellum", 0, 0, 4, 4, 9, marks=pytest.mark.extended),
         ("gpt2", 8, 0, 0, 0, 0),
     ],
 )

@@ -226,12 +226,3 @@ def packable(device: torch.device, dtype: torch.dtype) -> bool:
     if device.type != "cpu" or not torch._C._has_mkldnn:
         return False
     return dtype is torch.float32 or (dtype is torch.bfloat16 and cpu_has_bf16())
-
-
-def faster(linear: nn.Linear, kernels: Kernels | None) -> nn.Module:
-    """The fastest module that computes the same as a plain linear layer on this device."""
-    if kernels is not None and fits(kernels, linear):
-        return NativeLinear(kernels, linear.weight, linear.bias, groups_of(linear))
-    if packable(linear.weight.device, linear.weight.dtype):
-        return PackedLinear(linear.weight, linear.bias)
-    return linear

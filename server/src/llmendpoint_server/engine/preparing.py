@@ -72,7 +72,7 @@ def prepare(
     needs = Needs(device, dtype, tuple(probe.layers.values()), tuple(seen.rules.values()))
     make = choose(needs, kernels)
     linears = linears_of(model)
-    surgery.operate(model, _operators(device, dtype, kernels, group), kernels)
+    surgery.operate(model, _operators(device, dtype, kernels, group))
     try:
         gate.check_pages(architecture, model, expected, prompts, make, gate.TOLERANCE[dtype])
         if settings.kv_cache_dtype != "auto":

@@ -21,8 +21,7 @@ from llmendpoint_server.engine.fusing import (
     fused_mlp,
     fused_norm,
 )
-from llmendpoint_server.engine.linear import faster, joined, plain_linears
-from llmendpoint_server.engine.native import Kernels
+from llmendpoint_server.engine.linear import PackedLinear, joined, packable, plain_linears
 from llmendpoint_server.engine.operators import Operators
 
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -85,13 +84,21 @@ def _join(parent: nn.Module, names: tuple[str, ...]) -> None:
         setattr(parent, name, FollowingProjection(lead, index))
 
 
-def pack_linears(parent: nn.Module, kernels: Kernels | None) -> None:
+def pack_linears(parent: nn.Module, operators: Operators | None) -> None:
     """Replace every plain linear. The unpacked weights are freed one by one, unless an embedding shares them."""
     for name, child in list(parent.named_children()):
         if type(child) is nn.Linear:
-            setattr(parent, name, faster(child, kernels))
+            setattr(parent, name, _faster(child, operators))
         else:
-            pack_linears(child, kernels)
+            pack_linears(child, operators)
+
+
+def _faster(linear: nn.Linear, operators: Operators | None) -> nn.Module:
+    """The fastest module that computes the same as a plain linear layer on this device."""
+    found = None if operators is None else operators.linear(linear, None)
+    if found is None and packable(linear.weight.device, linear.weight.dtype):
+        return PackedLinear(linear.weight, linear.bias)
+    return found or linear
 
 
 def fuse(model: nn.Module, operators: Operators) -> None:
@@ -127,9 +134,9 @@ def _attempt(make: Callable[..., nn.Module | None], *args: Any) -> nn.Module | N
         return None
 
 
-def operate(model: Any, operators: Operators | None, kernels: Kernels | None = None) -> None:
-    """Apply all changes that pay on this device. `kernels`: those of a CPU."""
+def operate(model: Any, operators: Operators | None) -> None:
+    """Apply all changes that pay on this device."""
     if operators is not None:
         fuse(model, operators)
     join_projections(model)
-    pack_linears(model, kernels)
+    pack_linears(model, operators)

@@ -22,7 +22,7 @@ Versions = Mapping[str, Mapping[str, Hashable]]
 """Type URL -> resource name -> version, of all that Envoy is to hold. It changes in place.
 
 A cluster that changes waits for endpoints again, and Envoy does not ask for them. So a cluster's new version is a new
-version of its endpoints too.
+version of its endpoints too: a stream that breaks in between leaves the next one no other sign.
 """
 _NOTHING = object()
 
@@ -121,6 +121,7 @@ class Subscription:
         self._pending: dict[str, dict[str, _Sent]] = {t: {} for t in TYPES}  # by nonce
         self._nonces = 0
         self._changed: set[str] = set()
+        self._renewed: set[str] = set()  # clusters sent before Envoy said which endpoints it has
 
     @property
     def nack(self) -> str | None:
@@ -171,6 +172,8 @@ class Subscription:
         for name, version in held.items():
             kind.hold(name, version)
         if not kind.every:
+            if request.type_url == ENDPOINTS:
+                self._renew(self._renewed)
             return set(held)
         kind.told = kind.answered = bool(held)
         return {*held, *kind.wanted}
@@ -220,9 +223,19 @@ class Subscription:
             kind.refused.pop(name, None)
         if type_url == CLUSTER:
             self._drop(ENDPOINTS, removed)
+            self._renew(news)
         # Envoy listens once it has an answer, so an empty state is sent too, once.
         first = kind.every and not kind.told
-        return [self._respond(type_url, news, removed)] if news or removed or first else []
+        sent = [self._respond(type_url, news, removed)] if news or removed or first else []
+        return [*sent, *self._push(ENDPOINTS, news)] if type_url == CLUSTER else sent
+
+    def _renew(self, names: Collection[str]) -> None:
+        """These clusters are sent, and wait for endpoints even if they had the same before."""
+        endpoints = self._kinds[ENDPOINTS]
+        for name in names:
+            endpoints.sent.pop(name, None)
+        if not endpoints.opened:
+            self._renewed.update(names)
 
     def _respond(
         self, type_url: str, versions: dict[str, Hashable], removed: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ whatever the body holds. The engine judges the rest.
 import msgspec
 
 from llmendpoint_gateway.core.identity.caller import MASK
-from llmendpoint_gateway.core.request.prompt import EXPECTED_OUTPUT, Prompt, hint, make_chain
+from llmendpoint_gateway.core.request.prompt import EXPECTED_OUTPUT, LAST_BYTES, Prompt, hint, make_chain
 from llmendpoint_gateway.core.request.request import Body
 
 MOST_MODEL_BYTES = 512
@@ -99,17 +99,21 @@ def _prompt(fields: _PromptFields) -> Prompt:
         fields.input,
     )
     parts = [raw for raw in found if raw is not msgspec.UNSET]
-    text = _text(parts)
-    chain = make_chain(text, _hint(fields.cache_salt))
+    views = [memoryview(raw) for raw in parts]
+    chain = make_chain(_text(views), _hint(fields.cache_salt))
     session = _hint(fields.prompt_cache_key) or _hint(fields.user)
-    return Prompt(chain, len(text), _output(fields), session)
+    return Prompt(chain, sum(map(len, views)), _output(fields), session)
 
 
-def _text(parts: list[msgspec.Raw]) -> bytes | memoryview:
-    if len(parts) == 1:
-        view = memoryview(parts[0])
-        return bytes(view) if len(view) <= SMALL_BYTES else view
-    return b"".join(parts)
+def _text(views: list[memoryview]) -> bytes | memoryview:
+    """What the chain is made of: a copy, but not of a large text."""
+    if len(views) == 1:
+        return bytes(views[0]) if len(views[0]) <= SMALL_BYTES else views[0]
+    found, room = [], LAST_BYTES
+    for view in views:
+        found.append(view[:room])
+        room -= len(found[-1])
+    return b"".join(found)
 
 
 def _hint(raw: msgspec.Raw | msgspec.UnsetType) -> int:

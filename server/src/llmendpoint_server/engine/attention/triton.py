@@ -16,7 +16,7 @@ from llmendpoint_server.engine.inputs import Inputs
 from llmendpoint_server.engine.step import Step
 
 try:
-    from llmendpoint_server.engine.triton.decode import decode, partial_numbers, split
+    from llmendpoint_server.engine.triton.decode import decode, split
     from llmendpoint_server.engine.triton.prefill import prefill
     from llmendpoint_server.engine.triton.store import store
 
@@ -37,6 +37,7 @@ class Triton(Backend):
         self.cache = PagedCache(pages, PAGE_SIZE)
         self._inputs = Inputs(PAGE_SIZE, device)
         self._device, self._dtype = device, dtype
+        self._ahead = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
     def reserve(self, rows: int, tokens: int, longest: int) -> None:
         self._inputs.reserve_step(rows, tokens, -(-longest // PAGE_SIZE))
@@ -47,37 +48,25 @@ class Triton(Backend):
     def compute(self, step: Step, pages: LayerCache, states: States, rules: Rules) -> torch.Tensor:
         query, key, value = (x[0].transpose(0, 1) for x in states)
         query, key, value = (x if x.stride(2) == 1 else x.contiguous() for x in (query, key, value))
-        loaded, one = step.loaded, step.singles
-        store(key, value, pages, loaded.slots)
+        loaded, one, tables = step.loaded, step.singles, step.loaded.tables
+        store(key, value, pages, loaded.slots, self._ahead)
         out = query.new_empty(*query.shape[:2], pages.value_dim)
         if one:
-            how = split(one, loaded.tables.shape[1] * PAGE_SIZE)
-            numbers = partial_numbers(one, query.shape[1], pages.value_dim, how)
-            room = torch.empty(numbers, dtype=torch.float32, device=query.device)
+            how = split(one, tables.shape[1] * PAGE_SIZE)
             decode(
                 query[:one],
                 pages,
                 PAGE_SIZE,
-                loaded.tables,
+                tables,
                 loaded.lengths[:one],
                 rules,
                 out[:one],
-                room,
                 how,
+                self._ahead,
             )
         if (tokens := len(query) - one) > 0:
-            rows = len(step.rows)
-            prefill(
-                query,
-                pages,
-                PAGE_SIZE,
-                loaded.tables[one:rows],
-                loaded.ends[one:],
-                loaded.lengths[one:],
-                rules,
-                out,
-                tokens,
-            )
+            tables, ends, lengths = tables[one : len(step.rows)], loaded.ends[one:], loaded.lengths[one:]
+            prefill(query, pages, PAGE_SIZE, tables, ends, lengths, rules, out, tokens)
         return out
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
@@ -23,6 +23,13 @@ _ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 """Defaults. All ranks are in one pod: nothing listens on its network."""
 
 
+@dataclass(slots=True)
+class Begun:
+    """How many collectives this rank has begun in a step. Ranks whose steps raise after as many are in step with each other."""
+
+    collectives: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """This process's place among `size` ranks."""
@@ -30,9 +37,11 @@ class Group:
     rank: int
     size: int
     device: torch.device
+    begun: Begun = field(default_factory=Begun)
 
     def add(self, part: torch.Tensor) -> torch.Tensor:
         """The sum of all ranks' tensors, in place if it can be."""
+        self.begun.collectives += 1
         whole = part.contiguous()
         dist.all_reduce(whole)
         return whole
@@ -40,6 +49,7 @@ class Group:
     def join_columns(self, part: torch.Tensor, width: int) -> torch.Tensor:
         """All ranks' columns `[..., columns]` beside each other. Each has as many but the last ones, which may have fewer; `width`: of
         all."""
+        self.begun.collectives += 1
         most = -(-width // self.size)
         padded = torch.nn.functional.pad(part, (0, most - part.shape[-1])).contiguous()
         parts = [torch.empty_like(padded) for _ in range(self.size)]

@@ -10,6 +10,7 @@ token ids, then what is new of all block tables. Tables are large and change lit
 from __future__ import annotations
 
 import enum
+import select
 import socket
 import struct
 from array import array
@@ -25,6 +26,10 @@ from llmendpoint_server.protocol import Configure
 _FRAME = struct.Struct("=II")
 PAGES = struct.Struct("=QQ")
 """The body of `Kind.PAGES`: how many pages a backend has, and the tokens of one."""
+COUNT = struct.Struct("=I")
+"""The body of `Kind.RAISED`."""
+ALIKE_SECONDS = 10.0
+"""How long a rank whose step raised waits for the others to say the same."""
 NUMBERS = 8
 """Of a row: where it starts, its tokens, those of its draft, whether it samples, the positions that it scores (start, stop), the pages of
 its table that are those of the step before, and how many follow them."""
@@ -43,6 +48,10 @@ class Kind(enum.IntEnum):
     STEP = 5
     LEAST = 6
     """to a rank: take part in finding the least free memory"""
+    RAISED = 7
+    """from a rank: the step raised, after so many collectives (`COUNT`)"""
+    GO_ON = 8
+    """to a rank, after RAISED: it raised here and on all other ranks alike"""
 
 
 class Join(msgspec.Struct, frozen=True):
@@ -73,6 +82,10 @@ class Line:
     def receive(self) -> tuple[Kind, bytes]:
         kind, length = _FRAME.unpack(self._read(_FRAME.size))
         return Kind(kind), self._read(length)
+
+    def comes(self, seconds: float) -> bool:
+        """Whether something can be read within this time: a frame, or the end."""
+        return bool(select.select([self.stream], [], [], seconds)[0])
 
     def _read(self, size: int) -> bytes:
         found = bytearray(size)

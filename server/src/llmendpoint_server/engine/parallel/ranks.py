@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -22,7 +23,16 @@ from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.attention.choice import MakeBackend
 from llmendpoint_server.engine.parallel import group as groups
 from llmendpoint_server.engine.parallel.group import Group
-from llmendpoint_server.engine.parallel.messages import PAGES, Failed, Join, Kind, Line, StepWriter
+from llmendpoint_server.engine.parallel.messages import (
+    ALIKE_SECONDS,
+    COUNT,
+    PAGES,
+    Failed,
+    Join,
+    Kind,
+    Line,
+    StepWriter,
+)
 from llmendpoint_server.errors import LoadError
 from llmendpoint_server.protocol import Configure
 
@@ -60,11 +70,15 @@ class Worker:
         self.code: int | None = None
         self.failed: Failed | None = None
         self.ended = threading.Event()
+        self.raised: queue.SimpleQueue[int] = queue.SimpleQueue()
+        """after how many collectives a step raised there"""
 
     def watch(self, size: int) -> None:
         """Wait for its end, and end this process if nobody else does."""
         try:
-            kind, body = self.line.receive()
+            while (frame := self.line.receive())[0] is Kind.RAISED:
+                self.raised.put(COUNT.unpack(frame[1])[0])
+            kind, body = frame
             self.failed = msgspec.msgpack.decode(body, type=Failed) if kind is Kind.FAILED else None
         except EOFError:
             pass
@@ -104,13 +118,29 @@ class Ranks:
         return made
 
     def together(self, batch: Batch, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Compute a step while the others do. A row of bad state raises before they know of it."""
+        """Compute a step while the others do. A row of bad state raises before they know of it. Raises what the step raises if it
+        raised on all ranks after as many collectives; else they are no longer in step, and it raises RankEnded."""
         body = self._steps.write(batch)
         self._tell(Kind.STEP, body)
+        self.group.begun.collectives = 0
         try:
             return compute()
         except Exception as error:  # any: the others are in the middle of the step
-            raise self.explained(error) from error
+            if isinstance(error, torch.AcceleratorError) or not self._raised_alike():
+                raise self.explained(error) from error
+            self._tell(Kind.GO_ON)
+            raise
+
+    def _raised_alike(self) -> bool:
+        end = time.monotonic() + ALIKE_SECONDS
+        return all(self._raised_on(worker, end) == self.group.begun.collectives for worker in self._workers)
+
+    def _raised_on(self, worker: Worker, end: float) -> int | None:
+        """After how many collectives; None: it did not raise, or has ended."""
+        while time.monotonic() < end and not worker.ended.is_set():
+            with contextlib.suppress(queue.Empty):
+                return worker.raised.get(timeout=0.05)
+        return None
 
     def least(self, number: int) -> int:
         """The smallest of all ranks' free memory; `number`: this one's, in bytes."""

@@ -8,13 +8,24 @@ from typing import NoReturn
 import msgspec
 import torch
 
+from llmendpoint_server.core.batch import Batch
 from llmendpoint_server.engine import bring_up
 from llmendpoint_server.engine.attention.base import Backend
 from llmendpoint_server.engine.basis import Basis
 from llmendpoint_server.engine.forward import forward
 from llmendpoint_server.engine.headroom import Headroom
+from llmendpoint_server.engine.loading import CausalLM
 from llmendpoint_server.engine.parallel import group as groups
-from llmendpoint_server.engine.parallel.messages import PAGES, Failed, Join, Kind, Line, StepReader
+from llmendpoint_server.engine.parallel.messages import (
+    ALIKE_SECONDS,
+    COUNT,
+    PAGES,
+    Failed,
+    Join,
+    Kind,
+    Line,
+    StepReader,
+)
 from llmendpoint_server.engine.preparing import Prepared
 from llmendpoint_server.errors import LoadError
 
@@ -62,9 +73,23 @@ def _compute(line: Line, prepared: Prepared, group: groups.Group) -> NoReturn:
                         f"its pages have {backend.cache.page_size} tokens and those of rank 0 have {page_size}: their logs say why"
                     )
             case Kind.STEP if backend is not None:
-                with torch.inference_mode():
-                    forward(prepared.model, backend, backend.prepare(steps.read(body)))
+                _step(line, prepared.model, backend, steps.read(body), group)
             case Kind.LEAST:
                 group.least(bring_up.memory_left(headroom, group.size))
             case _:
                 raise RuntimeError(f"rank 0 said {kind.name}, which does not fit here")
+
+
+def _step(line: Line, model: CausalLM, backend: Backend, batch: Batch, group: groups.Group) -> None:
+    """A step that raises on all ranks alike fails its request there, and this rank goes on. Raises what it raised if rank 0 does not say
+    that it was so."""
+    group.begun.collectives = 0
+    try:
+        with torch.inference_mode():
+            forward(model, backend, backend.prepare(batch))
+    except torch.AcceleratorError:
+        raise
+    except Exception:  # any: only rank 0 knows what the others met
+        line.send(Kind.RAISED, COUNT.pack(group.begun.collectives))
+        if not line.comes(ALIKE_SECONDS) or line.receive()[0] is not Kind.GO_ON:
+            raise

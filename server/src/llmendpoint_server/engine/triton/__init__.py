@@ -24,9 +24,7 @@ def find(device: torch.device, dtype: torch.dtype) -> Operators | None:
         found = _tried(device, dtype)
     except torch.AcceleratorError:
         raise
-    except (
-        Exception
-    ) as error:  # any: no Triton, no C compiler, a folder that cannot be written, a device that is too old
+    except Exception as error:  # any: no Triton, no C compiler, nowhere to write, too old a device
         cause = f"{type(error).__name__}: {error}"
         log.warning("without Triton's kernels: torch's operators serve, which are slower", cause=cause)
         return None

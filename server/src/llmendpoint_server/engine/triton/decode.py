@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra import cuda
 
 from llmendpoint_server.engine.attention.base import Rules
 from llmendpoint_server.engine.attention.cache import LayerCache
-from llmendpoint_server.engine.triton.shapes import SMALLEST_TILE, heads_together, padded, precision
+from llmendpoint_server.engine.triton.shapes import SMALLEST_TILE, heads_together, launched, padded, precision
 
 BLOCK_KEYS = 128
 """Keys that a program loads at a time. 128 keys, 4 warps and 2 stages read 90 % of an H200's bandwidth, 64 keys and 3 stages 79 %."""
@@ -64,8 +66,10 @@ def _decode(
     out, partial, scale, softcap, window, key_dim, value_dim,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PADDED: tl.constexpr, KEY_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr,
-    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr,
+    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
+    if AHEAD:
+        cuda.gdc_launch_dependents()
     row, kv_head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     length = tl.load(lengths + row).to(tl.int32)
     first, each = _parts(length, window, PART, PARTS, BLOCK, WINDOW)
@@ -75,6 +79,8 @@ def _decode(
     end = tl.minimum(begin + each, length)
     heads, dims, out_dims = tl.arange(0, GROUP_PADDED), tl.arange(0, KEY_DIM), tl.arange(0, VALUE_DIM)
     head = kv_head * GROUP + heads
+    if AHEAD:
+        cuda.gdc_wait()
     query = tl.load(
         q + row * q_row + head[:, None] * q_head + dims[None],
         mask=(heads[:, None] < GROUP) & (dims[None] < key_dim),
@@ -132,7 +138,11 @@ def _decode(
 def _add_up(
     partial, lengths, sinks, out, window, value_dim, HEADS: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK: tl.constexpr,
     PART: tl.constexpr, PARTS: tl.constexpr, PARTS_PADDED: tl.constexpr, WINDOW: tl.constexpr, SINKS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
+    if AHEAD:
+        cuda.gdc_launch_dependents()
+        cuda.gdc_wait()  # before it may return: the kernel after it waits for this one only
     row, head = tl.program_id(0), tl.program_id(1)
     length = tl.load(lengths + row).to(tl.int32)
     first, each = _parts(length, window, PART, PARTS, BLOCK, WINDOW)
@@ -165,11 +175,11 @@ def decode(
     lengths: torch.Tensor,
     rules: Rules,
     out: torch.Tensor,
-    partial: torch.Tensor,
     how: Split,
+    ahead: bool,
 ) -> None:
     """Write to `out` `[rows, heads, value_dim]` what `query` `[rows, heads, key_dim]`, of any strides but the last, attends to. `tables` int32
-    `[>= rows, pages]`, `lengths` `[rows]`. `partial`: room for the parts' sums, of `partial_numbers` float32."""
+    `[>= rows, pages]`, `lengths` `[rows]`. `ahead`: as of `launched`."""
     rows, heads, _ = query.shape
     kv_heads, group = layer.kv_heads, heads // layer.kv_heads
     value_dim, window = padded(layer.value_dim), rules.sliding_window
@@ -178,9 +188,12 @@ def decode(
     # A sink is no Python number: a tensor of any kind stands for it where there is none.
     sinks = lengths if rules.sinks is None else rules.sinks
     scale = rules.scale if rules.softcap is not None else rules.scale * math.log2(math.e)
-    shared = {
+    partial = torch.empty(
+        rows * heads * how.parts * (value_dim + 2), dtype=torch.float32, device=query.device
+    )
+    shared: dict[str, Any] = {
         "BLOCK": BLOCK_KEYS, "PART": how.part, "PARTS": how.parts, "WINDOW": window is not None,
-        "SINKS": rules.sinks is not None, "VALUE_DIM": value_dim,
+        "SINKS": rules.sinks is not None, "VALUE_DIM": value_dim, "AHEAD": ahead, **launched(ahead),
     }  # fmt: skip
     _decode[rows, kv_heads, how.parts](
         query, query.stride(0), query.stride(1), layer.keys, layer.values,
@@ -197,8 +210,3 @@ def decode(
             partial, lengths, sinks, out, window or 0, layer.value_dim, HEADS=heads,
             PARTS_PADDED=triton.next_power_of_2(how.parts), num_warps=4, **shared,
         )  # fmt: skip
-
-
-def partial_numbers(rows: int, heads: int, value_dim: int, how: Split) -> int:
-    """Numbers of the room that `decode` needs."""
-    return rows * heads * how.parts * (padded(value_dim) + 2)

@@ -11,7 +11,7 @@ from triton.language.extra import cuda
 from llmendpoint_server.engine.triton.kernels import opened
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "outputs"])
 def few(
     x, weight, bias, scale, residual, out, count, outputs, eps,
     inputs: tl.constexpr, rows: tl.constexpr, normed: tl.constexpr, added: tl.constexpr, biased: tl.constexpr,

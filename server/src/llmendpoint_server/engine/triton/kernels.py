@@ -1,15 +1,26 @@
 """The kernels. All compute in float32, and round once when they store.
 
-Their parameters have no types, because Triton would read those. `block`s are powers of 2, at least as large as what they cover. Tensors are contiguous.
+Their parameters have no types, because Triton would read those. `block`s are powers of 2, at least as large as what they cover. Tensors are contiguous. `ahead`: the
+kernel is launched before the one before it has ended, and waits for it at its begin.
 """
 
 import triton
 import triton.language as tl
+from triton.language.extra import cuda
 
 
 @triton.jit
-def norm(x, weight, out, dim, eps, block: tl.constexpr):
+def begin(ahead: tl.constexpr):
+    """Let the next kernel be launched, and wait for the one before."""
+    if ahead:
+        cuda.gdc_launch_dependents()
+        cuda.gdc_wait()
+
+
+@triton.jit
+def norm(x, weight, out, dim, eps, ahead: tl.constexpr, block: tl.constexpr):
     """Root-mean-square norm of a row."""
+    begin(ahead)
     row = tl.program_id(0).to(tl.int64) * dim
     place = tl.arange(0, block)
     inside = place < dim
@@ -20,8 +31,9 @@ def norm(x, weight, out, dim, eps, block: tl.constexpr):
 
 
 @triton.jit
-def add_norm(x, residual, weight, added, out, dim, eps, block: tl.constexpr):
+def add_norm(x, residual, weight, added, out, dim, eps, ahead: tl.constexpr, block: tl.constexpr):
     """`added`: the sum of two rows. `out`: the norm of the sum, as it was rounded."""
+    begin(ahead)
     row = tl.program_id(0).to(tl.int64) * dim
     place = tl.arange(0, block)
     inside = place < dim
@@ -40,10 +52,11 @@ def rotate(
     qkv, cos, sin, query_weight, key_weight, query_eps, key_eps,
     width,
     queries: tl.constexpr, keys: tl.constexpr, dim: tl.constexpr, rotary: tl.constexpr,
-    normed: tl.constexpr, heads_block: tl.constexpr, half_block: tl.constexpr, rest_block: tl.constexpr,
+    normed: tl.constexpr, ahead: tl.constexpr, heads_block: tl.constexpr, half_block: tl.constexpr, rest_block: tl.constexpr,
 ):  # fmt: skip
     """Some heads of one token: the norm of each, and the rotary embedding of its first `rotary` numbers, whose halves are pairs. `width`: of a
     token's row."""
+    begin(ahead)
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * heads_block + tl.arange(0, heads_block)
     half: tl.constexpr = rotary // 2
@@ -95,8 +108,9 @@ def opened(x, silu: tl.constexpr):
 
 
 @triton.jit
-def gate(halves, out, width, silu: tl.constexpr, block: tl.constexpr):
+def gate(halves, out, width, silu: tl.constexpr, ahead: tl.constexpr, block: tl.constexpr):
     """A part of a row: what the gate makes of its first half, times the second. `width`: of a half."""
+    begin(ahead)
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * block + tl.arange(0, block)
     inside = place < width

@@ -41,8 +41,8 @@ class Weights:
 
 
 class TritonOperators(Operators):
-    """For states in `dtype`. `few_rows`: as `FEW_ROWS`, at most 8. `ahead`: kernels of few rows ask for their weights before the kernel before them has
-    ended, which a device of compute capability 9 or later can do."""
+    """For states in `dtype`. `few_rows`: a linear layer of up to so many rows is a kernel of ours. `ahead`: kernels are launched, and those of few rows
+    ask for their weights, before the kernel before them has ended, which a device of compute capability 9 or later can do."""
 
     multiple = 2
     gates = ("silu", "gelu_tanh")
@@ -51,14 +51,19 @@ class TritonOperators(Operators):
         self, device: torch.device, dtype: torch.dtype, few_rows: int = FEW_ROWS, ahead: bool = False
     ) -> None:
         self.device, self._dtype = device, dtype
-        self.few_rows, self._ahead = few_rows, ahead
+        self.few_rows, self.ahead = few_rows, ahead
+        # The interpreter and AMD's compiler have no such option.
+        self._launch = {"launch_pdl": True} if ahead else {}
 
     def norm(self, x: torch.Tensor, scale: Scale) -> torch.Tensor:
         x = x.contiguous()
         out, dim = torch.empty_like(x), x.shape[-1]
         if rows := x.numel() // dim:
             block = triton.next_power_of_2(dim)
-            kernels.norm[(rows,)](x, scale.weight, out, dim, scale.eps, block, num_warps=_warps(block))
+            kernels.norm[(rows,)](
+                x, scale.weight, out, dim, scale.eps, self.ahead, block,
+                num_warps=_warps(block), **self._launch,
+            )  # fmt: skip
         return out
 
     def add_norm(
@@ -70,8 +75,9 @@ class TritonOperators(Operators):
         if rows := x.numel() // dim:
             block = triton.next_power_of_2(dim)
             kernels.add_norm[(rows,)](
-                x, residual, scale.weight, added, out, dim, scale.eps, block, num_warps=_warps(block)
-            )
+                x, residual, scale.weight, added, out, dim, scale.eps, self.ahead, block,
+                num_warps=_warps(block), **self._launch,
+            )  # fmt: skip
         return added, out
 
     def rotate(
@@ -84,9 +90,9 @@ class TritonOperators(Operators):
         query, key = norms or (Scale(cos, 0.0), Scale(cos, 0.0))  # not read
         kernels.rotate[(rows, triton.cdiv(heads.queries + heads.keys, _HEADS_BLOCK))](
             qkv, cos, sin, query.weight, key.weight, query.eps, key.eps, qkv.shape[-1],
-            heads.queries, heads.keys, heads.dim, rotary, norms is not None, _HEADS_BLOCK,
+            heads.queries, heads.keys, heads.dim, rotary, norms is not None, self.ahead, _HEADS_BLOCK,
             triton.next_power_of_2(max(1, rotary // 2)), triton.next_power_of_2(max(1, heads.dim - rotary)),
-            num_warps=2,
+            num_warps=2, **self._launch,
         )  # fmt: skip
 
     def gate(self, halves: torch.Tensor, kind: Gate) -> torch.Tensor:
@@ -96,7 +102,7 @@ class TritonOperators(Operators):
         out = halves.new_empty(*halves.shape[:-1], width)
         if rows := out.numel() // width:
             grid = rows, triton.cdiv(width, _GATE_BLOCK)
-            kernels.gate[grid](halves, out, width, kind == "silu", _GATE_BLOCK)
+            kernels.gate[grid](halves, out, width, kind == "silu", self.ahead, _GATE_BLOCK, **self._launch)
         return out
 
     def few(
@@ -115,13 +121,12 @@ class TritonOperators(Operators):
         out = x.new_empty(*x.shape[:-1], outputs)
         if rows := x.numel() // inputs:
             blocks = _blocks(outputs, inputs, gate is not None, scale is not None)
-            more = {"launch_pdl": True} if self._ahead else {}
             few[(triton.cdiv(outputs, blocks[0]),)](
                 x, weight, x if bias is None else bias, x if scale is None else scale.weight,
                 x if residual is None else residual.contiguous(), out, rows, outputs,
                 0.0 if scale is None else scale.eps,
                 inputs, triton.next_power_of_2(rows), scale is not None, residual is not None,
-                bias is not None, gate is not None, gate == "silu", self._ahead, *blocks, num_warps=_WARPS, **more,
+                bias is not None, gate is not None, gate == "silu", self.ahead, *blocks, num_warps=_WARPS, **self._launch,
             )  # fmt: skip
         return out
 

@@ -1,6 +1,8 @@
-"""Sizes that Triton's tiles can have."""
+"""Sizes that Triton's tiles can have, and how its kernels are launched."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import triton
@@ -22,3 +24,9 @@ def heads_together(group: int) -> int:
 def precision(dtype: torch.dtype) -> str:
     """How products of float32 are computed: exactly, not by the ten bits of tf32."""
     return "ieee" if dtype is torch.float32 else "tf32"
+
+
+def launched(ahead: bool) -> dict[str, Any]:
+    """Options of a kernel's launch. `ahead`: it begins before the kernel before it has ended, and waits for that one where it reads what that one
+    writes; a device of compute capability 9 or later can do so."""
+    return {"launch_pdl": True} if ahead else {}
