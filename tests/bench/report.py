@@ -31,6 +31,7 @@ class Section:
 SECTIONS = (
     Section("engine", "Engine", "make bench-engine"),
     Section("engine-qwen3", "Engine: 152k tokens to draw from", "make bench-engine"),
+    Section("cuda", "Engine on CUDA", "make bench-cuda"),
     Section("speculation", "Engine: speculation", "make bench-speculation"),
     Section("structured", "Engine: structured output", "make bench-structured"),
     Section("weights", "Engine: weights and KV cache in fewer bits", "make bench-weights"),

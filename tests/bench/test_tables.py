@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: every event that `make bench-tables` counts is one that Envoy was told of and acknowledged."""
+"""docs/benchmarks.md: `make bench-tables` counts only events that Envoy was told of and acknowledged."""
 
 import asyncio
 

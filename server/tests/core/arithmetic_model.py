@@ -4,7 +4,7 @@
 when a slot that a sequence reads holds anything else, and answers with a function of the whole sequence so far.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Rows
 
 from msgspec.structs import replace
@@ -14,10 +14,14 @@ from llmendpoint_server.core.blocks import BlockManager
 from llmendpoint_server.core.config import SchedulerConfig
 from llmendpoint_server.core.request import FinishReason, Priority, Request, SamplingParams, TokenLogprobs
 from llmendpoint_server.core.scheduler import Scheduler
+from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.core.speculation import PromptLookup, Proposer, accept
 
 VOCAB = 7
 EOS = 6
+
+
+NONE_COME: Mapping[Sequence, tuple[int, ...]] = {}
 
 
 def next_token(tokens: tuple[int, ...]) -> int:
@@ -33,10 +37,12 @@ class Machine:
         self.at_once = at_once
         self.slots: dict[tuple[int, int], tuple[int, ...]] = {}
 
-    def run(self, batch: Batch) -> list[Sampled]:
+    def run(self, batch: Batch, coming: Mapping[Sequence, tuple[int, ...]] = NONE_COME) -> list[Sampled]:
+        """`coming`: what the step before, which has not ended, gives each sequence."""
         sampled: list[Sampled] = []
         for row in batch.rows:
-            tokens, table = (*row.sequence.tokens, *row.draft), row.sequence.table
+            own = (*row.sequence.tokens, *coming.get(row.sequence, ()))
+            tokens, table = own + row.draft, row.sequence.table
             first = 0 if self.window is None else max(row.start - self.window + 1, 0)
             for position in range(first, row.start + row.count):
                 slot = (table[position // self.page_size], position % self.page_size)
@@ -48,11 +54,11 @@ class Machine:
             scores = tuple(
                 TokenLogprobs(tokens[place + 1], -float(sum(tokens[: place + 1]))) for place in row.scored
             )
-            sampled.append(replace(self.sample(row) if row.sample else NOTHING, prompt_logprobs=scores))
+            new = self.sample(row, own) if row.sample else NOTHING
+            sampled.append(replace(new, prompt_logprobs=scores))
         return sampled
 
-    def sample(self, row: Scheduled) -> Sampled:
-        tokens = tuple(row.sequence.tokens)
+    def sample(self, row: Scheduled, tokens: tuple[int, ...]) -> Sampled:
         places = range(len(row.draft) + 1)
         new = accept(row.draft, tuple(next_token(tokens + row.draft[:place]) for place in places))
         for _ in range(self.at_once - 1):

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from llmendpoint_server.core import planning
-from llmendpoint_server.core.batch import Batch, Scheduled
+from llmendpoint_server.core.batch import Batch, Sampled, Scheduled
 from llmendpoint_server.core.queue import AGING_SECONDS, order_of
 from llmendpoint_server.core.request import FinishReason, Priority, Request, RequestOutput, TokenLogprobs
 from llmendpoint_server.core.sequence import Sequence, Status
@@ -49,6 +49,8 @@ class SchedulerStates(RuleBasedStateMachine):
         self.at_fault: set[str] = set()
         """ids of the requests that may fail"""
         self.flight: Batch | None = None
+        self.next: tuple[Batch, list[Sampled]] | None = None
+        """what began beside the flight, and what it gives"""
         self.now = 0.0
 
     def take(self, output: RequestOutput) -> None:
@@ -155,6 +157,20 @@ class SchedulerStates(RuleBasedStateMachine):
         written = row.sequence.table[row.start // size : -(-(row.start + row.count) // size)]
         assert all(blocks.references(page) == 1 for page in written), "a page is written that others read"
 
+    def begin_the_step_after(self) -> None:
+        assert self.flight is not None
+        begun = [row.sequence for row in self.flight.rows if row.sequence.status is Status.RUNNING]
+        batch = self.scheduler.ahead(self.flight)
+        if batch is None:
+            return
+        assert {row.sequence for row in batch.rows} <= set(begun)
+        assert set(begun) == set(self.scheduler._members.running), "one that runs would wait for two steps"
+        for row in batch.rows:
+            self.check_row(row)
+        new = zip(self.flight.rows, self.sampled, strict=True)
+        coming = {row.sequence: (max(one.tokens[0], 0),) for row, one in new if one.tokens}
+        self.next = batch, self.machine.run(batch, coming)
+
     @precondition(lambda self: self.flight is not None)
     @rule(seconds=st.sampled_from([0.0, 0.01, 1.0, 20.0]))
     def end_step(self, seconds: float) -> None:
@@ -163,6 +179,9 @@ class SchedulerStates(RuleBasedStateMachine):
         for output in self.scheduler.update(self.flight, self.sampled, self.now):
             self.take(output)
         self.flight = None
+        if self.next is not None and any(row.sequence.status is Status.RUNNING for row in self.next[0].rows):
+            (self.flight, self.sampled) = self.next
+        self.next = None
 
     def check_order(self, waited: list[Sequence], begun: set[Sequence]) -> None:
         """What began to run came before all that waits on."""
@@ -237,3 +256,38 @@ class SchedulerStates(RuleBasedStateMachine):
 
 TestSchedulerStates = SchedulerStates.TestCase
 TestSchedulerStates.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+class StatesAhead(SchedulerStates):
+    """The same, but each step begins before the one before it has ended, where it can, and may be given up."""
+
+    @initialize(
+        pages=st.integers(2, 10),
+        page_size=st.integers(1, 4),
+        max_num_seqs=st.integers(1, 4),
+        budget=st.integers(4, 9),
+        caching=st.booleans(),
+        window=st.none() | st.integers(1, 9),
+    )
+    def start(self, window: int | None, **config: int) -> None:  # type: ignore[override]  # hypothesis calls it
+        super().start(window, 1, 0, 128, queue=4, queued_tokens=40, speculative=0, **config)
+
+    @precondition(lambda self: self.flight is not None)
+    @rule(seconds=st.sampled_from([0.0, 0.01, 1.0]), given_up=st.sampled_from([False, False, False, True]))
+    def end_step(self, seconds: float, given_up: bool = False) -> None:
+        self.begin_the_step_after()
+        if given_up:
+            self.next = None
+        super().end_step(seconds)
+
+    @invariant()
+    def between_two_steps_no_page_is_held_for_what_was_only_guessed(self) -> None:
+        """A step that was given up leaves the page of the next token."""
+        if hasattr(self, "scheduler") and self.flight is None:
+            for sequence in self.scheduler._members.running:
+                used = -(-len(sequence.tokens) // self.machine.page_size)
+                assert len(sequence.table) <= used or not sequence.decoding
+
+
+TestStatesAhead = StatesAhead.TestCase
+TestStatesAhead.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)

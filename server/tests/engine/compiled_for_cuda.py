@@ -10,7 +10,7 @@ from triton import compile as compiled
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from llmendpoint_server.engine.triton import few, kernels
+from llmendpoint_server.engine.triton import decode, few, kernels, store
 
 HALF, WHOLE = "*bf16", "*fp32"
 NORM = {"x": HALF, "weight": WHOLE, "out": HALF, "dim": "i32", "eps": "fp32"}
@@ -54,5 +54,31 @@ def main(capability: int) -> None:
         make(few.few, LINEAR, {**sizes, **flags, **ahead}, capability)
 
 
+def attention(capability: int) -> None:
+    pages = dict.fromkeys(("keys", "values", "out"), HALF)
+    numbers = dict.fromkeys(("window", "key_dim", "value_dim"), "i32")
+    shapes = {"KV_HEADS": 8, "KEY_DIM": 128, "VALUE_DIM": 128, "AHEAD": capability >= 90}
+    states = {"key": HALF, "value": HALF, **dict.fromkeys(("k_token", "k_head", "v_token", "v_head"), "i32")}
+    sizes = {"key_dim": "i32", "value_dim": "i32", "slots": "*i64"}
+    make(store._store, {**states, "keys": HALF, "values": HALF, **sizes}, shapes, capability)
+    strides = ("q_row", "q_head", "k_page", "k_token", "v_page", "v_token", "table_row")
+    types = {"q": HALF, **pages, **dict.fromkeys(strides, "i32"), **numbers, "tables": "*i32"}
+    types |= {"lengths": "*i64", "sinks": "*i64", "partial": WHOLE, "scale": "fp32", "softcap": "fp32"}
+    shared = {"BLOCK": 128, "PART": 128, "PARTS": 8, "WINDOW": False, "SINKS": False}
+    group = {"GROUP": 2, "GROUP_PADDED": 16, "PAGE": 16, "SOFTCAP": False, "PRECISION": "ieee"}
+    make(decode._decode, types, {**shapes, **shared, **group}, capability)
+    sums = {
+        "partial": WHOLE,
+        "lengths": "*i64",
+        "sinks": "*i64",
+        "out": HALF,
+        "window": "i32",
+        "value_dim": "i32",
+    }
+    parts = {"HEADS": 16, "PARTS_PADDED": 8, "VALUE_DIM": 128, "AHEAD": capability >= 90}
+    make(decode._add_up, sums, {**shared, **parts}, capability)
+
+
 if __name__ == "__main__":
     main(int(sys.argv[1]))
+    attention(int(sys.argv[1]))

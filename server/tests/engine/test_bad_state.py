@@ -6,6 +6,7 @@ The scheduler's state has gone bad.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -36,6 +37,21 @@ class Arithmetic:
         pass
 
 
+class Launching(Arithmetic):
+    """Its steps may begin before the one before them has ended."""
+
+    def launch(self, batch: Batch, after: dict[Sequence, int] | None = None) -> dict[Sequence, int] | None:
+        coming = {} if after is None else after
+        tokens = {
+            row.sequence: next_token([*row.sequence.tokens, *([coming[row.sequence]] if coming else [])])
+            for row in batch.rows
+        }
+        return tokens if batch.plain else None
+
+    def result(self, launched: dict[Sequence, int]) -> list[Sampled]:
+        return [Sampled((token,)) for token in launched.values()]
+
+
 def next_token(tokens: list[int]) -> int:
     return (sum(tokens) * 31 + len(tokens)) % 7
 
@@ -51,9 +67,13 @@ def expected(name: str) -> list[int]:
     return tokens[5:]
 
 
-def make_engine(names: str = NAMES, pages: int = 64, places: int = 4, window: int | None = None) -> Engine:
+def make_engine(
+    names: str = NAMES, pages: int = 64, places: int = 4, window: int | None = None, ahead: bool = False
+) -> Engine:
     config = SchedulerConfig(2 * pages, places, 64, 16, 100, sliding_window=window)
-    engine = Engine(Arithmetic(), Scheduler(config, BlockManager(pages, PAGE)))
+    runner = Launching()
+    launcher: Any = runner if ahead else None
+    engine = Engine(runner, Scheduler(config, BlockManager(pages, PAGE)), launcher=launcher)
     for name in names:
         assert engine.add(ask(name)) == []
     return engine
@@ -121,9 +141,10 @@ def no_table(engine: Engine, sequence: Sequence) -> None:
 FAULTS = (no_names, no_such_page, pages_of_nobody, nothing_to_compute, no_table)
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_request_of_bad_state_fails_alone(fault: Callable[[Engine, Sequence], None]) -> None:
-    engine, answers = make_engine("abcd"), Answers()
+def test_a_request_of_bad_state_fails_alone(fault: Callable[[Engine, Sequence], None], ahead: bool) -> None:
+    engine, answers = make_engine("abcd", ahead=ahead), Answers()
     for _ in range(3):
         answers.take(engine.step())
     fault(engine, sequence_of(engine, "b"))
@@ -141,6 +162,7 @@ def test_a_request_of_bad_state_fails_alone(fault: Callable[[Engine, Sequence], 
     pages=st.integers(16, 40),
     window=st.none() | st.integers(1, 9),
     aborted=st.booleans(),
+    ahead=st.booleans(),
 )
 def test_whenever_a_running_request_goes_bad_the_others_get_their_tokens(
     fault: Callable[[Engine, Sequence], None],
@@ -149,8 +171,9 @@ def test_whenever_a_running_request_goes_bad_the_others_get_their_tokens(
     pages: int,
     window: int | None,
     aborted: bool,
+    ahead: bool,
 ) -> None:
-    engine, answers = make_engine(pages=pages, window=window), Answers()
+    engine, answers = make_engine(pages=pages, window=window, ahead=ahead), Answers()
     for _ in range(step):
         answers.take(engine.step())
     sequence = sequence_of(engine, name)

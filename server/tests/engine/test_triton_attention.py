@@ -92,11 +92,11 @@ def sequences_of(lengths: list[int]) -> list[Sequence]:
 @pytest.mark.parametrize(
     ("lengths", "counts", "padding"),
     [
-        ([1, 16, 17, 64, 65, 700], [1] * 6, 0),
+        ([1, 17, 64, 400], [1] * 4, 0),
         ([3, 300], [1, 1], 2),
         ([40, 90, 300, 33], [1, 1, 200, 33], 0),
         ([130, 129, 2], [130, 1, 2], 0),
-        ([40] * 40, [1] * 40, 0),
+        ([5] * 33, [1] * 33, 0),
     ],
     ids=["decodes", "padded decodes", "decodes and prompts", "whole prompts", "many rows"],
 )
@@ -132,7 +132,7 @@ def test_a_page_that_a_window_has_passed_is_not_read() -> None:
 def test_the_fewer_rows_the_more_parts_and_never_more_than_the_longest_sequence_needs() -> None:
     parts = [split(rows, 100_000).parts for rows in (1, 16, 64, 256)]
     assert parts == sorted(parts, reverse=True)
-    assert split(1, 200).parts == 4
+    assert split(1, 400).parts == 4
     assert all(split(rows, 10).parts == 1 for rows in (1, 16, 64, 256))
 
 

@@ -11,14 +11,18 @@ import gc
 import pstats
 import random
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 from tests.bench.cuda import attention, model
 from tests.bench.cuda.device import CUDA, Limits, limits
 from tests.bench.results import Result, write
 
 SEQUENCES, SHORTEST, LONGEST = 256, 100, 1024
+PEER_SEQUENCES, PEER_TOKENS = 128, 256
 
 
 def lengths() -> list[tuple[int, int]]:
@@ -75,37 +79,39 @@ def many(served: model.Served, limit: Limits, weights: int, temperature: float) 
     ]  # fmt: skip
 
 
-def peers(wanted: list[tuple[int, int]]) -> list[Result]:
-    """transformers' continuous batching, with the same requests."""
-    from transformers import AutoModelForCausalLM, GenerationConfig
+def beside_peers(served: model.Served) -> Result:
+    """The same requests for ours and for transformers' continuous batching, whose answers all have one length."""
+    wanted = [(prompt, PEER_TOKENS) for prompt, _ in lengths()[:PEER_SEQUENCES]]
+    run = model.run(served, [model.request(f"beside{n}", *one) for n, one in enumerate(wanted)])
+    name = f"{PEER_SEQUENCES} sequences, {SHORTEST} to {LONGEST} in, {PEER_TOKENS} out, greedy"
+    return Result(name, run.tokens / run.seconds, "tokens/s")
 
-    found = []
-    for implementation in ("sdpa_paged", "paged|sdpa"):
+
+def peers() -> Iterator[Result]:
+    """What transformers does with the requests of `beside_peers`, with its own choice of graphs."""
+    name = f"{PEER_SEQUENCES} sequences, {PEER_TOKENS} out: transformers' continuous batching"
+    config = GenerationConfig(
+        max_new_tokens=PEER_TOKENS, do_sample=False, eos_token_id=model.CONFIG.vocab_size - 1, pad_token_id=0
+    )
+    prompts = [
+        list(model.request(f"peer{n}", prompt, 1).prompt)
+        for n, (prompt, _) in enumerate(lengths()[:PEER_SEQUENCES])
+    ]
+    for implementation in ("sdpa", "paged|sdpa", "paged|eager"):
         try:
             loaded = AutoModelForCausalLM.from_pretrained(
                 model.saved(), dtype=torch.bfloat16, attn_implementation=implementation
             )
             loaded = loaded.to(CUDA).eval()
-            some = wanted[:64]
-            config = GenerationConfig(
-                max_new_tokens=256, do_sample=False, eos_token_id=-1, pad_token_id=0, max_batch_tokens=4096
-            )
-            prompts = [
-                list(model.request(f"peer{n}", prompt, 1).prompt) for n, (prompt, _) in enumerate(some)
-            ]
+            loaded.generate_batch(inputs=prompts[:8], generation_config=config)  # compiles, records
             began = time.monotonic()
             outputs = loaded.generate_batch(inputs=prompts, generation_config=config)
             took = time.monotonic() - began
             tokens = sum(len(one.generated_tokens) for one in outputs.values())
-            found.append(
-                Result("transformers' continuous batching, 64 sequences, 256 out", tokens / took, "tokens/s")
-            )
-            break
+            yield Result(f"{name} ({implementation})", tokens / took, "tokens/s")
+            return
         except Exception as error:  # any: a peer that does not run is a line that says why
-            print(
-                f"transformers' continuous batching ({implementation}): {type(error).__name__}: {str(error)[:300]}"
-            )
-    return found
+            print(f"{name} ({implementation}): {type(error).__name__}: {str(error)[:300]}", flush=True)
 
 
 def profile(served: model.Served) -> None:
@@ -165,12 +171,18 @@ def main() -> None:
         print(results[-3:], flush=True)
     if arguments.profile:
         profile(served)
+    ours = beside_peers(served)
+    results.append(ours)
     write("cuda", results)
     if arguments.peers:
         del served
         gc.collect()
         torch.cuda.empty_cache()
-        write("cuda", results + peers(lengths()))
+        for peer in peers():
+            results[-1] = replace(
+                ours, against=f"transformers, {peer.value:.0f} tokens/s", ratio=ours.value / peer.value
+            )
+            write("cuda", results)
 
 
 if __name__ == "__main__":

@@ -58,9 +58,7 @@ class Planning:
                     continue  # preempted for one before it
                 try:
                     budget -= self._go_on(sequence, budget, rows)
-                except (
-                    Exception
-                ) as error:  # any: as in `guard`, whose call would double the time of a row that decodes
+                except Exception as error:  # any: as in `guard`, whose call would add to the time of each row
                     members.expel(sequence, error)
             if decoding and rows:
                 allowed = min(budget, self._allowance(len(rows)))
@@ -76,21 +74,27 @@ class Planning:
         running, rows = self._members.running, list[Scheduled]()
         going = [row for row in batch.rows if row.sequence.status is Status.RUNNING]
         may_begin = len(running) < self._config.max_num_seqs and self._members.waiting.first is not None
-        if may_begin or self._config.num_speculative_tokens or len(going) < len(running):
+        if may_begin or len(going) < len(running) or self._drafting.room(going, 1) > 0:
             return []
+        needs: list[tuple[Scheduled, int]] = []
         for row in going:
-            sequence = row.sequence
+            sequence, length = row.sequence, row.start + 2  # in tokens, when `batch` has ended
+            if not sequence.decoding:
+                return []
             try:
-                length = row.start + 2  # in tokens, when `batch` has ended
-                if not sequence.decoding or self._needs(sequence, length) > self._blocks.available:
-                    return []
-                if ends_at(sequence, length, self._config.max_model_len):
-                    continue
-                sequence.table += self._blocks.allocate(max(self._needs(sequence, length), 0))
-            except Exception as error:  # any, as below
+                if sequence.computed != row.start:
+                    raise ValueError("It runs, and its row is not what it has to compute.")
+                if not ends_at(sequence, length, self._config.max_model_len):
+                    needs.append((row, max(self._needs(sequence, length), 0)))
+            except Exception as error:  # any, as above
                 self._members.expel(sequence, error)
-            else:
-                rows.append(Expected(sequence, row.start + 1, 1))
+                return []
+        if sum([need for _, need in needs]) > self._blocks.available:
+            return []
+        for row, need in needs:
+            if need:
+                row.sequence.table += self._blocks.allocate(need)
+            rows.append(Expected(row.sequence, row.start + 1, 1))
         return rows
 
     def _needs(self, sequence: Sequence, tokens: int) -> int:

@@ -1,6 +1,6 @@
 """How much memory of a CUDA device the KV cache may have: what the largest steps and the graphs leave.
 
-It is measured before the cache is made. Not run on a GPU yet.
+It is measured before the cache is made.
 """
 
 from __future__ import annotations

@@ -80,7 +80,6 @@ class Inputs:
         self._spans = Numbers(device, torch.int32)
         self._row = np.arange(2)
         """0, 1, 2, and so on"""
-        self._loaded: tuple[tuple[int, int, int], int, tuple[torch.Tensor, ...]] | None = None
         self.reserve(1, 1)
 
     def reserve_step(self, rows: int, tokens: int, pages: int) -> None:
@@ -96,6 +95,7 @@ class Inputs:
         self._known: list[list[int]] = [[] for _ in range(rows)]
         """what the rows of `tables` hold; empty where that is not known"""
         self._row = np.arange(max(rows, len(self._row)) + 1)
+        self._loaded: tuple[tuple[int, int, int], int, Loaded] | None = None
 
     def load(self, rows: Row[Scheduled], logit_rows: Row[int]) -> Loaded:
         """Write a step's rows, in this order. Raises what a row of bad state raises, before anything is written."""
@@ -141,13 +141,14 @@ class Inputs:
 
     def _views(self, whole: torch.Tensor, sizes: tuple[int, int, int]) -> Loaded:
         """Those of the step before, if it had as many tokens, rows and `logit_rows`."""
-        if self._loaded is None or self._loaded[:2] != (sizes, whole.data_ptr()):
-            tokens, rows, logits = sizes
-            lengths = tokens, tokens, tokens, rows + 1, rows, logits
-            first, second, *others = torch.split(whole[: sum(lengths)], list(lengths))
-            self._loaded = sizes, whole.data_ptr(), (first[None], second[None], *others)
-        ids, positions, slots, ends, row_lengths, logit_rows = self._loaded[2]
-        return Loaded(ids, positions, slots, ends, row_lengths, logit_rows, self.tables)
+        if self._loaded is not None and self._loaded[:2] == (sizes, whole.data_ptr()):
+            return self._loaded[2]
+        tokens, rows, logits = sizes
+        lengths = [tokens, tokens, tokens, rows + 1, rows, logits]
+        ids, positions, slots, ends, keys, logit_rows = torch.split(whole[: sum(lengths)], lengths)
+        loaded = Loaded(ids[None], positions[None], slots, ends, keys, logit_rows, self.tables)
+        self._loaded = sizes, whole.data_ptr(), loaded
+        return loaded
 
     def _make_room(self, rows: int, pages: int) -> None:
         if rows > self.tables.shape[0] or pages > self.tables.shape[1]:

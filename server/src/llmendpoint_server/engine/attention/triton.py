@@ -14,6 +14,7 @@ from llmendpoint_server.engine.attention.base import Backend, Rules, States
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE, LayerCache, PagedCache
 from llmendpoint_server.engine.inputs import Inputs
 from llmendpoint_server.engine.step import Step
+from llmendpoint_server.engine.triton import can_launch_ahead
 
 try:
     from llmendpoint_server.engine.triton.decode import decode, split
@@ -37,7 +38,7 @@ class Triton(Backend):
         self.cache = PagedCache(pages, PAGE_SIZE)
         self._inputs = Inputs(PAGE_SIZE, device)
         self._device, self._dtype = device, dtype
-        self._ahead = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+        self._ahead = can_launch_ahead(device)
 
     def reserve(self, rows: int, tokens: int, longest: int) -> None:
         self._inputs.reserve_step(rows, tokens, -(-longest // PAGE_SIZE))

@@ -1,6 +1,6 @@
 """Attention on CUDA that reads pages where they lie: torch's own kernel for sequences of any lengths, with block tables.
 
-Not run on a GPU yet. `choice.py` compares it with torch's operators on the device before it serves.
+Not run on a GPU yet: it needs torch 2.12. `choice.py` compares it with torch's operators on the device before it serves.
 """
 
 from __future__ import annotations

@@ -32,6 +32,11 @@ def find(device: torch.device, dtype: torch.dtype) -> Operators | None:
     return found
 
 
+def can_launch_ahead(device: torch.device) -> bool:
+    """Whether a kernel may be launched before the one before it has ended: from Hopper on."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
 def stages(device: torch.device) -> Stages:
     """What draws the tokens of a graph: the kernels if they compile here, else torch's operators. `find` logs the cause."""
     if device.type != "cuda":
@@ -57,8 +62,7 @@ def _tried(device: torch.device, dtype: torch.dtype) -> Operators:
         raise TypeError(f"the kernels do not compute in {str(dtype).removeprefix('torch.')}")
     from llmendpoint_server.engine.triton.operators import TritonOperators  # Triton may be missing
 
-    ahead = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
-    operators = TritonOperators(device, dtype, ahead=ahead)
+    operators = TritonOperators(device, dtype, ahead=can_launch_ahead(device))
     with ExitStack() as stack:
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))

@@ -10,7 +10,7 @@ from triton.language.extra import cuda
 
 
 @triton.jit
-def begin(ahead: tl.constexpr):
+def follow(ahead: tl.constexpr):
     """Let the next kernel be launched, and wait for the one before."""
     if ahead:
         cuda.gdc_launch_dependents()
@@ -20,7 +20,7 @@ def begin(ahead: tl.constexpr):
 @triton.jit
 def norm(x, weight, out, dim, eps, ahead: tl.constexpr, block: tl.constexpr):
     """Root-mean-square norm of a row."""
-    begin(ahead)
+    follow(ahead)
     row = tl.program_id(0).to(tl.int64) * dim
     place = tl.arange(0, block)
     inside = place < dim
@@ -33,7 +33,7 @@ def norm(x, weight, out, dim, eps, ahead: tl.constexpr, block: tl.constexpr):
 @triton.jit
 def add_norm(x, residual, weight, added, out, dim, eps, ahead: tl.constexpr, block: tl.constexpr):
     """`added`: the sum of two rows. `out`: the norm of the sum, as it was rounded."""
-    begin(ahead)
+    follow(ahead)
     row = tl.program_id(0).to(tl.int64) * dim
     place = tl.arange(0, block)
     inside = place < dim
@@ -56,7 +56,7 @@ def rotate(
 ):  # fmt: skip
     """Some heads of one token: the norm of each, and the rotary embedding of its first `rotary` numbers, whose halves are pairs. `width`: of a
     token's row."""
-    begin(ahead)
+    follow(ahead)
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * heads_block + tl.arange(0, heads_block)
     half: tl.constexpr = rotary // 2
@@ -93,10 +93,10 @@ def rotate(
     sin_first = tl.load(sin + angle, mask=turned, other=0.0).to(tl.float32)[None, :]
     cos_second = tl.load(cos + angle + half, mask=turned, other=0.0).to(tl.float32)[None, :]
     sin_second = tl.load(sin + angle + half, mask=turned, other=0.0).to(tl.float32)[None, :]
-    ahead = first * cos_first - second * sin_first
-    behind = second * cos_second + first * sin_second
-    tl.store(start + place[None, :], ahead.to(qkv.dtype.element_ty), mask=inside)
-    tl.store(start + half + place[None, :], behind.to(qkv.dtype.element_ty), mask=inside)
+    low = first * cos_first - second * sin_first
+    high = second * cos_second + first * sin_second
+    tl.store(start + place[None, :], low.to(qkv.dtype.element_ty), mask=inside)
+    tl.store(start + half + place[None, :], high.to(qkv.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -110,7 +110,7 @@ def opened(x, silu: tl.constexpr):
 @triton.jit
 def gate(halves, out, width, silu: tl.constexpr, ahead: tl.constexpr, block: tl.constexpr):
     """A part of a row: what the gate makes of its first half, times the second. `width`: of a half."""
-    begin(ahead)
+    follow(ahead)
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * block + tl.arange(0, block)
     inside = place < width

@@ -16,6 +16,7 @@ from llmendpoint_server.engine.fused import FusedLayers
 from llmendpoint_server.engine.operators import Gate, Heads, Operators, Scale, Turns
 from llmendpoint_server.engine.triton import kernels
 from llmendpoint_server.engine.triton.few import few
+from llmendpoint_server.engine.triton.shapes import launched
 
 FEW_ROWS = 4
 """A linear layer of up to so many rows is a kernel of ours, of more rows torch's: 29 us a layer of Qwen3-0.6B at 4 rows on an H200 where
@@ -52,8 +53,7 @@ class TritonOperators(Operators):
     ) -> None:
         self.device, self._dtype = device, dtype
         self.few_rows, self.ahead = few_rows, ahead
-        # The interpreter and AMD's compiler have no such option.
-        self._launch = {"launch_pdl": True} if ahead else {}
+        self._launch = launched(ahead)
 
     def norm(self, x: torch.Tensor, scale: Scale) -> torch.Tensor:
         x = x.contiguous()
